@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from .memory.memory import Memory
     from .memory.store import Store
     from .programs.catalog import build
-    from .programs.memory_tool import memory_tool
     from .programs.method import EntryReader, Lost, Method, Policy, Reader, Writer
     from .programs.predictor import predictor
     from .programs.program import MemoryProgram
-    from .programs.user_memory import UserMemory
     from .records import Action, Behavior, Context, History, Hit, Item, Logs, Profile, Query, Session, Turn
     from .runs.artifact import load, save
     from .runs.scoring import evaluate
     from .serving.client import AsyncClient, Client
+    from .serving.memory_tool import memory_tool
+    from .serving.user_memory import UserMemory
 
 __version__ = "0.1.0"
 
@@ -66,11 +66,9 @@ _EXPORTS = {
     ".memory.memory": ("Memory",),
     ".memory.store": ("Store",),
     ".programs.catalog": ("build",),
-    ".programs.memory_tool": ("memory_tool",),
     ".programs.method": ("EntryReader", "Lost", "Method", "Policy", "Reader", "Writer"),
     ".programs.predictor": ("predictor",),
     ".programs.program": ("MemoryProgram",),
-    ".programs.user_memory": ("UserMemory",),
     ".records": (
         "Action",
         "Behavior",
@@ -86,6 +84,8 @@ _EXPORTS = {
     ),
     ".runs.artifact": ("load", "save"),
     ".runs.scoring": ("evaluate",),
+    ".serving.memory_tool": ("memory_tool",),
+    ".serving.user_memory": ("UserMemory",),
 }
 _HOMES = {name: module for module, names in _EXPORTS.items() for name in names}
 

@@ -249,7 +249,7 @@ def _shown(
     """
     from ..errors import UserError
     from ..memory.amending import in_force
-    from ..programs.shown import contents_shown
+    from ..serving.shown import contents_shown
 
     with open_store(store) as opened:
         (owner,) = users_of(opened, tenant, user)

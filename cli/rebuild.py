@@ -38,10 +38,11 @@ def command(
     memories stay, and what they lack is tried again.
     """
     from ..engines.models import endpoint_errors
-    from ..programs.crew import Crew, all_of
-    from ..programs.live import stamp_of
-    from ..programs.stored_steps import Remembered
-    from ..programs.user_memory import UserMemory
+    from ..serving.documents import stamp_of
+    from ..serving.memories import Memories
+    from ..serving.user_memory import UserMemory
+    from ..serving.writers import Threads, all_of
+    from ..serving.writing import Remembered
 
     if force and failed:
         raise UserError("--force writes everything anew and --failed only what failed; give one of them")
@@ -50,14 +51,14 @@ def command(
         owners = users_of(opened, tenant, user)
         if force:
             _plan(opened, owners, stamp_of(loaded).writer, tenant, user)
-        crew = Crew[Remembered]()
+        threads = Threads[Remembered]()
 
         def written(owner: Any) -> Remembered:
-            memory = UserMemory(loaded, opened, owner, model, stop=lambda: crew.stopping)
+            memory = UserMemory(Memories(loaded, opened, model), owner, stop=lambda: threads.stopping)
             return memory.retry() if failed else memory.rebuild()
 
         with endpoint_errors():
-            done = sum(all_of([partial(written, owner) for owner in owners], crew=crew), Remembered())
+            done = sum(all_of([partial(written, owner) for owner in owners], threads=threads), Remembered())
         queued = sum(one.queued for one in opened.users(tenant, user))
     counts = {"users": len(owners), "sessions": done.items, "failures": len(done.failures)}
     report(as_json, counts | ({"still queued": queued} if queued else {}))

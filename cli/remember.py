@@ -20,7 +20,7 @@ from .rebuild import report, users_of
 
 if TYPE_CHECKING:
     from ..memory.stored import Owner
-    from ..programs.stored_steps import Remembered
+    from ..serving.writing import Remembered
 
 _log = logging.getLogger("mempiler.cli.remember")
 
@@ -40,8 +40,8 @@ def command(
 
     Turns that could not be taken in before are tried once more, in smaller pieces.
     """
-    from ..programs.live import stamp_of
     from ..runs.workers import check_workers
+    from ..serving.documents import stamp_of
 
     loaded, name, model = open_asked(program, **asking)
     check_workers(workers, name)
@@ -81,21 +81,22 @@ def written(
         named: Whether to refuse users of another program.
     """
     from ..engines.models import endpoint_errors
-    from ..programs.crew import Crew, all_of
-    from ..programs.live import stamp_of
-    from ..programs.remember_queued import LEASE, remember_queued
-    from ..programs.stored_steps import Remembered
+    from ..serving.documents import stamp_of
+    from ..serving.memories import Memories
+    from ..serving.writers import Threads, all_of, remember_queued
+    from ..serving.writing import LEASE, Remembered
 
-    own, crew = stamp_of(loaded), Crew[Remembered]()
+    own, threads = stamp_of(loaded), Threads[Remembered]()
+    memories = Memories(loaded, opened, model)
 
     def remembered(owner: Any) -> Remembered:
         stamp = opened.read(owner, lambda version: True).stamp if owner and not named else None
         if stamp is not None and not stamp.writes_like(own):
             return Remembered()
-        return remember_queued(opened, loaded, owner, model, lease or LEASE, stop=lambda: crew.stopping, retry=True)
+        return remember_queued(memories, owner, lease or LEASE, lambda: threads.stopping, retry=True)
 
     with endpoint_errors():
-        return sum(all_of([partial(remembered, owner) for owner in owners], crew=crew), Remembered())
+        return sum(all_of([partial(remembered, owner) for owner in owners], threads=threads), Remembered())
 
 
 def shared(
@@ -120,8 +121,8 @@ def shared(
         What they did, and the users of those that were killed.
     """
     from ..engines.lanes import IN_FLIGHT
-    from ..programs.stored_steps import Remembered
     from ..runs.workers import count_of, run_parallel
+    from ..serving.writing import Remembered
 
     count = min(count_of(workers), len(owners))
     parts = [owners[n::count] for n in range(count)]

@@ -8,7 +8,7 @@ memory and the state of the items in it change in one transaction too, and only 
 (`version`): a process may be killed at any moment, and two may write one user; every item is in the memory exactly
 once. No transaction is open while a language model works.
 
-The store knows JSON and positions, and no program; `programs.remember_queued` drives one over it. Every method may be
+The store knows JSON and positions, and no program; `serving.writing` drives one over it. Every method may be
 called from many threads and processes at once.
 
 Example:

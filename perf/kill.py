@@ -46,9 +46,10 @@ from mempiler.memory.stored import Owner
 from mempiler.memory.turns import TurnMemory
 from mempiler.programs.baselines.turn_rag import TurnRAG
 from mempiler.programs.program import MemoryProgram
-from mempiler.programs.remember_queued import remember_queued
 from mempiler.programs.tasks.task import QuestionAnswering
-from mempiler.programs.user_memory import UserMemory
+from mempiler.serving.memories import Memories
+from mempiler.serving.user_memory import UserMemory
+from mempiler.serving.writers import remember_queued
 
 LEASE = 1.0
 LONGEST = 5.0
@@ -115,16 +116,16 @@ def work(url: str, share: list[tuple[str, Session]], acknowledged: Path, delay: 
         for n, (user, session) in enumerate(share):
             if session.id in done:
                 continue
-            memory = UserMemory(own, store, Owner(user), lease=LEASE)
+            memory = UserMemory(Memories(own, store), Owner(user), lease=LEASE)
             memory.add(session, remember=False)
             file.write(f"{session.id}\n")
             file.flush()
             if n % 2:
                 memory.remember()
     while not acknowledged.with_name(OVER).exists() or any(found.queued for found in store.users()):
-        if not remember_queued(store, own, lease=LEASE).items:
+        if not remember_queued(Memories(own, store), lease=LEASE).items:
             time.sleep(0.05)
-    remember_queued(store, own, lease=LEASE)
+    remember_queued(Memories(own, store), lease=LEASE)
 
 
 class Load:
@@ -190,7 +191,7 @@ def verify(url: str, load: list[tuple[str, Session]], acknowledged: set[str]) ->
     found: Counter[str] = Counter(sessions=0, remembered=0, lost=0, twice=0, wrong=0)
     with Store(url) as store:
         for user in sorted({user for user, _ in load}):
-            memory = UserMemory(reader, store, Owner(user))
+            memory = UserMemory(Memories(reader, store), Owner(user))
             texts = Counter(entry.text.removeprefix("u: ") for entry in memory.read().entries())  # pyright: ignore
             mine = {session.id for owner, session in load if owner == user}
             whole = {id for id in mine if said[id] <= set(texts)}

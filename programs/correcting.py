@@ -30,7 +30,7 @@ from ..reading.markers import neutral
 from ..reading.mends import Mend, UnreadableError
 from .failing import CutShortError
 from .recording import note_asked_again, note_mends
-from .words import overheard
+from .streaming import overheard
 
 longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
 """Most characters of a text that is read; writers set it for the answers they keep."""

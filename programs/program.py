@@ -22,7 +22,6 @@ from ..memory.flight import Flight
 from ..memory.memory import Memory
 from ..records import Context, History, Item, Query
 from .adapter import adapter as make_adapter
-from .leavings import Forgets
 from .method import Method
 from .part import modules_below
 from .predictor import adopt
@@ -36,8 +35,7 @@ from .trace import Node, replay
 from .waiting import Waiting
 
 if TYPE_CHECKING:
-    from ..memory.store import Store
-    from .user_memory import UserMemory
+    from .. import Store, UserMemory
 
 Stage = Literal["read", "write", "all"]
 
@@ -66,8 +64,8 @@ class MemoryProgram(dspy.Module):
         self.method = method
         self.task = task
         self.cache = cache or MemoryCache()
-        self.live = Flight(capacity=1024)
-        self.forgets = Forgets()
+        self.shared = Flight(capacity=64)
+        """What all copies of the program share: its adapter, and what is kept of its durable memories."""
         self.identities = self.cache.identities
         self.adapter = adapter
         self.name = name or f"{type(method).__module__}:{type(method).__qualname__}"
@@ -194,7 +192,7 @@ class MemoryProgram(dspy.Module):
 
     def asking(self) -> dspy.Adapter:
         """The adapter of `dspy.settings`, or else the program's own: one for all its calls and copies."""
-        return dspy.settings.adapter or self.live.once(("adapter", self.adapter), lambda: make_adapter(self.adapter))
+        return dspy.settings.adapter or self.shared.once(("adapter", self.adapter), lambda: make_adapter(self.adapter))
 
     def memory(self, store: Store | str | Path, user: str, tenant: str = "default", lm: Any = None) -> UserMemory:
         """The durable memory of one user, for production.
@@ -210,13 +208,10 @@ class MemoryProgram(dspy.Module):
             UserError: The user, tenant or store is no valid name.
             StoreError: The store cannot be opened.
         """
-        from ..memory.store import Store
-        from ..memory.stored import Owner
-        from .user_memory import UserMemory
+        # Programs know no stores: the package says who keeps their memories.
+        from .. import UserMemory
 
-        owner = Owner(user, tenant)
-        opened = store if isinstance(store, Store) else self.live.once(("store", str(store)), lambda: Store(store))
-        return UserMemory(self, opened, owner, lm)
+        return UserMemory.of(self, store, user, tenant, lm)
 
     def all_predictors(self) -> dict[str, dspy.Predict]:
         """Every predictor by name, frozen ones and those of compiled sub-modules included."""

@@ -32,7 +32,7 @@ def agent_tools(service: Service) -> MCPServer:
         try:
             caller = Caller(request)
             memory = await caller.begun(_user(request), service.asking)
-            return await caller.asking(lambda _: call(memory.begun()))
+            return await caller.asking(lambda _: call(memory.begin()))
         except CAUGHT as error:
             raise ToolError(refusal_of(error).message) from error
 

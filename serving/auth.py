@@ -15,12 +15,12 @@ from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 
 from ..engines.deadline import Deadline
-from ..programs.user_memory import UserMemory
 from .bodies import Name
 from .limits import send_refusal
 from .pools import Pool
 from .refusals import OTHER_ORIGIN, OTHER_PATH, UNKNOWN_HOST, UNKNOWN_TOKEN, Refusal
 from .service import Service
+from .user_memory import UserMemory
 
 T = TypeVar("T")
 
@@ -133,7 +133,7 @@ class Caller:
     async def writing(self, user: str, call: Callable[[UserMemory], T]) -> T:
         """Runs a call that stores something of a user: it does not if the user is forgotten meanwhile."""
         memory = await self.begun(user, self.service.storing)
-        return await self.storing(lambda: call(memory.begun()))
+        return await self.storing(lambda: call(memory.begin()))
 
     async def begun(self, user: str, pool: Pool, later: bool = False) -> UserMemory:
         """A user's memory, for work that stores something: what has to wait begins now, as its user may be forgotten.
@@ -144,7 +144,7 @@ class Caller:
             later: Whether others may come there first.
         """
         memory = self.memory(user)
-        return await anyio.to_thread.run_sync(memory.begun) if later or pool.waits(self.tenant) else memory
+        return await anyio.to_thread.run_sync(memory.begin) if later or pool.waits(self.tenant) else memory
 
 
 async def _caller(request: Request) -> Caller:

@@ -14,7 +14,7 @@ from ..memory.amending import LONGEST_BY
 from ..memory.metadata import LONGEST, MOST_CHOICES
 from ..memory.metadata import MOST as MOST_VALUES
 from ..memory.stored import ADDRESSABLE, MAX_KEY, name_of
-from ..programs.searching import MOST
+from .view import MOST
 
 
 def _utc(time: datetime) -> datetime:

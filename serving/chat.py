@@ -24,7 +24,6 @@ from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
 from ..engines.deadline import Deadline
-from ..programs.user_memory import UserMemory
 from .auth import GUARD, Asked
 from .chat_bodies import ChatRequest, Completion, Model, Models, Remembered
 from .conversation import Reply, converse, request_of
@@ -34,6 +33,7 @@ from .routes import check_length, evidence
 from .service import Service
 from .spoken import Spoken
 from .streams import UNBUFFERED, Send, streamed
+from .user_memory import UserMemory
 
 router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
 

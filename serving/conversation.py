@@ -24,11 +24,11 @@ from ..engines.deadline import Deadline
 from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
 from ..memory.metadata import Scalar
-from ..programs.live import View
-from ..programs.user_memory import UserMemory
-from ..programs.words import Words, wanted
+from ..programs.streaming import Words, wanted
 from ..records import Context, Session, Turn, format_time
 from .chat_bodies import ChatRequest, Own
+from .user_memory import UserMemory
+from .view import View
 
 ASSISTANT = "assistant"
 
@@ -145,7 +145,7 @@ def hear(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
 
 def _stored(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
     seen = memory.look()
-    memory = memory.begun(seen)
+    memory = memory.begin(seen)
     session = _session(memory, seen.snapshot.open, request.session, gap)
     given = _given(session, request) if session else None
     if session and given is not None:
@@ -168,7 +168,7 @@ def answered(memory: UserMemory, heard: Heard, answer: str, deadline: Deadline) 
     turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
     if not turns:
         return
-    memory = memory.begun(heard.seen)
+    memory = memory.begin(heard.seen)
     try:
         memory.say(heard.session, turns, not (heard.said or heard.before), heard.metadata)
     except ConflictError:

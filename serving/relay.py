@@ -6,8 +6,9 @@
 Only texts of the user and of the answer are remembered. Results of tools, calls of tools, images and files are not:
 they are large, often other people's, and whoever can write into a page that a tool reads could write into a memory.
 
-The block is data, and says so (`programs.telling`). It goes into the user's own message: there it has least authority,
-templates of chats want speakers to take turns, and what stands before it stays the same, so that caches hold.
+The block is data, and says so (`serving.prompt_text`). It goes into the user's own message: there it has least
+authority, templates of chats want speakers to take turns, and what stands before it stays the same, so that caches
+hold.
 
 A stream's events are sent as they come. That which ends an answer waits until the answer is stored.
 """
@@ -26,14 +27,14 @@ from fastapi.responses import Response
 from ..engines.deadline import Deadline
 from ..engines.upstream import Reply, Upstream
 from ..memory.incoming import now
-from ..programs.telling import beside
-from ..programs.user_memory import UserMemory
 from ..records import Context, format_time
 from .chat_bodies import ChatRequest, Remembered
 from .conversation import Heard, answered, hear, request_of
+from .prompt_text import beside
 from .routes import evidence
 from .service import Service
 from .streams import Send
+from .user_memory import UserMemory
 
 _HEADERS = ("x-ratelimit-", "retry-after", "openai-processing-ms", "openai-version")
 """What the names of headers begin with that are handed back."""

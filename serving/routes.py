@@ -14,10 +14,6 @@ from ..memory import stored
 from ..memory.amending import Amendment
 from ..memory.incoming import now
 from ..memory.listed import PAGE, Listed
-from ..programs.entries import MOST
-from ..programs.live import View
-from ..programs.shown import memory_shown
-from ..programs.user_memory import UserMemory
 from ..records import Context, Hit, format_time, parse_json
 from ..records.items import Turn
 from .auth import GUARD, Asked, User
@@ -50,6 +46,9 @@ from .bodies import (
 )
 from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, Refusal, malformed
 from .service import Service
+from .shown import memory_shown
+from .user_memory import UserMemory
+from .view import MOST, View
 
 router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[GUARD])
 entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], dependencies=[GUARD])

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 from ..engines.upstream import Upstream, upstream_of
 from ..memory.store import Store
 from ..memory.stored import Owner
-from ..programs.crew import Crew
 from ..programs.program import MemoryProgram
-from ..programs.stored_steps import Remembered
-from ..programs.user_memory import UserMemory
 from .bodies import Health
 from .breaker import Breaker
 from .logs import log
+from .memories import Memories
 from .metrics import Metrics, Values, sample
 from .pools import Pool
 from .probe import Probe, Seen
 from .settings import Settings
 from .tokens import Tokens
+from .user_memory import UserMemory
 from .worker import Worker
+from .writers import Threads
+from .writing import Remembered
 
 if TYPE_CHECKING:
     from .spans import Spans
@@ -68,14 +69,15 @@ class Service:
         self.asking = Pool(limits.threads, limits.queue, limits.timeout, self._share)
         self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, self._share)
         self.probe = Probe(store)
-        crew: Callable[..., Crew[Remembered]] = Crew
+        threads: Callable[..., Threads[Remembered]] = Threads
+        self.memories = Memories(program, store, lm)
         self._memory: Callable[..., UserMemory] = UserMemory
         if spans is not None:
             from . import spans as traced  # an extra
 
-            crew, self._memory = partial(traced.TracedCrew, spans), partial(traced.TracedMemory, spans)
+            threads, self._memory = partial(traced.TracedThreads, spans), partial(traced.TracedMemory, spans)
             lm.callbacks = [*lm.callbacks, traced.TracedCalls(spans)]
-        self.worker = Worker(store, program, lm, limits.session_gap, limits.writers, lease=limits.lease, crew=crew)
+        self.worker = Worker(self.memories, limits.session_gap, limits.writers, lease=limits.lease, threads=threads)
 
     @property
     def chat_name(self) -> str:
@@ -101,7 +103,7 @@ class Service:
 
     def memory(self, tenant: str, user: str) -> UserMemory:
         """The memory of a user, known or not."""
-        return self._memory(self.program, self.store, Owner(user, tenant), self.lm)
+        return self._memory(self.memories, Owner(user, tenant))
 
     @property
     def stopping(self) -> bool:

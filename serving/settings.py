@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ..errors import MOST_SECONDS, check_number
 from ..memory.stored import LONGEST_LEASE
-from ..programs.crew import AT_ONCE
-from ..programs.remember_queued import LEASE
+from .writers import AT_ONCE
+from .writing import LEASE
 
 
 @dataclass(frozen=True)

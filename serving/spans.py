@@ -21,9 +21,9 @@ from dspy.utils.callback import BaseCallback
 
 from .. import __version__
 from ..errors import MissingDependencyError
-from ..programs.crew import Crew
-from ..programs.stored_steps import Remembered
-from ..programs.user_memory import UserMemory
+from .user_memory import UserMemory
+from .writers import Threads
+from .writing import Remembered
 
 try:
     from opentelemetry import propagate
@@ -141,8 +141,8 @@ class TracedMemory(UserMemory):
             return found
 
 
-class TracedCrew(Crew[Remembered]):
-    """Writers of memories, a span for what each does for a user; arguments as `Crew`, after where they go."""
+class TracedThreads(Threads[Remembered]):
+    """Writers of memories, a span for what each does for a user; arguments as `Threads`, after where they go."""
 
     def __init__(self, spans: Spans, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from ..programs.words import Words
+from ..programs.streaming import Words
 from ..records.context import estimate_tokens
 from .chat_bodies import ChatAnswer, ChatRequest, Choice, Completion, Remembered, Tokens
 from .streams import Send, event_of

@@ -22,9 +22,9 @@ from .. import __version__
 from ..errors import MempilerError, MissingDependencyError
 from ..memory.amending import LONGEST, Amendment
 from ..memory.incoming import Messages
-from ..programs.user_memory import UserMemory
 from ..records import Hit
 from .bodies import Chosen, Time, Where
+from .user_memory import UserMemory
 
 try:
     from mcp.server import MCPServer

@@ -19,13 +19,10 @@ from typing import Any
 from dspy.utils.exceptions import LMError
 
 from ..errors import MempilerError
-from ..memory.store import Store
-from ..programs.crew import AT_ONCE, Crew
-from ..programs.leavings import notice
-from ..programs.program import MemoryProgram
-from ..programs.remember_queued import LEASE, Writers
-from ..programs.stored_steps import Remembered
 from .logs import cause_of, log
+from .memories import Memories
+from .writers import AT_ONCE, Threads, Writers
+from .writing import LEASE, Remembered
 
 WATCH = 2.0
 """Seconds between two looks for users whom another process forgot."""
@@ -37,33 +34,29 @@ class Worker:
     """The background threads of one process.
 
     Args:
-        store: Holds sessions and queues.
-        program: Writes the memories.
-        lm: The language model it writes with.
+        memories: Writes them; their store holds sessions and queues.
         session_gap: Minutes after which an idle session ends.
         writers: Users whose memories are written at the same time; with 0 none is.
         interval: Seconds between two looks at the store, which other processes fill too.
         lease: Seconds after which another process may take over a user if this one dies.
-        crew: Makes the threads that write, as `Crew` does.
+        threads: Makes the threads that write, as `Threads` does.
     """
 
     def __init__(
         self,
-        store: Store,
-        program: MemoryProgram,
-        lm: Any,
+        memories: Memories,
         session_gap: float,
         writers: int = AT_ONCE,
         interval: float = 1.0,
         lease: float = LEASE,
-        crew: Callable[..., Crew[Remembered]] = Crew,
+        threads: Callable[..., Threads[Remembered]] = Threads,
     ) -> None:
-        self._store, self._program, self._lm = store, program, lm
+        self._memories, self._store = memories, memories.store
         self._gap = session_gap * 60
         sweeping = max(interval, min(15.0, self._gap / 20))
         self._stopping, self._news = threading.Event(), threading.Event()
-        self._crew = crew(writers, ended=self._news.set)
-        self._writers = Writers(store, program, lm, lease, stop=self._stopping.is_set, crew=self._crew)
+        self._running = threads(writers, ended=self._news.set)
+        self._writers = Writers(memories, lease, self._stopping.is_set, self._running)
         self._failing = False
         # Daemons: a language model that does not return must not keep the process from ending.
         loops: list[Any] = [(self.sweep, sweeping, None), (self.watch, max(interval, WATCH), None)]
@@ -101,9 +94,9 @@ class Worker:
         for thread in self.threads:
             if thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
-        while self._crew.busy and time.monotonic() < until:
+        while self._running.busy and time.monotonic() < until:
             self._writers.ended(until - time.monotonic())
-        return not self._crew.busy and not any(thread.is_alive() for thread in self.threads)
+        return not self._running.busy and not any(thread.is_alive() for thread in self.threads)
 
     @property
     def alive(self) -> bool:
@@ -124,7 +117,7 @@ class Worker:
 
     def watch(self) -> None:
         """Drops what this process keeps of users whom any process forgot, and erases what was still to be."""
-        notice(self._program, self._store, self._store.forgets(), self._lm)
+        self._memories.notice(self._store.forgets())
         self._store.erase()
 
     def _write(self) -> None:

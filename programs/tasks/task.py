@@ -18,7 +18,7 @@ from ...records import Context, Item, Query
 from ...records.query import About, Modality
 from ...signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
 from ..predictor import predictor
-from ..words import answering
+from ..streaming import answering
 
 
 class Task(dspy.Module):

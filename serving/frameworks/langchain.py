@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import MissingDependencyError
-from ...programs.telling import found_in
+from ..prompt_text import found_in
 
 try:
     from langchain_core.documents import Document  # pyright: ignore[reportMissingImports]

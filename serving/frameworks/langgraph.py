@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...errors import MissingDependencyError
-from ...programs.telling import Memory, beside, found_in, lines
+from ..prompt_text import Memory, beside, found_in, lines
 
 try:
     from langchain_core.runnables import RunnableConfig  # pyright: ignore[reportMissingImports]

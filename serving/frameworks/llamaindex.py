@@ -14,8 +14,8 @@ import asyncio
 from typing import Any
 
 from ...errors import MissingDependencyError
-from ...programs.telling import ABOUT, found_in, lines
 from ...reading.markers import neutral
+from ..prompt_text import ABOUT, found_in, lines
 
 try:
     from llama_index.core.memory import BaseMemoryBlock  # pyright: ignore[reportMissingImports]

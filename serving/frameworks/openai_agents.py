@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...errors import MissingDependencyError
-from ...programs.telling import Memory, beside, found_in, lines
+from ..prompt_text import Memory, beside, found_in, lines
 
 try:
     from agents import Session  # pyright: ignore[reportMissingImports]

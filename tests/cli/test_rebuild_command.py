@@ -49,10 +49,10 @@ class Killed(BaseException):
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What was written how often, and how many writes are let through before a kill."""
-    from mempiler.programs import stored_steps
+    from mempiler.serving import writing
 
     counted: Counter[str] = Counter()
-    most, real, lock = [10**9], stored_steps.take, threading.Lock()
+    most, real, lock = [10**9], writing.take, threading.Lock()
 
     def take(writer: Any, memory: Any, item: Any, prepared: Any) -> Any:
         with lock:  # users are written at the same time
@@ -62,7 +62,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Any:
             counted[item.turns[0].text] += 1
             return done
 
-    monkeypatch.setattr(stored_steps, "take", take)
+    monkeypatch.setattr(writing, "take", take)
     return counted, most
 
 

@@ -8,8 +8,9 @@ from mempiler import Session, Store, Turn, build
 from mempiler.engines.models import language_model
 from mempiler.memory import store_tables as t
 from mempiler.memory.stored import LONGEST_LEASE, Claim, Owner, Stamp
-from mempiler.programs.live import stamp_of
-from mempiler.programs.user_memory import UserMemory
+from mempiler.serving.documents import stamp_of
+from mempiler.serving.memories import Memories
+from mempiler.serving.user_memory import UserMemory
 from sqlalchemy import Update, update
 
 ADA = Owner("ada")
@@ -55,7 +56,7 @@ def test_no_claim_is_longer_than_the_longest(store: Store) -> None:
 
 def test_add_returns_though_a_claim_is_dated_a_day_ahead(store: Store) -> None:
     program = build("turn-rag")
-    memory = UserMemory(program, store, ADA, language_model("offline"))
+    memory = UserMemory(Memories(program, store, language_model("offline")), ADA)
     fill(store)
     assert store.claim("dead", 60, stamp_of(program)) is not None
     dated(store, DAY)
@@ -67,7 +68,7 @@ def test_add_returns_though_a_claim_is_dated_a_day_ahead(store: Store) -> None:
 
 def test_add_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
     program = build("turn-rag")
-    memory = UserMemory(program, store, ADA, language_model("offline"), lease=0.2)
+    memory = UserMemory(Memories(program, store, language_model("offline")), ADA, lease=0.2)
     fill(store)
     assert store.claim("busy", 500, stamp_of(program)) is not None
     begun = time.monotonic()

@@ -9,8 +9,8 @@ import pytest
 from dspy.utils.exceptions import LMServerError
 from mempiler import Store, build
 from mempiler.memory.stored import Owner
-from mempiler.programs.crew import Crew, all_of
-from mempiler.programs.remember_queued import remember_queued
+from mempiler.serving.memories import Memories
+from mempiler.serving.writers import Threads, all_of, remember_queued
 
 
 @pytest.mark.parametrize(("most", "jobs"), [(1, 3), (2, 5), (8, 5), (3, 0)])
@@ -31,11 +31,11 @@ def test_results_come_in_order_and_no_more_run_than_there_is_room(most: int, job
 
 
 def test_after_a_failure_nothing_begins_and_what_runs_is_told() -> None:
-    crew, begun, stopped = Crew[int](most=2), list[int](), threading.Event()
+    threads, begun, stopped = Threads[int](most=2), list[int](), threading.Event()
 
     def waits() -> int:
         end = time.monotonic() + 10
-        while not crew.stopping and time.monotonic() < end:
+        while not threads.stopping and time.monotonic() < end:
             time.sleep(0.001)
         stopped.set()
         return 1
@@ -44,7 +44,7 @@ def test_after_a_failure_nothing_begins_and_what_runs_is_told() -> None:
         raise KeyError("x")
 
     with pytest.raises(KeyError):
-        all_of([waits, fails, *[lambda n=n: begun.append(n) or n for n in range(5)]], crew=crew)
+        all_of([waits, fails, *[lambda n=n: begun.append(n) or n for n in range(5)]], threads=threads)
     assert stopped.is_set()
     assert begun == []
 
@@ -68,7 +68,7 @@ def test_all_users_are_written_at_the_same_time(store: Store, scripted: Any) -> 
         together.wait()  # passes when there is a call of every user
         return {kind: "summary"}
 
-    assert remember_queued(store, build("recursive-summary"), lm=scripted(reply)).items == 24
+    assert remember_queued(Memories(build("recursive-summary"), store, scripted(reply))).items == 24
 
 
 def test_a_slow_user_holds_up_nobody_who_comes_later_either(store: Store, scripted: Any) -> None:
@@ -84,7 +84,7 @@ def test_a_slow_user_holds_up_nobody_who_comes_later_either(store: Store, script
             assert slow.wait(20)
         return {kind: "summary"}
 
-    assert remember_queued(store, build("recursive-summary"), lm=scripted(reply)).items == 25
+    assert remember_queued(Memories(build("recursive-summary"), store, scripted(reply))).items == 25
 
 
 def test_a_failure_leaves_the_rest_queued_and_no_user_claimed(store: Store, scripted: Any) -> None:
@@ -95,8 +95,8 @@ def test_a_failure_leaves_the_rest_queued_and_no_user_claimed(store: Store, scri
 
     program = build("recursive-summary")
     with pytest.raises(LMServerError):
-        remember_queued(store, program, lm=scripted(reply))
+        remember_queued(Memories(program, store, scripted(reply)))
     queued = sum(one.queued for one in store.users())
     assert queued >= 2
     well = scripted(lambda kind, text, n: {kind: "summary"})
-    assert remember_queued(store, program, lm=well).items == queued
+    assert remember_queued(Memories(program, store, well)).items == queued

@@ -13,10 +13,10 @@ from mempiler.memory.index import Entry
 from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
 from mempiler.programs.identity import Identities, rollout
-from mempiler.programs.live import stamp_of
 from mempiler.programs.method import EntryReader, Method, Writer
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.serving.documents import stamp_of
 
 
 def made(**config: Any) -> MemoryProgram:

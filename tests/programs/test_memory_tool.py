@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.models import language_model
-from mempiler.programs.telling import NOTHING, beside
+from mempiler.serving.prompt_text import NOTHING, beside
 
 
 @pytest.fixture

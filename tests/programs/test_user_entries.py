@@ -31,9 +31,9 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.transfer import export_users, import_users
 from mempiler.programs.catalog import needs_embedder
-from mempiler.programs.shown import contents_shown, memory_shown
 from mempiler.programs.tasks.task import task
 from mempiler.runs.pages.memory import memory_html, memory_page
+from mempiler.serving.shown import contents_shown, memory_shown
 
 METHODS = [
     "turn-rag",

@@ -16,7 +16,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
 from mempiler.programs.catalog import needs_embedder
-from mempiler.programs.live import stamp_of
+from mempiler.serving.documents import stamp_of
 
 METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
 
@@ -120,14 +120,16 @@ def test_sources_are_read_once_until_another_process_forgets_them(
 
 
 def test_work_stores_nothing_of_a_user_who_was_forgotten_since_it_began(store: Store) -> None:
-    memory = program().memory(store, "ada", lm=language_model("offline"))
+    own, lm = program(), language_model("offline")
+    memory, by_call, by_look, later = (own.memory(store, "ada", lm=lm) for _ in range(4))
     memory.add(said("I moved to Lisbon."))
-    by_call, by_look = memory.begun(), memory.begun(memory.look())
+    by_call.begin()
+    by_look.begin(by_look.look())
     memory.forget()
-    for begun in (by_call, by_look, by_look.begun()):
+    for begun in (by_call, by_look, by_look.begin()):
         with pytest.raises(ConflictError, match="user 'ada' was forgotten while this was under way"):
             begun.add(said("I moved to Porto."))
-    assert memory.begun().add(said("I moved to Faro.")).new
+    assert later.begin().add(said("I moved to Faro.")).new
 
 
 def test_adding_again_under_an_id_changes_nothing(store: Store) -> None:
@@ -196,7 +198,6 @@ def test_asyncio_forms_run_side_by_side(store: Store, scripted: Any) -> None:
     async def run() -> list[Any]:
         memory = own.memory(store, "ada")
         await memory.aadd(said("I moved to Lisbon."))
-        await memory.asay("chat", said("hello"))
         with dspy.context(lm=scripted(reply)):
             return list(await asyncio.gather(*(memory.aask("Where does Ada live?") for _ in range(12))))
 
@@ -262,7 +263,7 @@ def test_forgotten_user_is_nowhere(path: Path) -> None:
     assert own.method.embedder is not None
     assert memory.forget()
     assert not any(b"xyzzy" in file.read_bytes() for file in path.parent.iterdir())
-    assert own.live.drop(lambda key: isinstance(key, tuple) and key[0] == "view") == []
+    assert len(memory.memories._kept.users) == 0
     assert len(own.method.reader.indexes) == 0  # pyright: ignore[reportAttributeAccessIssue]
     assert not any("xyzzy" in text for text in own.method.embedder._cache)  # pyright: ignore
     assert memory.ask("What is the secret word?").context.hits == ()

@@ -11,8 +11,8 @@ import pytest
 from mempiler import Store, build
 from mempiler.engines.models import language_model
 from mempiler.errors import AnswerChangedError
+from mempiler.programs.streaming import Words, wanted
 from mempiler.programs.tasks.task import QuestionAnswering
-from mempiler.programs.words import Words, wanted
 
 from tests.stub_server import StubServer
 

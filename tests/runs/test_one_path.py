@@ -16,12 +16,12 @@ from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.logo_grpo.reward import answer
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
-from mempiler.programs.user_memory import UserMemory
 from mempiler.runs.evaluate import evaluate
 from mempiler.serving.app import make_app
 from mempiler.serving.bodies import Question
 from mempiler.serving.service import Service
 from mempiler.serving.settings import Settings
+from mempiler.serving.user_memory import UserMemory
 
 CASES = [
     *((name, "locomo") for name in METHODS if name not in ("pramem", "h2memory")),

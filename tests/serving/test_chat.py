@@ -112,7 +112,7 @@ def test_session_ends_after_the_gap(connect: Any, store: Store, monkeypatch: pyt
     from mempiler.serving import conversation
 
     client, before = connect(session_gap=30), datetime(2025, 3, 5, 12)
-    monkeypatch.setattr("mempiler.programs.user_memory.now", lambda: before)
+    monkeypatch.setattr("mempiler.serving.user_memory.now", lambda: before)
     monkeypatch.setattr(conversation, "now", lambda: before)
     client.chat("one")
     monkeypatch.setattr(conversation, "now", lambda: before + timedelta(minutes=29))

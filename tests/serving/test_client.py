@@ -27,10 +27,11 @@ from mempiler import (
 )
 from mempiler.engines.models import language_model
 from mempiler.memory.listed import EntryEvent, Listed, Origin, Page
-from mempiler.programs.remember_queued import remember_queued
 from mempiler.records import Behavior
 from mempiler.serving.client import AsyncRemoteMemory, RemoteMemory
+from mempiler.serving.memories import Memories
 from mempiler.serving.requests import Requests
+from mempiler.serving.writers import remember_queued
 
 from .conftest import TOKENS
 
@@ -110,7 +111,7 @@ def test_the_contract_of_entries(memory: Any, store: Any) -> None:
     assert (ada.update("chat-1:1", "x"), ada.delete("chat-1:1"), ada.undo("chat-1:1")) == (None, None, None)
     ada.add(LISBON, id="chat-1", metadata={"channel": "phone", "year": 2025})
     ada.add(OSLO)
-    remember_queued(store, build("turn-rag"), lm=language_model("offline"))
+    remember_queued(Memories(build("turn-rag"), store, language_model("offline")))
 
     moved = Listed("chat-1:1", "Ada: I moved to Lisbon.", "turn", LISBON[0]["time"], "Ada", ("chat-1:1",))
     moved = replace(moved, sessions=(Origin("chat-1", {"channel": "phone", "year": 2025}),))
@@ -139,7 +140,7 @@ def test_the_contract_of_what_is_chosen(memory: Any, store: Any) -> None:
     ada = memory("ada")
     ada.add(LISBON, id="chat-1", metadata={"channel": "phone", "year": 2025})
     ada.add(OSLO, metadata={"channel": "mail", "year": 2024})
-    remember_queued(store, build("turn-rag"), lm=language_model("offline"))
+    remember_queued(Memories(build("turn-rag"), store, language_model("offline")))
     chosen: list[tuple[dict[str, Any], set[str]]] = [
         ({}, {"chat-1:1", "chat-2:1"}),
         ({"where": {}}, {"chat-1:1", "chat-2:1"}),

@@ -13,7 +13,7 @@ from mempiler import Store, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
-from mempiler.programs.user_memory import UserMemory
+from mempiler.serving.user_memory import UserMemory
 
 ADA = Owner("ada", "acme")
 
@@ -209,12 +209,13 @@ def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, where: str
 ) -> None:
     from mempiler.memory.transfer import export_users
+    from mempiler.serving.memories import Memories
     from mempiler.serving.worker import Worker
 
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     program, lm = build(method, embedder=embedder()), language_model("offline")
-    worker = Worker(store, program, lm, session_gap=30)
+    worker = Worker(Memories(program, store, lm), session_gap=30)
     use(program, store, lm)
     assert any(secret().encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     if where == "here":
@@ -301,7 +302,7 @@ def test_session_whose_turns_lie_in_the_future_is_over(
 
     client = connect(session_gap=30)
     later = now() + timedelta(days=1)
-    monkeypatch.setattr("mempiler.programs.user_memory.now", lambda: later)
+    monkeypatch.setattr("mempiler.serving.user_memory.now", lambda: later)
     client.chat("one")
     monkeypatch.undo()
     client.chat("two")

@@ -11,12 +11,12 @@ import pytest
 from mempiler.cli import app, main
 from mempiler.engines import bounds, transport
 from mempiler.memory.store import Store
-from mempiler.programs.crew import AT_ONCE
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
 from mempiler.serving import connections, probe
 from mempiler.serving.breaker import Breaker
 from mempiler.serving.settings import Settings
+from mempiler.serving.writers import AT_ONCE
 
 from tests.stub_server import StubServer, at
 

@@ -23,6 +23,7 @@ from mempiler import EndpointError, Store, build
 from mempiler.memory.stored import Owner
 from mempiler.serving import logs
 from mempiler.serving.breaker import Breaker
+from mempiler.serving.memories import Memories
 from mempiler.serving.worker import Worker
 
 ADA = Owner("ada", "acme")
@@ -54,7 +55,7 @@ def test_stop_finishes_the_session_at_hand_and_leaves_the_rest_queued(store: Sto
     for n in range(3):
         note(store, f"note {n}")
     program, lm = build("recursive-summary"), scripted(reply)
-    worker = Worker(store, program, lm, session_gap=30, writers=1)
+    worker = Worker(Memories(program, store, lm), session_gap=30, writers=1)
     worker.start()
     assert writing.wait(15)
     stopping = threading.Thread(target=lambda: ended.append(worker.stop(15)))
@@ -64,7 +65,7 @@ def test_stop_finishes_the_session_at_hand_and_leaves_the_rest_queued(store: Sto
     go.set()
     stopping.join(20)
     assert (ended, queued(store)) == ([True], 2)
-    later = Worker(store, program, lm, session_gap=30, writers=1)
+    later = Worker(Memories(program, store, lm), session_gap=30, writers=1)
     later.start()
     assert wait(lambda: queued(store) == 0)
     assert later.stop(15)
@@ -79,7 +80,7 @@ def test_stop_does_not_wait_longer_than_its_grace(store: Store, scripted: Any) -
         return {kind: "summary"}
 
     note(store, "note")
-    worker = Worker(store, build("recursive-summary"), scripted(reply), session_gap=30, writers=1)
+    worker = Worker(Memories(build("recursive-summary"), store, scripted(reply)), session_gap=30, writers=1)
     worker.start()
     assert writing.wait(15)
     assert (worker.stop(0.05), queued(store)) == (False, 1)
@@ -94,7 +95,9 @@ def test_worker_outlives_an_outage(store: Store, scripted: Any) -> None:
         return {kind: "summary"}
 
     note(store, "note")
-    worker = Worker(store, build("recursive-summary"), scripted(reply), session_gap=30, writers=1, interval=0.01)
+    worker = Worker(
+        Memories(build("recursive-summary"), store, scripted(reply)), session_gap=30, writers=1, interval=0.01
+    )
     worker.start()
     assert wait(lambda: queued(store) == 0)
     assert worker.alive

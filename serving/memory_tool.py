@@ -15,7 +15,7 @@ from __future__ import annotations
 import dspy
 
 from ..reading.markers import neutral
-from .telling import Memory, found_in, lines
+from .prompt_text import Memory, found_in, lines
 
 FOUND = 5
 """Entries of a search that does not say how many."""

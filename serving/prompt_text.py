@@ -7,7 +7,7 @@ In the block, what users said stands with a sign in whatever a prompt or a chat 
 that no entry can end it (`reading.markers`). That keeps data apart from instructions; it makes no model immune.
 
 Example:
-    >>> from mempiler.programs.telling import beside
+    >>> from mempiler.serving.prompt_text import beside
     >>> print(beside("Ada: I moved to Lisbon. </memory>").partition("<memory>")[2])
     <BLANKLINE>
     Ada: I moved to Lisbon. <~/memory>

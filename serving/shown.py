@@ -17,9 +17,9 @@ from typing import Any, TypeVar, cast
 
 from ..memory.amending import Amendments
 from ..memory.stored import Contents
+from ..programs.program import MemoryProgram
 from ..records import Item, Turn
-from .live import View
-from .program import MemoryProgram
+from .view import View
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 

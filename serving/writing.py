@@ -1,6 +1,14 @@
-"""The steps of writing one claimed user's memory: each is stored before the next one is taken.
+"""Writing what is queued of one user: claimed, written item by item, each stored before the next one is taken.
 
-    queued items ── prepare a few at once ── write one, commit ── write the next, commit ── ... ── settle, commit
+    claim ── prepare a few items at once ── write one, commit ── write the next, commit ── ... ── settle, commit
+
+Every commit stores the memory together with the state of the items in it, and only if that memory did not change
+meanwhile: a killed worker loses the item it was writing, and the next worker writes it again. Language models are
+called outside transactions.
+
+The memory of n items is what `program.remember` writes for the same n items, however they arrived: items are written
+into the memory as it was before it was settled, and the settled one is kept beside it for questions. Memories that
+resume from their settled form (`Memory.resumed`) are the exception: what they become depends on where they settled.
 
 An item that cannot be written (the model refuses it, the method fails) is tried `ATTEMPTS` times, then kept as
 `failed`: its turns are still searched, and a rebuild retries it. An unreachable endpoint does not count: the item stays
@@ -11,6 +19,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -23,15 +33,17 @@ from ..errors import MempilerError
 from ..memory.amending import Amendments, in_force
 from ..memory.hiding import writing_under
 from ..memory.memory import Memory
-from ..memory.store import Store
-from ..memory.stored import Claim, Document, Log, Stamp, StoredItem
+from ..memory.stored import LONGEST_LEASE, Claim, Document, Log, Owner, Stamp, StoredItem
+from ..programs.fold import Performed, fold, perform
+from ..programs.gather import gather
+from ..programs.retry import again, close, take
 from ..records import Failure, Item
-from .fold import Performed, fold, perform
-from .gather import gather
-from .live import View, drop, keep, told
-from .program import MemoryProgram
-from .retry import again, close, take
+from .documents import check, stamp_of, written
+from .memories import Memories, keep
+from .view import View
 
+LEASE = 120.0
+"""Seconds without a commit after which a worker's claim ends."""
 ATTEMPTS = 3
 AHEAD = 8
 """Queued items of one user that are prepared at once."""
@@ -41,7 +53,7 @@ _log = logging.getLogger("mempiler")
 
 @dataclass(frozen=True)
 class Remembered:
-    """What one call of `remember_queued` did."""
+    """What was written."""
 
     items: int = 0
     """Items that are in a memory now and were not before."""
@@ -59,22 +71,96 @@ class Drained(NamedTuple):
     """Whether nothing is left of it."""
 
 
-class StoredSteps:
+def remember_user(
+    memories: Memories,
+    owner: Owner,
+    lease: float = LEASE,
+    stop: Callable[[], bool] = lambda: False,
+    retry: bool = False,
+) -> Remembered:
+    """Remembers what is queued of one user, and waits for others who do; no longer than the lease.
+
+    Args:
+        memories: What writes.
+        owner: The user.
+        lease: Seconds after which another worker may take over if this one dies; at most `LONGEST_LEASE`.
+        stop: Checked before every item; if True, the rest stays queued.
+        retry: Whether turns that could not be taken in before are tried once more, however often they were.
+
+    Raises:
+        ProgramError: The user's memory was written by another program; `rebuild` is the remedy.
+        StoreError: The store failed; everything before the last commit is there.
+        LMError: The endpoint failed; what is not remembered stays queued.
+    """
+    store, worker, stamp, pause = memories.store, uuid.uuid4().hex, stamp_of(memories.program), 0.02
+    partial = retry and any(one.partial for one in store.users(owner.tenant, owner.user))
+    done = retry_partial(memories, owner, lease, stop) if partial else Remembered()
+    until = time.monotonic() + min(lease, LONGEST_LEASE)
+    while not stop():
+        claim = store.claim(worker, lease, stamp, owner)
+        if claim is not None:
+            drained = write_claimed(memories, claim, stamp, lease, stop)
+            done, pause = done + drained.done, 0.02
+            if drained.whole:
+                # Whatever came meanwhile, its caller waits for this user's claim.
+                return done
+            until = time.monotonic() + min(lease, LONGEST_LEASE)
+            continue
+        if not _busy(memories, stamp, owner) or time.monotonic() > until:
+            return done
+        time.sleep(pause)
+        pause = min(1.0, pause * 1.5)
+    return done
+
+
+def retry_partial(memories: Memories, owner: Owner, lease: float, stop: Callable[[], bool]) -> Remembered:
+    """Tries once more what could not be taken in of a user, unless somebody else writes them."""
+    stamp = stamp_of(memories.program)
+    claim = None if stop() else memories.store.claim(uuid.uuid4().hex, lease, stamp, owner, partial=True)
+    if claim is None:
+        return Remembered()
+    return write_claimed(memories, claim, stamp, lease, stop, retry=True).done
+
+
+def write_claimed(
+    memories: Memories,
+    claim: Claim,
+    stamp: Stamp,
+    lease: float,
+    stop: Callable[[], bool],
+    retry: bool = False,
+) -> Drained:
+    """Remembers the queue of a claimed user as it is now, and gives the claim back."""
+    steps = None
+    try:
+        seen = memories.read(claim.owner, stamp)
+        if seen.snapshot.version != claim.version:
+            return Drained(Remembered(), whole=False)
+        steps = _StoredSteps(memories, claim, stamp, seen, lease, stop)
+        with memories.at_work(seen, claim.owner):
+            return steps.run(retry)
+    finally:
+        if steps is None or not steps.released:
+            memories.store.release(claim)
+
+
+def _busy(memories: Memories, stamp: Stamp, owner: Owner) -> bool:
+    """Whether another worker still has something to do for a user."""
+    snapshot = memories.store.read(owner, lambda version: True)
+    if snapshot.stamp is not None:
+        check(snapshot.stamp, stamp, owner, memories.store.url)
+    return any(stored.state != "failed" for stored in snapshot.waiting)
+
+
+class _StoredSteps:
     """One claimed user's memory while it is being written; the result is whether to continue."""
 
     def __init__(
-        self,
-        store: Store,
-        program: MemoryProgram,
-        claim: Claim,
-        stamp: Stamp,
-        seen: View,
-        lease: float,
-        stop: Callable[[], bool],
+        self, memories: Memories, claim: Claim, stamp: Stamp, seen: View, lease: float, stop: Callable[[], bool]
     ) -> None:
-        self.store, self.program, self.stamp, self.lease, self.stop = store, program, stamp, lease, stop
-        self.writer = program.method.writer
-        self.claim = claim
+        self.memories, self.stamp, self.lease, self.stop = memories, stamp, lease, stop
+        self.store, self.writer = memories.store, memories.program.method.writer
+        self.claim, self.kept = claim, seen.kept
         self.queued = [stored for stored in seen.snapshot.waiting if stored.state == "queued"]
         self.batch: deque[StoredItem] = deque()
         self.memory, self.settled = seen.memory, seen.settled
@@ -105,12 +191,12 @@ class StoredSteps:
         for attempt in range(stored.attempts + 1, ATTEMPTS + 1):
             if attempt > stored.attempts + 1 and self.writer.prepares:
                 [made] = self.prepare([item])
-            written = made if _error(made) else _attempt(lambda made=made: self._written(stored, made))
-            error = _error(written)
+            tried = made if _error(made) else _attempt(lambda made=made: self._written(stored, made))
+            error = _error(tried)
             if error is None:
-                failures = (*made.failures, *written.failures)
+                failures = (*made.failures, *tried.failures)
                 self.done += Remembered(0, failures)
-                document, memory = written.value
+                document, memory = tried.value
                 last = stored is self.queued[-1] and not self.writer.settles
                 return self._store_item(document, memory, failures, last)
             self._failed(stored, error, attempt >= ATTEMPTS)
@@ -131,7 +217,7 @@ class StoredSteps:
             stamp=self.stamp,
             log=before.log if before else Log(),
         )
-        return self._told(document, memory, memory if plain else self.settled), memory
+        return self._document(document, memory, memory if plain else self.settled), memory
 
     def _store_item(self, document: Document, memory: Memory, failures: Sequence[Failure], last: bool) -> bool:
         note = "; ".join(f"{failure.where}: {failure.message}" for failure in failures)
@@ -153,7 +239,7 @@ class StoredSteps:
         # What was taken in now is in no settled memory yet.
         behind = self.document.position if plain else min(self.document.settled_position, self.document.position - 1)
         settled = memory if plain else self.settled
-        document = self._told(replace(self.document, settled_position=behind), memory, settled)
+        document = self._document(replace(self.document, settled_position=behind), memory, settled)
         self.done += Remembered(0, made.failures)
         return self._commit(document, memory, settled)
 
@@ -170,7 +256,7 @@ class StoredSteps:
         settled = self.memory if made.error is not None else made.value
         memory = self.memory.resumed(settled)
         document = replace(self.document, settled_position=self.document.position)
-        document = self._told(document, memory, settled)
+        document = self._document(document, memory, settled)
         if self._commit(document, memory, settled, last=True):
             self.done += Remembered(0, failures)
         return state
@@ -178,27 +264,27 @@ class StoredSteps:
     def _amended(self) -> AbstractContextManager[None]:
         """What the writer shows of the memory is what its user left of it, by now."""
         rows = in_force(self.store.amendments(self.claim.owner)) if self.writer.relates else ()
-        reader, memory = self.program.method.reader, self.memory
+        reader, memory = self.memories.program.method.reader, self.memory
         # Made where an amendment asks for them, which most do not.
         entries = (entry for each in (memory,) for entry in reader.entries(each))
         return writing_under(Amendments(rows, entries) if rows else None)
 
-    def _told(self, document: Document, memory: Memory, settled: Memory) -> Document:
+    def _document(self, document: Document, memory: Memory, settled: Memory) -> Document:
         """The document with what is new in it; settled memories that are not there, or no others, are not told."""
         before = (self.memory, self.settled) if self.document else None
         ever = document.settled_position or (self.document and self.document.settled_position)
-        return told(document, before, memory, settled if self.writer.settles and ever else None)
+        return written(document, before, memory, settled if self.writer.settles and ever else None)
 
     def _commit(self, document: Document, memory: Memory, settled: Memory, note: str = "", last: bool = False) -> bool:
         """Stores what was written; False if the claim was lost. The last commit gives it back."""
         document = replace(document, partial=_left_in(memory, settled))
         claim = self.store.commit(self.claim, document, 0.0 if last else self.lease, note)
         if claim is None:
-            drop(self.program, self.store, self.claim.owner)
+            self.memories.drop(self.claim.owner)
             return False
         self.claim, self.document, self.memory, self.settled = claim, document, memory, settled
         self.released = last
-        keep(self.program, self.store, claim.owner, claim.version, (document, memory, settled))
+        keep(self.kept, claim.version, document, memory, settled)
         return True
 
     def _failed(self, stored: StoredItem, error: Exception, give_up: bool) -> None:

@@ -1,0 +1,134 @@
+"""A memory as a store keeps it: as text, as what changed since, and with who wrote it.
+
+The text is written anew once the changes are as long as it is: on the average an item costs what it brings.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from ..errors import ProgramError, StoreError
+from ..memory.deltas import applied, delta
+from ..memory.memory import Memory
+from ..memory.stored import DOCUMENT, Change, Document, Log, Owner, Stamp
+from ..programs.identity import digest
+from ..programs.method import Writer
+from ..programs.program import MemoryProgram
+
+SHORT = 65_536
+"""Characters of changes that a short memory may have before its text is written anew."""
+
+
+def written(
+    document: Document, before: tuple[Memory, Memory] | None, memory: Memory, settled: Memory | None
+) -> Document:
+    """A document with what changed since the version before, or with its whole text.
+
+    Args:
+        document: What there is to know beside the text; its `log` is still that of the version before.
+        before: The memory and the settled memory of the version before; None if there is none.
+        memory: What further items are written into.
+        settled: What questions are answered from; None where it never is another, or there is none yet.
+    """
+    log = document.log
+    if before is not None:
+        other = None if settled is None or settled is before[1] else _json(delta(memory, settled))
+        change = Change(_json(delta(before[0], memory)), other)
+        changes = log.changes + len(change.memory) + len(change.settled or "")
+        if changes <= max(log.text, SHORT):
+            log = replace(log, changes=changes, count=log.count + 1)
+            return replace(document, memory="", settled=None, change=change, log=log)
+    text, other = memory.model_dump_json(), None if settled is None else settled.model_dump_json()
+    log = Log(uuid.uuid4().hex, len(text) + len(other or ""))
+    return replace(document, memory=text, settled=other, change=None, log=log)
+
+
+def parsed(writer: Writer, document: Document | None, owner: Owner, url: str) -> tuple[Memory, Memory]:
+    """The memory and the settled memory of a document; blank ones of None.
+
+    Raises:
+        StoreError: The document is no memory of the writer's.
+    """
+    if document is None:
+        blank = writer.Memory()
+        return blank, blank
+    try:
+        memory = writer.Memory.model_validate_json(document.memory)
+        if not writer.settles:
+            return memory, memory
+        return memory, writer.Memory.model_validate_json(document.settled) if document.settled else writer.Memory()
+    except ValidationError as error:
+        raise _misfit(owner, url, error.errors()[0]["type"]) from None
+
+
+def advanced(
+    writer: Writer, memory: Memory, settled: Memory, changes: Sequence[Change], owner: Owner, url: str
+) -> tuple[Memory, Memory]:
+    """The memory and the settled memory after what another process has changed in them.
+
+    Raises:
+        StoreError: The changes are none of this memory.
+    """
+    try:
+        for change in changes:
+            memory = applied(memory, json.loads(change.memory))
+            settled = settled if change.settled is None else applied(memory, json.loads(change.settled))
+    except (LookupError, TypeError, ValueError) as error:
+        raise _misfit(owner, url, f"{type(error).__name__} in what was changed") from None
+    return memory, settled if writer.settles else memory
+
+
+def stamp_of(program: MemoryProgram) -> Stamp:
+    """Who the program is, as the writer of a memory.
+
+    The memory depends on the writer with its settings, prompts and embedder, the adapter and the shape of the memory;
+    prompts that only read may change without a rebuild. The model that writes is not part of it: changing the model is
+    the operator's choice, and `rebuild --force` writes everything anew.
+    """
+    return replace(writer_stamp(program), program=program.identities.of_program(program))
+
+
+def writer_stamp(program: MemoryProgram) -> Stamp:
+    """The same without what only reads."""
+    writer = program.method.writer
+    embedder = getattr(writer, "embedder", None)
+    writes = [program.identities.of_writer(writer), program.adapter if writer.predictors_below() else ""]
+    return Stamp(digest(writes), "", embedder.name if embedder else "")
+
+
+def check(found: Stamp, own: Stamp, owner: Owner, url: str) -> None:
+    """Refuses a memory that this program would have written otherwise.
+
+    Raises:
+        ProgramError: Program, embedder or version differ.
+    """
+    if found.writes_like(own):
+        return
+    fix = f"run: mempiler rebuild PROGRAM --store {url} --user {owner.user!r}"
+    fix += "" if owner.tenant == "default" else f" --tenant {owner.tenant!r}"
+    who = f"the memory of user {owner.user!r} was written"
+    if found.schema > own.schema:
+        raise ProgramError(f"{who} by a newer Mempiler (document {found.schema}, this reads {DOCUMENT}); install that")
+    if found.schema < own.schema:
+        raise ProgramError(f"{who} by an older Mempiler (document {found.schema}, this reads {DOCUMENT}); {fix}")
+    if found.embedder != own.embedder:
+        raise ProgramError(f"{who} with the embedder {found.embedder!r}, not {own.embedder!r}; {fix}")
+    raise ProgramError(f"{who} by another program ({found.writer[:8]}, not {own.writer[:8]}); {fix}")
+
+
+def _json(changes: Any) -> str:
+    return to_json(changes).decode()
+
+
+def _misfit(owner: Owner, url: str, what: str) -> StoreError:
+    return StoreError(
+        f"the memory of user {owner.user!r} does not fit its program: {what}; "
+        f"run: mempiler rebuild PROGRAM --store {url} --user {owner.user!r} --force"
+    )

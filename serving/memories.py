@@ -1,0 +1,247 @@
+"""The memories of a store's users, as one program reads and writes them with one language model.
+
+    Memories(program, store, lm) ── look(owner) ──> View: memory, settled memory, what waits
+                                 ── at_work(...)     the settings under which a user's words are worked on
+
+A memory's version names its content, so a parsed memory is kept under it; an unchanged memory of ten thousand facts
+costs one indexed query per question, and neither parsing nor indexing. Kept is what this process last saw of each user,
+for all `Memories` of one program and store.
+
+All of it goes when anybody is forgotten, here or in another process: the store counts how often that was. A process
+sees a new count when it next reads a memory, or when its worker looks; what was under way then leaves nothing either.
+
+Limits: memory that was freed is not overwritten, and what a caller holds (an answer, a memory) is the caller's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Generator, Hashable
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ..engines.lanes import taking_turns
+from ..engines.vectors import kept_on
+from ..errors import UserError
+from ..memory.amending import Amendments, in_force
+from ..memory.flight import Flight
+from ..memory.following import Line
+from ..memory.memory import Memory
+from ..memory.store import Store
+from ..memory.stored import Document, Log, Owner, Stamp
+from ..memory.tokens import forget_words
+from ..memory.user_vectors import UserVectors
+from ..programs.program import MemoryProgram
+from ..programs.recalling import leaving
+from ..programs.waiting import Waiting
+from ..records import Turn
+from .documents import advanced, check, parsed, writer_stamp
+from .view import Amended, Kept, View, Within
+
+USERS = 320
+"""Users of a store of whom something is kept, those used last."""
+SOURCES = 256
+"""Most turns of a user that are kept because answers rested on them."""
+PARTS = 8
+"""Most parts of a user's memory that are kept as memories of their own."""
+
+
+class Memories:
+    """The memories of the users of one store; objects are cheap, and share what is kept.
+
+    Args:
+        program: Writes and reads them.
+        store: A `Store`, the path of an SQLite file, or `postgresql://...`; one that is given as text is opened once
+            per program.
+        lm: The language model; that of `dspy.settings` at the time of each call if None.
+
+    Raises:
+        UserError: The store is no valid name.
+        StoreError: The store cannot be opened.
+    """
+
+    def __init__(self, program: MemoryProgram, store: Store | str | Path, lm: Any = None) -> None:
+        self.program, self.lm = program, lm
+        self.store: Store = (
+            store if isinstance(store, Store) else program.shared.once(("store", str(store)), lambda: Store(store))
+        )
+        self._kept: _Cache = program.shared.once(("memories", self.store.url), _Cache)
+
+    def look(self, owner: Owner) -> View:
+        """The memory that questions are answered from, as amendments leave it, and what is not in it yet.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+        """
+        with self._leaving_nothing(self._kept.forgets):
+            return self._amended(self.read(owner))
+
+    def read(self, owner: Owner, stamp: Stamp | None = None) -> View:
+        """The memory as it was written; read from the store only where it changed since this process read it.
+
+        Args:
+            owner: Whose it is.
+            stamp: `stamp_of` the program, where it is known.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote it; the message has the command that repairs it.
+        """
+        # Before the store is read: what is wiped later was taken from others' reach by then.
+        user: Kept = self._kept.users.once(owner, Kept)
+        known, writer = user.written, self.program.method.writer
+        since = known[1].log if known else Log()
+        snapshot = self.store.read(owner, lambda version: known is not None and known[0] == version, user.parsed, since)
+        if self.notice(snapshot.forgets):
+            user = self._kept.users.once(owner, Kept)
+        if snapshot.stamp is not None:
+            check(snapshot.stamp, stamp or writer_stamp(self.program), owner, self.store.url)
+        document = snapshot.document
+        if snapshot.stamp is not None and known is not None and known[0] == snapshot.version:
+            _, document, memory, settled = known
+        elif known is not None and document is not None and document.since is not None:
+            memory, settled = advanced(writer, *known[2:], document.since, owner, self.store.url)
+        else:
+            memory, settled = parsed(writer, document, owner, self.store.url)
+        keep(user, snapshot.version, document, memory, settled)
+        items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
+        return View(snapshot, document, memory, settled, Waiting(items, user.line), user)
+
+    def part(self, view: View, within: Within) -> View:
+        """What is looked at of a user's memory, as a memory of its own, with an index of its own.
+
+        Raises:
+            UserError: The method cannot leave entries out.
+        """
+        if within.everything:
+            return view
+        place, method = hash(within) % PARTS, self.program.method
+        kept = view.kept.parts.get(place)
+        if kept is None or kept[0] is not view.settled or kept[2] != within:
+            left = leaving(method, view.settled, within)
+            if any(within(entry) is None for entry in method.reader.entries(left)):
+                raise UserError(
+                    f"memories of {self.program.name} cannot be looked at in part; ask without where, since, until"
+                )
+            # An index that went to and fro between the two would be slower than one for each.
+            vars(left)["line"] = Line()
+            kept = view.kept.parts[place] = view.settled, left, within
+        waiting = Waiting(within.items(view.waiting.items))
+        return replace(view, settled=kept[1], waiting=waiting, within=within)
+
+    def turns(self, view: View, ids: Collection[str]) -> dict[str, Turn]:
+        """Turns by id, each with its time or that of its session; those that are not there are left out.
+
+        Args:
+            view: The memory that rests on them.
+            ids: Of the turns.
+        """
+        said = view.kept.turns
+        found = {id: turn for id in ids if (turn := said.get(id)) is not None}
+        if left := sorted(set(ids) - found.keys()):
+            with self._leaving_nothing(view.snapshot.forgets):
+                stored = self.store.turns(view.snapshot.owner, left)
+            read = {id: turn.at(item.time) for id, (turn, item) in stored.items()}
+            if len(said) + len(read) > SOURCES:
+                said.clear()
+            said.update(read)
+            found |= read
+        return found
+
+    def drop(self, owner: Owner) -> None:
+        """Removes a user's parsed memory, and with it its indexes, from this process."""
+        self._kept.users.forget(owner)
+
+    @contextmanager
+    def at_work(self, view: View, whose: Hashable) -> Generator[None]:
+        """The settings under which the words of a user are worked on.
+
+        They go into no trace, history or cache of DSPy's: forgetting must remove them. Vectors of them are kept with
+        the user.
+
+        Args:
+            view: What is worked on.
+            whose: In whose turn the language model is asked.
+        """
+        owner, since = view.snapshot.owner, view.snapshot.forgets
+        lm = self.lm or dspy.settings.lm
+        if getattr(lm, "cache", False):
+            lm = lm.copy(cache=False)
+        with (
+            self._leaving_nothing(since),
+            dspy.context(lm=lm, adapter=self.program.asking(), trace=None, usage_tracker=None, disable_history=True),
+            taking_turns(whose),
+            kept_on(UserVectors(self.store, owner, since, view.kept.vectors)),
+        ):
+            yield
+
+    def notice(self, forgets: int) -> bool:
+        """Drops what is kept if somebody was forgotten since this process last looked; whether that was so.
+
+        Args:
+            forgets: What `Store.forgets` or a snapshot says.
+        """
+        news = self._kept.see(forgets)
+        if news:
+            self._wipe()
+        return news
+
+    @contextmanager
+    def _leaving_nothing(self, since: int) -> Generator[None]:
+        """Surrounds work with what users said; `since` is what `Store.forgets` was when it was read."""
+        try:
+            yield
+        finally:
+            if self._kept.forgets != since:
+                self._wipe()
+
+    def _wipe(self) -> None:
+        """Drops everything that this process keeps of what the store's users said."""
+        self._kept.users.drop(lambda owner: True)
+        forget_words()
+        for keeper in (self.store, self.program.method.embedder, getattr(self.lm or dspy.settings.lm, "engine", None)):
+            clear = getattr(keeper, "clear", None)
+            if clear is not None:
+                clear()
+
+    def _amended(self, view: View) -> View:
+        """A user's memory as amendments leave it: what questions are answered from."""
+        last, owner, kept = view.snapshot.amended, view.snapshot.owner, view.kept.amended
+        if not last:
+            return view
+        if kept is None or kept.last != last or kept.written is not view.settled:
+            rows = kept.rows if kept and kept.last == last else in_force(self.store.amendments(owner))
+            amendments = Amendments(rows, self.program.method.reader.entries(view.settled))
+            left = leaving(self.program.method, view.settled, amendments) if rows else view.settled
+            kept = view.kept.amended = Amended(last, rows, view.settled, amendments, left)
+        if not kept.rows:
+            return view
+        waiting = replace(view.waiting, items=kept.amendments.items(view.waiting.items))
+        return replace(view, settled=kept.left, waiting=waiting, amendments=kept.amendments)
+
+
+class _Cache:
+    """What a process keeps of the users of one store, and how often anybody was forgotten when it last looked."""
+
+    def __init__(self) -> None:
+        self.users = Flight(capacity=USERS)
+        self.forgets = 0
+        self._lock = threading.Lock()
+
+    def see(self, forgets: int) -> bool:
+        """Notes a count; whether it is news."""
+        with self._lock:
+            news = forgets > self.forgets
+            self.forgets = max(self.forgets, forgets)
+            return news
+
+
+def keep(user: Kept, version: str, document: Document | None, memory: Memory, settled: Memory) -> None:
+    """Keeps a parsed memory under its version, in the place of an older one."""
+    if version and document is not None:
+        # Its texts are as large as the memory, and not looked at again.
+        light = replace(document, memory="", settled=None, change=None, since=None)
+        user.written = version, light, memory, settled

@@ -1,0 +1,561 @@
+"""The durable memory of one user: the Python API of production.
+
+    add(session) ── stored and queued ──> remembered now, or by a worker later
+    say(session, messages) ... end(session)     the same for an open chat, turn by turn
+    ask(question)   memory, and the turns that are not in it yet ──> answer, with what it rests on
+    search(query)   the same ──> entries, and no answer
+    list, get, update, delete, undo, history    single entries; a change is applied whenever the memory is read
+
+When `add` or `say` returns, the item is on disk. A question is answered from the settled memory, and from the raw
+turns that are not in it yet (found as turn RAG finds them): new turns are usable before a model has written them.
+
+Example:
+    >>> import mempiler
+    >>> from mempiler.engines.models import language_model
+    >>> memory = mempiler.build("turn-rag").memory(store="memories.sqlite", user="ada", lm=language_model("offline"))
+    >>> memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
+    Added(id='D1', position=1, new=True)
+    >>> memory.ask("Where did Ada move?").answer
+    'I moved to Lisbon.'
+
+Every method may be called from any number of threads. Of those that take time there is a form for asyncio: `aask` and
+`astream` hold no thread while a model answers, `asearch` and `aadd` run in a few threads. Objects are cheap: make one
+per request.
+
+Limits: what a process has in memory of a user is dropped when that process forgets the user, or sees that another one
+did (when it next asks for anybody); until then it stays there, unseen. A model's provider keeps what it keeps.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, Self, TypeVar
+
+import dspy
+
+from ..engines.threads import in_thread
+from ..errors import ConflictError, UserError
+from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
+from ..memory.incoming import Messages, incoming, now, turns_of
+from ..memory.index import Entry
+from ..memory.listed import PAGE, EntryEvent, Listed, Origin, Page
+from ..memory.memory import Memory
+from ..memory.metadata import Conditions, Scalar
+from ..memory.store import Store
+from ..memory.stored import Added, Forgotten, Owner, Summary
+from ..programs.program import MemoryProgram
+from ..programs.recalling import leaving, recalled
+from ..programs.streaming import as_they_come
+from ..records import Context, Found, Item, Query, Turn
+from .documents import stamp_of
+from .memories import Memories
+from .paging import page
+from .view import View, Within
+from .writing import LEASE, Remembered, remember_user
+
+P = ParamSpec("P")
+T = TypeVar("T")
+TRIES = 50
+"""How often an amendment is made anew because another one came first."""
+
+
+def _for_asyncio(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """The same in one of a few threads."""
+
+    @functools.wraps(method)
+    async def form(*given: P.args, **named: P.kwargs) -> T:
+        return await in_thread(lambda: method(*given, **named))
+
+    return form
+
+
+class UserMemory:
+    """One user's memory in a store; `MemoryProgram.memory` makes it.
+
+    Args:
+        memories: Program, store and language model.
+        owner: Whose it is.
+        lease: Seconds after which another worker may take over a write that died, and no longer than which `add` waits
+            for one.
+        stop: Checked before every session that is written; if True, the rest stays queued.
+    """
+
+    def __init__(
+        self,
+        memories: Memories,
+        owner: Owner,
+        lease: float = LEASE,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.memories, self.owner = memories, owner
+        self.program, self.store = memories.program, memories.store
+        self._lease, self._stop = lease, stop
+        self._since: int | None = None
+
+    @classmethod
+    def of(cls, program: MemoryProgram, store: Store | str | Path, user: str, tenant: str, lm: Any = None) -> Self:
+        """The memory of a user, as `MemoryProgram.memory` takes its arguments."""
+        owner = Owner(user, tenant)
+        return cls(Memories(program, store, lm), owner)
+
+    def begin(self, seen: View | None = None) -> Self:
+        """Makes this the memory of one piece of work, e.g. a request: it stores nothing if the user is forgotten since.
+
+        Args:
+            seen: Of `look`, with which the work began; now if None.
+        """
+        if self._since is None:
+            self._since = self.store.forgets() if seen is None else seen.snapshot.forgets
+        return self
+
+    def add(
+        self,
+        session: Item | Messages,
+        id: str | None = None,
+        remember: bool = True,
+        metadata: Mapping[str, Scalar] | None = None,
+    ) -> Added:
+        """Stores a session, and writes it into the memory.
+
+        Args:
+            session: A session, logs, ... of `mempiler.records`, or messages; messages without a time are of now.
+            id: Names the session: adding the same one again under its id changes nothing, so a call that failed can
+                be repeated. Without an id every call adds a new session.
+            remember: False leaves the writing to a worker, and returns as soon as the session is stored.
+            metadata: A few plain values by name, by which searches and questions choose sessions (`where`).
+
+        Raises:
+            ConflictError: The id belongs to a session with other content; or the user was forgotten meanwhile.
+            UserError: The session is empty or malformed, or its metadata are.
+            StoreError: It could not be stored, and is not.
+            LMError: The endpoint failed. The session is stored; it will be remembered with the next one.
+        """
+        item, digest = incoming(session, id, metadata)
+        added = self.store.add(self.owner, item, digest, self._since, metadata)
+        if remember:
+            self.remember()
+        return added
+
+    def say(
+        self,
+        session: str,
+        messages: Messages | Sequence[Turn],
+        begin: bool = True,
+        metadata: Mapping[str, Scalar] | None = None,
+    ) -> tuple[Turn, ...]:
+        """Stores turns of an open session, and returns them with their ids and times.
+
+        Args:
+            session: Its id.
+            messages: What was said; messages without a time are of now.
+            begin: Whether a session that is not there begins; False for an answer, whose user may be forgotten by now.
+            metadata: As of `add`; added to those of the session.
+
+        Raises:
+            ConflictError: The session has ended, or is not there and is not to begin; or the user was forgotten
+                meanwhile.
+            UserError: A message is malformed, or the metadata are.
+            StoreError: Nothing was stored.
+        """
+        turns = [turn for part in messages for turn in ([part] if isinstance(part, Turn) else turns_of([part]))]
+        time = now()
+        dated = [turn if turn.time else turn.model_copy(update={"time": time}) for turn in turns]
+        return self.store.append(self.owner, session, dated, begin, self._since, metadata)
+
+    def end(self, session: str, remember: bool = True) -> Added | None:
+        """Ends a session, which is then remembered as `add` does; None if there is no such open session."""
+        added = self.store.end(self.owner, session)
+        if added is not None and remember:
+            self.remember()
+        return added
+
+    def remember(self) -> Remembered:
+        """Writes all items that are queued for this user.
+
+        What another worker is writing is waited for, no longer than the lease; the rest stays queued then.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+            LMError: The endpoint failed; what is not written stays queued.
+        """
+        return remember_user(self.memories, self.owner, self._lease, self._stop)
+
+    def look(self) -> View:
+        """The memory and what is not in it yet, read once for several uses.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+        """
+        return self.memories.look(self.owner)
+
+    def ask(
+        self,
+        question: str = "",
+        recent: Sequence[Item] = (),
+        asked: Sequence[str] = (),
+        seen: View | None = None,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        **query: Any,
+    ) -> dspy.Prediction:
+        """Answers from the memory and from what is not in it yet.
+
+        Args:
+            question: The question, or request, of the program's task.
+            recent: Items that the answer's prompt shows as they are, e.g. the running conversation.
+            asked: Ids of stored turns that are the question itself: they would be recalled as its answer.
+            seen: What it is answered from, of `look`; what is there now if None.
+            where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
+            since: Only what is of this moment or later; moments without a zone are in UTC.
+            until: Only what is from before this moment.
+            **query: Further query fields of the task, e.g. `options`, `date`.
+
+        Returns:
+            The task's outputs, the recalled `context` (raw turns at its end), and the `memory` it came from.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+            UserError: A field of the task is missing, or a condition is malformed.
+        """
+        view = self._part(seen, where, since, until)
+        with self._asking(view):
+            return self.program.answer(
+                view.settled, self._query(view, question, query, recent), view.waiting.but(asked)
+            )
+
+    async def aask(
+        self,
+        question: str = "",
+        recent: Sequence[Item] = (),
+        asked: Sequence[str] = (),
+        seen: View | None = None,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        **query: Any,
+    ) -> dspy.Prediction:
+        """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
+        view = await in_thread(lambda: self._part(seen, where, since, until))
+        with self._asking(view):
+            wanted = await in_thread(lambda: self._query(view, question, query, recent))
+            return await self.program.aanswer(view.settled, wanted, view.waiting.but(asked))
+
+    async def astream(self, question: str = "", **asked: Any) -> AsyncGenerator[str]:
+        """The answer of `aask` in parts, while the model writes them; arguments and errors as there.
+
+        Raises:
+            AnswerChangedError: The answer is another one than its beginning, which was given already.
+        """
+        async with aclosing(as_they_come(lambda: self.aask(question, **asked))) as parts:
+            async for part in parts:
+                yield part
+
+    def recall(
+        self,
+        query: str,
+        date: Any = None,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        asked: Collection[str] = (),
+        seen: View | None = None,
+    ) -> Context:
+        """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet.
+
+        Args:
+            query: What is asked.
+            date: When.
+            where: As in `ask`, like `since` and `until`.
+            since: As in `ask`.
+            until: As in `ask`.
+            asked: Ids of stored turns that whoever asks has before them: they are not recalled.
+            seen: What is recalled from, of `look`; what is there now if None.
+        """
+        view = self._part(seen, where, since, until)
+        with self._asking(view):
+            wanted = Query(text=query, date=date, speakers=view.speakers)
+            return recalled(self.program.method, view.settled, wanted, view.waiting.but(asked)).whole()
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        seen: View | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> Found:
+        """Finds the entries nearest to a query, without an answer and without a language model.
+
+        Args:
+            query: What is looked for.
+            k: Most entries of the memory, and most turns that are not in it yet.
+            since: As in `ask`, like `until` and `where`.
+            until: As in `ask`.
+            seen: What is searched, of `look`; what is there now if None.
+            where: As in `ask`.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+            UserError: `k` is not a number from 1 to 1000, or a condition is malformed.
+            EndpointError: The embedder cannot be reached.
+        """
+        within, view = self._within(where, since, until), seen or self.look()
+        with self._asking(view):
+            return view.search(self.program.method, query, k, within)
+
+    aadd = _for_asyncio(add)
+    asearch = _for_asyncio(search)
+
+    def sources(self, ids: Collection[str], seen: View) -> dict[str, Turn]:
+        """Turns that something rests on, by id, each with a time; those that were forgotten or deleted are left out.
+
+        Args:
+            ids: Of the turns.
+            seen: What was recalled or searched, of `look`.
+        """
+        wanted = frozenset(ids) - (seen.amendments.withheld if seen.amendments else frozenset())
+        items = seen.waiting.items
+        waiting = {turn.id: turn.at(item.time) for item in items for turn in item.turns if turn.id in wanted}
+        return waiting | self.memories.turns(seen, wanted - waiting.keys())
+
+    def read(self) -> Memory:
+        """The memory that questions are answered from; the blank one of the method for an unknown user."""
+        return self.look().settled
+
+    def items(self) -> tuple[Item, ...]:
+        """The raw sessions that were not forgotten, oldest first."""
+        return tuple(stored.item for stored in self.store.items(self.owner))
+
+    def status(self) -> Summary | None:
+        """How many sessions are stored, queued and failed; None for an unknown user."""
+        return next(iter(self.store.users(self.owner.tenant, self.owner.user)), None)
+
+    def get(self, entry: str, seen: View | None = None) -> Listed | None:
+        """An entry by its id, of the memory or among the turns that are not in it yet; None if there is none.
+
+        Args:
+            entry: Its id, as `list`, `search` and the evidence of an answer give it.
+            seen: Where it is looked for, of `look`; what is there now if None.
+        """
+        seen = seen or self.look()
+        found = seen.entry(self.program.method, entry)
+        return self._listed([found], seen)[0] if found else None
+
+    def list(
+        self,
+        cursor: str | None = None,
+        limit: int = PAGE,
+        seen: View | None = None,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Page:
+        """Entries in the order of their ids, a page at a time.
+
+        Pages are stable: an entry that is there all the time is listed once, whatever is added or deleted meanwhile.
+
+        Args:
+            cursor: `next` of the page before; None for the first.
+            limit: Most entries, 1 to 1000.
+            seen: What is listed, of `look`; what is there now if None.
+            where: As in `ask`, like `since` and `until`.
+            since: As in `ask`.
+            until: As in `ask`.
+
+        Raises:
+            UserError: The limit, the cursor or a condition is none.
+        """
+        within, view = self._within(where, since, until), seen or self.look()
+        found = view.entries(self.program.method)
+        if not within.everything:
+            found = {id: (entry, waits) for id, (entry, waits) in found.items() if within.own(entry)}
+        ids, following = page(found, cursor, limit)
+        return Page(tuple(self._listed([found[id] for id in ids], view)), following)
+
+    def update(self, entry: str, text: str, by: str = "") -> Amendment | None:
+        """Gives an entry another text, from now on and after every further session; None if there is no such entry.
+
+        Args:
+            entry: Its id.
+            text: What it says now, on one line; of a turn without its speaker.
+            by: Who says so, for the history.
+
+        Raises:
+            UserError: The text is empty, too long or the one of now, or the entry is made of others and has no text of
+                its own.
+            ConflictError: The user was forgotten meanwhile, or others keep changing entries.
+        """
+        return self._amend("update", entry, text, by)
+
+    def delete(self, entry: str, by: str = "") -> Amendment | None:
+        """Takes an entry out, with what else holds the same, until it is undone; None if there is no such entry.
+
+        `docs/production.md` says what a deletion reaches; `forget_session` erases what was said.
+
+        Args:
+            entry: Its id.
+            by: Who says so, for the history.
+
+        Raises:
+            UserError: The method's entries cannot be taken out one by one.
+            ConflictError: The user was forgotten meanwhile, or others keep changing entries.
+        """
+        return self._amend("delete", entry, None, by)
+
+    def undo(self, entry: str, by: str = "") -> Amendment | None:
+        """Takes the last change of an entry back that stands; None if there is none.
+
+        Args:
+            entry: Its id, at the time of the change.
+            by: Who says so, for the history.
+
+        Raises:
+            ConflictError: The user was forgotten meanwhile, or others keep changing entries.
+        """
+
+        def row(seen: View) -> Amendment | None:
+            rows = [row for row in in_force(self.store.amendments(self.owner)) if row.entry == entry]
+            return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
+
+        return self._written(row, by)
+
+    def history(self, entry: str) -> tuple[EntryEvent, ...]:
+        """What became of an entry: from which turns it was written, and each change since; () if there is none."""
+        rows = [row for row in self.store.amendments(self.owner) if row.entry == entry]
+        found = self.get(entry)
+        if not rows:
+            return (EntryEvent("written", found.text, at=found.time, turns=found.turns),) if found else ()
+        first = rows[0]
+        written = EntryEvent("written", first.text, at=found.time if found else None, turns=first.sources)
+        return written, *(EntryEvent(row.what, row.text, row.new, row.at, row.by, row.sources) for row in rows)
+
+    def forget(self) -> Forgotten:
+        """Deletes everything of the user: raw sessions, memory, index, cached texts.
+
+        What is under way for the user, in any process, stores nothing any more.
+
+        Returns:
+            What was deleted, and whether its bytes are gone; false for an unknown user.
+        """
+        forgotten = self.store.forget(self.owner)
+        self.memories.notice(self.store.forgets())
+        return forgotten
+
+    def forget_session(self, id: str, remember: bool = True) -> Forgotten:
+        """Deletes one session, and writes the memory anew from the others if it was in it; false if unknown."""
+        forgotten = self.store.forget_item(self.owner, id)
+        self.memories.notice(self.store.forgets())
+        if forgotten and remember:
+            self.remember()
+        return forgotten
+
+    def rebuild(self, force: bool = False) -> Remembered:
+        """Writes the memory anew from the raw sessions, if another program wrote it; always with `force`.
+
+        Until it is done, questions are answered from the raw turns, and from what has been rebuilt. A rebuild that was
+        killed continues with the next call of `remember` or `rebuild`, forced or not.
+        """
+        own = stamp_of(self.program)
+        stamp = self.store.read(self.owner, lambda version: True).stamp
+        foreign = stamp is not None and not stamp.writes_like(own)
+        planned = next(iter(self.store.rebuilds(own.writer, self.owner.tenant, self.owner.user)), None)
+        if foreign or (planned and not planned.begun) or (force and not planned):
+            self.store.reset(self.owner, own.writer if force or planned else "")
+            self.memories.drop(self.owner)
+        done = self.remember()
+        if force or planned:
+            self.store.end_rebuild(self.owner)
+        return done
+
+    def retry(self) -> Remembered:
+        """Tries again what could not be written before: failed sessions, and turns that could not be taken in.
+
+        Raises:
+            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+            LMError: The endpoint failed; what is not written stays as it is.
+        """
+        self.store.requeue(self.owner)
+        return remember_user(self.memories, self.owner, self._lease, self._stop, retry=True)
+
+    def _asking(self, view: View) -> AbstractContextManager[None]:
+        """What is asked of a user does not wait behind what the same user has said."""
+        return self.memories.at_work(view, ("asks", self.owner))
+
+    def _query(self, view: View, question: str, query: Mapping[str, Any], recent: Sequence[Item]) -> Query:
+        """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
+        task = self.program.task
+        items = (stored.item for stored in (self.store.items(self.owner) if task.shows_history else ()))
+        fields = {**({"question": question} if question else {}), **query}
+        return task.query(fields, view.left(items), recent, view.speakers)
+
+    def _part(
+        self, seen: View | None, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None
+    ) -> View:
+        """What of a memory is looked at."""
+        return self.memories.part(seen or self.look(), self._within(where, since, until))
+
+    def _within(self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> Within:
+        conditions = Conditions.parse(where)
+        return Within(since, until, self.store.turns_where(self.owner, conditions) if conditions else None)
+
+    def _amend(self, what: Literal["update", "delete"], entry: str, text: str | None, by: str) -> Amendment | None:
+        def row(seen: View) -> Amendment | None:
+            found = seen.entry(self.program.method, entry)
+            if found is None:
+                return None
+            was = found[0]
+            new = worded(was, text) if text is not None else None
+            if new == was.text:
+                raise UserError(f"the {was.kind} {entry!r:.100} says this already; nothing is to be changed")
+            made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
+            self._check(made, seen)
+            return made
+
+        return self._written(row, by)
+
+    def _written(self, make: Callable[[View], Amendment | None], by: str) -> Amendment | None:
+        """Stores the amendment that is made of what is there; made anew where another one came first."""
+        by = plain_line("by", by, LONGEST_BY) if by else ""
+        since = self.store.forgets() if self._since is None else self._since
+        for _ in range(TRIES):
+            seen = self.look()
+            made = make(seen)
+            if made is None:
+                return None
+            at = datetime.now(UTC).replace(tzinfo=None)
+            made = replace(made, number=seen.snapshot.amended + 1, at=at, by=by)
+            if self.store.amend(self.owner, made, since):
+                return made
+        raise ConflictError(f"entries of user {self.owner.user!r} are being changed all the time; try again")
+
+    def _check(self, made: Amendment, seen: View) -> None:
+        """Refuses what would not show: an entry of which nothing can be changed by itself."""
+        method = self.program.method
+        amend = Amendments([made], method.reader.entries(seen.settled))
+        waiting = replace(seen.waiting, items=amend.items(seen.waiting.items))
+        after = replace(seen, settled=leaving(method, seen.settled, amend), waiting=waiting)
+        left = after.entry(method, made.entry)
+        if (left is None) != (made.new is None) or (left and left[0].text == made.text != made.new):
+            how = "update its turns" if made.new else "forget its session"
+            raise UserError(f"the {made.kind} {made.entry!r:.100} cannot be changed by itself here; {how}")
+
+    def _listed(self, found: Iterable[tuple[Entry, bool]], seen: View) -> list[Listed]:
+        """Entries with the sessions that they come from."""
+        found = tuple(found)
+        wanted = {turn for entry, _ in found for turn in entry.sources}
+        stored = self.store.sessions(self.owner, sorted(wanted))
+        of = {turn.id: Origin(item.id) for item in seen.waiting.items for turn in item.turns if turn.id in wanted}
+        of |= {turn: Origin(*session) for turn, session in stored.items()}
+        rows: list[Listed] = []
+        for entry, waiting in found:
+            origins = {of[turn].id: of[turn] for turn in entry.sources if turn in of}
+            about = entry.id, entry.text, entry.kind, entry.time, entry.speaker, entry.sources
+            rows.append(Listed(*about, sessions=tuple(origins.values()), waiting=waiting))
+        return rows

@@ -1,0 +1,180 @@
+"""One user's memory at one moment: what is settled, what is not in it yet, and what of both is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from ..errors import UserError
+from ..memory.amending import Amend, Amendment, Amendments
+from ..memory.following import Line
+from ..memory.index import Entry
+from ..memory.memory import Memory
+from ..memory.stored import Document, Parsed, Snapshot
+from ..memory.turns import turn_entries
+from ..programs.method import Method
+from ..programs.recalling import with_unwritten
+from ..programs.waiting import Waiting
+from ..records import ABSTRACT, Found, Hit, Item, Session, Turn
+from ..records.moment import comparable
+
+MOST = 1000
+"""Most entries of one search, or of one page."""
+_WIDER = 4
+"""By how much a search is widened whose entries were mostly not to be looked at."""
+
+
+@dataclass(frozen=True)
+class Within(Amend):
+    """What is looked at: a span of time, and some of the sessions; by default everything.
+
+    Args:
+        since: The first moment that is in it; moments without a zone are in UTC.
+        until: The first moment after it. What has no time is in no span.
+        turns: Those of the sessions. An entry belongs to them that rests on one of these; an abstract, if it rests on
+            nothing else. All if None.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    turns: frozenset[str] | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return not (self.since or self.until) and self.turns is None
+
+    def holds(self, time: datetime | None, sources: Collection[str], kind: str = "") -> bool:
+        """Whether what is of a time and a kind, and rests on some turns, is looked at."""
+        if self.turns is not None and (
+            self.turns.isdisjoint(sources) or (kind in ABSTRACT and not self.turns.issuperset(sources))
+        ):
+            return False
+        if not (self.since or self.until):
+            return True
+        if time is None or (self.since and comparable(time) < comparable(self.since)):
+            return False
+        return not self.until or comparable(time) < comparable(self.until)
+
+    def own(self, entry: Entry) -> Entry | None:
+        return entry if self.holds(entry.time, entry.sources, entry.kind) else None
+
+    def item(self, item: Item) -> Item:
+        kept = {turn.id for turn in item.turns if self.holds(turn.time or item.time, (turn.id,))}
+        return item if len(kept) == len(item.turns) else item.only(kept)
+
+
+@dataclass(frozen=True)
+class Amended:
+    """A settled memory as it was written, and as amendments leave it."""
+
+    last: int
+    rows: tuple[Amendment, ...]
+    written: Memory
+    amendments: Amendments
+    left: Memory
+
+
+class Kept:
+    """What a process keeps of one user from one reading to the next; versions say whether it still holds."""
+
+    def __init__(self) -> None:
+        self.written: tuple[str, Document, Memory, Memory] | None = None
+        """The version, its document without the texts, the memory, and the settled memory."""
+        self.amended: Amended | None = None
+        self.parts: dict[int, tuple[Memory, Memory, Within]] = {}
+        """Of a settled memory, what of it was looked at."""
+        self.vectors: dict[bytes, int] = {}
+        """The lengths of the vectors that the store has."""
+        self.turns: dict[str, Turn] = {}
+        """Turns that answers rested on, by id."""
+        self.parsed, self.line = Parsed(), Line()
+        """What waits, and its index."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A user's memory at one moment."""
+
+    snapshot: Snapshot
+    document: Document | None
+    memory: Memory
+    """What further items are written into."""
+    settled: Memory
+    """What questions are answered from."""
+    waiting: Waiting
+    """What is not in the settled memory."""
+    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
+    amendments: Amendments | None = None
+    """What was applied to the settled memory and to what waits; None where they are as they were written."""
+    within: Within | None = None
+    """What is looked at, of the settled memory and of what waits; everything if None."""
+
+    def left(self, items: Iterable[Item]) -> tuple[Item, ...]:
+        """What is looked at of raw items, as amendments leave them."""
+        for amend in (self.amendments, self.within):
+            items = amend.items(items) if amend else items
+        return tuple(items)
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is stored of the user."""
+        return bool(self.snapshot.version)
+
+    @property
+    def speakers(self) -> tuple[str, ...]:
+        """Who said something, in order of first appearance."""
+        said = (turn.speaker for item in self.waiting.items for turn in item.turns)
+        return tuple(dict.fromkeys((*(self.document.speakers if self.document else ()), *said)))
+
+    def saying(self, session: Session) -> View:
+        """The same with an open session as it is by now."""
+        opened = (*(other for other in self.snapshot.open if other.id != session.id), session)
+        items = (*(stored.item for stored in self.snapshot.waiting), *opened)
+        waiting = replace(self.waiting, items=self.left(items))
+        return replace(self, snapshot=replace(self.snapshot, open=opened), waiting=waiting)
+
+    def search(self, method: Method, query: str, k: int, within: Within) -> Found:
+        """The entries nearest to a query, and the waiting turns; scores of two indexes cannot be compared.
+
+        Args:
+            method: Whose memory it is.
+            query: What is looked for.
+            k: Most entries, and most waiting turns.
+            within: Of which times and sessions they are.
+
+        Raises:
+            UserError: `k` is not a number from 1 to 1000.
+            EndpointError: The embedder cannot be reached.
+        """
+        if not 1 <= k <= MOST:
+            raise UserError(f"k is {k}; ask for 1 to {MOST} entries")
+        items = with_unwritten(self.settled, self.waiting)
+        raw = method.raw.of(items)
+        entries = _best(lambda most: method.reader.search(self.settled, [query], most)[0], k, within)
+        return Found(entries, _best(lambda most: raw.search([query], most)[0], k, within) if items.items else ())
+
+    def entries(self, method: Method) -> dict[str, tuple[Entry, bool]]:
+        """Every entry of the memory and every turn that is not in it, by id, each with whether it waits."""
+        items = with_unwritten(self.settled, self.waiting).items
+        found = {entry.id: (entry, True) for item in items for entry in turn_entries(item)}
+        return found | {entry.id: (entry, False) for entry in method.reader.entries(self.settled)}
+
+    def entry(self, method: Method, id: str) -> tuple[Entry, bool] | None:
+        """One of these by its id; None if there is none."""
+        found = next((entry for entry in method.reader.entries(self.settled) if entry.id == id), None)
+        if found is not None:
+            return found, False
+        items = with_unwritten(self.settled, self.waiting).items
+        return next(((entry, True) for item in items for entry in turn_entries(item) if entry.id == id), None)
+
+
+def _best(found: Callable[[int], list[Hit]], k: int, within: Within) -> tuple[Hit, ...]:
+    most = k if within.everything else _WIDER * k
+    while True:
+        hits = found(most)
+        inside = [hit for hit in hits if within.holds(hit.time, hit.sources, hit.kind)]
+        if len(inside) >= k or len(hits) < most:
+            return tuple(inside[:k])
+        most *= _WIDER
