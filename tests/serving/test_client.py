@@ -52,9 +52,9 @@ class Blocking:
         return lambda *given, **named: self._runner.run(method(*given, **named))
 
 
-@pytest.fixture(params=["in process", "in process, asyncio", "client", "client, asyncio"])
+@pytest.fixture(params=["in process", "client", "client, asyncio"])
 def memory(request: Any, connect: Any, store: Any) -> Iterator[Callable[[str], Any]]:
-    """Memories of users over one store, by four ways."""
+    """Memories of users over one store, by three ways."""
     api = connect()
     with ExitStack() as stack:
         if request.param == "client":
@@ -65,13 +65,9 @@ def memory(request: Any, connect: Any, store: Any) -> Iterator[Callable[[str], A
             yield lambda user: build("turn-rag").memory(store, user, lm=language_model("offline"))
             return
         runner = stack.enter_context(asyncio.Runner())
-        if request.param == "client, asyncio":
-            remote = AsyncClient(api.address, TOKENS["acme"])
-            stack.callback(lambda: runner.run(remote.close()))
-            yield lambda user: Blocking(remote.memory(user), runner)
-            return
-        program, lm = build("turn-rag"), language_model("offline")
-        yield lambda user: Blocking(program.memory(store, user, lm=lm), runner)
+        remote = AsyncClient(api.address, TOKENS["acme"])
+        stack.callback(lambda: runner.run(remote.close()))
+        yield lambda user: Blocking(remote.memory(user), runner)
 
 
 def test_the_contract_of_a_memory(memory: Any) -> None:
