@@ -103,18 +103,6 @@ def test_demos_carry_their_predictors_own_fields_only(scripted, knowing, make_hi
             assert own & set(signature.output_fields)
 
 
-@pytest.mark.parametrize("name", ["turn-rag", "memory-r2"])
-def test_labelled_demos_are_questions_with_gold_answers(scripted, knowing, make_history, name):
-    lm, examples = scripted(knowing), questions(make_history(2), ["D1:2"] * 20)
-    result = compiled(lm, program_of(name), examples, optimizer="labeled", settings={"max_labeled_demos": 5})
-    assert {demo.answer for demo in result.task.answer.demos} == {"the marker"}
-    assert len({demo.question for demo in result.task.answer.demos}) == 5
-    assert [predictor.demos for key, predictor in result.all_predictors().items() if key in WRITERS] == (
-        [[], []] if name == "memory-r2" else []
-    )
-    assert set(lm.engine.calls) == ({"facts", "operations"} if name == "memory-r2" else set())
-
-
 def test_the_result_is_fit_to_be_compiled_again(scripted, knowing, make_history):
     lm, examples = scripted(knowing), questions(make_history(2), ["D1:2", "D2:5"])
     first = compiled(lm, program_of("memory-r2"), examples, stage="write")
@@ -171,12 +159,6 @@ def test_the_seed_orders_the_tries(scripted, knowing, make_history):
 
     assert tried(0) == tried(0)
     assert tried(0) != tried(1)
-
-
-def test_the_trace_of_the_process_does_not_grow(scripted, knowing, make_history):
-    before = len(dspy.settings.trace or [])
-    compiled(scripted(knowing), program_of("memory-r2"), questions(make_history(2), ["D1:2", "D2:5"]))
-    assert len(dspy.settings.trace or []) == before
 
 
 @pytest.mark.parametrize(

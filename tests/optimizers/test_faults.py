@@ -63,17 +63,7 @@ def answers(out: Path, make_history: Any) -> bool:
 
 
 @each_optimizer
-def test_an_endpoint_that_is_dead_from_the_start_leaves_the_start(stub, mempiler_cli, tmp_path, optimizer):
-    server = stub()
-    server.die()
-    ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=4)
-    assert (ran.code, ran.out) == (3, "")
-    assert ran.resume
-    assert loads_untuned(tmp_path / "out")
-
-
-@each_optimizer
-@pytest.mark.parametrize("alive", [SCORED_FIRST + 1, SCORED_FIRST + 3])
+@pytest.mark.parametrize("alive", [0, SCORED_FIRST + 1, SCORED_FIRST + 3])
 def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(stub, mempiler_cli, tmp_path, optimizer, alive):
     server = stub(lambda n, text: "dead" if n > alive else None)
     ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=2)

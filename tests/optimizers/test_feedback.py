@@ -30,27 +30,23 @@ def call_that_saw(turn):
 
 
 @pytest.mark.parametrize(
-    ("stored", "recalled", "step"),
-    [(False, False, "never stored"), (True, False, "stored but not recalled"), (True, True, "recalled")],
-)
-def test_the_step_that_lost_the_evidence(example, stored, recalled, step):
-    assert evidence_step(example, outcome(example, stored, recalled, "")) == {example.focus[0]: step}
-
-
-@pytest.mark.parametrize(
-    ("stored", "recalled", "words"),
+    ("stored", "recalled", "step", "to_the_writer", "to_the_answer"),
     [
-        (False, False, "nothing of it was stored"),
-        (True, False, "did not find it"),
-        (True, True, "the answer was still wrong"),
+        (False, False, "never stored", "nothing of it was stored", "was never stored"),
+        (True, False, "stored but not recalled", "did not find it", "stored but not recalled"),
+        (True, True, "recalled", "the answer was still wrong", "was in the context"),
     ],
 )
-def test_a_writer_that_saw_the_evidence_hears_what_became_of_it(example, stored, recalled, words):
-    views = MetricViews(benchmark("locomo"), writers=WRITERS)
+def test_each_predictor_hears_which_step_lost_the_evidence(
+    example, stored, recalled, step, to_the_writer, to_the_answer
+):
     prediction = outcome(example, stored, recalled, "entirely wrong")
-    found = views.feedback(example, prediction, None, "method.writer.extract", call_that_saw(example.focus[0]))
-    assert words in found.feedback
-    assert example.question in found.feedback
+    assert evidence_step(example, prediction) == {example.focus[0]: step}
+    views = MetricViews(benchmark("locomo"), writers=WRITERS)
+    told = views.feedback(example, prediction, None, "method.writer.extract", call_that_saw(example.focus[0])).feedback
+    assert to_the_writer in told
+    assert example.question in told
+    assert to_the_answer in views.feedback(example, prediction, None, "task.answer").feedback
 
 
 def test_a_writer_that_did_not_see_the_evidence_has_nothing_to_learn(example):
@@ -58,15 +54,6 @@ def test_a_writer_that_did_not_see_the_evidence_has_nothing_to_learn(example):
     prediction = outcome(example, False, False, "wrong")
     found = views.feedback(example, prediction, None, "method.writer.extract", call_that_saw("D99:1"))
     assert "nothing is to be learnt" in found.feedback
-
-
-@pytest.mark.parametrize(
-    ("stored", "recalled", "words"),
-    [(False, False, "was never stored"), (True, False, "stored but not recalled"), (True, True, "was in the context")],
-)
-def test_the_answering_predictor_hears_whether_it_could_know(example, stored, recalled, words):
-    views = MetricViews(benchmark("locomo"), writers=WRITERS)
-    assert words in views.feedback(example, outcome(example, stored, recalled, "wrong"), None, "task.answer").feedback
 
 
 def test_score_and_feedback_agree_with_the_number(example):

@@ -41,11 +41,3 @@ def test_number_is_the_score(views, make_history, answer):
     found = views.number(question(make_history), dspy.Prediction(answer=answer))
     assert type(found) is float
     assert found == float(answer)
-
-
-def test_bootstrapping_with_passed_keeps_no_wrong_answer(scripted, views, make_history):
-    optimizer = dspy.BootstrapFewShot(metric=views.passed, max_labeled_demos=0)
-    trainset = [dspy.Example(question=f"q{n}", answer="x").with_inputs("question") for n in range(3)]
-    with dspy.context(lm=scripted(lambda kind, text, n: {"answer": "0.1"})):
-        compiled = optimizer.compile(dspy.Predict("question -> answer"), trainset=trainset)
-    assert compiled.demos == []

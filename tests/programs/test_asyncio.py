@@ -112,13 +112,6 @@ def test_asyncio_answers_as_a_thread_does(store: Store, method: str, task: str, 
     assert {**awaited.toDict(), "memory": None} == {**answered.toDict(), "memory": None}
 
 
-def test_the_program_itself_is_awaited() -> None:
-    program = build("turn-rag")
-    with dspy.context(lm=language_model("offline")):
-        awaited = asyncio.run(program.acall(history=SAID, question="Where did Ada move?"))
-        assert awaited.answer == program(history=SAID, question="Where did Ada move?").answer
-
-
 def test_a_task_with_a_forward_of_its_own_answers_with_it(store: Store) -> None:
     class Shouting(QuestionAnswering):
         def forward(self, context: Any, query: Any) -> dspy.Prediction:

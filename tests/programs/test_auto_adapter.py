@@ -1,11 +1,7 @@
 """The adapter "auto": endpoints are asked once what they can, and answers under a schema are read as they come."""
 
 import copy
-import importlib
-import inspect
-import pkgutil
 import threading
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -13,13 +9,11 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.exceptions import LMError
-from mempiler import signatures
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.engines.taken import taking
 from mempiler.programs.adapter import adapter
 from mempiler.programs.auto_adapter import QUESTION, AutoAdapter, SchemaAdapter, output_schema
-from mempiler.programs.catalog import build
 from mempiler.programs.correcting import CorrectingAdapter
 from mempiler.programs.predictor import Predictor
 from mempiler.programs.recording import recording
@@ -28,18 +22,10 @@ from mempiler.runs.run_store import RunStore
 from mempiler.runs.setup import Setup
 from pydantic import BaseModel, TypeAdapter
 
+from tests.stub_server import StubServer, fill
+from tests.suite import suite
 
-def _suite() -> list[type[dspy.Signature]]:
-    """Every signature class of the suite."""
-    found = []
-    for module in pkgutil.iter_modules(signatures.__path__, f"{signatures.__name__}."):
-        for value in vars(importlib.import_module(module.name)).values():
-            if inspect.isclass(value) and issubclass(value, dspy.Signature) and value.__module__ == module.name:
-                found.append(value)
-    return found
-
-
-SUITE = _suite()
+SUITE = suite()
 TEXT = "1"
 """What the stub writes for every text; the inputs show it as an id."""
 
@@ -142,29 +128,34 @@ def test_models_in_this_process_are_not_asked() -> None:
     assert lm.meter.read().calls["task"] == 1
 
 
+class Replying(dspy.utils.DummyLM):
+    """Gives one reply after the other, and keeps the messages and settings of each request."""
+
+    def __init__(self, *replies: str) -> None:
+        super().__init__([])
+        self.replies, self.asked, self.settings = list(replies), [], []
+
+    def __call__(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
+        self.asked.append(messages)
+        self.settings.append(kwargs)
+        return [self.replies.pop(0)]
+
+
+def _under_schema(lm: Replying, outputs: str, **settings: Any) -> Any:
+    return SchemaAdapter({"type": "object"})(
+        lm, settings, dspy.Signature(f"question -> {outputs}"), [], {"question": "?"}
+    )
+
+
 def test_an_unreadable_answer_is_asked_for_once_more_and_a_cut_one_with_more_room() -> None:
-    chosen = SchemaAdapter({"type": "object"})
-    signature = dspy.Signature("question -> number: int")
-    replies, seen, asked = ["no number", '{"number": 3}'], [], []
-
-    def lm_of(replies: list[str]) -> Any:
-        class Scripted(dspy.utils.DummyLM):
-            def __call__(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
-                seen.append(kwargs)
-                asked.append(messages)
-                return [replies.pop(0)]
-
-        return Scripted([])
-
-    lm = lm_of(replies)
-    assert chosen(lm, {}, signature, [], {"question": "?"}) == [{"number": 3}]
-    slip, request = asked[1][-2:]
+    lm = Replying("no number", '{"number": 3}', CutText('{"numb'), '{"number": 4}')
+    assert _under_schema(lm, "number: int") == [{"number": 3}]
+    slip, request = lm.asked[1][-2:]
     assert (slip["role"], slip["content"], request["role"]) == ("assistant", "no number", "user")
     assert "number: is missing" in request["content"]
-    replies.extend([CutText('{"numb'), '{"number": 4}'])
-    assert chosen(lm, {"max_tokens": 10}, signature, [], {"question": "?"}) == [{"number": 4}]
-    assert [one.get("max_tokens") for one in seen] == [None, None, 10, 20]
-    assert all(one["response_format"]["type"] == "json_schema" for one in seen)
+    assert _under_schema(lm, "number: int", max_tokens=10) == [{"number": 4}]
+    assert [one.get("max_tokens") for one in lm.settings] == [None, None, 10, 20]
+    assert all(one["response_format"]["type"] == "json_schema" for one in lm.settings)
 
 
 LOOPING = "The studio is on a hill, and its windows look at the sea. " * 40
@@ -176,39 +167,19 @@ LOOPING = "The studio is on a hill, and its windows look at the sea. " * 40
     ids=["circles", "long"],
 )
 def test_an_answer_that_goes_round_in_circles_gets_no_more_room(said: str, room: list[int], shown: int) -> None:
-    replies, seen = [CutText(f'{{"answer": "{said}'), '{"answer": "Enough"}'], []
-
-    class Scripted(dspy.utils.DummyLM):
-        def __call__(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
-            seen.append((kwargs["max_tokens"], messages))
-            return [replies.pop(0)]
-
-    chosen = SchemaAdapter({"type": "object"})
-    found = chosen(Scripted([]), {"max_tokens": 100}, dspy.Signature("question -> answer"), [], {"question": "?"})
-    assert found == [{"answer": "Enough"}]
-    assert [tokens for tokens, _ in seen] == room
-    added = seen[1][1][len(seen[0][1]) :]
+    lm = Replying(CutText(f'{{"answer": "{said}'), '{"answer": "Enough"}')
+    assert _under_schema(lm, "answer", max_tokens=100) == [{"answer": "Enough"}]
+    assert [one["max_tokens"] for one in lm.settings] == room
+    added = lm.asked[1][len(lm.asked[0]) :]
     assert len(added) == shown
     assert all(len(message["content"]) < len(said) for message in added)
 
 
 def test_an_answer_too_long_to_be_read_is_not_shown_again_in_full() -> None:
-    replies, seen = ['{"number": "' + "x" * 500_000 + '"}', '{"number": 3}'], []
-
-    class Scripted(dspy.utils.DummyLM):
-        def __call__(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
-            seen.append(messages)
-            return [replies.pop(0)]
-
-    chosen, signature = SchemaAdapter({"type": "object"}), dspy.Signature("question -> number: int")
-    assert chosen(Scripted([]), {}, signature, [], {"question": "?"}) == [{"number": 3}]
-    assert "more than 400,000" in seen[1][-1]["content"]
-    assert all(len(message["content"]) < 10_000 for message in seen[1])
-
-
-def test_every_signature_of_the_suite_has_a_strict_schema() -> None:
-    assert len(SUITE) > 80
-    assert [signature.__name__ for signature in SUITE if output_schema(signature) is None] == []
+    lm = Replying('{"number": "' + "x" * 500_000 + '"}', '{"number": 3}')
+    assert _under_schema(lm, "number: int") == [{"number": 3}]
+    assert "more than 400,000" in lm.asked[1][-1]["content"]
+    assert all(len(message["content"]) < 10_000 for message in lm.asked[1])
 
 
 @pytest.mark.parametrize("signature", SUITE, ids=lambda signature: signature.__name__)
@@ -254,32 +225,17 @@ def test_a_resumed_run_knows_what_the_endpoint_can_though_a_copy_that_samples_as
     assert server.texts.count(QUESTION) == 1
 
 
-def test_outputs_may_be_named_like_anything() -> None:
-    fields = {name: (str, dspy.OutputField()) for name in ("title", "description", "model_name")}
-    schema = output_schema(dspy.Signature({"question": (str, dspy.InputField()), **fields}))
-    assert schema
-    assert list(schema["properties"]) == list(fields)
-
-
 @pytest.fixture(scope="module")
-def honouring(request: pytest.FixtureRequest) -> Any:
+def honouring() -> Any:
     """One server that holds to schemas, for all signatures."""
-    from importlib.util import module_from_spec, spec_from_file_location
-    from pathlib import Path
-
-    spec = spec_from_file_location("stub_server", Path(__file__).parents[1] / "stub_server.py")
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    with module.StubServer(schemas="honour") as server:
-        yield server, AutoAdapter(), module.fill
+    with StubServer(schemas="honour") as server:
+        yield server, AutoAdapter()
 
 
 @pytest.mark.parametrize("signature", SUITE, ids=lambda signature: signature.__name__)
 def test_under_a_schema_no_answer_is_malformed(honouring: Any, signature: type[dspy.Signature]) -> None:
-    server, chosen, fill = honouring
-    lm, inputs = _model(server), {name: _simple(field, fill) for name, field in signature.input_fields.items()}
+    server, chosen = honouring
+    lm, inputs = _model(server), {name: _simple(field) for name, field in signature.input_fields.items()}
     with dspy.context(lm=lm, adapter=chosen), recording() as record:
         Predictor(signature)(**inputs)
     (call,) = record.calls
@@ -289,7 +245,7 @@ def test_under_a_schema_no_answer_is_malformed(honouring: Any, signature: type[d
     assert chosen.endpoints.found()[server.model] == "schema"
 
 
-def _simple(field: Any, fill: Any) -> Any:
+def _simple(field: Any) -> Any:
     if field.annotation in (str, list[str]):
         lines = [f"[{TEXT}] A text.", "[S1] Another."]
         return lines if field.annotation == list[str] else "\n".join(lines)
@@ -310,15 +266,3 @@ def _simple(field: Any, fill: Any) -> Any:
 def test_named_models_run_under_auto_unless_told_otherwise(lm: str, named: str | None, expected: str) -> None:
     assert Setup("locomo", lm=lm, adapter=named).default_adapter == expected
     assert isinstance(adapter("auto"), AutoAdapter)
-
-
-def test_a_program_on_its_own_asks_an_endpoint_once(stub: Any) -> None:
-    from mempiler import History
-
-    server = stub(schemas="honour")
-    program = build("full-context", adapter="auto")
-    history = History.parse([{"role": "user", "content": "Ada moved to Oslo."}])
-    with dspy.context(lm=_model(server)):
-        for each in (program, program, program.deepcopy()):
-            assert each(history=history, question="Where?").answer == TEXT
-    assert Counter(text == QUESTION for text in server.texts)[True] == 1

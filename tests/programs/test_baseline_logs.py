@@ -7,13 +7,9 @@ from typing import Any
 import dspy
 import pytest
 from mempiler import History, Logs, Session, Turn
-from mempiler.errors import UserError
-from mempiler.memory.provenance import stored_sources
 from mempiler.programs.baselines.logs import KeptLogs, LoggedMemory
 from mempiler.programs.catalog import build
-from mempiler.programs.remember import MemoryCache
 from mempiler.records import Context, Query
-from mempiler.runs.run_store import RunStore
 
 SEARCHING = ["turn-rag", "session-rag", "condition-mem", "memory-bank"]
 EARLIER = {"no-memory": "none", "recursive-summary": "summary", **dict.fromkeys(SEARCHING, "search")}
@@ -95,12 +91,6 @@ def test_of_earlier_logs_the_nearest_are_found_beside_the_dialogues(scripted: An
     assert not [id for id in dialogue if id.startswith("L")]
 
 
-@pytest.mark.parametrize("name", ["no-memory", "recursive-summary"])
-def test_those_without_search_recall_no_earlier_logs(scripted: Any, name: str) -> None:
-    ids = {hit.id for hit in recalled(scripted, with_logs(name), "running shoes").hits}
-    assert not ids & {"L1:1", "L1:2", "L2:1", "L2:2"}
-
-
 def test_without_the_policy_no_memory_recalls_nothing(scripted: Any) -> None:
     assert recalled(scripted, program("no-memory"), "running shoes").hits == ()
 
@@ -117,16 +107,6 @@ def test_logs_that_the_task_shows_are_not_recalled_again(scripted: Any, name: st
     with dspy.context(lm=scripted(reply)):
         found = made.method.reader.recall(made.remember(HISTORY).memory, query)
     assert not [hit.id for hit in found.hits if hit.id.startswith("L3")]
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_a_memory_with_logs_rests_on_turns_of_its_history(scripted: Any, name: str) -> None:
-    made = with_logs(name)
-    with dspy.context(lm=scripted(reply)):
-        memory = made.remember(HISTORY).memory
-    sources = stored_sources(memory)
-    assert {"L3:1", "L3:2"} <= sources <= set(HISTORY.turns)
-    assert type(memory).model_validate_json(memory.model_dump_json()) == memory
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -178,11 +158,6 @@ def test_batches_of_one_session_are_current_together() -> None:
     assert ([entry.id for entry in kept.earlier], [entry.id for entry in kept.current]) == (["L1:1", "L2:1"], ["L3:1"])
 
 
-def test_an_unknown_way_with_earlier_logs_is_one_line() -> None:
-    with pytest.raises(UserError, match=r"^earlier = 'all' is none of search, summary, none$"):
-        build("logs+turn-rag", earlier="all")
-
-
 @pytest.mark.parametrize("name", ["turn-rag", "recursive-summary", "memory-bank", "pgr"])
 def test_a_stored_memory_is_the_one_written_at_once(scripted: Any, tmp_path: Path, name: str) -> None:
     lm = scripted(steady)
@@ -197,16 +172,3 @@ def test_a_stored_memory_is_the_one_written_at_once(scripted: Any, tmp_path: Pat
         whole = program(f"logs+{name}", earlier="summary").remember(HISTORY).memory
     assert stored.read() == whole
     assert isinstance(stored.read(), LoggedMemory)
-
-
-@pytest.mark.parametrize("name", ["turn-rag", "memory-bank"])
-def test_what_a_run_kept_is_not_written_again(scripted: Any, tmp_path: Path, name: str) -> None:
-    lm, store = scripted(reply), RunStore(tmp_path / "run.sqlite")
-    memories, calls = [], []
-    for _ in range(2):
-        with dspy.context(lm=lm):
-            memories.append(program(f"logs+{name}", cache=MemoryCache(store.nodes)).remember(HISTORY).memory)
-        calls.append(sum(lm.engine.calls.values()))
-    store.close()
-    assert memories[0] == memories[1]
-    assert calls[0] == calls[1]

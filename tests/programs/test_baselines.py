@@ -6,12 +6,8 @@ from typing import Any
 import dspy
 import pytest
 from mempiler import History, Session, Turn
-from mempiler.memory.provenance import stored_sources
 from mempiler.programs.catalog import build
 from mempiler.records import Context, Query, estimate_tokens
-
-LM_FREE = ["no-memory", "full-context", "truncation", "turn-rag", "session-rag"]
-ALL = [*LM_FREE, "recursive-summary"]
 
 
 def session(n: int, *texts: str, id: str = "") -> Session:
@@ -65,15 +61,6 @@ def test_a_recalled_session_reads_like_the_conversation() -> None:
     assert lines[0] == "[D2:1] (3 February 2024, Saturday) Ann: My sister moved to Oslo."
 
 
-def test_searching_sessions_gives_one_hit_each_with_all_of_its_turns() -> None:
-    program = build("session-rag")
-    (hits,) = program.method.reader.search(program.remember(HISTORY).memory, ["spice for a greyhound"])
-    assert [(hit.id, hit.sources) for hit in hits] == [
-        ("D1", ("D1:1", "D1:2", "D1:3")),
-        ("D3", ("D3:1", "D3:2", "D3:3")),
-    ]
-
-
 def test_two_sessions_of_one_id_stay_two() -> None:
     history = History(id="twice", items=(session(1, "Rye bread.", id="S"), session(2, "Rye beer.", id="S")))
     assert [hit.id for hit in recalled("session-rag", "rye", history).hits] == ["D1:1", "D2:1"]
@@ -84,33 +71,6 @@ def test_truncation_keeps_its_budget_and_the_newest_turns(max_tokens: int) -> No
     found = recalled("truncation", "", max_tokens=max_tokens)
     assert sum(estimate_tokens(hit.line()) + 1 for hit in found.hits) <= max_tokens
     assert [hit.id for hit in found.hits] == list(HISTORY.turns)[len(HISTORY.turns) - len(found.hits) :]
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_an_empty_history_recalls_nothing(name: str) -> None:
-    program = build(name)
-    memory = program.remember(History(id="nobody")).memory
-    assert program.method.reader.recall(memory, Query(text="Who?")).hits == ()
-    assert program.method.reader.search(memory, ["Who?", "What?"]) == [[], []]
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_memory_is_the_same_at_once_and_item_by_item(name: str, scripted: Any) -> None:
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        return {"summary": f"{text.count('[D')} lines were said."}
-
-    with dspy.context(lm=scripted(reply)):
-        at_once, step_by_step = build(name), build(name).method.writer
-        memory = step_by_step.Memory()
-        for item in HISTORY:
-            memory = step_by_step.write(memory, item)
-        assert at_once.remember(HISTORY).memory == memory
-
-
-@pytest.mark.parametrize("name", [name for name in ALL if name != "no-memory"])
-def test_a_memory_names_the_turns_it_rests_on(name: str, scripted: Any) -> None:
-    with dspy.context(lm=scripted(lambda kind, text, n: {"summary": f"Ann said {n} things."})):
-        assert stored_sources(build(name).remember(HISTORY).memory) == set(HISTORY.turns)
 
 
 def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
@@ -174,12 +134,3 @@ def test_a_session_without_words_asks_nobody(scripted: Any) -> None:
     with dspy.context(lm=lm):
         memory = build("recursive-summary").remember(History(id="mute", items=(session(1, ""),))).memory
     assert (memory.sessions, memory.summary, lm.engine.prompts) == (1, "", [])
-
-
-def test_the_offline_engine_fills_a_summary(make_history: Any) -> None:
-    from mempiler.engines.models import language_model
-
-    with dspy.context(lm=language_model("offline")):
-        node = build("recursive-summary").remember(make_history(2))
-    assert node.memory.summary
-    assert not [failure for part in node.chain() for failure in part.failures]

@@ -8,10 +8,8 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.programs.adapter import adapter
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.signatures.answering import AnswerFromContext, RespondPersonally
-from mempiler.signatures.judges import JudgeAnswer
 from mempiler.signatures.memory_r2 import (
     AnswerFromMemories,
     ExtractFacts,
@@ -21,7 +19,6 @@ from mempiler.signatures.memory_r2 import (
     Operation,
     StoredMemory,
 )
-from mempiler.signatures.pgr import UpdateFacts
 
 MEMORIES = [
     StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog"),
@@ -62,10 +59,6 @@ def user(signature: type[dspy.Signature], **inputs: Any) -> str:
 def back(signature: type[dspy.Signature], **outputs: Any) -> dict[str, Any]:
     shown = CompactAdapter().format_finetune_data(signature, [], {}, outputs)["messages"][-1]["content"]
     return CompactAdapter().parse(signature, shown)
-
-
-def test_catalog_knows_it() -> None:
-    assert isinstance(adapter("compact"), CompactAdapter)
 
 
 def test_each_input_field_is_one_line() -> None:
@@ -114,12 +107,6 @@ def test_operations_come_back(operations: list[Operation]) -> None:
     assert back(ManageMemory, operations=operations) == {"operations": operations}
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.builds(Fact, speaker=text, turn_id=text, fact=text), max_size=4))
-def test_facts_come_back(facts: list[Fact]) -> None:
-    assert back(ExtractFacts, facts=facts) == {"facts": facts}
-
-
 @settings(max_examples=100, deadline=None)
 @given(text | st.sampled_from(["answer: yes", '"quoted"', "a\nanswer: b", "```json\n1\n```", "", "[1", "reasoning: x"]))
 def test_texts_come_back(value: str) -> None:
@@ -143,14 +130,6 @@ def test_texts_come_back(value: str) -> None:
 )
 def test_outputs_of_every_kind_come_back(outputs: dict[str, Any]) -> None:
     assert back(Mixed, **outputs) == outputs
-
-
-@pytest.mark.parametrize("signature", [ExtractFacts, ManageMemory, AnswerFromMemories, JudgeAnswer, UpdateFacts])
-def test_every_signature_can_be_asked(signature: type[dspy.Signature]) -> None:
-    blank = {name: f"<{name}>" for name in signature.input_fields}
-    system, asked = CompactAdapter().format(signature, [], blank)
-    assert all(name in system["content"] for name in signature.output_fields)
-    assert all(f"{name}: <{name}>" in asked["content"] for name in signature.input_fields)
 
 
 @pytest.mark.parametrize(

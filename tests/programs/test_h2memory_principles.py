@@ -172,19 +172,3 @@ def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted, pal_script, p
     assert asked(lm.engine) == {"general_need": 2, "general_preference": 2, "type_verdict": 4, "principle_verdict": 4}
     assert [len(one.members) for one in memory.principles] == [3, 3]
     assert [[len(one.members) for one in part.principles] for part in course] == [[1, 1], [2, 2], [3, 3]]
-
-
-def test_while_there_are_fewer_topics_than_clusters_all_is_clustered_anew(scripted, pal_script, pal_history):
-    lm, method = scripted(pal_script()), made(clusters=3, online_month=False).method
-    memory, sizes = method.writer.Memory(), []
-    with dspy.context(lm=lm):
-        for item in (item for item in pal_history(3, logs=0) if isinstance(item, Session)):
-            memory = method.writer.settle(method.writer.write(memory, item))
-            sizes.append((memory.clustered, len(memory.principles)))
-    assert sizes == [(2, 2), (4, 3), (4, 3)]
-
-
-def test_the_same_seed_gives_the_same_principles(settled, pal_history):
-    one, _ = settled(pal_history(6), clusters=4, seed=7)
-    other, _ = settled(pal_history(6), clusters=4, seed=7)
-    assert one == other

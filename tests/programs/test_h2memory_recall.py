@@ -1,17 +1,12 @@
 """What H2Memory recalls from its four parts, and what each ablation changes and leaves alone."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import dspy
 import pytest
 from mempiler import Context, History
 from mempiler.engines.embedders import embedder
-from mempiler.engines.models import language_model
-from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.records import Query
-from mempiler.runs.artifact import load, save
 from mempiler.runs.evaluate import evidence_hits
 
 KINDS = ("situations", "backgrounds", "topics", "principles")
@@ -149,23 +144,6 @@ def test_a_task_tells_the_method_what_it_is_about(scripted, pal_script, pal_hist
     assert "Proposed" not in needs.text()
 
 
-def test_a_stored_memory_goes_on_and_knows_what_a_task_is_about(tmp_path, scripted, pal_script, pal_history):
-    class Needs(QuestionAnswering):
-        about = "needs"
-
-    program = made(clusters=2)
-    program.task = Needs()
-    memory = program.memory(store=tmp_path / "users.sqlite", user="ann", lm=scripted(pal_script()))
-    for item in pal_history(3).items:
-        memory.add(item, id=item.id)
-    found = memory.ask(QUERY)
-    assert found.context.counts["topics"] == 3
-    assert "Proposed" not in found.context.text()
-    # Two topics were there when it settled first; the others joined.
-    assert (found.memory.clustered, sum(len(one.members) for one in found.memory.principles)) == (2, 6)
-    assert all(topic.need != topic.stated for topic in found.memory.topics)
-
-
 def test_what_is_recalled_for_a_dialogue_never_comes_from_it(scripted, pal_script, pal_history):
     program, history = made(clusters=2), pal_history(5)
     with dspy.context(lm=scripted(pal_script())):
@@ -227,23 +205,6 @@ def test_a_variant_shows_the_other_parts_and_no_more(recalled, settings, shown):
 
 
 @pytest.mark.parametrize(
-    ("name", "same", "other"),
-    [
-        ("use_situations", ("background", "batches"), ("topics",)),
-        ("use_background", ("batches",), ("background", "topics")),
-        ("use_topics", ("situations", "background", "topics", "principles"), ()),
-        ("use_principles", ("situations", "background", "topics"), ("principles",)),
-    ],
-)
-def test_what_a_switch_changes_of_the_memory_and_what_not(recalled, name, same, other):
-    (full, *_), (memory, *_) = recalled(clusters=2), recalled(clusters=2, **{name: False})
-    assert all(getattr(memory, field) == getattr(full, field) for field in same)
-    assert all(getattr(memory, field) != getattr(full, field) for field in other)
-    assert [one.text for one in memory.situations] == [one.text for one in full.situations]
-    assert [topic.stated for topic in memory.topics] == [topic.stated for topic in full.topics]
-
-
-@pytest.mark.parametrize(
     ("name", "inside"), [("use_situations", "<health: known 1 / >"), ("use_background", "< / situation")]
 )
 def test_a_need_is_refined_without_what_is_off(recalled, name, inside):
@@ -265,53 +226,3 @@ def test_search_finds_all_parts_and_evidence_is_what_is_concrete(scripted, pal_s
     assert {hit.kind for hit in evidence} <= {"situation", "topic"}
     blind = made(clusters=2, use_situations=False, use_background=False).method.reader
     assert {hit.id[0] for hit in blind.search(memory, ["situation known type sleeping"], 50, -1.0)[0]} == set("tp")
-
-
-def test_many_threads_recall_the_same(scripted, pal_script, pal_history):
-    program, history = made(clusters=2), pal_history(4)
-    lm = scripted(pal_script())
-
-    def ask(n):
-        with dspy.context(lm=lm):
-            return program(history=history, question=QUERY).context
-
-    with ThreadPoolExecutor(8) as pool:
-        contexts = list(pool.map(ask, range(16)))
-    assert all(context == contexts[0] for context in contexts)
-    assert lm.engine.calls["updating_aspects"] == 4
-
-
-def test_a_saved_program_recalls_the_same(tmp_path, scripted, pal_script, pal_history):
-    program = made(clusters=2, window=5, seed=3)
-    save(program, tmp_path / "program")
-    again = load(tmp_path / "program", embedder=embedder())
-    assert again.method.config == program.method.config
-    with dspy.context(lm=scripted(pal_script())):
-        first = program(history=pal_history(3), question=QUERY).context
-        assert again(history=pal_history(3), question=QUERY).context == first
-
-
-@pytest.mark.parametrize("method", ["h2memory", "pgr+h2memory"])
-def test_it_runs_with_the_offline_engine(pal_history, make_history, method):
-    program = build(method, embedder=embedder())
-    with dspy.context(lm=language_model()):
-        found = program(history=pal_history(2), question="What was searched?")
-        assert found.answer
-        assert found.context.sources
-        assert program(history=make_history(2), question="Who saw Oslo?").context.hits
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"clusters": 0}, "clusters = 0 is less than 1"),
-        ({"window": 0}, "window = 0 is less than 1"),
-        ({"sample_per_cluster": 0}, "sample_per_cluster = 0"),
-        ({"situations": -1}, "situations = -1 is less than 0"),
-        ({"seed": -1}, "seed = -1"),
-        ({**NO_LOGS, "use_topics": False, "use_principles": False}, "all off; leave one on"),
-    ],
-)
-def test_settings_without_sense_are_refused(settings, message):
-    with pytest.raises(UserError, match=message):
-        made(**settings)

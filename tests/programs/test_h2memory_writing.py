@@ -8,7 +8,6 @@ from mempiler import History, Session, Turn
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.programs.gather import in_order
-from mempiler.programs.h2memory.memory import HeterogeneousMemory
 from mempiler.records import Behavior, Logs, Profile
 
 
@@ -115,25 +114,6 @@ def test_a_need_is_refined_with_its_own_session_and_the_background_of_that_time(
     assert all(f"L{n}:" in needs[id][1] for n, id in ((2, "t3"), (3, "t5"), (4, "t7")))
 
 
-def test_a_need_that_waited_is_refined_with_the_background_before_the_next_logs(written, pal_script, pal_given):
-    def one_aspect(text, n):
-        found = {"situation": f"at {pal_given(text, 'linked_logs')[1:5]}", "aspects": ["health"]}
-        return {"found_situation": found}
-
-    def longer(text, n):
-        before = pal_given(text, "background_before").split("health:")[1].split("\n")[0].strip()
-        summary = {"aspect": "health", "summary": f"{before}*"}
-        return {"updating_aspects": ["health"], "updating_content": [summary]}
-
-    memory, _, _ = written(script=pal_script(found_situation=one_aspect, updating_aspects=longer), sessions=4)
-    assert [topic.need.split("<")[1].split(" /")[0] for topic in memory.topics[::2]] == [
-        "health: *",
-        "health: **",
-        "health: ***",
-        "health: ****",
-    ]
-
-
 def test_topics_have_turns_solutions_and_preference(written):
     memory, _, _ = written(sessions=1)
     first, second = memory.topics
@@ -194,30 +174,11 @@ def test_what_is_no_log_and_no_dialogue(written, pal_history):
     assert [one.text for one in read.situations] == [one.text for one in plain.situations]
 
 
-def test_one_log_alone_has_no_links_to_ask_for(written, pal_history):
-    memory, engine, _ = written(pal_history(1, logs=1))
-    assert len(memory.situations) == 1
-    assert "links" not in engine.calls
-
-
 def test_memory_is_the_same_whether_calls_run_at_once_or_in_order(scripted, pal_script, pal_history):
     with dspy.context(lm=scripted(pal_script(), delay=0.002)):
         together = made().remember(pal_history(6, logs=15)).memory
     with dspy.context(lm=scripted(pal_script())), in_order():
         assert made().remember(pal_history(6, logs=15)).memory == together
-
-
-def test_all_items_are_read_at_once(scripted, pal_script, pal_history):
-    everybody = threading.Barrier(8)
-
-    def reply(kind, text, n):
-        if kind in ("links", "outlines"):
-            everybody.wait(timeout=20)
-        return pal_script()(kind, text, n)
-
-    with dspy.context(lm=scripted(reply)):
-        memory = made().remember(pal_history(4)).memory
-    assert len(memory.topics) == 8
 
 
 def test_needs_are_refined_while_the_background_takes_in_the_next_logs(scripted, pal_script, pal_history):
@@ -250,20 +211,3 @@ def test_only_the_background_is_a_chain(written, pal_history, sessions, last, se
     memory, _, _ = written(pal_history(sessions, last=last), **settings)
     assert memory.levels == levels
     assert memory.depth() == sum(levels.values())
-
-
-def test_a_written_memory_is_never_changed(scripted, pal_script, pal_history):
-    method, memory, before = made().method, HeterogeneousMemory(), []
-    with dspy.context(lm=scripted(pal_script())):
-        for item in pal_history(3):
-            before.append((memory, memory.model_dump_json()))
-            memory = method.writer.write(memory, item)
-        before.append((memory, memory.model_dump_json()))
-        settled = method.writer.settle(memory)
-        assert method.writer.settle(settled) == settled
-    assert all(old.model_dump_json() == text for old, text in before)
-
-
-def test_a_memory_is_its_json(written):
-    memory, _, _ = written(sessions=3)
-    assert HeterogeneousMemory.model_validate_json(memory.model_dump_json()) == memory

@@ -1,7 +1,6 @@
 """Who a program and its writer are: what changes their digests and what does not."""
 
 import copy
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -77,14 +76,6 @@ def test_an_instruction_changes_a_writer_and_changing_it_back_makes_it_the_same(
     assert identities.of_writer(program.method.writer) == before
 
 
-def test_what_only_reads_leaves_the_writer_as_it_is() -> None:
-    program = made()
-    before = writer_of(program), program_of(program)
-    program.task.answer.demos = [dspy.Example(question="x", answer="y")]
-    assert writer_of(program) == before[0]
-    assert program_of(program) != before[1]
-
-
 class Kept(Memory):
     """What is kept: its shape is part of a writer."""
 
@@ -143,9 +134,3 @@ def test_the_code_of_a_writer_is_in_its_key_and_not_in_its_identity(
         monkeypatch.setattr("mempiler.programs.identity._source_digest", lambda kind: "other")
         assert identities.of_writer(writer) == before[0]
         assert identities.writer_key(writer) != before[1]
-
-
-def test_identities_are_shared_by_copies_and_start_anew_elsewhere() -> None:
-    identities = Identities()
-    assert copy.deepcopy(identities) is identities
-    assert isinstance(pickle.loads(pickle.dumps(identities)), Identities)

@@ -6,7 +6,6 @@ import dspy
 import pytest
 from dspy.lm15 import ContextLengthError, InvalidRequestError
 from mempiler import History
-from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 
 SAID = History.parse([[{"role": "user", "name": "Ada", "content": f"I like {thing}."} for thing in ("jazz", "tea")]])
@@ -82,8 +81,3 @@ def test_a_text_over_the_limit_is_dropped_and_counted(scripted: Any, limit: int,
     assert [fact.content for fact in memory.facts] == kept
     assert lm.meter.read().faults["method.writer.extract", "element"] == (limit == 4000)
     assert program.method.config["longest_text" if limit != 4000 else "related"] in (limit, 5)
-
-
-def test_a_limit_that_is_none_is_refused() -> None:
-    with pytest.raises(UserError, match="longest_text = 0 is no number of characters above 0"):
-        build("memory-r2", longest_text=0)

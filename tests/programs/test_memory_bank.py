@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import History, Session, Turn
-from mempiler.errors import UserError
 from mempiler.memory.index import Entry
 from mempiler.programs.baselines.bank import Piece, days_between, lot
 from mempiler.programs.baselines.memory_bank import time_of
@@ -133,13 +132,6 @@ def test_dialogues_recall_what_their_user_speaks_of(scripted: Any) -> None:
     assert strengths["D1:2"] == (1, START)
 
 
-def test_recalling_a_query_leaves_the_memory_as_it_is(scripted: Any) -> None:
-    method, memory, _ = remembered(scripted)
-    before = memory.model_dump_json()
-    first = method.reader.recall(memory, Query(text="greyhound"))
-    assert (method.reader.recall(memory, Query(text="greyhound")), memory.model_dump_json()) == (first, before)
-
-
 def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> None:
     method, memory, _ = remembered(scripted, k=20)
     soon = method.reader.recall(memory, Query(text="greyhound", date=format_time(START + timedelta(days=4))))
@@ -155,17 +147,6 @@ def test_without_forgetting_all_stays_and_nothing_grows(scripted: Any) -> None:
     assert (len(memory.pieces), late.counts["forgotten"]) == (9, 0)
     assert late.hits == method.reader.recall(memory, Query(text="greyhound")).hits != ()
     assert {p.strength for p in memory.pieces} == {1}
-
-
-def test_without_a_portrait_only_digests_are_asked_for(scripted: Any) -> None:
-    method, memory, lm = remembered(scripted, portrait=False)
-    assert lm.engine.calls == {"event_digest": 3}
-    assert method.reader.recall(memory, Query(text="Pepper")).notes == {}
-    assert set(method.writer.predictors_below()) == {"digest"}
-    with_portrait = remembered(scripted)[1]
-    assert [p.entry for p in memory.pieces if p.entry.id.startswith("D")] == [
-        p.entry for p in with_portrait.pieces if p.entry.id.startswith("D")
-    ]
 
 
 def test_settling_twice_asks_once_and_a_longer_history_asks_again(scripted: Any) -> None:
@@ -186,31 +167,6 @@ def test_a_broken_digest_is_a_counted_failure_and_the_turns_stay(scripted: Any) 
     assert [p.entry.id for p in node.memory.pieces] == list(HISTORY.turns)
     assert node.memory.events == ""
     assert node.memory.portrait
-
-
-@pytest.mark.parametrize("name", ["memory-bank", "condition-mem"])
-def test_an_empty_history_recalls_nothing(name: str) -> None:
-    made = program(name)
-    memory = made.remember(History(id="nobody")).memory
-    assert made.method.reader.recall(memory, Query(text="Who?")).text() == ""
-    assert made.method.reader.search(memory, ["Who?", "What?"]) == [[], []]
-
-
-@pytest.mark.parametrize("days", [0.0, -1.0, math.nan])
-def test_a_time_scale_that_is_none_is_refused(days: float) -> None:
-    with pytest.raises(UserError, match="days"):
-        program(days=days)
-
-
-@pytest.mark.parametrize("name", ["memory-bank", "condition-mem"])
-def test_the_offline_engine_fills_the_memory(name: str, make_history: Any) -> None:
-    from mempiler.engines.models import language_model
-
-    made = program(name)
-    with dspy.context(lm=language_model("offline")):
-        node = made.remember(make_history(2))
-        assert made(history=make_history(2), question="Where was Ann?").answer
-    assert not [failure for part in node.chain() for failure in part.failures]
 
 
 # ConditionMem --------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ edits = st.builds(
     op=st.sampled_from(["INSERT", "UPDATE", "DELETE", "NONE"]),
     memory_id=st.sampled_from([None, "m1", "m2", "m3", "m4", "zz"]),
     speaker=st.sampled_from(["Ann", "Bob"]),
-    content=st.sampled_from(["", "a", "b", "Ann lives in Lisbon"]),
+    content=st.sampled_from(["", "a", " a ", "b", "Ann lives in Lisbon"]),
     sources=st.lists(st.sampled_from(["D1:1", "D2:1", "D3:1"]), max_size=2).map(tuple),
 )
 
@@ -77,24 +77,11 @@ def test_no_source_is_ever_lost_and_every_edit_is_counted(batch, shown):
     assert len({fact.id for fact in memory.facts}) == len(memory.facts)
 
 
-ANY_EDITS = st.lists(
-    st.builds(
-        Edit,
-        op=st.sampled_from(["INSERT", "UPDATE", "DELETE", "NONE"]),
-        memory_id=st.sampled_from([None, "m1", "m2", "m3", "m4", "m9"]),
-        speaker=st.sampled_from(["Ann", "Bob"]),
-        content=st.sampled_from(["tea", " tea ", "milk", "rye", ""]),
-        sources=st.sampled_from([(), ("D1:1",), ("D1:2",)]),
-    ),
-    max_size=15,
-)
-
-
-@given(edits=ANY_EDITS, cut=st.integers(0, 15))
-def test_a_memory_that_was_read_anew_takes_edits_as_one_that_was_written(edits: list[Edit], cut: int) -> None:
+@given(st.lists(edits, max_size=15), st.integers(0, 15))
+def test_a_memory_that_was_read_anew_takes_edits_as_one_that_was_written(batch: list[Edit], cut: int) -> None:
     shown = [f"m{n}" for n in range(1, 16)]
     written = read = FactMemory()
-    for part in (edits[:cut], edits[cut:]):
+    for part in (batch[:cut], batch[cut:]):
         written = written.apply(part, shown)
         read = FactMemory.model_validate_json(read.apply(part, shown).model_dump_json())
     assert written == read

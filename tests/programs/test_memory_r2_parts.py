@@ -6,8 +6,6 @@ import dspy
 import pytest
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.embedders import TextEmbedder, embedder
-from mempiler.engines.models import language_model
-from mempiler.errors import UserError
 from mempiler.programs.catalog import build, preset
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.records import Query
@@ -48,12 +46,6 @@ def test_a_session_is_cut_into_parts(scripted, fact_replies, make_history, turns
     assert sorted(found, reverse=True) == sizes
 
 
-@pytest.mark.parametrize("config", [{"parts": 0}, {"chunk_turns": 0}])
-def test_no_part_is_no_cut(config):
-    with pytest.raises(UserError, match="at least 1"):
-        build("memory-r2", embedder=embedder(), **config)
-
-
 def test_a_part_is_shown_with_the_earlier_ones_as_context(scripted, fact_replies, make_history):
     asked = prompts(scripted, make_history(2, turns=4), fact_replies)
     extracted = sorted(text for kind, text in asked if kind == "facts")
@@ -80,39 +72,7 @@ def test_the_facts_of_a_session_are_embedded_in_one_request(scripted, fact_repli
     with dspy.context(lm=scripted(fact_replies)):
         program = build("memory-r2", embedder=TextEmbedder("counted", compute, 384))
         facts = program.remember(make_history(1, turns=8)).memory.facts
-    assert len(facts) > 2
-    assert len(requests) == 1
-
-
-class Uncached:
-    """An embedder of somebody's, who keeps nothing."""
-
-    name, dimension = "theirs", 384
-
-    def __init__(self) -> None:
-        self.queries: list[str] = []
-        self.requests = 0
-
-    def embed(self, texts: Any) -> Any:
-        return embedder().embed(texts)
-
-    def embed_queries(self, texts: Any) -> Any:
-        self.queries += texts
-        self.requests += 1
-        return embedder().embed(texts)
-
-    def __deepcopy__(self, memo: object) -> "Uncached":
-        return self
-
-
-def test_an_embedder_without_a_cache_embeds_the_facts_of_a_session_once(scripted, fact_replies, make_history):
-    theirs = Uncached()
-    with dspy.context(lm=scripted(fact_replies)):
-        found = build("memory-r2", embedder=theirs).remember(make_history(2, turns=8)).memory
-        cached = build("memory-r2", embedder=embedder()).remember(make_history(2, turns=8)).memory
-    assert found == cached
-    assert len(theirs.queries) == len(set(theirs.queries)) > 10
-    assert theirs.requests == 2
+    assert (len(facts) > 2, len(requests)) == (True, 1)
 
 
 @pytest.mark.parametrize(("own", "found"), [(True, [["m1"], ["m2"]]), (False, [["m1", "m2"], ["m1", "m2"]])])
@@ -199,19 +159,3 @@ def test_a_benchmark_without_unanswerable_questions_has_no_rule_for_them(options
     benchmark = Locomo.load(**options)
     assert preset("memory-r2", benchmark.name, benchmark.unsaid) == settings
     assert preset("turn-rag", benchmark.name, benchmark.unsaid) == {}
-
-
-@pytest.mark.parametrize(
-    ("config", "calls"),
-    [
-        ({}, 16),
-        ({"chunk_turns": 4, "earlier": False, "same_speaker": False}, 24),
-        ({"single_agent": True}, 8),
-    ],
-)
-def test_the_released_cut_makes_fewer_calls_than_parts_of_four_turns(make_history, config, calls):
-    # Two sessions of 24 turns: 4 parts against 6, extracted and managed.
-    lm = language_model("offline", cache=False)
-    with dspy.context(lm=lm):
-        build("memory-r2", **config).remember(make_history(2, turns=24))
-    assert lm.meter.read().calls["task"] == calls

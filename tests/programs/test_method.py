@@ -7,7 +7,7 @@ import dspy
 import pytest
 from mempiler import Item, Session, Turn
 from mempiler.engines.embedders import embedder
-from mempiler.errors import ProgramError, UserError
+from mempiler.errors import UserError
 from mempiler.memory.index import Entry
 from mempiler.memory.memory import Memory
 from mempiler.memory.turns import TurnMemory
@@ -100,17 +100,13 @@ def halfless() -> Method:
             "Method: self.writer is no Writer; give super().__init__ a writer and a reader",
         ),
         (
-            lambda: Method(KeepTurns(), KeepTurns()),  # pyright: ignore[reportArgumentType]
-            "Method: self.reader is no Reader; give super().__init__ a writer and a reader",
-        ),
-        (
             lambda: Method(Unsaid(), EntryReader()),
             "Unsaid: names no Memory; set Memory to the class of what it writes",
         ),
         (outside, "Method: ask is below neither writer nor reader; move it into the half that calls it"),
         (both, "Method: writer.ask is below writer and reader; a predictor either writes or reads"),
     ],
-    ids=["no reader", "two readers", "two writers", "no memory", "below neither", "below both"],
+    ids=["no reader", "two readers", "no memory", "below neither", "below both"],
 )
 def test_a_method_put_together_wrongly_is_refused_in_one_line(make: Callable[[], Method], message: str) -> None:
     with pytest.raises(UserError) as caught:
@@ -175,11 +171,6 @@ def test_a_policy_takes_the_embedder_of_the_method_beneath(name: str, kind: str)
     assert build(name.replace("turn-rag", "memory-r2"), embedder=vectors).method.embedder is vectors
 
 
-def test_a_class_that_is_no_method_is_refused() -> None:
-    with pytest.raises(ProgramError, match="is not a subclass of"):
-        build("mempiler.memory.turns:TurnMemory")
-
-
 SMALL = {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False}
 
 
@@ -187,17 +178,8 @@ SMALL = {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False
     ("name", "benchmark", "settings"),
     [
         ("turn-rag", "palbench.select", {"k": 3, "hybrid": False}),
-        ("turn-rag", "palbench", {"k": 3, "hybrid": False}),
         ("turn-rag", "locomo", {}),
-        ("full-context", "omnibehavior", {"max_tokens": 32_000}),
         ("memory-r2", "memory-env", SMALL),
-        (
-            "h2memory",
-            "longmemeval.preference",
-            {"use_situations": False, "use_background": False, "clustered": False},
-        ),
-        ("h2memory", "longmemeval", {}),
-        ("logs+turn-rag", "palbench.select", {"inner_k": 3, "inner_hybrid": False}),
         ("pgr+logs+turn-rag", "palbench.select", {"inner_inner_k": 3, "inner_inner_hybrid": False}),
         ("pgr+memory-r2", "memory-env", {f"inner_{name}": value for name, value in SMALL.items()}),
     ],

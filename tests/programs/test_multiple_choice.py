@@ -6,15 +6,8 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.personamem.benchmark import PersonaMem
-from mempiler.errors import UserError
-from mempiler.memory.turns import TurnMemory
 from mempiler.optimizers.compile import Compilation
-from mempiler.programs.baselines.turn_rag import TurnWriter
 from mempiler.programs.catalog import build
-from mempiler.programs.method import EntryReader, Method
-from mempiler.programs.program import MemoryProgram
-from mempiler.programs.tasks.task import MultipleChoice, task
 from mempiler.runs.artifact import load
 from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.setup import Setup
@@ -32,47 +25,6 @@ def test_the_prompt_shows_context_question_and_options(
     ((kind, text),) = lm.engine.prompts
     assert (kind, found.answer) == ("answer", "(b)")
     assert all(part in text for part in ("Who saw Oslo?", *OPTIONS, "I saw Oslo with 1 friends"))
-
-
-def test_options_do_not_search() -> None:
-    query = task("multiple-choice")().query({"question": "Who?", "options": OPTIONS})
-    assert (query.probe, query.options) == ("Who?", tuple(OPTIONS))
-
-
-def test_without_options_one_line_says_so(make_history: Callable[..., Any]) -> None:
-    with pytest.raises(UserError, match=r"^task multiple-choice needs options; pass options=\.\.\.$"):
-        build("turn-rag", "multiple-choice")(history=make_history(1), question="Who?")
-
-
-def test_memory_r2_takes_the_prompt_of_the_suite(fact_replies: Any, scripted: Any, make_history: Any) -> None:
-    from mempiler.engines.embedders import embedder
-
-    def reply(kind: str, text: str, n: int) -> Any:
-        return {"answer": "(b)"} if kind == "answer" else fact_replies(kind, text, n)
-
-    program = build("memory-r2", "multiple-choice", embedder("offline"))
-    with dspy.context(lm=scripted(reply)):
-        found = program(history=make_history(1), question="Who saw Oslo?", options=OPTIONS)
-    assert isinstance(program.task, MultipleChoice)
-    assert "Oslo" in found.context.text()
-
-
-def test_a_later_question_of_the_same_context_goes_on_from_the_longest_prefix() -> None:
-    written: list[str] = []
-
-    class Counting(TurnWriter):
-        def write(self, memory: TurnMemory, item: Any, prepared: Any = None) -> TurnMemory:
-            written.append(item.digest)
-            return super().write(memory, item, prepared)
-
-    program = MemoryProgram(Method(Counting(), EntryReader()), MultipleChoice())
-    histories = {example.history for example in PersonaMem.load().examples if example.user == "0"}
-    for history in sorted(histories, key=lambda each: len(each.turns)):
-        program.remember(history)
-    sessions = {item.digest for history in histories for item in history}
-    assert len(histories) > 5
-    assert sorted(written) == sorted(sessions), "each session, whole or cut, is written once"
-    assert len(written) < sum(len(history) for history in histories)
 
 
 def test_it_evaluates_with_the_offline_engine() -> None:

@@ -1,21 +1,17 @@
 """A memory that finds nothing is asked for the little it has: the simplest story works with every method."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
-from mempiler import Item, Session, Turn
+from mempiler import Session, Turn
 from mempiler.engines.models import language_model
-from mempiler.memory.index import Entry
-from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
-from mempiler.programs.method import FEW, EntryReader, Method, Writer
+from mempiler.programs.method import FEW
 from mempiler.programs.names import METHODS
 from mempiler.programs.program import MemoryProgram
-from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.records import Context, History
 
 KEEPING = sorted(
@@ -87,11 +83,6 @@ def test_no_memory_recalls_nothing(method: str) -> None:
     assert asked(build(method), QUESTION, STORY) == Context()
 
 
-@pytest.mark.parametrize("method", KEEPING)
-def test_an_empty_memory_recalls_nothing(method: str) -> None:
-    assert asked(build(method), QUESTION).hits == ()
-
-
 def test_what_a_memory_bank_forgot_is_not_shown_for_want_of_a_hit() -> None:
     program = build("memory-bank", portrait=False)
     with dspy.context(lm=language_model("offline")):
@@ -118,23 +109,3 @@ def test_the_newest_turns_that_wait_come_before_those_of_the_memory(tmp_path: Pa
     # A word of it is enough, and nothing is added then.
     assert memory.recall("Which kettle?").sources == ("D1:1",)
     assert memory.recall("Lisbon?").sources == ("D2:1",)
-
-
-class Notes(Memory):
-    notes: tuple[Entry, ...] = ()
-
-    def entries(self) -> Sequence[Entry]:
-        return self.notes
-
-
-class NoteWriter(Writer):
-    Memory = Notes
-
-    def write(self, memory: Notes, item: Item, prepared: Any = None) -> Notes:
-        new = (Entry(id=turn.id, text=turn.text, sources=(turn.id,)) for turn in item.turns)
-        return memory.model_copy(update={"notes": (*memory.notes, *new)})
-
-
-def test_a_method_of_ones_own_has_it_too() -> None:
-    program = MemoryProgram(Method(NoteWriter(), EntryReader()), QuestionAnswering())
-    assert asked(program, QUESTION, "Hello", STORY).sources == ("D2:1", "D1:1")

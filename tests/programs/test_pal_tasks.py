@@ -64,11 +64,6 @@ def test_candidates_are_shown_and_not_searched_with(ask: Any) -> None:
     assert task("solution-selection")().query({"question": "how?", "options": OPTIONS}).probe == "how?"
 
 
-def test_a_selection_needs_candidates() -> None:
-    with pytest.raises(UserError, match=r"^task solution-selection needs options; pass options=\.\.\.$"):
-        task("solution-selection")().query({"question": "how?"})
-
-
 def test_a_reply_is_searched_for_with_the_whole_dialogue() -> None:
     query = task("dialogue-reply")().query({"question": "yes", "dialogue": "user: fit?\nassistant: the knee?"})
     assert query.probe.splitlines() == ["user: fit?", "assistant: the knee?", "user: yes"]

@@ -13,7 +13,6 @@ from mempiler.programs.names import METHODS
 from mempiler.programs.part import Part, modules_below
 from mempiler.programs.predictor import predictor
 from mempiler.programs.recording import recording
-from mempiler.runs.artifact import load, save
 from mempiler.signatures.answering import AnswerFromContext
 
 
@@ -82,11 +81,6 @@ def test_a_constructor_names_every_setting() -> None:
                 super().__init__()
 
 
-def test_arguments_that_do_not_fit_are_pythons_own_error() -> None:
-    with pytest.raises(TypeError, match="quiet"):
-        Shouting(quiet=True)  # pyright: ignore[reportCallIssue]
-
-
 def test_settings_are_those_of_the_making_and_cannot_be_changed_from_outside() -> None:
     part = Shouting()
     part.config["loud"] = False
@@ -106,13 +100,6 @@ def test_no_setting_of_a_writer_or_reader_is_one_of_dspys(name: str) -> None:
     method = build(name, embedder=embedder()).method
     for part in (method.writer, method.reader):
         assert not part.config.keys() & {"callbacks", "embedder", "indexes"}
-
-
-@pytest.mark.parametrize("name", ["turn-rag", "logs+turn-rag"])
-def test_settings_are_saved_and_loaded(name: str, tmp_path: Any) -> None:
-    program = build(name, k=7)
-    save(program, tmp_path / "program")
-    assert load(tmp_path / "program").method.config == program.method.config
 
 
 class Asking(Part):

@@ -3,11 +3,10 @@
 import dspy
 import pytest
 from mempiler.engines.embedders import embedder
-from mempiler.errors import UnknownNameError, UserError
+from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
-from mempiler.programs.catalog import build, method_class, needs_embedder
+from mempiler.programs.catalog import build, needs_embedder
 from mempiler.programs.names import METHODS, is_method
-from mempiler.programs.remember import MemoryCache
 from mempiler.runs.artifact import load, read_manifest, save
 from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.setup import Setup
@@ -71,19 +70,6 @@ def test_the_policy_stands_on_every_other_method(name, scripted, make_history):
     assert is_method(f"pgr+{name}")
 
 
-@pytest.mark.parametrize(
-    ("name", "error", "message"),
-    [
-        ("pgr+turn-rga", UnknownNameError, "did you mean 'turn-rag'"),
-        ("prg+turn-rag", UnknownNameError, "did you mean 'pgr'"),
-        ("pgr+json:JSONDecoder", UserError, "is not a subclass"),
-    ],
-)
-def test_wrong_names_are_one_line(name, error, message):
-    with pytest.raises(error, match=message):
-        method_class(name)
-
-
 @pytest.mark.parametrize("name", ["pgr+pgr+turn-rag", "pgr+pgr"])
 def test_a_policy_does_not_stand_on_itself(name):
     with pytest.raises(UserError, match=r"^predictors .*imagine and .*imagine have equal signatures,.*$"):
@@ -136,16 +122,6 @@ def test_a_saved_program_is_loaded_with_the_settings_of_both_layers(name, config
     assert set(loaded.all_predictors()) == set(program.all_predictors())
     before, after = (p.method.reader.policy.imagine.demos for p in (program, loaded))
     assert [dict(demo) for demo in after] == [dict(demo) for demo in before]
-
-
-def test_the_switches_of_the_policy_share_one_written_memory(scripted, fact_replies, make_history):
-    cache, lm = MemoryCache(), scripted(fact_replies)
-    with dspy.context(lm=lm):
-        for name, config in [("memory-r2", {}), ("pgr+memory-r2", {}), ("pgr+memory-r2", {"iterations": 0})]:
-            build(name, embedder=embedder(), cache=cache, **config).remember(make_history(2))
-        calls = lm.engine.calls["operations"]
-        build("pgr+memory-r2", embedder=embedder(), cache=cache, inner_chunk_turns=6).remember(make_history(2))
-    assert (calls, lm.engine.calls["operations"]) == (6, 8)
 
 
 def test_the_prospection_summary_reaches_the_answer(scripted, make_history):

@@ -5,9 +5,7 @@ import re
 
 import dspy
 import pytest
-from mempiler import History
 from mempiler.engines.embedders import embedder
-from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 
 
@@ -45,36 +43,6 @@ def test_sessions_are_taken_in_by_the_few_and_the_rest_when_the_history_ends(
     assert lm.engine.calls["facts"] == calls
     assert memory.pending == ()
     assert {turn for fact in memory.facts for turn in fact.sources} == set(make_history(sessions).turns)
-
-
-def test_settling_twice_is_settling_once_and_writing_changes_no_argument(scripted, make_history):
-    method = store().method
-    with dspy.context(lm=scripted(reply)):
-        start = method.writer.Memory()
-        waiting = method.writer.write(start, make_history(1).items[0])
-        settled = method.writer.settle(waiting)
-        assert method.writer.settle(settled) == settled
-    assert (start, len(waiting.pending), len(settled.facts)) == (method.writer.Memory(), 1, 6)
-
-
-def test_a_longer_history_goes_on_from_the_sessions_that_are_known(scripted, make_history):
-    lm, program = scripted(reply), store()
-    with dspy.context(lm=lm):
-        program.remember(make_history(3))
-        program.remember(make_history(6))
-    assert lm.engine.calls["facts"] == 2
-
-
-def test_an_update_is_shown_the_facts_so_far_with_id_and_frequency(scripted, make_history):
-    lm = scripted(reply)
-    with dspy.context(lm=lm):
-        store().remember(make_history(6))
-    first, second = [text for kind, text in lm.engine.prompts if kind == "facts"]
-    shown = json.loads(second.rsplit("[[ ## existing_facts ## ]]", 1)[1].split("[[ ## dialogue")[0])
-    assert [fact["fact_id"] for fact in shown] == [f"f{n}" for n in range(1, 19)]
-    assert shown[0]["frequency"] == 1
-    assert "[D4:1]" in second
-    assert "[D4:1]" not in first
 
 
 def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(scripted, make_history):
@@ -146,14 +114,6 @@ def test_fifty_new_facts_start_a_consolidation_that_loses_nothing(scripted, make
     assert {turn for fact in memory.facts for turn in fact.sources} == set(make_history(2).turns)
 
 
-@pytest.mark.parametrize(("window_days", "facts"), [(7, [6, 6]), (365, [12])])
-def test_facts_of_as_many_days_as_the_window_has_become_one(scripted, make_history, window_days, facts):
-    settings = {"every": 2, "merge_after": 12, "merge_score": 0.3, "window_days": window_days}
-    with dspy.context(lm=scripted(reply)):
-        memory = store(**settings).remember(make_history(2)).memory
-    assert [fact.frequency for fact in memory.facts] == facts
-
-
 def test_a_merge_that_stays_unparseable_leaves_its_facts_and_is_a_failed_write(scripted, make_history):
     def stubborn(kind, text, n):
         return "no" if kind == "merged_fact" else reply(kind, text, n)
@@ -195,18 +155,3 @@ def test_the_store_alone_recalls_with_the_question_alone(scripted, make_history)
     assert len(prediction.context.hits) <= 4
     assert prediction.context.counts["facts"] == len(prediction.context.hits) > 0
     assert set(lm.engine.calls) == {"facts", "answer"}
-
-
-@pytest.mark.parametrize("name", ["pgr", "fact-store", "pgr+turn-rag", "pgr+memory-r2"])
-def test_an_empty_memory_is_answered_from_without_a_call_of_the_policy(scripted, name):
-    lm = scripted(reply)
-    with dspy.context(lm=lm):
-        prediction = build(name, embedder=embedder())(history=History(id="new"), question="Where?")
-    assert (prediction.context.hits, prediction.context.notes) == ((), {})
-    assert len(lm.engine.prompts) == 1
-
-
-@pytest.mark.parametrize("setting", ["every", "merge_after", "related"])
-def test_wrong_settings_are_one_line(setting):
-    with pytest.raises(UserError, match=f"{setting} = 0 is less than 1"):
-        store(**{setting: 0})

@@ -198,20 +198,6 @@ def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(scr
     assert (asked[0] == ([QUERY], 0.6)) == (augment != "none")
 
 
-def test_by_default_the_calls_are_those_that_table_7_counts(scripted):
-    """One to imagine, one per round, one to summarize; none for the close facts that phase 1 is shown."""
-
-    def search(queries, k, low):
-        return [[Hit(id="rpg", text="Plays RPGs", score=0.7)] for _ in queries]
-
-    context, engine = recalled(scripted, search)
-    assert engine.calls == {"tree": 1, "updated_tree": 1, "prospection_summary": 1}
-    assert context.counts["calls"] == 3
-    first, second = (text for kind, text in engine.prompts if "tree" in kind)
-    assert first.rsplit("[[ ## known_facts ## ]]", 1)[1].startswith("\nPlays RPGs\n")
-    assert "known_facts" not in second
-
-
 def test_where_nothing_is_found_nothing_is_made_up(scripted):
     context, engine = recalled(scripted, lambda queries, k, low: [[] for _ in queries])
     assert (context.hits, context.notes) == ((), {})

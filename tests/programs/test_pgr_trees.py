@@ -4,7 +4,6 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.errors import UserError
 from mempiler.programs.pgr.prospection import Prospection
 from mempiler.programs.pgr.tree import repaired
 from mempiler.records import Hit
@@ -119,17 +118,3 @@ def test_a_round_without_steps_ends_the_loop_and_keeps_what_was_found(scripted):
         context = Prospection(augment="none").recall(everything, "query")
     assert (context.counts["rounds"], context.counts["facts"], context.notes) == (0, 2, {})
     assert context.counts["malformed"] == 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"strategy": "forest"}, "strategy = 'forest' is none of tree, chain"),
-        ({"augment": "twice"}, "augment = 'twice' is none of append, rewrite, none"),
-        ({"k": 0}, "k = 0 is less than 1"),
-        ({"iterations": -1}, "iterations = -1 is less than 0"),
-    ],
-)
-def test_wrong_settings_are_one_line(settings, message):
-    with pytest.raises(UserError, match=message):
-        Prospection(**settings)

@@ -2,11 +2,10 @@
 
 from datetime import datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.programs.pramem.memory import Experience, ExperienceMemory, Proposal, Round, suffix
-from mempiler.records import Action, Turn, estimate_tokens
+from mempiler.records import Action, estimate_tokens
 
 
 def action(n, words=3):
@@ -53,18 +52,6 @@ def test_proposals_of_a_round_join_the_pool_in_order_under_new_ids():
     assert [done.record for done in memory.journal] == ["a1", "a2"]
 
 
-def test_updates_leave_the_memory_they_start_from():
-    memory = ExperienceMemory().with_records(actions(3))
-    before = memory.model_dump_json()
-    memory.with_entries("alert", [("x", ())]).after_round(Round(number=1, record="a1"), [proposal()]).covered(5)
-    assert memory.model_dump_json() == before
-
-
-@pytest.mark.parametrize(("count", "tokens", "kept"), [(0, 100, 0), (3, 0, 0), (3, 10_000, 3)])
-def test_a_suffix_is_the_newest_records_that_fit(count, tokens, kept):
-    assert suffix(actions(count), tokens) == actions(count)[count - kept :]
-
-
 @given(st.lists(st.integers(1, 60), max_size=30), st.integers(0, 300))
 def test_a_suffix_is_as_many_records_as_its_budget_holds(words, tokens):
     records = tuple(action(n, count) for n, count in enumerate(words, 1))
@@ -101,18 +88,6 @@ def test_snapshots_give_the_experience_after_each_round_back():
     assert memory.at_round(5).rounds == 5
     assert memory.at_round(5).alerts[0].sources == ("a2",)
     assert [snapshot.tokens > 0 for snapshot in memory.snapshots] == [True, True, True]
-
-
-def test_a_memory_is_its_json():
-    memory = (
-        ExperienceMemory()
-        .with_profile([Turn(id="p", speaker="profile", text="nurse")])
-        .with_records(actions(3))
-        .with_entries("pattern", [("x", ("a1",))])
-        .after_round(Round(number=1, record="a2"), [proposal(sources=("a2",))])
-        .snapped(1)
-    )
-    assert ExperienceMemory.model_validate_json(memory.model_dump_json()) == memory
 
 
 def test_the_text_of_a_proposal_names_its_trigger_action_and_content():

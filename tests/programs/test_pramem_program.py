@@ -1,25 +1,13 @@
 """PraMem as a program: what it recalls and shows, each ablation, compiling, saving, resuming."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
-from typing import ClassVar
 
 import dspy
 import pytest
 from mempiler import Store
-from mempiler.data.benchmark import Benchmark
-from mempiler.data.dataset import Source
-from mempiler.data.scorer import Score, Scorer
-from mempiler.engines.embedders import embedder
-from mempiler.optimizers.compile import Compilation, compile_program
 from mempiler.programs.catalog import build
 from mempiler.programs.pramem.memory import COMMON_BIASES
-from mempiler.programs.remember import MemoryCache
 from mempiler.records import Query
-from mempiler.runs.artifact import save
-from mempiler.runs.run_store import RunStore
 
 QUESTION = {"question": "video; a clip. Does the user like it?", "options": ["Yes", "No"]}
 
@@ -80,15 +68,6 @@ def test_without_options_the_answer_is_free(scripted, practice_script, behavior_
     assert found.answer == "skips it, yes"
 
 
-def test_other_tasks_and_policies_run_over_it(scripted, practice_script, behavior_history, make_history):
-    script = practice_script(answer={"answer": "x"}, augmented_query={"augmented_query": "x"})
-    with dspy.context(lm=scripted(script)):
-        assert build("pramem", rounds=2)(history=behavior_history(), question="Who?").answer == "x"
-        assert build("pramem")(history=make_history(2), question="Who?").answer == "x"
-    over = build("pgr+pramem", embedder=embedder(), iterations=0, summary=False, inner_rounds=1)
-    assert over.method.writer.rounds == 1
-
-
 @pytest.mark.parametrize(
     ("settings", "gone", "new"),
     [
@@ -115,11 +94,6 @@ def test_without_deep_thinking_reflection_sees_no_thinking(scripted, practice_sc
         assert prompt_section(text, "thinking") == thinking
     lm, _ = practised(scripted, practice_script(), behavior_history(), reflection=False)
     assert "thinking" not in next(text for kind, text in lm.engine.prompts if kind == "proposals")
-
-
-def test_without_consensus_all_that_passed_review_is_adopted(scripted, practice_script, behavior_history):
-    _, memory = practised(scripted, practice_script(), behavior_history(), consensus=False)
-    assert (len(memory.patterns), len(memory.alerts), memory.pool) == (11, 10, ())
 
 
 @pytest.mark.parametrize(("off", "kept"), [("patterns", "alerts"), ("alerts", "patterns")])
@@ -163,79 +137,6 @@ def test_an_optimizer_sees_the_trial_behind_what_was_recalled(scripted, practice
     assert len(trace) > 3
 
 
-class Habits(Scorer):
-    title = "accuracy"
-
-    def score(self, example, prediction):
-        right = prediction.answer == example.answer
-        return Score(float(right), "Right." if right else f"Say {example.answer}; mind the user's habits.")
-
-
-class Quiz(Benchmark):
-    name = "quiz"
-    task = "behavior-prediction"
-    metrics: ClassVar = {"accuracy": Habits}
-
-    @classmethod
-    def load(cls, path=None, **options):
-        raise NotImplementedError
-
-
-def quiz(behavior_history):
-    examples = [
-        dspy.Example(
-            history=behavior_history(12, id=f"user{user}"),
-            question=f"video; clip {n}. Does the user like it?",
-            options=["Yes", "No"],
-            focus=("a7",),
-            answer="Yes",
-            category="video",
-            id=f"{user}-{n}",
-        ).with_inputs("history", "question", "options", "focus")
-        for user in range(4)
-        for n in range(3)
-    ]
-    return Quiz(examples, Source("quiz", "0" * 64, False))
-
-
-@pytest.mark.parametrize("optimizer", ["bootstrap", "gepa"])
-def test_it_compiles(scripted, practice_script, behavior_history, optimizer):
-    def answer(text, n):
-        said = "Yes" if n % 3 else "No"
-        return {"relevant_patterns": [], "relevant_alerts": [], "reasoning": "-", "answer": said}
-
-    lm = scripted(practice_script(relevant_patterns=answer, new_instruction={"new_instruction": "Mind habits."}))
-    settings = {"max_metric_calls": 30} if optimizer == "gepa" else {}
-    benchmark = quiz(behavior_history)
-    with dspy.context(lm=lm):
-        how = Compilation(optimizer=optimizer, settings=settings, threads=1)
-        result = compile_program(pramem(rounds=3), benchmark, benchmark.examples, how)
-    if optimizer == "bootstrap":
-        predictors = result.all_predictors().items()
-        taught = {name for name, predictor in predictors if any(demo.get("augmented") for demo in predictor.demos)}
-        assert taught >= {"task.answer", "method.writer.trial", "method.writer.reflect"}
-    else:
-        reflections = [text for kind, text in lm.engine.prompts if kind == "new_instruction"]
-        assert any("mind the user's habits" in text for text in reflections)
-
-
-def test_a_saved_program_predicts_in_a_new_process(tmp_path, behavior_history):
-    save(pramem(rounds=2), tmp_path / "program")
-    (tmp_path / "history.json").write_text(behavior_history(12).model_dump_json())
-    code = """
-import sys, dspy, mempiler
-from mempiler.engines.models import language_model
-program = mempiler.load(sys.argv[1])
-history = mempiler.History.load(sys.argv[2])
-with dspy.context(lm=language_model("offline")):
-    found = program(history=history, question="video; a clip. Does the user like it?", options=["Yes", "No"])
-print(program.method.writer.rounds, found.memory.rounds, len(found.memory.experiences), bool(found.answer))
-"""
-    paths = [str(tmp_path / "program"), str(tmp_path / "history.json")]
-    ran = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=False)
-    assert ran.stdout.split() == ["2", "2", "6", "True"], ran.stderr[-500:]
-
-
 def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, practice_script, behavior_history, tmp_path):
     lm, items = scripted(practice_script()), behavior_history(30).items
     with Store(tmp_path / "memories.sqlite") as store:
@@ -248,52 +149,3 @@ def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, practice_
     records = [int(done.record[1:]) for done in found.journal]
     assert (sorted(records[:15]), sorted(records[15:])) == (list(range(6, 21)), list(range(21, 31)))
     assert lm.engine.calls["useful_patterns"] == 25
-
-
-def test_a_killed_run_pays_for_missing_calls_alone(scripted, practice_script, behavior_history, tmp_path):
-    code = """
-import importlib.util, os, sys
-def load(path, name):
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-base, own = load(sys.argv[1], "base"), load(sys.argv[2], "own")
-import dspy
-from pathlib import Path
-from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.programs.catalog import build
-from mempiler.programs.remember import MemoryCache
-from mempiler.runs.artifact import save
-from mempiler.runs.run_store import RunStore
-script, store = own.PracticeScript(), RunStore(Path(sys.argv[3]))
-def reply(kind, text, n):
-    if kind == "tasks" and n == 8:
-        os._exit(9)
-    return script(kind, text, n)
-engine = base.ScriptedEngine(reply, 0.005)
-settings = {"cache": False, "temperature": 0.0, "num_retries": 0}
-lm = MeteredLM("scripted/test", Meter(), engine=engine, answers=store.answers, **settings)
-program = build("pramem", task="behavior-prediction", rounds=10, min_history=5, cache=MemoryCache(store.nodes))
-with dspy.context(lm=lm):
-    program.remember(own.behavior())
-"""
-    here, path = Path(__file__).parent, tmp_path / "run.sqlite"
-    command = [sys.executable, "-c", code, str(here.parent / "conftest.py"), str(here / "conftest.py"), str(path)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 9, ran.stderr[-500:]
-    whole, expected = practised(scripted, practice_script(), behavior_history(), rounds=10)
-    store = RunStore(path)
-    kept = store._database.execute("SELECT count(*) FROM answers").fetchone()[0]
-    lm = scripted(practice_script(), answers=store.answers)
-    program = pramem(rounds=10, cache=MemoryCache(store.nodes))
-    with dspy.context(lm=lm):
-        assert program.remember(behavior_history()).memory == expected
-    assert kept > 31  # the first five rounds with their adjustment, and a part of the next five
-    assert len(lm.engine.prompts) == len(whole.engine.prompts) - kept
-    with dspy.context(lm=lm):
-        again = pramem(rounds=10, cache=MemoryCache(store.nodes)).remember(behavior_history())
-    assert again.memory == expected
-    assert len(lm.engine.prompts) == len(whole.engine.prompts) - kept
-    store.close()

@@ -74,12 +74,6 @@ def test_generality_is_asked_of_what_is_grounded_alone(scripted, practice_script
     assert prompt_section(text, "candidates").startswith("A. video; situation-")
 
 
-def test_what_nothing_is_left_of_is_not_asked_about(scripted, practice_script, behavior_history):
-    script = practice_script(groundedness=verdicts("groundedness", "sensitive", (False, False, False)))
-    lm, _ = run(scripted, script, behavior_history())
-    assert lm.engine.calls["generality"] == 0
-
-
 def test_scenes_that_repeat_or_are_the_true_one_do_not_count(scripted, practice_script, behavior_history):
     def scenes(text, n):
         true = text.rsplit("[[ ## situation ## ]]", 1)[1].split("[[ ##")[0].strip().splitlines()[0]

@@ -1,11 +1,7 @@
 """Practice samples: what they show of the history, and how they are drawn."""
 
-import re
-
-import dspy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.programs.catalog import build
 from mempiler.programs.pramem.memory import ExperienceMemory
 from mempiler.programs.pramem.samples import draw
 from mempiler.records import Action
@@ -66,43 +62,6 @@ def test_what_a_memory_forgets_no_later_sample_would_have_shown(count, tokens, s
     assert draw(kept, 10, **options) == draw(whole, 10, **options)
 
 
-@settings(max_examples=15)
-@given(records=st.integers(6, 25), seed=st.integers(0, 3), tokens=st.integers(60, 300))
-def test_no_trial_prompt_holds_the_outcome_of_its_target_or_of_a_later_record(records, seed, tokens):
-    from mempiler.engines.meter import Meter, MeteredLM
-    from mempiler.records import Behavior
-
-    prompts = []
-
-    class Engine:
-        supports_function_calling = supports_reasoning = supports_response_schema = False
-        supported_params = ("temperature",)
-
-        def complete(self, request):
-            from dspy.lm15 import Message, Response, Usage
-
-            prompts.append(request.messages[-1].text)
-            fields = {"useful_patterns": [], "useful_alerts": [], "reasoning": "-", "predicted_action": "x"}
-            text = "\n\n".join(f"[[ ## {key} ## ]]\n{value}" for key, value in fields.items())
-            usage = Usage(input_tokens=1, output_tokens=1)
-            return Response(id=None, model="m", message=Message.assistant(text), finish_reason="stop", usage=usage)
-
-    method = build(
-        "pramem", rounds=5, min_history=3, practice_tokens=tokens, seed=seed, groundedness=False, generalizability=False
-    ).method
-    lm = MeteredLM("scripted/test", Meter(), engine=Engine(), cache=False, temperature=0.0, num_retries=0)
-    with dspy.context(lm=lm, adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
-        method.writer.settle(method.writer.write(method.writer.Memory(), Behavior.of("b", actions(records))))
-    trials = [text for text in prompts if "[[ ## situation ## ]]" in text]
-    assert len(trials) == min(5, records - 3)
-    for text in trials:
-        target = number(re.findall(r"\[(a\d+)\]", text.split("[[ ## situation ## ]]")[1])[0])
-        shown = [int(n) for n in re.findall(r"action-(\d+)-x", text)]
-        assert shown
-        assert max(shown) < target
-        assert all(int(n) <= target for n in re.findall(r"situation-(\d+)-x", text))
-
-
 def test_fewer_rounds_draw_the_first_of_the_same_samples():
     many = draw(memory(50), 30, seed=3)
     assert draw(memory(50), 10, seed=3) == many[:10]
@@ -118,15 +77,6 @@ def test_samples_of_one_round_share_its_number():
 def test_every_record_is_drawn_as_often_as_another():
     places = [number(sample.target.id) for seed in range(40) for sample in draw(memory(200), 5, seed=seed)]
     assert 0.4 < sum(places) / len(places) / 200 < 0.6
-
-
-def test_a_draw_leaves_the_global_generator_alone():
-    import random
-
-    random.seed(5)
-    before = random.getstate()
-    draw(memory(50), 30, weighting="recency")
-    assert random.getstate() == before
 
 
 def test_a_target_carries_its_questions_and_one_without_any_is_not_drawn():

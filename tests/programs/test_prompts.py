@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib
 import os
-import pkgutil
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -27,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-import mempiler.signatures
 import pytest
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
@@ -49,6 +46,8 @@ from mempiler.programs.tasks.task import TASKS, task
 from mempiler.records import History, Session, Turn
 from mempiler.signatures.judges_longmemeval import JUDGES
 from mempiler.signatures.rgmem import LAYERS
+
+from tests.suite import suite
 
 PROMPTS = Path(__file__).parents[1] / "prompts"
 WRITES = os.environ.get("MEMPILER_PROMPTS") == "write"
@@ -282,7 +281,8 @@ def test_a_judge_asks_what_was_reviewed() -> None:
 
 def test_every_prompt_but_those_that_write_data_is_in_a_file() -> None:
     written = "\n".join(path.read_text(encoding="utf-8") for path in PROMPTS.glob("*/*.txt"))
-    missing = [name for name, kind in _signatures() if adapter().format_system_message(kind).rstrip() not in written]
+    asked = [kind for kind in suite() if ".synthesis" not in kind.__module__]
+    missing = [kind.__name__ for kind in asked if adapter().format_system_message(kind).rstrip() not in written]
     assert missing == []
 
 
@@ -297,12 +297,3 @@ def test_no_folder_is_of_something_that_is_gone() -> None:
     for name in gone if WRITES else ():
         shutil.rmtree(PROMPTS / name)
     assert WRITES or not gone, f"tests/prompts/{', '.join(sorted(gone))}: nothing asks these prompts any more"
-
-
-def _signatures() -> Iterator[tuple[str, type[dspy.Signature]]]:
-    for found in pkgutil.walk_packages(mempiler.signatures.__path__, "mempiler.signatures."):
-        module = importlib.import_module(found.name)
-        if ".synthesis" not in found.name:
-            for name, kind in vars(module).items():
-                if isinstance(kind, type) and issubclass(kind, dspy.Signature) and kind.__module__ == module.__name__:
-                    yield name, kind

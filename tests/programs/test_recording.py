@@ -87,30 +87,11 @@ def test_the_engines_own_record_is_put_beside_each_call(scripted: Any) -> None:
     assert record.calls[0].completions[0].sample.text == "raw"
 
 
-def test_without_a_recording_nothing_is_kept_and_nothing_changes(scripted: Any) -> None:
-    ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})):
-        with recording(texts) as record:
-            pass
-        assert ask(thing="x").name == "x"
-        refuse(ask, 1)
-    assert record.calls == []
-
-
 def test_without_a_capture_calls_are_kept_and_their_completions_are_not(scripted: Any) -> None:
     ask = predictor(Name)
     with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording() as record:
         ask(thing="x")
     assert [(call.prediction.name, call.completions) for call in record.calls] == [("x", [])]
-
-
-def test_a_call_that_could_not_be_read_has_an_error_and_no_prediction(scripted: Any) -> None:
-    ask = predictor(Name)
-    lm = scripted(lambda *_: "junk")
-    with dspy.context(lm=lm, adapter=CorrectingAdapter(0)), recording() as record, pytest.raises(AdapterParseError):
-        ask(thing="x")
-    assert record.calls[0].prediction is None
-    assert record.calls[0].error
 
 
 def test_failures_and_contexts_are_in_the_same_record() -> None:

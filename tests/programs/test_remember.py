@@ -11,7 +11,7 @@ from dspy.lm15 import ServerError
 from mempiler.engines.embedders import embedder
 from mempiler.programs.adapter import adapter
 from mempiler.programs.catalog import build
-from mempiler.programs.identity import Identities, rollout
+from mempiler.programs.identity import Identities
 
 
 def memory_r2(**config):
@@ -51,15 +51,6 @@ def test_a_longer_history_continues_from_its_longest_prefix(scripted, fact_repli
     assert lm.engine.calls["operations"] == 9
 
 
-def test_history_at_once_and_item_by_item_give_the_same_memory(scripted, fact_replies, make_history):
-    lm, whole, stepwise = scripted(fact_replies), memory_r2(), memory_r2()
-    with dspy.context(lm=lm):
-        at_once = whole.remember(make_history(3)).memory
-        for n in (1, 2, 3):
-            last = stepwise.remember(make_history(n)).memory
-    assert at_once == last
-
-
 def test_a_failing_write_is_tried_once_for_all_that_wait(scripted, fact_replies, make_history):
     failing = threading.Event()
     failing.set()
@@ -77,26 +68,6 @@ def test_a_failing_write_is_tried_once_for_all_that_wait(scripted, fact_replies,
         failing.clear()
         ask(program, history)
     assert lm.engine.calls == {"facts": 1, "operations": 2, "reasoning": 1}
-
-
-def test_rollout_scopes_do_not_share_a_memory(scripted, fact_replies, make_history):
-    def reply(kind, text, n):
-        answer = fact_replies(kind, text, n)
-        return {"operations": answer["operations"][: 1 + n % 8]} if kind == "operations" else answer
-
-    lm, program, history = (
-        scripted(reply, temperature=1.0, cache=True),
-        memory_r2(chunk_turns=8),
-        make_history(1, turns=8),
-    )
-    memories = []
-    with dspy.context(lm=lm):
-        for n in range(8):
-            with rollout(n):
-                memories.append(program.remember(history).memory)
-            with rollout(n):
-                assert program.remember(history).memory is memories[-1]
-    assert len({memory.model_dump_json() for memory in memories}) == 8
 
 
 def test_a_second_bootstrap_round_gets_a_memory_of_its_own(scripted, fact_replies, make_history):
@@ -155,15 +126,6 @@ def test_the_key_holds_the_settings_of_the_writer_alone(scripted, fact_replies, 
         assert (writer_key(memory_r2(**config)) != writer_key(memory_r2())) is differs
 
 
-def test_programs_that_differ_in_reading_share_a_memory(scripted, fact_replies, make_history):
-    lm, program = scripted(fact_replies), memory_r2()
-    with dspy.context(lm=lm):
-        written = program.remember(make_history(2))
-        reading = memory_r2(read_top=1, cache=program.cache)
-        assert reading.remember(make_history(2)) is written
-    assert lm.engine.calls["operations"] == 6
-
-
 @pytest.mark.parametrize(
     ("settings", "differs"),
     [({"temperature": 0.5}, True), ({"max_tokens": 7}, True), ({"rollout_id": 3}, True), ({}, False)],
@@ -191,30 +153,6 @@ def test_the_key_does_not_depend_on_the_api_key():
         with dspy.context(lm=dspy.LM("openai/x", api_key=secret, api_base=f"http://{secret}")):
             keys.add(writer_key(program))
     assert len(keys) == 1
-
-
-def test_an_unparseable_write_is_recorded_and_the_rest_is_kept(scripted, fact_replies, make_history):
-    def reply(kind, text, n):
-        return "no fields at all" if kind == "operations" and "D1:" in text else fact_replies(kind, text, n)
-
-    lm, program = scripted(reply), memory_r2(chunk_turns=6)
-    with dspy.context(lm=lm):
-        node = program.remember(make_history(2))
-    failures = [failure for part in node.chain() for failure in part.failures]
-    # As it came, and once more in halves; each is asked once more with the error, then given up.
-    assert [(failure.kind, failure.where) for failure in failures] == [("parse", "manage")] * 3
-    assert {source for fact in node.memory.facts for source in fact.sources} == {f"D2:{n}" for n in range(1, 7)}
-    assert [turn.id for left in node.memory.unwritten for turn in left.item.turns] == [f"D1:{n}" for n in range(1, 7)]
-    assert lm.engine.calls["operations"] == 7
-
-
-def test_writing_leaves_the_earlier_memory_as_it_was(scripted, fact_replies, make_history):
-    program, history = memory_r2(), make_history(2)
-    with dspy.context(lm=scripted(fact_replies)):
-        first = program.remember(make_history(1)).memory
-        before = first.model_dump_json()
-        program.remember(history)
-    assert first.model_dump_json() == before
 
 
 def test_sessions_are_extracted_concurrently(scripted, fact_replies, make_history):

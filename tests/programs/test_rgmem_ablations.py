@@ -70,15 +70,6 @@ def test_without_l0_no_fact_stands_in_for_a_missing_label(variant, use_l0, shown
     assert any(hit.text in facts for hit in context.hits if hit.kind == "label") == shown
 
 
-def test_without_l0_search_finds_theories_alone(scripted, graph_replies, make_history):
-    program = build("rgmem", embedder=embedder(), use_l0=False)
-    with dspy.context(lm=scripted(graph_replies)):
-        memory = program.remember(make_history(9)).memory
-    hits = program.method.reader.search(memory, ["Ann ran, theory, law"], k=50)[0]
-    assert hits
-    assert not any(hit.id.startswith("e") for hit in hits)
-
-
 def test_without_l1_there_is_evidence_and_no_graph(variant):
     (full, whole, _), (memory, context, calls) = variant(), variant(use_l1=False)
     assert memory.evidence == full.evidence
@@ -102,12 +93,6 @@ def test_without_rg_the_graph_is_the_same_and_every_session_rewrites(variant):
     assert (context.counts["nodes"], context.counts["inferences"]) == (1, 0)
     assert context.counts["facts"] == whole.counts["facts"]
     assert memory.depth() == 9
-
-
-def test_without_rg_thresholds_have_no_say(variant):
-    memory, _, calls = variant(use_rg=False)
-    other, _, others = variant(use_rg=False, theta_inf=1, theta_sum=50)
-    assert (memory.journal, calls) == (other.journal, others)
 
 
 def test_without_rg_a_rewrite_sees_every_conclusion_and_the_summary_before(scripted, graph_replies, make_history):

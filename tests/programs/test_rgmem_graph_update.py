@@ -31,7 +31,6 @@ def edges(memory):
     return {(memory.nodes[e.source].name, memory.nodes[e.target].name): e for e in memory.relations.values()}
 
 
-DINING = GraphPath("Dining", ("Food",), ("Steak",))
 RACE = GraphPath("Interests and Entertainment", ("Sports",), ("Running", "City Race"), ("ran", "ran it with Bob"))
 
 
@@ -39,10 +38,6 @@ def test_the_eleven_base_concepts_always_exist():
     memory = GraphMemory()
     assert [memory.nodes[id].name for id in memory.children(USER)] == list(BASES)
     assert {edge.label for edge in memory.classes} == {"has profile in"}
-
-
-def test_the_prompts_base_concepts_are_those_of_the_graph():
-    assert EntityPath.model_json_schema()["properties"]["base"]["enum"] == list(BASES)
 
 
 @pytest.mark.parametrize(
@@ -167,16 +162,6 @@ def test_a_name_merged_by_cosine_becomes_an_alias():
     (node,) = (node for node in memory.nodes.values() if node.tier == "instance")
     assert (node.name, node.aliases, node.evidence) == ("Films", ("Movies",), ("e1", "e2", "e3"))
     assert memory.counts["merged"] == 1
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "joined"),
-    [("Pottery class", "Pottery classes", True), ("Pottery Workshop", "Painting Workshop", False)],
-)
-def test_the_offline_embedder_joins_spellings(one, other, joined):
-    vectors = dict(zip((one, other), embedder().embed([one, other]), strict=True))
-    memory = grown([GraphPath("Dining", (), (one,))], [GraphPath("Dining", (), (other,))], vectors=vectors)
-    assert (len(names(memory, "instance")) == 1) == joined
 
 
 WORDS = st.sampled_from(["Alpha", "Beta", "Gamma", "Delta", "Omega"])

@@ -1,7 +1,5 @@
 """RGMem's operators over twelve sessions: which fire when, what they reset, what they are shown, and how often."""
 
-import json
-import re
 import threading
 from collections import Counter
 
@@ -9,7 +7,6 @@ import dspy
 import pytest
 from mempiler import History
 from mempiler.engines.embedders import embedder
-from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 from mempiler.programs.rgmem.memory import GraphMemory
 
@@ -73,36 +70,6 @@ def test_counters_are_reset_and_count_on(scripted, graph_replies, make_history):
     assert not any(node.dirty for node in nodes.values())
 
 
-def test_dirty_parents_are_renewed_children_first_and_once(scripted, graph_replies, make_history):
-    with dspy.context(lm=scripted(graph_replies)):
-        memory = made(3).remember(make_history(9)).memory
-    last = [(memory.nodes[e.target].name, e.level) for e in memory.journal if (e.step, e.operator) == (9, "flow")]
-    assert last == [("Interests and Entertainment", 0), ("User", 1)]
-
-
-def test_the_user_sees_what_was_just_renewed_below(scripted, graph_replies, make_history):
-    lm = scripted(graph_replies)
-    with dspy.context(lm=lm):
-        made(3).remember(make_history(9))
-    user = [text for kind, text in lm.engine.prompts if kind == "macro_law" and re.search(r"\]\]\nUser\n", text)][-1]
-    shown = json.loads(re.search(r"sub_summaries ## \]\]\n(.*?)\n\n", user, re.DOTALL).group(1))
-    # The third law is that of Interests at step 9; Health's third concept theory came after Sports' second.
-    assert {part["name"]: part["common"].splitlines()[0] for part in shown} == {
-        "Interests and Entertainment": "law 3",
-        "Health and Wellness": shown[0]["common"],
-    }
-    assert re.fullmatch(r"concept theory [23]", shown[0]["common"])
-
-
-def test_asking_again_makes_no_call(scripted, graph_replies, make_history):
-    lm, program = scripted(graph_replies), made()
-    with dspy.context(lm=lm):
-        first = program.remember(make_history(12)).memory
-        calls = len(lm.engine.prompts)
-        assert program.remember(make_history(12)).memory is first
-    assert len(lm.engine.prompts) == calls
-
-
 def test_items_one_by_one_give_the_memory_of_the_whole(scripted, make_history, graph_replies):
     # Theories name their prompt instead of their number, so that the order of calls in a level is no part of them.
     def reply(kind, text, n):
@@ -120,15 +87,6 @@ def test_items_one_by_one_give_the_memory_of_the_whole(scripted, make_history, g
         for n in range(1, 13):
             prefix = grown.remember(History(id=whole.id, items=whole.items[:n])).memory
     assert memory == at_once == prefix
-
-
-def test_writing_never_changes_its_argument(scripted, graph_replies, make_history):
-    method = made(1).method
-    with dspy.context(lm=scripted(graph_replies)):
-        memory = method.writer.write(GraphMemory(), make_history(1).items[0])
-        before = memory.model_dump_json()
-        method.writer.write(memory, make_history(2).items[1])
-    assert memory.model_dump_json() == before
 
 
 @pytest.mark.parametrize("kind", ["fact_summary", "general_facts"])
@@ -154,15 +112,6 @@ def test_theories_rest_on_evidence_and_so_on_turns(scripted, graph_replies, make
     user = memory.nodes["user"].flow
     assert user.evidence == tuple(f"e{n}" for n in range(1, 10))
     assert memory.turns(("e2", "e3"))[:7] == ("D2:1", "D2:2", "D2:3", "D2:4", "D2:5", "D2:6", "D3:1")
-
-
-def test_the_journal_tells_the_course_of_the_profile(scripted, graph_replies, make_history):
-    with dspy.context(lm=scripted(graph_replies)):
-        memory = made(3).remember(make_history(12)).memory
-    first, last = (entry for entry in memory.journal if entry.target == "user")
-    assert [first.step, last.step] == [5, 9]
-    assert last.theory == memory.nodes["user"].flow
-    assert first.theory.sigma != last.theory.sigma
 
 
 def prompts_of(lm, kind):
@@ -238,18 +187,3 @@ def test_an_extraction_that_stays_unparseable_costs_its_own_part(
         mentions = [m for edge in node.memory.relations.values() for m in edge.mentions if m.evidence == "e2"]
         assert [m.label for m in mentions] == ["Ann and Bob spoke of week 2."]
         assert node.memory.counts["unlabelled"] == 1
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"theta_inf": 0}, "theta_inf = 0 is less than 1"),
-        ({"theta_sum": 0}, "theta_sum = 0 is less than 1"),
-        ({"segment_turns": 0}, "segment_turns = 0 is less than 1"),
-        ({"facts": -1}, "facts = -1 is less than 0"),
-        ({"use_l0": False, "use_l1": False}, "nothing is left to recall"),
-    ],
-)
-def test_wrong_settings_are_one_line(settings, message):
-    with pytest.raises(UserError, match=message):
-        build("rgmem", embedder=embedder(), **settings)

@@ -4,12 +4,10 @@ import re
 
 import dspy
 import pytest
-from mempiler import Context, History
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.programs.rgmem.retrieval import BLOCKS
 from mempiler.records import Query
-from mempiler.runs.artifact import load, save
 from mempiler.runs.evaluate import evidence_hits
 
 LAYERS = ["inference", "history"]
@@ -44,15 +42,6 @@ def test_facts_and_conclusions_are_recalled_up_to_their_numbers(recalled):
     assert (context.counts["facts"], context.counts["conclusions"], context.counts["nodes"]) == (2, 4, 0)
     assert [hit.id for hit in context.hits if "." not in hit.id] == ["e3", *ids(context, "e")[1:2]]
     assert "e3.1" in ids(context, "e")
-
-
-def test_its_size_counts_what_is_searched(recalled):
-    memory, _ = recalled([{"name": "week"}])
-    units = memory.evidence.values()
-    texts = sum(len(unit.conclusions) + bool(unit.fact) for unit in units)
-    theories = [each for each in (*memory.relations.values(), *memory.nodes.values()) if each.theory]
-    entries, size = made().method.reader.size(memory)
-    assert (entries, size) == (texts + len(theories), len(memory.model_dump_json().encode()))
 
 
 def test_keywords_without_layers_widen_the_search_in_texts(recalled):
@@ -151,12 +140,6 @@ def test_a_conclusion_rests_on_its_own_turn_and_a_fact_on_its_segment(recalled):
     assert sources["e3"] == tuple(f"D3:{t}" for t in range(1, 7))
 
 
-def test_the_size_of_the_context_is_counted(recalled):
-    _, context = recalled([{"name": "Sports", "retrieve": ["summary"]}])
-    assert context.counts["tokens"] == round(len(context.text()) / 4)
-    assert context.counts["calls"] == 1
-
-
 @pytest.mark.parametrize("plan", ["no", {"keywords": []}, {"keywords": {"name": " ", "retrieve": None}}])
 def test_without_a_plan_the_question_is_the_keyword(scripted, graph_replies, make_history, plan):
     def reply(kind, text, n):
@@ -175,14 +158,6 @@ def test_layers_in_other_forms_are_repaired(recalled):
     assert context.counts["nodes"] == 1
 
 
-def test_an_empty_memory_recalls_nothing_without_a_call(scripted, graph_replies):
-    lm = scripted(graph_replies)
-    with dspy.context(lm=lm):
-        prediction = made()(history=History(id="new"), question="Where?")
-    assert prediction.context == Context()
-    assert set(lm.engine.calls) == {"answer"}
-
-
 def test_search_finds_theories_and_the_measure_of_evidence_does_not(scripted, graph_replies, make_history):
     lm, program = scripted(graph_replies), made()
     with dspy.context(lm=lm):
@@ -198,39 +173,3 @@ def test_search_finds_theories_and_the_measure_of_evidence_does_not(scripted, gr
     assert (found[0][0].kind, found[1][0].kind) == ("summary", "inference")
     assert {hit.id[0] for hits in evidence for hit in hits} == {"e"}
     assert {hit.kind for hits in evidence for hit in hits} == {"fact", "conclusion"}
-
-
-@pytest.mark.parametrize("focus", ["D2:1", "D4:2"])
-def test_an_optimizer_sees_the_calls_that_saw_the_evidence(scripted, graph_replies, make_history, focus):
-    program = made(theta_inf=1, theta_sum=1)
-    with dspy.context(lm=scripted(graph_replies)):
-        program.remember(make_history(4))
-        with dspy.context(trace=[]):
-            program(history=make_history(4), question="Who ran?", focus=(focus,))
-            trace = list(dspy.settings.trace or [])
-    writers = {id(one): name for name, one in program.method.writer.predictors_below().items()}
-    seen = {writers[id(one)] for one, _, _ in trace if id(one) in writers}
-    assert {"synthesize", "extract", "label"} <= seen
-    assert ("infer" in seen) == (focus == "D2:1")  # the other one is of base relevance: no operator sees it
-
-
-@pytest.mark.parametrize("name", ["rgmem", "pgr+rgmem"])
-def test_programs_are_saved_and_loaded_with_their_settings(tmp_path, name):
-    prefix = "inner_" if "+" in name else ""
-    program = build(name, embedder=embedder(), **{f"{prefix}theta_inf": 2, f"{prefix}use_rg": False})
-    save(program, tmp_path / "program")
-    loaded = load(tmp_path / "program")
-    assert loaded.method.config == program.method.config
-    assert set(loaded.all_predictors()) == set(program.all_predictors())
-
-
-def test_prospection_stands_on_the_evolved_memory(scripted, graph_replies, make_history):
-    def reply(kind, text, n):
-        if kind == "tree":
-            return {"tree": [{"action_id": "A1", "action": "concept theory"}]}
-        return {"updated_tree": []} if kind == "updated_tree" else graph_replies(kind, text, n)
-
-    program = build("pgr+rgmem", embedder=embedder(), iterations=0, augment="none")
-    with dspy.context(lm=scripted(reply)):
-        context = program(history=make_history(9), question="Who ran in week 3?").context
-    assert any(hit.text.startswith("Sports:") for hit in context.hits)

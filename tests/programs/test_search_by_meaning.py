@@ -12,7 +12,7 @@ from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.index import Entry
 from mempiler.programs.baselines.logs import KeptLogs, LoggedMemory
-from mempiler.programs.catalog import build, needs_embedder, preset
+from mempiler.programs.catalog import build, preset
 from mempiler.records import History, Query
 
 BREAD = "Is bread best warm?"
@@ -42,14 +42,6 @@ def recalled(method: str, embed: Any, question: str, **config: Any) -> Any:
     with dspy.context(lm=language_model("offline")):
         memory = program.remember(history()).memory
         return program.method.reader.recall(memory, Query(text=question))
-
-
-@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
-def test_an_embedding_model_finds_what_shares_no_word(method: str) -> None:
-    assert needs_embedder(method)
-    assert recalled(method, meaning(), "Where do I live?", k=1).sources == ("D1:1",)
-    # Words count still.
-    assert recalled(method, meaning(), "Is bread best warm?", k=1).sources == ("D2:1",)
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "session-rag"])

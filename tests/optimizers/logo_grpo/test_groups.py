@@ -57,13 +57,6 @@ def test_roles_and_sessions_have_global_and_local_groups_of_their_own(world: Any
         assert len({member.completion.messages[0]["content"] for member in group.members}) == 1
 
 
-def test_extraction_prompts_of_a_group_are_equal_and_so_are_first_prompts_of_local_groups(world: Any) -> None:
-    batch = collect(world(people=1))
-    for group in batch.groups:
-        if group.key[-2:] == ("extract", 1):
-            assert len({str(member.completion.messages) for member in group.members}) == 1
-
-
 @pytest.mark.parametrize(
     ("objective", "kinds"), [("logo", {"global", "local"}), ("grpo", {"global"}), ("local", {"local"})]
 )
@@ -78,13 +71,6 @@ def test_the_trajectory_reward_is_one_number_for_all_sessions_of_a_rollout(world
     assert len({tuple(rewards(group)) for group in whole}) == 1
     own = [group for group in collect(made, session_reward="session").groups if group.kind == "global"]
     assert len({tuple(rewards(group)) for group in own}) > 1
-
-
-def test_a_step_for_which_chance_draws_no_session_has_global_groups_alone(world: Any) -> None:
-    batch = collect(world(people=1), local_fraction=1e-9)
-    assert {group.kind for group in batch.groups} == {"global"}
-    alone = collect(world(people=1), local_fraction=1e-9, objective="local")
-    assert (alone.groups, alone.numbers["groups_local"]) == ((), 0.0)
 
 
 def test_local_rewards_come_right_after_the_session(world: Any) -> None:

@@ -196,14 +196,6 @@ def test_each_predictor_of_a_loaded_program_asks_its_own_model(
         assert model.fingerprint == models.models[name].fingerprint
 
 
-def test_a_single_role_is_trained_as_with_shared_weights(start: Path, tmp_path: Path) -> None:
-    found = [
-        train(start, tmp_path / weights, weights=weights, single_agent=True)[1] for weights in ("shared", "separate")
-    ]
-    assert found[0].fingerprint == found[1].fingerprint
-    assert not hasattr(found[1], "models")
-
-
 def test_separate_weights_are_not_trained_on_as_one_or_for_other_roles(start: Path) -> None:
     from mempiler.engines.local.engine import local_lm
     from mempiler.engines.local.model import LocalModel

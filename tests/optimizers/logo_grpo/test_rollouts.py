@@ -98,11 +98,6 @@ def test_a_rollout_never_asks_a_second_time(world: Any) -> None:
     assert all(call.error for call in taken.calls)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_no_work_has_no_results(threads: int) -> None:
-    assert together([], threads) == []
-
-
 def test_the_first_failure_of_work_done_together_is_raised() -> None:
     def fail(n: int) -> int:
         if n:
