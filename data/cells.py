@@ -1,4 +1,4 @@
-"""Cells and names that hold more than a text: literals, numbers.
+"""Cells and names that hold more than a text: literals, numbers, dates.
 
 Example:
     >>> from mempiler.data.cells import literal, whole_number
@@ -11,11 +11,13 @@ from __future__ import annotations
 import ast
 import json
 import re
+from datetime import datetime
 from typing import Any
 
 from ..records.json_input import decode
 
 _MOST_DIGITS = 18
+_DATES = ("%B %d, %Y", "%d %B %Y", "%b %d, %Y", "%d %b %Y", "%Y/%m/%d", "%m/%d/%Y")
 
 
 def literal(text: str) -> Any:
@@ -36,6 +38,24 @@ def literal(text: str) -> Any:
 def whole_number(text: str) -> int | None:
     """The number of a text of digits, 0 to 18 of them; None for any other text."""
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
+def read_date(value: Any) -> datetime | None:
+    """The moment that a date means, its time zone left out; None if unknown.
+
+    ISO dates, "March 5, 2024", "5 March 2024" and "2024/03/05" are known; "03/05/2024" is read as in the US.
+    """
+    text = str(value or "").strip()
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=None)
+    except ValueError:
+        pass
+    for form in _DATES:
+        try:
+            return datetime.strptime(text, form)
+        except ValueError:
+            continue
+    return None
 
 
 def natural(name: str) -> list[tuple[int, str]]:

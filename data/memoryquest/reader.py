@@ -1,4 +1,4 @@
-"""A reader for MemoryQuest that reports which name each field was found under.
+"""The form of MemoryQuest, and a reader for it.
 
     {"user_id": "u1", "demographics": {...}, "domain_summaries": {"food": "..."},
      "sessions": [{"session_id": "s1", "date": "2024-03-05", "turns": [{"speaker": "user", "text": "..."}]}],
@@ -6,17 +6,16 @@
                   "references": [{"text": "...", "date": "...", "session_id": "s3", "turns": [3]}]}]}
 
 A folder of `user*.json` (or one with such a folder `data`) or one JSON file with a user or a list of users. `turns` of
-a reference, the places in its session counted from 1, are ours and optional.
+a reference, the places in its session counted from 1, are ours and optional; a reference may be a bare text.
 
-The public card names the file, `demographics` and `domain_summaries` and stops there, so the other names above are
-those of our own generator; `memoryquest_names` holds likely other ones, and what is read under one of them, or not
-read at all, is a remark. Sessions may be a mapping from id to session, a turn may be an exchange
-(`{"user": ..., "assistant": ...}`), and a reference a bare text.
+From its documentation: the public card names the file, `demographics` and `domain_summaries` and stops there. The other
+names above are those of our own generator.
 
 The history of a query ends at its date, that day included; undated sessions stay in every one. Session and turn ids
 are made here (D1, D1:1, ...), in time order. A reference without `turns` rests on all turns of its session.
 
-Limits: unverified on the genuine files. A remark about a name is made once per file.
+Limits: unverified on the genuine files, which a file of other names is refused by, in one line that names what is
+missing.
 """
 
 from __future__ import annotations
@@ -31,11 +30,9 @@ import dspy
 
 from ...errors import DataError
 from ...records import History, Record, Session, Turn, format_time, read_json
-from ..cells import natural
+from ..cells import natural, read_date
 from ..dataset import Finding, Note, Reading
-from ..probe import Probe, read_date
 from ..text_metrics import stems
-from .names import ALIASES
 
 
 class Reference(Record):
@@ -64,12 +61,11 @@ def read_memoryquest(path: Path, note: Note) -> Reading:
     """
     histories: list[History] = []
     examples: dict[str, dspy.Example] = {}
-    probe = Probe(ALIASES, note)
     for where, value in _users(path):
         if not isinstance(value, dict):
             note(Finding("wrong type", where, f"expected an object, got {reprlib.repr(value)}", fatal=True))
             continue
-        user = _User(where, value, note, probe)
+        user = _User(where, value, note)
         if user.history is not None:
             histories.append(user.history)
             examples.update((example.id, example) for example in user.examples(examples))
@@ -93,7 +89,6 @@ def files_of(path: Path) -> list[Path]:
 def _users(path: Path) -> Iterator[tuple[str, Any]]:
     for file in files_of(path):
         value = read_json(file)
-        value = value.get("users", value) if isinstance(value, dict) else value
         if isinstance(value, list):
             yield from ((f"entry {n}", each) for n, each in enumerate(value, 1))
         else:
@@ -103,18 +98,14 @@ def _users(path: Path) -> Iterator[tuple[str, Any]]:
 class _User:
     """One user being read into a history and examples; keeps the place for its findings."""
 
-    def __init__(self, where: str, row: Mapping[str, Any], note: Note, probe: Probe) -> None:
-        self.where, self.note, self.probe = where, note, probe
-        self.row = probe.named("user", row, where)
+    def __init__(self, where: str, row: Mapping[str, Any], note: Note) -> None:
+        self.where, self.note, self.row = where, note, row
         self.id = str(self.row.get("user_id") or where)
         self.places: dict[str, Session] = {}
         self.history = self.read_history()
 
     def fault(self, kind: str, where: str, message: str, fatal: bool = False) -> None:
         self.note(Finding(kind, f"{self.where}, {where}" if where != self.where else where, message, fatal))
-
-    def named(self, kind: str, row: Mapping[str, Any], where: str) -> dict[str, Any]:
-        return self.probe.named(kind, row, f"{self.where}, {where}")
 
     def date(self, value: Any, where: str) -> datetime | None:
         found = read_date(value)
@@ -125,11 +116,6 @@ class _User:
     def objects(self, name: str) -> list[Any] | None:
         """A list of the user's, None after an error."""
         value = self.row.get(name)
-        if isinstance(value, dict):
-            key = "session_id" if name == "sessions" else "query_id"
-            value = [
-                {key: id, **part} if isinstance(part, dict) else {key: id, "turns": part} for id, part in value.items()
-            ]
         if isinstance(value, list):
             return value
         kind = "missing key" if value is None else "wrong type"
@@ -163,30 +149,23 @@ class _User:
         if not isinstance(part, dict):
             self.fault("wrong type", where, f"expected an object with 'turns', got {reprlib.repr(part)}; passed over")
             return None
-        row = self.named("session", part, where)
-        given = row.get("turns")
+        given = part.get("turns")
         turns = tuple(self.turns(given if isinstance(given, list) else [], where))
         if not turns:
             self.fault("empty session", where, "has no turn with words; passed over")
             return None
-        return str(row.get("session_id") or number), Session(id="", time=self.date(row.get("date"), where), turns=turns)
+        return str(part.get("session_id") or number), Session(
+            id="", time=self.date(part.get("date"), where), turns=turns
+        )
 
     def turns(self, parts: Sequence[Any], where: str) -> Iterator[Turn]:
-        said: list[tuple[str, Any]] = []
-        for part in parts:
-            if isinstance(part, dict) and {"user", "assistant"} & part.keys():
-                said += [(speaker, part[speaker]) for speaker in ("user", "assistant") if speaker in part]
-            elif isinstance(part, dict):
-                row = self.named("turn", part, where)
-                said.append((str(row.get("speaker") or ("user", "assistant")[len(said) % 2]), row.get("text")))
-            else:
-                said.append((("user", "assistant")[len(said) % 2], part))
-        for n, (speaker, text) in enumerate(said, 1):
-            if not isinstance(text, str | None):
+        for n, part in enumerate(parts, 1):
+            text = part.get("text") if isinstance(part, dict) else part
+            if not isinstance(part, dict) or not isinstance(text, str | None):
                 message = f"turn {n}: its text is {reprlib.repr(text)}, expected words"
                 self.fault("wrong type", where, message, fatal=True)
             elif text and text.strip():
-                yield Turn(id=str(n), speaker=speaker, text=text.strip())
+                yield Turn(id=str(n), speaker=str(part.get("speaker") or "user"), text=text.strip())
             else:
                 self.fault("empty turn", where, f"turn {n} has no text; passed over")
 
@@ -206,7 +185,7 @@ class _User:
         histories: dict[int, History] = {}
         for n, part in enumerate(self.objects("queries") or (), 1):
             where = f"query {n}"
-            row = self.named("query", part, where) if isinstance(part, dict) else {}
+            row = part if isinstance(part, dict) else {}
             question = row.get("query")
             if not isinstance(question, str) or not question.strip():
                 self.fault("no query", where, f"expected an object with 'query', got {reprlib.repr(part)}", fatal=True)
@@ -258,7 +237,7 @@ class _User:
 
     def references(self, value: Any, history: History, where: str) -> Iterator[Reference]:
         for n, part in enumerate(value if isinstance(value, list) else [], 1):
-            row = self.named("reference", part, where) if isinstance(part, dict) else {"text": part}
+            row = part if isinstance(part, dict) else {"text": part}
             text, place = row.get("text"), f"{where}, reference {n}"
             if not isinstance(text, str) or not text.strip():
                 self.fault("empty reference", place, "has no text; passed over")

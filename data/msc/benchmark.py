@@ -44,7 +44,7 @@ class Msc(Benchmark):
         """Reads the genuine file at `path`, or the bundled sample when it is None.
 
         Args:
-            path: A file of msc_self_instruct.jsonl's form, or a JSON list of Memory-R2's form.
+            path: A file of msc_self_instruct.jsonl's form.
             metric: "f1" or "judge".
             **options: None are known; any is refused.
 

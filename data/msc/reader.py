@@ -1,4 +1,4 @@
-"""The forms of MSC-Self-Instruct, and a reader for them.
+"""The form of MSC-Self-Instruct, and a reader for it.
 
     {"previous_dialogs": [{"dialog": [{"text": "Hi!"}, ...], "time_back": "12 days 4 hours ago"}, ...],
      "dialog": [{"id": "Speaker 1", "text": "..."}, ...], "metadata": {"initial_data_id": "valid_7"},
@@ -6,9 +6,6 @@
 
 Earlier sessions come first, the current dialogue is the last one, and the question is asked after it. Personas and
 summaries are not read: they would hand a memory what it has to find.
-
-Memory-R2's cleaned copy is read as well: one JSON list of such rows, with names in `speaker_a` and `speaker_b` and the
-question in `qa: {"question", "answer"}`. That copy is not public; its form is taken from the released code.
 
 Speakers are those of the turns' `id`; turns without one (all earlier sessions) take turns, the first speaker begins.
 
@@ -21,7 +18,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +26,7 @@ from typing import Any
 
 import dspy
 
-from ...records import History, Session, Turn, read_json
+from ...records import History, Session, Turn
 from ..dataset import Finding, Note, Reading
 from ..jsonl.benchmark import read_rows
 
@@ -50,17 +47,17 @@ _LONGEST = timedelta(days=36_500)
 
 
 def read_msc(path: Path, note: Note) -> Reading:
-    """Reads a file of one of the two forms, telling `note` everything that is odd about it.
+    """Reads a file of this form, telling `note` everything that is odd about it.
 
     A row with a fatal finding is skipped if `note` does not raise.
 
     Raises:
-        DataError: The file is missing, empty, no UTF-8 text, or a list form that is no JSON.
+        DataError: The file is missing, empty or no UTF-8 text.
     """
     histories: dict[tuple[str, str], History] = {}
     examples: dict[str, dspy.Example] = {}
-    for number, where, row in _numbered(path, note):
-        example = _Row(number, where, row, note).example(examples)
+    for number, row in read_rows(path, note):
+        example = _Row(number, row, note).example(examples)
         if example is not None:
             examples[example.id] = example
             histories.setdefault((example.history.id, example.history.digest), example.history)
@@ -80,36 +77,14 @@ def time_back(text: str) -> timedelta | None:
     return total if total <= _LONGEST else None
 
 
-def _numbered(path: Path, note: Note) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
-    """The rows of either form, each with its number and what its author would call it."""
-    if not _is_list(path):
-        yield from ((line, f"line {line}", row) for line, row in read_rows(path, note))
-        return
-    for number, row in enumerate(read_json(path), 1):
-        if isinstance(row, dict):
-            yield number, f"entry {number}", row
-        else:
-            message = f"expected an object, got {reprlib.repr(row)}"
-            note(Finding("wrong type", f"entry {number}", message, fatal=True))
-
-
-def _is_list(path: Path) -> bool:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            return file.read(4096).lstrip().startswith("[")
-    except (OSError, UnicodeDecodeError):
-        return False  # read_rows reports the error
-
-
 class _Row:
     """One row on its way to an example; keeps its place for its findings."""
 
-    def __init__(self, number: int, where: str, row: Mapping[str, Any], note: Note) -> None:
-        self.number, self.where, self.row, self.note = number, where, row, note
-        self.speakers = tuple(str(row.get(f"speaker_{side}") or f"Speaker {n}") for n, side in enumerate("ab", 1))
+    def __init__(self, number: int, row: Mapping[str, Any], note: Note) -> None:
+        self.number, self.row, self.note = number, row, note
 
     def fault(self, kind: str, column: str, message: str, fatal: bool = False) -> None:
-        self.note(Finding(kind, f"{self.where}, column {column!r}", message, fatal))
+        self.note(Finding(kind, f"line {self.number}, column {column!r}", message, fatal))
 
     def example(self, taken: Container[str]) -> dspy.Example | None:
         question, answer = self.asked()
@@ -126,16 +101,15 @@ class _Row:
 
     def asked(self) -> tuple[str | None, str | None]:
         """Question and answer, None after an error."""
-        column, keys = ("qa", ("question", "answer")) if "qa" in self.row else ("self_instruct", ("B", "A"))
-        asked = self.row.get(column)
+        asked = self.row.get("self_instruct")
         if not isinstance(asked, dict):
-            kind = "wrong type" if column in self.row else "missing key"
-            self.fault(kind, column, f"expected an object with {keys[0]!r} and {keys[1]!r}", fatal=True)
+            kind = "wrong type" if "self_instruct" in self.row else "missing key"
+            self.fault(kind, "self_instruct", "expected an object with 'B' and 'A'", fatal=True)
             return None, None
-        return self.text(asked, column, keys[0]), self.text(asked, column, keys[1])
+        return self.text(asked, "B"), self.text(asked, "A")
 
-    def text(self, asked: Mapping[str, Any], column: str, key: str) -> str | None:
-        value = asked.get(key)
+    def text(self, asked: Mapping[str, Any], key: str) -> str | None:
+        column, value = "self_instruct", asked.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool):
             self.fault("number as text", column, f"{key} {value!r} is read as the text {str(value)!r}")
             return str(value)
@@ -190,7 +164,7 @@ class _Row:
                 self.fault("empty turn", column, f"turn {n + 1} has no 'text'; passed over")
                 continue
             named = turn.get("id")
-            speaker = named if isinstance(named, str) and named else self.speakers[n % 2]
+            speaker = named if isinstance(named, str) and named else f"Speaker {n % 2 + 1}"
             turns.append(Turn(id=f"{session}:{n + 1}", speaker=speaker, text=text.strip()))
         return turns
 

@@ -18,8 +18,7 @@ runs to its end.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import dspy
@@ -33,16 +32,6 @@ GUESSES = 2
 """Times the assistant guesses the requirement."""
 PROPOSALS = 2
 """Solutions that it proposes."""
-
-FOLLOWS: Mapping[UserAction, tuple[AssistantAction, ...]] = MappingProxyType(
-    {
-        "topic inquiry": ("requirement prediction",),
-        "requirement confirmation": ("requirement prediction", "solution proposal"),
-        "solution discussion": ("solution discussion",),
-        "solution feedback": ("solution proposal", "feedback response"),
-    }
-)
-"""Table 8: which kinds of reply each kind of user utterance may get in the same turn."""
 
 Turn = tuple[UserAction, AssistantAction]
 

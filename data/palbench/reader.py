@@ -30,31 +30,10 @@ from typing import Any, Literal
 
 from ...errors import DataError
 from ...records import AnyItem, History, Logs, Record, Session, Turn, read_json
-from ..cells import last_number
+from ..cells import last_number, read_date
 from ..dataset import Finding, Note
-from ..probe import Probe, read_date
 from .persona import Persona, SideFiles
 from .topics import Topic, read_topics
-
-ALIASES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "sample": {
-        "sample_id": ("id",),
-        "dialogue_timestamp": ("timestamp", "dialogue_time", "dialogue timestamp"),
-        "logs": ("log",),
-        "dialogue": ("dialog", "dialogues"),
-        "topics": ("topic", "dialogue_framework"),
-    },
-    "log": {"timestamp": ("time", "date"), "content": ("text", "log"), "type": (), "event": ()},
-    "topic": {
-        "user_query": ("user query", "query"),
-        "implicit_needs": ("implicit needs", "needs"),
-        "requirement": ("requirements",),
-        "solution": ("solutions",),
-        "candidate_solutions": ("candidate solutions", "candidates"),
-        "requirement_type": (),
-    },
-}
-"""The names of the form, and others that are understood."""
 
 Language = Literal["zh", "en"]
 FILES: Mapping[Language, str] = {"zh": "input.json", "en": "input_en.json"}
@@ -118,7 +97,7 @@ def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...],
     taken: set[str] = set()
     ids: set[str] = set()
     for file in files:
-        value, sides, probe = read_json(file), SideFiles.beside(file), Probe(ALIASES, note)
+        value, sides = read_json(file), SideFiles.beside(file)
         if not isinstance(value, dict):
             note(Finding("wrong type", file.name, "expected an object with user ids", fatal=True))
             continue
@@ -128,7 +107,7 @@ def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...],
                 continue
             id = str(name) if str(name) not in taken else f"{name}-{'en' if file.stem.endswith('_en') else file.stem}"
             taken.add(id)
-            user = _User(str(name), id, note, probe, sides)
+            user = _User(str(name), id, note, sides)
             for each in user.read(record):
                 if each.id in ids:
                     note(Finding("repeated topic", each.id, "was there before; this one is passed over"))
@@ -142,8 +121,8 @@ def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...],
 class _User:
     """One user being read into items and topics."""
 
-    def __init__(self, name: str, id: str, note: Note, probe: Probe, sides: SideFiles) -> None:
-        self.name, self.id, self.note, self.probe, self.sides = name, id, note, probe, sides
+    def __init__(self, name: str, id: str, note: Note, sides: SideFiles) -> None:
+        self.name, self.id, self.note, self.sides = name, id, note, sides
         self.items: list[AnyItem] = []
         self.last: datetime | None = None
 
@@ -158,8 +137,7 @@ class _User:
                 if not isinstance(value, dict):
                     self.fault("wrong type", f"sample {number}", f"expected an object, got {reprlib.repr(value)}")
                     continue
-                row = self.probe.named("sample", value, f"{self.id}, sample {number}")
-                yield from self.sample(row, number, part == "query")
+                yield from self.sample(value, number, part == "query")
 
     def samples(self, value: Any, part: str) -> Sequence[Any]:
         if not isinstance(value, dict | list):
@@ -180,7 +158,7 @@ class _User:
         if asked:
             history = History(id=self.id, items=tuple(self.items))
             known = {turn.text: turn.id for turn in logs.turns} if logs else {}
-            for n, (key, topic) in enumerate(read_topics(row.get("topics"), where, self.fault, self.probe)):
+            for n, (key, topic) in enumerate(read_topics(row.get("topics"), where, self.fault)):
                 day = time.strftime("%Y-%m-%d") if time else ""
                 persona = self.sides.persona(self.name, day, key, n, topic.told())
                 found = tuple(known[text] for text in persona.evidences if text in known)
@@ -202,7 +180,7 @@ class _User:
         turns: list[Turn] = []
         for n, part in enumerate(value if isinstance(value, list) else [], 1):
             place = f"{where}, log {n}"
-            row = self.probe.named("log", part, f"{self.id}, {place}") if isinstance(part, dict) else {"content": part}
+            row = part if isinstance(part, dict) else {"content": part}
             given, time = row.get("content"), read_date(row.get("timestamp"))
             text = given.strip() if isinstance(given, str) else ""
             if not isinstance(given, str | None):

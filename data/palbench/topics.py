@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol
 
 from ...records import Record
 from ..cells import last_number
-from ..probe import Probe
 
 Feedback = Literal["pos", "neg", "neu"]
 _FEEDBACK: Mapping[str, Feedback] = {
@@ -71,7 +70,7 @@ class Topic(Record):
         return self.model_dump(include={"user_query", "needs", "requirement", "positives", "negatives"})
 
 
-def read_topics(value: Any, where: str, fault: Fault, probe: Probe) -> Iterator[tuple[str, Topic]]:
+def read_topics(value: Any, where: str, fault: Fault) -> Iterator[tuple[str, Topic]]:
     """Reads the topics of a sample, with their keys; those that cannot be asked about are passed over."""
     if not isinstance(value, dict) or not value:
         fault("no topics", where, f"'topics' is {reprlib.repr(value)}; nothing is asked about this sample")
@@ -81,7 +80,7 @@ def read_topics(value: Any, where: str, fault: Fault, probe: Probe) -> Iterator[
         if not isinstance(value[key], dict):
             fault("wrong type", place, f"expected an object, got {reprlib.repr(value[key])}; passed over")
             continue
-        row = probe.named("topic", value[key], place)
+        row = value[key]
         query, requirement = _text(row.get("user_query")), _text(row.get("requirement"))
         if not query or not requirement:
             fault("incomplete topic", place, "has no user_query or no requirement; passed over")

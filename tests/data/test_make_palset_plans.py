@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.check import check
-from mempiler.data.palbench.dialogue import FOLLOWS
 from mempiler.data.synthesis.palset.calendar import draw, moments, months_back, months_of
 from mempiler.data.synthesis.palset.people import Choice, Topic
 from mempiler.data.synthesis.palset.script import script, turn_problems
-from mempiler.data.synthesis.palset.validate import faults, validate
+from mempiler.data.synthesis.palset.validate import AFTER, faults, validate
 from mempiler.errors import DataError
 from mempiler.signatures.synthesis_palset_records import DraftTurn
 from mempiler.signatures.synthesis_palset_situations import DraftChoice, DraftTopic
@@ -77,7 +76,7 @@ def test_every_plan_follows_the_transitions_and_refers_to_its_framework(seed, pa
     labels = {label for topic in framework.values() for side in ("requirements", "solutions") for label in topic[side]}
     assert list(framework) == [f"T{n}" for n in range(1, count + 1)]
     assert {one.user_reference for one in planned.plan} | {one.assistant_reference for one in planned.plan} == labels
-    assert all(one.assistant in FOLLOWS[one.user] for one in planned.plan)
+    assert all(one.assistant in AFTER["user"][one.user] for one in planned.plan)
     told = [one for topic in framework.values() for one in topic["solutions"].values()]
     assert part == "history" or {one["feedback"] for one in told} == {"pos"}
     assert len(planned.lines) == len(planned.plan)

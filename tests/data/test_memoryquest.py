@@ -1,4 +1,4 @@
-"""MemoryQuest: reading its form under likely names, what was before a query, and recall on what was retrieved."""
+"""MemoryQuest: reading its form, what was before a query, and recall on what was retrieved."""
 
 import json
 import tempfile
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.acknowledgement import Level
+from mempiler.data.cells import read_date
 from mempiler.data.check import check
 from mempiler.data.memoryquest.benchmark import MemoryQuest
-from mempiler.data.probe import read_date
 from mempiler.errors import DataError, UnknownNameError
 from mempiler.records import Context, Hit
 
@@ -161,7 +161,7 @@ def test_the_judge_sees_what_was_retrieved_and_no_notes(tmp_path: Path) -> None:
     assert judge.asked == [("Plan my week", loaded.examples[0].answer.splitlines(), "[f0] fact 0")]
 
 
-@pytest.mark.parametrize("form", ["folder", "clone", "list", "users", "one"])
+@pytest.mark.parametrize("form", ["folder", "clone", "list", "one"])
 def test_users_come_as_a_folder_a_list_or_alone(tmp_path: Path, form: str) -> None:
     users = [changed(user_id=f"u{n}") for n in (2, 10)]
     if form in ("folder", "clone"):
@@ -171,35 +171,10 @@ def test_users_come_as_a_folder_a_list_or_alone(tmp_path: Path, form: str) -> No
         for user in users:
             written(folder, user, f"user{user['user_id'][1:]}.json")
     else:
-        value = {"list": users, "users": {"users": users}, "one": users[0]}[form]
+        value = {"list": users, "one": users[0]}[form]
         path = written(tmp_path, value)
     groups = [example.history.id for example in MemoryQuest.load(path).examples]
     assert groups == (["u2"] if form == "one" else ["u2", "u10"])
-
-
-def test_likely_names_are_read_and_told_once(tmp_path: Path) -> None:
-    sessions = [
-        {"id": session["session_id"], "timestamp": session["date"], "messages": session["turns"], "mood": "good"}
-        for session in USER["sessions"]
-    ]
-    path = written(tmp_path, changed(sessions=sessions))
-    assert MemoryQuest.load(path).examples[0].history == load(tmp_path).examples[0].history
-    path = written(tmp_path, changed(sessions=sessions))
-    assert check("memoryquest", path).kinds == {"other name": 3, "unknown key": 1}
-
-
-@pytest.mark.parametrize(
-    "turns",
-    [
-        [{"user": "I work at night.", "assistant": "I see."}],
-        [{"role": "user", "content": "I work at night."}, {"role": "assistant", "content": "I see."}],
-        ["I work at night.", "I see."],
-    ],
-)
-def test_turns_come_in_several_forms(tmp_path: Path, turns: list[Any]) -> None:
-    (example,) = load(tmp_path, changed(sessions={"b": {"date": "2024-04-05", "turns": turns}})).examples
-    said = [(turn.id, turn.speaker, turn.text) for turn in example.history.items[0].turns]
-    assert said == [("D1:1", "user", "I work at night."), ("D1:2", "assistant", "I see.")]
 
 
 @pytest.mark.parametrize(

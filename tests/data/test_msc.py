@@ -1,4 +1,4 @@
-"""MSC-Self-Instruct: its two forms, dates counted back, what a broken row is told, its metric, and our sample."""
+"""MSC-Self-Instruct: its form, dates counted back, what a broken row is told, its metric, and our sample."""
 
 import json
 from datetime import datetime, timedelta
@@ -26,13 +26,6 @@ ROW: dict[str, Any] = {
     "metadata": {"initial_data_id": "valid_7", "session_id": 4},
     "self_instruct": {"B": "What do you fish for?", "A": "Trout!"},
     "summary_speaker_1": ["I fish."],
-}
-LISTED = {
-    "speaker_a": "Ann",
-    "speaker_b": "Bob",
-    "previous_dialogs": [earlier("Hi!", "Hello!")],
-    "self_instruct": {"Ann": "What was it?", "Bob": "The trout."},
-    "qa": {"question": "What does Ann fish for?", "answer": "Trout"},
 }
 
 
@@ -92,16 +85,6 @@ def test_time_back(text: str, span: timedelta | None) -> None:
     assert time_back(text) == span
 
 
-def test_the_list_form_has_names_and_a_clean_question(tmp_path: Path) -> None:
-    path = tmp_path / "msc.json"
-    path.write_text(json.dumps([LISTED, {**LISTED, "metadata": {"initial_data_id": "train_3"}}]))
-    first, second = Msc.load(path).examples
-    assert (first.id, second.id) == ("msc-1", "train_3")
-    assert (first.question, first.answer) == ("What does Ann fish for?", "Trout")
-    assert first.history.speakers == ("Ann", "Bob")
-    assert check("msc", path).kinds == {"no current dialogue": 2}
-
-
 ODD = [
     (changed(previous_dialogs=[earlier("Hi!", back="")]), "no time_back", [None, CURRENT]),
     (
@@ -153,7 +136,6 @@ BROKEN = [
     (changed(self_instruct=...), "missing key", "line 2, column 'self_instruct': expected an object with 'B' and 'A'"),
     (changed(self_instruct={"A": "x"}), "missing key", "line 2, column 'self_instruct': 'B' is None"),
     (changed(self_instruct={"B": "x", "A": " "}), "wrong type", "line 2, column 'self_instruct': 'A' is ' '"),
-    (changed(qa={"question": "x"}), "missing key", "line 2, column 'qa': 'answer' is None"),
     (changed(previous_dialogs=...), "missing key", "line 2, column 'previous_dialogs': expected a list of objects"),
     (changed(previous_dialogs=[{}]), "missing key", "line 2, column 'previous_dialogs, session 1': expected a list"),
     (changed(dialog="Hi!"), "wrong type", "line 2, column 'dialog': expected a list of turns"),
@@ -173,12 +155,6 @@ def test_a_broken_row_is_refused_by_line_and_reported(tmp_path: Path, row: Any, 
     report = check("msc", path)
     assert [finding.kind for finding in report.rows if finding.fatal] == [kind]
     assert report.counts["questions"] == 2
-
-
-def test_a_broken_entry_of_the_list_form_is_named_by_its_place(tmp_path: Path) -> None:
-    path = written(tmp_path, json.dumps([LISTED, 3]))
-    with pytest.raises(DataError, match="entry 2: expected an object, got 3"):
-        Msc.load(path)
 
 
 @pytest.mark.parametrize(("content", "message"), [(b"", "is empty"), (b"\xff\xfe", "UTF-8"), (b"[{", "not valid JSON")])

@@ -9,9 +9,10 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError
 from mempiler import DataError, UserError
 from mempiler.data.catalog import benchmark
-from mempiler.data.palbench.dialogue import FOLLOWS, SimulatedUser, converse, plan
+from mempiler.data.palbench.dialogue import SimulatedUser, converse, plan
 from mempiler.data.palbench.judges import NeedUnderstandingJudge, PreferenceUnderstandingJudge, compare
 from mempiler.data.palbench.persona import Persona
+from mempiler.data.synthesis.palset.validate import AFTER
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.programs.adapter import adapter
@@ -23,7 +24,7 @@ PLANS = [plan(f"topic {n}") for n in range(200)]
 
 
 def test_plans_follow_the_transitions() -> None:
-    assert all(reply in FOLLOWS[asked] for turns in PLANS for asked, reply in turns)
+    assert all(reply in AFTER["user"][asked] for turns in PLANS for asked, reply in turns)
 
 
 def test_plans_have_two_guesses_two_proposals_and_one_end() -> None:

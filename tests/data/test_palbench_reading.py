@@ -153,16 +153,6 @@ def test_a_folder_holds_both_languages(
     assert len({example.id for example in found.examples}) == len(found.examples)
 
 
-def test_other_names_of_the_english_file_are_understood(record: dict[str, Any], write: Callable[..., Path]) -> None:
-    sample = record["u1"]["query"][0]
-    topic = sample["topics"]["topic-1"]
-    topic["user query"], topic["candidate solutions"] = topic.pop("user_query"), topic.pop("candidate_solutions")
-    sample["timestamp"] = sample.pop("dialogue_timestamp")
-    path = write(record)
-    assert PalSelect.load(path).examples[0].answer == ["S7", "S8"]
-    assert check("palbench", path).kinds == {"other name": 3}
-
-
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [
