@@ -102,7 +102,8 @@ def _evaluate_suite(
     planned: bool,
 ) -> None:
     from ..engines.meter import Meter
-    from ..runs.report import print_evaluation, print_plan, print_suite
+    from ..runs.planning import print_plan
+    from ..runs.report import print_evaluation, print_suite
     from ..runs.results import refuse_broken
     from ..runs.suite import plan_suite, run_suite
 

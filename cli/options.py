@@ -21,8 +21,8 @@ from ..errors import MOST_SECONDS, UserError
 
 if TYPE_CHECKING:
     from ..engines.guard import Guard
-    from ..optimizers.plan import Plan
     from ..runs.artifact import Opened
+    from ..runs.planning import Plan
     from ..runs.setup import Setup
 
 
@@ -327,7 +327,7 @@ def page_line(run: Path) -> str:
 
 def show_plan(console: Console, plan: Plan, as_json: bool) -> None:
     """Prints a plan."""
-    from ..runs.report import print_plan
+    from ..runs.planning import print_plan
 
     if as_json:
         print_json(plan.summary())

@@ -12,11 +12,45 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from .plan import NOTHING, Effort, Range
 from .runners import TRIED, gepa_budget
+
+
+@dataclass(frozen=True)
+class Range:
+    """From `low` to `high`."""
+
+    low: float
+    high: float
+
+    def __add__(self, other: Range) -> Range:
+        return Range(self.low + other.low, self.high + other.high)
+
+    def times(self, factor: float) -> Range:
+        """The range, multiplied."""
+        return Range(self.low * factor, self.high * factor)
+
+
+NOTHING = Range(0, 0)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What an optimizer does."""
+
+    runs: Range
+    """Program runs on a question."""
+    writings: Range = NOTHING
+    """How often the memories of its questions are written anew."""
+    proposals: Range = NOTHING
+    """Calls of the prompt LM."""
+    recalls: Range = NOTHING
+    """Questions that are recalled and not answered, for labelled demos."""
+
+    def __add__(self, other: Effort) -> Effort:
+        return Effort(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -138,12 +172,7 @@ def _better_together(counts: _Counts) -> Effort:
     total = Effort(Range(counts.val, counts.val))
     for step in strategy_steps(counts.settings):
         part = effort(step, optimizer(step).settings, counts.train, counts.val, counts.predictors)
-        total = Effort(
-            total.runs + part.runs + Range(counts.val, counts.val),
-            total.writings + part.writings,
-            total.proposals + part.proposals,
-            total.recalls + part.recalls,
-        )
+        total += part + Effort(Range(counts.val, counts.val))
     return total
 
 

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..optimizers.plan import Plan
 from .leniency import leniency
 from .results import SHOWN, Evaluation, cached_share
 from .statistics import Difference
@@ -164,21 +163,6 @@ def tokens_line(tokens: Mapping[str, int]) -> str:
     calls = tokens.get("estimated_calls", 0)
     estimated = f" (estimated for {calls:,} calls: the endpoint reports no usage)" if calls else ""
     return f"{tokens.get('input', 0):,} + {tokens.get('output', 0):,} tokens{estimated}"
-
-
-def print_plan(console: Console, plan: Plan) -> None:
-    """Prints the ranges of a plan."""
-    table = Table(title="planned LM calls (those a cache answers are free)", title_justify="left")
-    for name in ("phase", "low", "high"):
-        table.add_column(name, justify="left" if name == "phase" else "right")
-    for phase, found in plan.phases.items():
-        table.add_row(phase, f"{found.low:,.0f}", f"{found.high:,.0f}")
-    table.add_section()
-    table.add_row("calls", f"{plan.calls.low:,.0f}", f"{plan.calls.high:,.0f}")
-    table.add_row("tokens", f"{plan.tokens.low:,.0f}", f"{plan.tokens.high:,.0f}")
-    low, high = (f"${plan.usd.low:.2f}", f"${plan.usd.high:.2f}") if plan.usd else ("price not known", "")
-    table.add_row("cost", low, high)
-    console.print(table)
 
 
 def _label(category: dict[str, Any]) -> Text:

@@ -20,11 +20,10 @@ from ..data.catalog import SUITES, benchmark_class
 from ..engines.guard import Guard
 from ..engines.meter import Meter
 from ..errors import Stopped, UnknownNameError, UserError
-from ..optimizers.plan import Plan
 from ..programs.remember import MemoryCache
 from .evaluate import Progress
 from .experiment import Note, Part, run_evaluate
-from .planning import plan_evaluate
+from .planning import Plan, plan_evaluate
 from .results import Evaluation
 from .setup import Setup, replayed_setup
 from .tracking import Tracker, nested_in

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...errors import UserError
 from ...optimizers.compile import Compilation
-from ...optimizers.plan import NOTHING, Plan
 from ..external import plannable
-from ..planning import plan_compile, plan_evaluate
+from ..planning import Plan, plan_compile, plan_evaluate
 from ..setup import Setup
 from .arrangement import arrange, repeated, settings_of
 from .paper import Paper, Variant
@@ -51,9 +51,9 @@ def plan_paper(
                     plans += _tuning(label, variant, repeat, told)
         if each.setup.judge_lm:
             told["not counted: calls of the judge"] = None
-        parts[each.section.name] = _added(plans)
-    total = _added(list(parts.values()))
-    return Plan(total.calls, total.tokens, total.usd, {name: part.calls for name, part in parts.items()}), tuple(told)
+        parts[each.section.name] = sum(plans, Plan())
+    total = sum(parts.values(), Plan())
+    return replace(total, phases={name: part.calls for name, part in parts.items()}), tuple(told)
 
 
 def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -> list[Plan]:
@@ -68,12 +68,3 @@ def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -
     except UserError as error:
         told[f"not counted: the tuning of {label}: {error}"] = None
         return []
-
-
-def _added(plans: Sequence[Plan]) -> Plan:
-    """Several plans as one; the cost is not known where that of one of them is not, unless it asks nothing."""
-    calls = tokens = usd = NOTHING
-    for plan in plans:
-        calls, tokens, usd = calls + plan.calls, tokens + plan.tokens, usd + (plan.usd or NOTHING)
-    known = all(plan.usd is not None or plan.calls.high == 0 for plan in plans)
-    return Plan(calls, tokens, usd if known else None, {})

@@ -9,8 +9,7 @@ from mempiler.engines.prices import token_prices
 from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import Compilation
-from mempiler.optimizers.effort import effort
-from mempiler.optimizers.plan import NOTHING, Range
+from mempiler.optimizers.effort import NOTHING, Range, effort
 from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.planning import plan_compile, plan_evaluate
 from mempiler.runs.setup import Setup
