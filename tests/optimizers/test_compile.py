@@ -13,7 +13,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.errors import EndpointError, UnknownNameError, UserError
 from mempiler.optimizers.compile import Compilation, compile_program, tidy
 from mempiler.programs.catalog import build
-from mempiler.programs.state import dump_predictor, signature_of
+from mempiler.programs.state import dump_predictor
 
 SAMPLE = Source("sample.json", "0" * 64, sample=True)
 PLACES = dict(zip("12345678", ("Oslo", "Quito", "Hanoi", "Accra", "Perth", "Turin", "Dakar", "Lisbon"), strict=True))
@@ -91,18 +91,6 @@ def test_writing_demos_come_from_the_sessions_of_the_answered_facts(scripted, kn
     assert all({fact.turn_id for fact in demo.new_facts} & set(evidence) for demo in managed)
 
 
-@pytest.mark.parametrize("stage", ["all", "write", "read"])
-def test_demos_carry_their_predictors_own_fields_only(scripted, knowing, make_history, stage):
-    examples = questions(make_history(2), ["D1:2", "D2:5"])
-    result = compiled(scripted(knowing), program_of("memory-r2"), examples, stage=stage)
-    for predictor in result.all_predictors().values():
-        signature = signature_of(predictor)
-        for demo in predictor.demos:
-            own = set(demo.keys()) & set(signature.fields)
-            assert own & set(signature.input_fields)
-            assert own & set(signature.output_fields)
-
-
 def test_the_result_is_fit_to_be_compiled_again(scripted, knowing, make_history):
     lm, examples = scripted(knowing), questions(make_history(2), ["D1:2", "D2:5"])
     first = compiled(lm, program_of("memory-r2"), examples, stage="write")
@@ -148,17 +136,6 @@ def test_answers_below_the_threshold_teach_nothing(scripted, make_history):
     examples = questions(make_history(1), ["D1:1"] * 4)
     result = compiled(scripted(reply), program_of("turn-rag"), examples, settings={"max_labeled_demos": 0})
     assert [demo.question for demo in result.task.answer.demos] == ["Who saw Oslo with 1, of question-4-1?"]
-
-
-def test_the_seed_orders_the_tries(scripted, knowing, make_history):
-    examples = questions(make_history(1), ["D1:1"] * 30)
-
-    def tried(seed: int) -> list[str]:
-        result = compiled(scripted(knowing), program_of("turn-rag"), examples, seed=seed)
-        return [demo.question for demo in bootstrapped(result, "task.answer")]
-
-    assert tried(0) == tried(0)
-    assert tried(0) != tried(1)
 
 
 @pytest.mark.parametrize(

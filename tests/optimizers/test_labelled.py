@@ -10,7 +10,6 @@ from mempiler import Action, Behavior, History, Session, Turn
 from mempiler.data.dataset import Source
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.data.movielens.benchmark import MovieLens
-from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.optimizers.compile import Compilation, compile_program
@@ -18,7 +17,6 @@ from mempiler.optimizers.history import CandidateHistory
 from mempiler.optimizers.labelled import shortened
 from mempiler.programs.catalog import build
 from mempiler.programs.method import EntryReader
-from mempiler.programs.state import dump_predictor
 from mempiler.records import Context, Hit, estimate_tokens
 
 SAMPLE = Source("sample.json", "0" * 64, sample=True)
@@ -158,19 +156,6 @@ def test_a_model_with_a_small_window_gets_fewer_demos(examples):
     assert "the model's window of 2,048" in notes[0]
 
 
-@pytest.mark.parametrize("name", ["memory-r2", "rgmem"])
-def test_writers_get_no_labelled_demo(make_history, name, scripted, fact_replies, graph_replies):
-    history = make_history(2)
-    reply = fact_replies if name == "memory-r2" else graph_replies
-    program = build(name, embedder=embedder())
-    before = {key: dump_predictor(each) for key, each in program.all_predictors().items()}
-    lm = scripted(reply)
-    made, _ = compiled(program, [asked(history, f"D{s}:{t}") for s in (1, 2) for t in (1, 3)], "labeled", lm)
-    changed = {key for key, each in made.all_predictors().items() if dump_predictor(each) != before[key]}
-    assert changed == {"task.answer"}
-    assert lm.engine.calls["answer"] == lm.engine.calls["reasoning"] == 0
-
-
 def test_without_any_recalled_evidence_there_are_no_demos_and_a_note(make_history):
     history = make_history(4)
     examples = [lost(history, f"D{s}:2") for s in (1, 2, 3)]
@@ -259,8 +244,3 @@ def hits(*lengths: int, **kinds: str) -> tuple[Hit, ...]:
 )
 def test_a_context_is_shortened_around_its_evidence(context, evidence, kept):
     assert " ".join(hit.id for hit in shortened(context, evidence, 100).hits) == kept
-
-
-def test_notes_stay_where_they_fit():
-    found = [Context(hits=hits(*[5] * 9), notes={"summary": "word " * n}) for n in (4, 400)]
-    assert [bool(shortened(context, ("t1",), 100).notes) for context in found] == [True, False]

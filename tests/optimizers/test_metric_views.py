@@ -34,10 +34,3 @@ def question(make_history: Any) -> dspy.Example:
 def test_passed_is_a_true_boolean(views, make_history, answer, passed):
     found = views.passed(question(make_history), dspy.Prediction(answer=answer), trace=[])
     assert found is passed
-
-
-@pytest.mark.parametrize("answer", ["0", "0.25", "1"])
-def test_number_is_the_score(views, make_history, answer):
-    found = views.number(question(make_history), dspy.Prediction(answer=answer))
-    assert type(found) is float
-    assert found == float(answer)

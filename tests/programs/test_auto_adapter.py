@@ -103,15 +103,6 @@ def test_two_models_and_two_addresses_are_asked_each(stub: Any) -> None:
     assert [server.texts.count(QUESTION) for server in servers] == [1, 1]
 
 
-def test_the_question_to_the_endpoint_is_counted(stub: Any) -> None:
-    meter = Meter()
-    _asked(_model(stub(schemas="honour"), meter), AutoAdapter())
-    assert meter.read().calls["task"] == 2
-    refused = Meter()
-    _asked(_model(stub(schemas="refuse"), refused), AutoAdapter())
-    assert (refused.read().calls["task"], refused.read().failed) == (1, 1)
-
-
 def test_a_fault_of_the_server_is_raised_and_not_remembered(stub: Any) -> None:
     server, chosen = stub(lambda n, text: "500" if n == 1 else None, schemas="honour"), AutoAdapter()
     lm = _model(server)

@@ -1,13 +1,11 @@
 """`logs+METHOD`: what is kept and recalled of device logs beside any method, and without the policy."""
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 from mempiler import History, Logs, Session, Turn
-from mempiler.programs.baselines.logs import KeptLogs, LoggedMemory
 from mempiler.programs.catalog import build
 from mempiler.records import Context, Query
 
@@ -49,11 +47,6 @@ def reply(kind: str, text: str, n: int) -> dict[str, Any]:
     return {kind: f"{kind} about running shoes, number {n}."}
 
 
-def steady(kind: str, text: str, n: int) -> dict[str, Any]:
-    """A reply that depends on the prompt alone, not on which of several calls comes first."""
-    return reply(kind, text, len(text))
-
-
 def embed() -> Any:
     from mempiler.engines.embedders import embedder
 
@@ -89,15 +82,6 @@ def test_of_earlier_logs_the_nearest_are_found_beside_the_dialogues(scripted: An
     assert earlier in ("L1:1", "L2:1")
     assert dialogue
     assert not [id for id in dialogue if id.startswith("L")]
-
-
-def test_without_the_policy_no_memory_recalls_nothing(scripted: Any) -> None:
-    assert recalled(scripted, program("no-memory"), "running shoes").hits == ()
-
-
-def test_without_the_policy_logs_are_searched_like_turns(scripted: Any) -> None:
-    found = recalled(scripted, program("turn-rag", k=2), "running shoes")
-    assert {(hit.id, hit.kind) for hit in found.hits} == {("L1:1", "log"), ("D1:1", "turn")}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -137,38 +121,3 @@ def test_without_the_policy_one_summary_takes_in_both(scripted: Any) -> None:
         made.remember(HISTORY)
     assert lm.engine.calls == {"summary": 5}
     assert set(made.method.writer.predictors_below()) == {"update"}
-
-
-@pytest.mark.parametrize("name", ["condition-mem", "memory-bank"])
-def test_logs_that_are_kept_apart_cost_no_calls(scripted: Any, name: str) -> None:
-    counts = []
-    for made in (with_logs(name), program(name)):
-        lm = scripted(reply)
-        with dspy.context(lm=lm):
-            made.remember(HISTORY)
-        counts.append(sum(lm.engine.calls.values()))
-    per_item = {"condition-mem": 1, "memory-bank": 2}[name]
-    assert counts[1] - counts[0] == 3 * per_item
-
-
-def test_batches_of_one_session_are_current_together() -> None:
-    kept = KeptLogs().after(logs(1, "a")).after(logs(2, "b"))
-    assert [entry.id for entry in kept.current] == ["L1:1", "L2:1"]
-    kept = kept.after(talk(2, "Hi.")).after(logs(3, "c"))
-    assert ([entry.id for entry in kept.earlier], [entry.id for entry in kept.current]) == (["L1:1", "L2:1"], ["L3:1"])
-
-
-@pytest.mark.parametrize("name", ["turn-rag", "recursive-summary", "memory-bank", "pgr"])
-def test_a_stored_memory_is_the_one_written_at_once(scripted: Any, tmp_path: Path, name: str) -> None:
-    lm = scripted(steady)
-    made = program(f"logs+{name}", earlier="summary")
-    stored = made.memory(store=tmp_path / "users.sqlite", user="ann", lm=lm)
-    for item in HISTORY:
-        stored.add(item, id=item.id, remember=False)
-    stored.remember()
-    again = program(f"logs+{name}", earlier="summary").memory(store=tmp_path / "users.sqlite", user="ann", lm=lm)
-    assert again.read() == stored.read()
-    with dspy.context(lm=lm):
-        whole = program(f"logs+{name}", earlier="summary").remember(HISTORY).memory
-    assert stored.read() == whole
-    assert isinstance(stored.read(), LoggedMemory)

@@ -56,11 +56,6 @@ def test_what_is_recalled(name: str, config: dict[str, Any], question: str, turn
     assert found == turns
 
 
-def test_a_recalled_session_reads_like_the_conversation() -> None:
-    lines = recalled("session-rag", "violins", k=1).text().splitlines()
-    assert lines[0] == "[D2:1] (3 February 2024, Saturday) Ann: My sister moved to Oslo."
-
-
 def test_two_sessions_of_one_id_stay_two() -> None:
     history = History(id="twice", items=(session(1, "Rye bread.", id="S"), session(2, "Rye beer.", id="S")))
     assert [hit.id for hit in recalled("session-rag", "rye", history).hits] == ["D1:1", "D2:1"]

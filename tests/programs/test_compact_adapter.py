@@ -13,7 +13,6 @@ from mempiler.signatures.answering import AnswerFromContext, RespondPersonally
 from mempiler.signatures.memory_r2 import (
     AnswerFromMemories,
     ExtractFacts,
-    Fact,
     ManageMemory,
     NewFact,
     Operation,
@@ -74,25 +73,11 @@ def test_related_memories_are_written_out_where_a_fact_names_them() -> None:
     ]
 
 
-def test_memories_that_no_fact_names_and_ids_that_are_not_there_are_still_shown() -> None:
-    fact = FACTS[0].model_copy(update={"related_memory_ids": ["m9"]})
-    shown = user(ManageMemory, session_date="unknown", memories=MEMORIES, new_facts=[fact])
-    assert "memories: m1 Ada Ada pet dog | m2 Ben Ben city Oslo" in shown
-    assert shown.endswith("Ada pet cat (m9)")
-
-
 def test_system_message_begins_with_the_step_and_holds_the_rules() -> None:
     whole = CompactAdapter().format_system_message(ExtractFacts)
     assert whole.splitlines()[0] == "dialogue -> facts"
     assert "Worth keeping" in whole
     assert CompactAdapter(instructions=False).format_system_message(ExtractFacts) == "dialogue -> facts"
-
-
-def test_prompt_is_a_fraction_of_the_chat_format() -> None:
-    inputs = {"session_date": "unknown", "memories": MEMORIES, "new_facts": FACTS}
-    long = dspy.ChatAdapter().format(ManageMemory, [], inputs)
-    short = CompactAdapter(instructions=False).format(ManageMemory, [], inputs)
-    assert 8 * sum(len(m["content"].split()) for m in short) < sum(len(m["content"].split()) for m in long)
 
 
 def test_an_answer_leaves_out_defaults() -> None:
@@ -174,15 +159,3 @@ def test_a_missing_field_is_refused_and_an_optional_one_is_filled() -> None:
 )
 def test_fences_names_and_spaces_around_an_answer_are_no_error(completion: str) -> None:
     assert CompactAdapter().parse(ManageMemory, completion)["operations"] == [Operation(op="NONE")]
-
-
-def test_lines_after_a_name_belong_to_it() -> None:
-    found = CompactAdapter().parse(RespondPersonally, "reasoning: one\ntwo\nanswer: three")
-    assert found == {"reasoning": "one\ntwo", "answer": "three"}
-
-
-def test_a_predictor_runs_under_it(scripted: Any) -> None:
-    lm = scripted(lambda kind, asked, n: '[{"speaker": "Ada", "turn_id": "D1:1", "fact": "Ada pet cat"}]')
-    with dspy.context(lm=lm, adapter=CompactAdapter()):
-        found = dspy.Predict(ExtractFacts)(dialogue="[D1:1] Ada: my pet is cat")
-    assert found.facts == [Fact(speaker="Ada", turn_id="D1:1", fact="Ada pet cat")]

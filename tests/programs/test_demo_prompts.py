@@ -22,13 +22,3 @@ def test_lists_that_a_demo_lacks_are_empty_and_texts_are_said_to_be_missing(name
     # A model that answers as the demo does is read.
     read = chosen.parse(ASKED, shown)
     assert (read["patterns"], read["answer"]) == ([], "Ann")
-
-
-@pytest.mark.parametrize("name", ["chat", "json"])
-def test_what_a_demo_has_is_shown(name: str) -> None:
-    demo = dspy.Example(question="Who?", patterns=["p1"], reason="since", answer="Ann")
-    messages = adapter(name).format(ASKED, [demo], {"question": "Where?"})
-    [shown] = [str(message["content"]) for message in messages if message["role"] == "assistant"]
-    assert "p1" in shown
-    assert LACKS not in shown
-    assert "[]" not in shown

@@ -9,7 +9,7 @@ from mempiler import Item
 from mempiler.engines.embedders import embedder
 from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
-from mempiler.programs.fold import NOTHING, Performed, PlainSteps, fold, perform
+from mempiler.programs.fold import Performed, PlainSteps, fold, perform
 from mempiler.programs.method import Writer
 from mempiler.programs.predictor import predictor
 from mempiler.programs.recording import record_failure, texts
@@ -102,10 +102,3 @@ def test_a_step_keeps_what_it_asked_and_what_failed(scripted: Any) -> None:
         done, captured = perform(work), perform(work, texts)
     assert (done.value, len(done.calls), [failure.where for failure in done.failures]) == (7, 1, ["here"])
     assert [len(step.calls[0].completions) for step in (done, captured)] == [0, 1]
-
-
-def test_two_steps_are_one_with_the_value_of_the_later() -> None:
-    failures = [Failure(kind="error", where=where, message="no") for where in ("a", "b")]
-    first, second = (Performed(n, (), (failure,)) for n, failure in enumerate(failures))
-    assert first.then(second) == Performed(1, (), tuple(failures))
-    assert NOTHING.then(second) == second

@@ -5,7 +5,6 @@ import pytest
 from mempiler import Context, History
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
-from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.records import Query
 from mempiler.runs.evaluate import evidence_hits
 
@@ -129,19 +128,6 @@ def test_without_a_summary_the_dialogue_itself_is_searched_with(recalled, pal_sc
     asked = Query(text="yes", dialogue="user: sleeping soundly", modality="dialogue")
     _, context, _ = recalled(asked, pal_script(current_need=said))
     assert "sleeping" in part(context, "t")[0].text
-
-
-def test_a_task_tells_the_method_what_it_is_about(scripted, pal_script, pal_history):
-    class Needs(QuestionAnswering):
-        about = "needs"
-
-    program = made(clusters=2)
-    with dspy.context(lm=scripted(pal_script())):
-        plain = program(history=pal_history(3), question=QUERY).context
-        program.task = Needs()
-        needs = program(history=pal_history(3), question=QUERY).context
-    assert "Proposed" in plain.text()
-    assert "Proposed" not in needs.text()
 
 
 def test_what_is_recalled_for_a_dialogue_never_comes_from_it(scripted, pal_script, pal_history):

@@ -60,20 +60,6 @@ def test_links_that_cannot_be_are_refused_and_counted(claims: list[Claim], links
     assert accepted(IDS, Window(10, 20, 30), claims) == ([link(*row) for row in links], refused)
 
 
-@pytest.mark.parametrize(
-    ("links", "groups"),
-    [
-        ([], [["l1"], ["l2"], ["l3"], ["l4"]]),
-        ([("l3", "l1")], [["l1", "l3"], ["l2"], ["l4"]]),
-        ([("l4", "l2"), ("l3", "l2")], [["l1"], ["l2", "l3", "l4"]]),
-        ([("l4", "l3"), ("l2", "l1"), ("l4", "l1")], [["l1", "l2", "l3", "l4"]]),
-        ([("l3", "l1"), ("l4", "l2")], [["l1", "l3"], ["l2", "l4"]]),
-    ],
-)
-def test_groups_are_the_connected_components(links: list[tuple[str, str]], groups: list[list[str]]) -> None:
-    assert components(IDS[:4], [link(a, "follows", b) for a, b in links]) == groups
-
-
 @given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)).filter(lambda pair: pair[0] > pair[1]), max_size=15))
 def test_two_logs_are_in_one_group_where_a_way_of_links_joins_them(pairs: list[tuple[int, int]]) -> None:
     groups = components(IDS[:12], [link(IDS[a], "caused_by", IDS[b]) for a, b in pairs])

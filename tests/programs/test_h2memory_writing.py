@@ -58,13 +58,6 @@ def test_a_window_shows_ten_logs_and_the_ten_before(written, pal_history, pal_gi
     ]
 
 
-def test_links_that_cannot_be_are_counted(written, pal_script):
-    wrong = [{"log_id": "L1:1", "caused_by": ["L1:2"]}, {"log_id": "L9:9", "follows": ["L1:1"]}]
-    memory, _, _ = written(script=pal_script(links={"links": wrong}), sessions=1)
-    assert memory.counts["links_refused"] == 2
-    assert [situation.sources for situation in memory.situations] == [(f"L1:{n}",) for n in range(1, 5)]
-
-
 def test_backgrounds_are_updated_session_by_session(written, pal_given):
     memory, engine, _ = written(sessions=4)
     assert {aspect: found.text for aspect, found in memory.background.items()} == {

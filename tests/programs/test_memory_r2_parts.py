@@ -56,12 +56,6 @@ def test_a_part_is_shown_with_the_earlier_ones_as_context(scripted, fact_replies
     assert [section(text, "earlier_facts").count("turn_id") for text in managed] == [0, 1, 2, 3] * 2
 
 
-def test_without_context_a_part_stands_alone(scripted, fact_replies, make_history):
-    asked = prompts(scripted, make_history(1, turns=4), fact_replies, earlier=False)
-    assert len(asked) == 8
-    assert not any("## earlier" in text for _, text in asked)
-
-
 def test_the_facts_of_a_session_are_embedded_in_one_request(scripted, fact_replies, make_history):
     requests: list[list[str]] = []
 

@@ -144,13 +144,6 @@ def test_a_memory_that_cannot_be_one_is_refused_when_the_class_is_made(memory: A
     assert str(caught.value) == message
 
 
-def test_a_writer_knows_whether_it_prepares_and_settles() -> None:
-    assert (NoteWriter().prepares, NoteWriter().settles) == (True, False)
-    assert (KeepTurns().prepares, KeepTurns().settles) == (False, False)
-    memory = TurnMemory()
-    assert KeepTurns().settle(memory) is memory
-
-
 def test_a_reader_of_ones_own_needs_search_alone() -> None:
     class Last(Reader):
         def search(
@@ -215,17 +208,6 @@ def test_a_module_of_dspys_inside_a_writer_is_adopted(notes: MemoryProgram) -> N
     assert all(again[name].signature is not one.signature for name, one in notes.all_predictors().items())
 
 
-def test_its_calls_are_kept_with_the_memory_they_wrote(scripted: Any, make_history: Any, notes: MemoryProgram) -> None:
-    with dspy.context(lm=scripted(noting)):
-        node = notes.remember(make_history(2))
-    assert [entry.text for entry in node.memory.entries()] == ["somebody saw Oslo", "somebody saw Quito"]
-    steps = [step for part in node.chain() for step in part.steps]
-    assert [(step.predictor, step.prediction.note) for step in steps] == [
-        ("think.predict", "somebody saw Oslo"),
-        ("think.predict", "somebody saw Quito"),
-    ]
-
-
 def test_its_calls_are_replayed_for_an_optimizer(scripted: Any, make_history: Any, notes: MemoryProgram) -> None:
     history = make_history(3)
     with dspy.context(lm=scripted(noting)):
@@ -237,10 +219,3 @@ def test_its_calls_are_replayed_for_an_optimizer(scripted: Any, make_history: An
     shown = [inputs["dialogue"] for one, inputs, _ in trace if one is writer]
     assert len(shown) == 1
     assert "[D2:3]" in shown[0]
-
-
-def test_what_it_cannot_say_is_a_failed_write(scripted: Any, make_history: Any, notes: MemoryProgram) -> None:
-    with dspy.context(lm=scripted(lambda kind, text, n: "junk")):
-        node = notes.remember(make_history(1))
-    assert [(failure.kind, failure.where) for part in node.chain() for failure in part.failures] == [("parse", "think")]
-    assert [entry.text for entry in node.memory.entries()] == ["?"]

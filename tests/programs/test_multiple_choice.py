@@ -9,7 +9,7 @@ import pytest
 from mempiler.optimizers.compile import Compilation
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import load
-from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.experiment import run_compile
 from mempiler.runs.setup import Setup
 
 OPTIONS = ["(a) Lisbon, by the sea.", "(b) Oslo, in the snow."]
@@ -25,17 +25,6 @@ def test_the_prompt_shows_context_question_and_options(
     ((kind, text),) = lm.engine.prompts
     assert (kind, found.answer) == ("answer", "(b)")
     assert all(part in text for part in ("Who saw Oslo?", *OPTIONS, "I saw Oslo with 1 friends"))
-
-
-def test_it_evaluates_with_the_offline_engine() -> None:
-    found = run_evaluate("turn-rag", Setup(benchmark="personamem", test=12), "test")
-    assert found.n == 12
-    # An answer names an option, or is counted as a failure.
-    letters = ("(a)", "(b)", "(c)", "(d)")
-    assert all(
-        (row.answer in letters) != (row.failure is not None and row.failure.kind == "parse") for row in found.rows
-    )
-    assert all(row.gold in ("(a)", "(b)", "(c)", "(d)") for row in found.rows)
 
 
 @pytest.mark.parametrize("optimizer", ["labeled", "bootstrap"])

@@ -5,10 +5,7 @@ from typing import Any
 
 import dspy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mempiler import Context, Hit, Logs, Turn, UserError
-from mempiler.programs.catalog import build
 from mempiler.programs.tasks.task import task
 from mempiler.signatures.pal import ASSISTANT_ACTIONS, selected
 
@@ -58,12 +55,6 @@ def test_methods_are_told_what_a_query_is_about(name: str, fields: dict[str, Any
     assert (query.about, query.modality) == (about, modality)
 
 
-def test_candidates_are_shown_and_not_searched_with(ask: Any) -> None:
-    _, text = ask("solution-selection", question="how?", options=OPTIONS)
-    assert all(option in text for option in OPTIONS)
-    assert task("solution-selection")().query({"question": "how?", "options": OPTIONS}).probe == "how?"
-
-
 def test_a_reply_is_searched_for_with_the_whole_dialogue() -> None:
     query = task("dialogue-reply")().query({"question": "yes", "dialogue": "user: fit?\nassistant: the knee?"})
     assert query.probe.splitlines() == ["user: fit?", "assistant: the knee?", "user: yes"]
@@ -82,11 +73,6 @@ def test_an_unknown_kind_of_reply_is_refused(ask: Any) -> None:
         ask("dialogue-reply", question="yes", action="shouting")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_method_can_be_built_for_the_tasks(name: str) -> None:
-    assert build("turn-rag", task=name).task.name == name
-
-
 @pytest.mark.parametrize(
     ("said", "ids"),
     [
@@ -100,10 +86,3 @@ def test_every_method_can_be_built_for_the_tasks(name: str) -> None:
 )
 def test_selected_reads_ids_in_their_order(said: str, ids: tuple[str, ...]) -> None:
     assert selected(said, 8) == ids
-
-
-@given(st.text(), st.integers(0, 12))
-def test_selected_names_only_candidates_there_are_each_once(said: str, count: int) -> None:
-    found = selected(said, count)
-    assert len(set(found)) == len(found)
-    assert set(found) <= {f"S{n}" for n in range(1, count + 1)}

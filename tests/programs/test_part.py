@@ -49,19 +49,11 @@ def test_settings_are_taken_down(args: tuple[Any, ...], kwargs: dict[str, Any], 
     assert Louder(*args, **kwargs).config == config
 
 
-def test_a_part_without_a_constructor_has_no_settings() -> None:
-    assert Bare().config == {}
-
-
 @pytest.mark.parametrize("pieces", [{}, {"embedder": embedder(), "indexes": entry_indexes(), "inner": Shouting()}])
 def test_what_a_part_is_made_of_is_no_setting(pieces: dict[str, Any]) -> None:
     config = Searching(**pieces).config
     assert {name: value for name, value in config.items() if value is not None} == {"k": 3}
     assert not config.keys() & {"embedder", "indexes"}
-
-
-def test_an_embedder_by_another_name_is_no_setting_either() -> None:
-    assert Searching(inner=embedder()).config == {"k": 3}
 
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), print])
@@ -93,13 +85,6 @@ def test_a_copy_has_the_settings_and_shares_the_embedder() -> None:
     twin = copy.deepcopy(part)
     assert twin.config == part.config == {"inner": None, "k": 7}
     assert twin.embedder is part.embedder  # pyright: ignore[reportAttributeAccessIssue]
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_no_setting_of_a_writer_or_reader_is_one_of_dspys(name: str) -> None:
-    method = build(name, embedder=embedder()).method
-    for part in (method.writer, method.reader):
-        assert not part.config.keys() & {"callbacks", "embedder", "indexes"}
 
 
 class Asking(Part):

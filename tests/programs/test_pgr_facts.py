@@ -76,12 +76,6 @@ def test_several_updates_of_one_fact_at_once_are_new_facts_and_leave_it_as_it_wa
     assert memory.upsert(changes[:1], [session(4)]).counts["updated"] == 1
 
 
-def test_a_change_that_names_no_turn_of_the_sessions_rests_on_all_of_them():
-    new = BASE.upsert([Change("Ann swims", "Activity", sources=("D77:1",))], [session(3, 9), session(4)]).facts[-1]
-    assert new.sources == ("D3:1", "D3:2", "D4:1", "D4:2")
-    assert (new.sessions, [time.day for time in new.dates]) == (("D3", "D4"), [9])
-
-
 @pytest.mark.parametrize(
     ("facts", "vectors", "groups"),
     [

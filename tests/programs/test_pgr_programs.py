@@ -6,7 +6,6 @@ from mempiler.engines.embedders import embedder
 from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
 from mempiler.programs.catalog import build, needs_embedder
-from mempiler.programs.names import METHODS, is_method
 from mempiler.runs.artifact import load, read_manifest, save
 from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.setup import Setup
@@ -58,18 +57,6 @@ def test_the_initial_demos_are_as_many_as_the_papers_example_pairs():
     assert {strategy: demos(strategy) for strategy in ("chain", "tree")} == {"chain": [3, 3], "tree": [3, 1]}
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "pgr"])
-def test_the_policy_stands_on_every_other_method(name, scripted, make_history):
-    def reply(kind, text, n):
-        lists = ("facts", "operations", "tree", "updated_tree")
-        return {"reasoning": "", "answer": "x"} if kind == "reasoning" else {kind: [] if kind in lists else "x"}
-
-    with dspy.context(lm=scripted(reply)):
-        assert made(f"pgr+{name}")(history=make_history(1), question="Where?").answer == "x"
-    assert needs_embedder(f"pgr+{name}") == needs_embedder(name)
-    assert is_method(f"pgr+{name}")
-
-
 @pytest.mark.parametrize("name", ["pgr+pgr+turn-rag", "pgr+pgr"])
 def test_a_policy_does_not_stand_on_itself(name):
     with pytest.raises(UserError, match=r"^predictors .*imagine and .*imagine have equal signatures,.*$"):
@@ -87,20 +74,6 @@ def test_a_policy_stands_on_another_one(scripted, make_history):
     assert any("Quito" in hit.text for hit in found.hits)
     assert config.items() <= program.method.config.items()
     assert set(program.all_predictors()) == {"method.reader.policy.imagine", "task.answer"}
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"kk": 3}, "'pgr.turn-rag' has no setting 'kk'; it has: strategy=tree, k=5"),
-        ({"inner_kk": 3}, "'turn-rag' has no setting 'kk'; it has: k=10"),
-        ({"inner_k": "many"}, "k = 'many' is no int"),
-        ({"strategy": "forest"}, "none of tree, chain"),
-    ],
-)
-def test_wrong_settings_of_both_layers_are_one_line(config, message):
-    with pytest.raises(UserError, match=message):
-        made("pgr+turn-rag", **config)
 
 
 @pytest.mark.parametrize(

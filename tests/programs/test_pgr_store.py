@@ -85,14 +85,6 @@ def test_an_answer_that_updates_one_fact_with_all_it_found_is_a_failure_and_lose
     assert said == ["6 updates of one answer name f1; all were kept as new facts"]
 
 
-def test_a_fact_that_is_no_short_one_is_asked_for_again_and_does_not_come_in(scripted, make_history):
-    lm = scripted(lambda kind, text, n: {"facts": [{"info": "x" * 1001, "type": "Goal"}]})
-    with dspy.context(lm=lm):
-        node = store().remember(make_history(1))
-    assert node.memory.facts == ()
-    assert "1,001 characters, more than 1,000" in lm.engine.prompts[1][1]
-
-
 def test_a_fact_is_shown_with_date_and_type(scripted, make_history):
     lm = scripted(reply)
     with dspy.context(lm=lm):
@@ -146,12 +138,3 @@ def test_an_optimizer_sees_the_update_that_took_the_evidence_in(scripted, make_h
     dialogues = [inputs["dialogue"] for predictor, inputs, _ in trace if predictor is update]
     assert len(dialogues) == 1
     assert f"[{focus}]" in dialogues[0]
-
-
-def test_the_store_alone_recalls_with_the_question_alone(scripted, make_history):
-    lm = scripted(reply)
-    with dspy.context(lm=lm):
-        prediction = store(k=4)(history=make_history(2), question="Who saw Lisbon with 3 friends?")
-    assert len(prediction.context.hits) <= 4
-    assert prediction.context.counts["facts"] == len(prediction.context.hits) > 0
-    assert set(lm.engine.calls) == {"facts", "answer"}

@@ -196,9 +196,3 @@ def test_the_query_is_augmented_before_it_is_imagined_but_searched_as_it_was(scr
     assert engine.calls["augmented_query"] == calls
     assert asked[-1][0][0] == QUERY
     assert (asked[0] == ([QUERY], 0.6)) == (augment != "none")
-
-
-def test_where_nothing_is_found_nothing_is_made_up(scripted):
-    context, engine = recalled(scripted, lambda queries, k, low: [[] for _ in queries])
-    assert (context.hits, context.notes) == ((), {})
-    assert engine.calls == {"tree": 1}

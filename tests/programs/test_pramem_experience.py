@@ -4,7 +4,7 @@ from datetime import datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.programs.pramem.memory import Experience, ExperienceMemory, Proposal, Round, suffix
+from mempiler.programs.pramem.memory import ExperienceMemory, suffix
 from mempiler.records import Action, estimate_tokens
 
 
@@ -22,10 +22,6 @@ def actions(count):
     return tuple(action(n) for n in range(1, count + 1))
 
 
-def proposal(**fields):
-    return Proposal.model_validate({"id": "", "action": "add pattern", "content": "likes jazz", **fields})
-
-
 def test_entries_get_ids_by_kind_that_are_never_given_twice():
     memory = ExperienceMemory().with_entries("pattern", [("Likes jazz", ("a1",)), ("Likes  JAZZ", ("a2",)), (" ", ())])
     memory = memory.with_entries("alert", [("I overrate jazz", ())])
@@ -35,21 +31,6 @@ def test_entries_get_ids_by_kind_that_are_never_given_twice():
     ]
     emptied = memory.replaced("pattern", [])
     assert emptied.with_entries("pattern", [("Likes rock", ())]).patterns[0].id == "pattern-2"
-
-
-def test_proposals_of_a_round_join_the_pool_in_order_under_new_ids():
-    memory = ExperienceMemory()
-    for number in (1, 2):
-        done = Round(number=number, record=f"a{number}", outcome={"pooled": 2, "specific": 1})
-        memory = memory.after_round(done, [proposal(content="x"), proposal(content="y")])
-    assert [(p.id, p.content, p.round) for p in memory.pool] == [
-        ("p-1", "x", 1),
-        ("p-2", "y", 1),
-        ("p-3", "x", 2),
-        ("p-4", "y", 2),
-    ]
-    assert memory.counts == {"pooled": 4, "specific": 2}
-    assert [done.record for done in memory.journal] == ["a1", "a2"]
 
 
 @given(st.lists(st.integers(1, 60), max_size=30), st.integers(0, 300))
@@ -88,10 +69,3 @@ def test_snapshots_give_the_experience_after_each_round_back():
     assert memory.at_round(5).rounds == 5
     assert memory.at_round(5).alerts[0].sources == ("a2",)
     assert [snapshot.tokens > 0 for snapshot in memory.snapshots] == [True, True, True]
-
-
-def test_the_text_of_a_proposal_names_its_trigger_action_and_content():
-    assert proposal(trigger="streams").text() == "streams | add pattern | likes jazz"
-    assert proposal(sources=("a2", "a1")).record == "a2"
-    assert proposal(action="modify", target="pattern-1").text() == "modify pattern-1 | likes jazz"
-    assert Experience(id="pattern-1", kind="pattern", text="a\n b").line() == "a b"

@@ -4,7 +4,6 @@ import dspy
 import pytest
 from mempiler.programs.catalog import build
 from mempiler.programs.pramem.memory import COMMON_BIASES
-from mempiler.records import Behavior, Session
 
 
 def pramem(**settings):
@@ -49,12 +48,6 @@ def test_reflection_is_shown_the_thinking_of_its_trial_and_each_kind_of_experien
     assert prompt_section(text, "thinking") == "nurse\nmind\nso"
     shown = [prompt_section(text, f"{kind}_experiences") for kind in ("pattern", "alert")]
     assert [["Ann, 34, nurse" in part, COMMON_BIASES[0] in part] for part in shown] == [[True, False], [False, True]]
-
-
-def test_no_adjustment_is_asked_for_while_too_few_records_support_anything(scripted, practice_script, behavior_history):
-    lm = scripted(practice_script())
-    practised(lm, behavior_history(), rounds=2)
-    assert lm.engine.calls["decisions"] == 0
 
 
 def test_invented_ids_are_refused_and_the_pool_stays_word_for_word(scripted, practice_script, behavior_history):
@@ -152,18 +145,6 @@ def test_later_records_continue_the_practice_and_older_ones_are_not_practised_ag
 def test_there_are_as_many_rounds_as_records_allow(scripted, practice_script, behavior_history, records, rounds):
     memory = practised(scripted(practice_script()), behavior_history(records))
     assert (memory.rounds, memory.practised, memory.waiting) == (rounds, records, 0)
-
-
-def test_write_takes_behaviour_and_profile_only_and_asks_nothing(behavior_history, make_history):
-    method = pramem().method
-    memory = method.writer.Memory()
-    assert method.writer.write(memory, make_history(1).items[0]) is memory
-    profile, batch, *_ = behavior_history().items
-    assert isinstance(make_history(1).items[0], Session)
-    assert isinstance(batch, Behavior)
-    assert len(method.writer.write(memory, batch).records) == 10
-    assert memory == method.writer.Memory()
-    assert method.writer.write(memory, profile).patterns[0].sources == ("profile:1",)
 
 
 def test_profile_and_records_before_the_target_are_what_a_trial_sees(

@@ -3,7 +3,6 @@
 import dspy
 import pytest
 from mempiler.programs.predictor import predictor
-from mempiler.programs.state import dump_predictor, load_predictor, parse_predictor
 from mempiler.signatures.answering import AnswerFromContext
 
 POOL = [
@@ -42,11 +41,3 @@ def test_the_choice_reaches_the_prompt(scripted):
         made(context="", question="Which instrument does Eve play?")
     assert "What instrument does Bob play?" in lm.engine.prompts[0][1]
     assert "dog breed" not in lm.engine.prompts[0][1]
-
-
-def test_pool_and_number_survive_saving():
-    made, loaded = predictor(AnswerFromContext), predictor(AnswerFromContext)
-    made.demos, made.nearest = POOL, 2
-    load_predictor(loaded, parse_predictor(loaded, dump_predictor(made), "answer"))
-    inputs = {"context": "", "question": "When did Eve move to Rome?"}
-    assert [demo.answer for demo in loaded.choose(inputs)] == [demo.answer for demo in made.choose(inputs)]

@@ -1,7 +1,6 @@
 """Programs as DSPy modules: stages, copies, refusals."""
 
 import copy
-import inspect
 
 import dspy
 import pytest
@@ -75,13 +74,6 @@ def test_two_predictors_with_equal_signatures_are_refused():
         MemoryProgram(method, Twice())
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_constructor_argument_is_kept_as_config(name):
-    program = build(name, embedder=embedder())
-    parameters = set(inspect.signature(type(program.method).__init__).parameters) - {"self", "embedder"}
-    assert set(program.method.config) == parameters
-
-
 @pytest.mark.parametrize("name", [*METHODS, "pgr+turn-rag", "logs+memory-bank"])
 def test_every_method_answers_from_an_empty_history(scripted, name):
     lm = scripted(lambda kind, text, n: {"reasoning": "", "answer": "unknown"})
@@ -120,6 +112,7 @@ def test_wrong_method_names_are_one_line(name, error, message):
     ("name", "settings", "message"),
     [
         ("turn-rag", {"kk": 3}, "'turn-rag' has no setting 'kk'"),
+        ("pgr+turn-rag", {"inner_k": "many"}, "k = 'many' is no int"),
         ("memory-r2", {"parts": 0}, "at least 1"),
         ("memory-r2", {"longest_text": 0}, "longest_text = 0 is no number of characters above 0"),
         ("memory-bank", {"days": float("nan")}, "days"),

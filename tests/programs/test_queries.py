@@ -63,13 +63,6 @@ def test_what_is_known_of_a_question_is_in_its_query() -> None:
     )
 
 
-def test_the_answer_sees_the_day_of_the_question(scripted: Any) -> None:
-    lm, asked = scripted(lambda *_: {"answer": "x"}), QuestionAnswering()
-    with dspy.context(lm=lm):
-        asked(context=Context(), query=Query(text="Where last week?", date=ASKED))
-    assert "Where last week? (asked on 8 May 2023, Monday)" in lm.engine.prompts[0][1]
-
-
 def test_a_method_is_given_the_query_of_the_program(scripted: Any, make_history: Any) -> None:
     program, reader = hearing(QuestionAnswering())
     with dspy.context(lm=scripted(lambda *_: {"answer": "x"})):

@@ -87,13 +87,6 @@ def test_the_engines_own_record_is_put_beside_each_call(scripted: Any) -> None:
     assert record.calls[0].completions[0].sample.text == "raw"
 
 
-def test_without_a_capture_calls_are_kept_and_their_completions_are_not(scripted: Any) -> None:
-    ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording() as record:
-        ask(thing="x")
-    assert [(call.prediction.name, call.completions) for call in record.calls] == [("x", [])]
-
-
 def test_failures_and_contexts_are_in_the_same_record() -> None:
     failures = [Failure(kind="parse", where=where, message="no") for where in ("manage", "extract")]
     with recording() as record:

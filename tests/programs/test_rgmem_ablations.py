@@ -93,14 +93,3 @@ def test_without_rg_the_graph_is_the_same_and_every_session_rewrites(variant):
     assert (context.counts["nodes"], context.counts["inferences"]) == (1, 0)
     assert context.counts["facts"] == whole.counts["facts"]
     assert memory.depth() == 9
-
-
-def test_without_rg_a_rewrite_sees_every_conclusion_and_the_summary_before(scripted, graph_replies, make_history):
-    lm = scripted(graph_replies)
-    with dspy.context(lm=lm):
-        build("rgmem", embedder=embedder(), use_rg=False).remember(make_history(2))
-    second = [text for kind, text in lm.engine.prompts if kind == "concept_summary" and "week 2" in text]
-    assert len(second) == 1
-    assert "Bob saw week 2" in second[0]
-    assert "summary_before ## ]]\nx" in second[0]
-    assert "week 1" not in second[0]

@@ -48,11 +48,6 @@ def test_a_base_concept_in_other_letters_is_repaired(said, meant):
     assert EntityPath(base=said, events=["x"]).base == meant
 
 
-def test_a_base_concept_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="base"):
-        EntityPath(base="Astronomy", events=["x"])
-
-
 def test_a_path_becomes_class_edges_and_event_edges():
     memory = grown([RACE])
     assert names(memory, "abstract") == ["Sports"]

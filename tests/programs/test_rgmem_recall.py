@@ -70,14 +70,6 @@ def test_conclusions_of_a_node_come_newest_first_behind_those_by_words(recalled)
     assert [hit.id for hit in context.hits] == ["e9.1", "e8.1", "e7.1"]
 
 
-def test_events_are_found_by_name_too(recalled):
-    _, context = recalled([{"name": "Sleep", "retrieve": ["inference"]}], facts=0, conclusions=0)
-    assert [hit.text.split(":")[0] for hit in context.hits] == [
-        "Health and Wellness, Sleep",
-        "Health and Wellness, Sleep, inferred",
-    ]
-
-
 def test_the_context_is_told_in_blocks_and_what_is_inferred_is_no_dated_utterance(recalled):
     plan = [{"name": "Interests and Entertainment", "retrieve": ["summary"]}, {"name": "Sports", "retrieve": LAYERS}]
     _, context = recalled(plan, facts=1, conclusions=1)
@@ -106,14 +98,6 @@ def test_the_planner_sees_the_question_and_its_options(scripted, graph_replies, 
     chosen, free = [text for kind, text in lm.engine.prompts if kind == "keywords"]
     assert "Where to?\nOptions:\n(a) Hills\n(b) Pool\n" in chosen
     assert "Options" not in free
-
-
-def test_what_is_recalled_where_nothing_is_found_is_in_blocks_too(scripted, graph_replies, make_history):
-    program = made(facts=0, conclusions=0, nodes=0)
-    with dspy.context(lm=scripted(graph_replies)):
-        found = program(history=make_history(2), question="Where?").context
-    assert found.counts["fallback"] == len(found.hits)
-    assert [hit.block for hit in found.hits] == ["Evidence, with dates"] * 2 + ["Conclusions"] * 3
 
 
 @pytest.mark.parametrize(("cosine", "nodes", "found"), [(0.5, 3, 1), (0.5, 0, 0), (-1.0, 3, 3), (-1.0, 2, 2)])

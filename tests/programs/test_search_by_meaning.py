@@ -113,12 +113,3 @@ def test_the_threshold_of_a_policy_over_turn_rag_is_a_cosine() -> None:
     memory = build("turn-rag").remember(history()).memory
     assert [hit.id for hit in search(memory, ["Where do I live?"], 9, 0.5)[0]] == ["D1:1"]
     assert len(search(memory, ["Where do I live?"], 9)[0]) == 4
-
-
-@pytest.mark.parametrize(("method", "kind"), [("logs+turn-rag", "hybrid"), ("logs+memory-bank", "dense")])
-def test_logs_are_searched_as_the_method_beneath_searches(method: str, kind: str) -> None:
-    program = build(method, embedder=meaning())
-    with dspy.context(lm=language_model("offline")):
-        memory: Any = program.remember(history()).memory
-    reader: Any = program.method.reader
-    assert reader.indexes.of(memory).kind == kind

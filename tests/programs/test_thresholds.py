@@ -25,14 +25,11 @@ class Named:
         ("pgr", "openai/text-embedding-3-small", {"min_score": 0.3, "augment_score": 0.6, "merge_score": 0.8}),
         ("pgr", "offline", {"min_score": 0.13, "augment_score": 0.44, "merge_score": 0.8}),
         ("pgr", "minilm", {"min_score": 0.31, "augment_score": 0.75, "merge_score": 0.92}),
-        ("pgr", "e5", {"min_score": 0.77, "augment_score": 0.88, "merge_score": 0.98}),
         ("pgr+memory-r2", "minilm", {"min_score": 0.31, "augment_score": 0.75, "inner_min_score": 0.16}),
         ("memory-r2", "openai/text-embedding-3-small", {"min_score": 0.1}),
-        ("memory-r2", "offline", {"min_score": 0.1}),
         ("memory-r2", "e5", {"min_score": 0.73}),
         ("rgmem", "openai/text-embedding-3-small", {"node_cosine": 0.5, "merge_cosine": 0.85}),
         ("rgmem", "offline", {"node_cosine": 0.27, "merge_cosine": 0.85}),
-        ("rgmem", "minilm", {"node_cosine": 0.44, "merge_cosine": 0.92}),
     ],
 )
 def test_an_embedder_brings_its_thresholds(method: str, embedder: str, expected: dict[str, float]) -> None:

@@ -65,14 +65,6 @@ def test_objectives_are_switches_of_the_same_class(world: Any, objective: str, k
     assert {group.kind for group in batch.groups} == kinds
 
 
-def test_the_trajectory_reward_is_one_number_for_all_sessions_of_a_rollout(world: Any) -> None:
-    made = world(people=1)
-    whole = [group for group in collect(made, session_reward="trajectory").groups if group.kind == "global"]
-    assert len({tuple(rewards(group)) for group in whole}) == 1
-    own = [group for group in collect(made, session_reward="session").groups if group.kind == "global"]
-    assert len({tuple(rewards(group)) for group in own}) > 1
-
-
 def test_local_rewards_come_right_after_the_session(world: Any) -> None:
     asked: list[tuple[str, ...]] = []
 
@@ -144,32 +136,8 @@ def test_output_that_cannot_be_read_is_trained_on_with_its_penalty(
         assert max(member.reward for member in bad) <= min(member.reward for member in good) - cost
 
 
-def test_an_operation_on_an_unknown_id_is_trained_on_with_its_penalty(world: Any, say: Any) -> None:
-    wrong = say.fields(operations=[{"op": "DELETE", "memory_id": "m99"}])
-
-    def reply(kind: str, text: str, rng: random.Random) -> str:
-        if kind != "operations":
-            return say.diligent(kind, text, rng)
-        return wrong if rng.random() < 0.5 else say.fields(operations=[])
-
-    batch = collect(world(reply, people=1), objective="grpo", num_rollouts=8)
-    found = _managing(batch)
-    assert {(member.completion.text == wrong, round(member.reward, 3)) for g in found for member in g.members} == {
-        (True, -0.2),
-        (False, 0.0),
-    }
-    assert batch.numbers["refused"] > 0
-
-
 def _managing(batch: Batch) -> list[Group]:
     return [group for group in batch.groups if group.key[-2] == "manage"]
-
-
-def test_padding_repeats_members_in_order_and_weights_become_factors() -> None:
-    group = Group(("k",), "local", tuple(Member(Completion((), str(n)), float(n)) for n in range(3)), 2.0)
-    assert [member.completion.text for member in group.padded(5).members] == ["0", "1", "2", "0", "1"]
-    assert rewards(group.scaled(2.0)) == [0.0, 2.0, 4.0]
-    assert group.scaled(2.0).weight == 1.0
 
 
 @pytest.mark.parametrize(("longest", "stages"), [(40, (8, 16, 32)), (32, (8, 16, 32)), (12, (8, 12)), (3, (3,))])

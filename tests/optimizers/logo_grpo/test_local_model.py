@@ -172,30 +172,6 @@ def test_a_resumed_training_of_separate_weights_gives_the_very_same(start: Path,
         train(start, folder)
 
 
-def test_each_predictor_of_a_loaded_program_asks_its_own_model(
-    apart: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mempiler.engines.local.model import LocalModel
-    from mempiler.engines.models import language_model
-    from mempiler.programs.adapter import adapter
-    from mempiler.runs.artifact import load, save
-
-    folder, models, _ = apart
-    save(build_program(), tmp_path / "program")
-    lm: Any = language_model(f"local:{folder / 'model'}", temperature=1.0, max_tokens=40)
-    asked: list[Any] = []
-    sample = LocalModel.sample
-    monkeypatch.setattr(LocalModel, "sample", lambda self, *given: (asked.append(self), sample(self, *given))[1])
-    program, env = load(tmp_path / "program"), MemoryEnv.load(users=10, sessions=2)
-    with dspy.context(lm=lm, adapter=adapter("compact")):
-        for history in dict.fromkeys(example.history for example in env.split().train):
-            program.remember(history)
-    held = lm.engine.model
-    assert {id(model) for model in asked} == {id(held.models["extract"]), id(held.models["manage"])}
-    for name, model in held.models.items():
-        assert model.fingerprint == models.models[name].fingerprint
-
-
 def test_separate_weights_are_not_trained_on_as_one_or_for_other_roles(start: Path) -> None:
     from mempiler.engines.local.engine import local_lm
     from mempiler.engines.local.model import LocalModel

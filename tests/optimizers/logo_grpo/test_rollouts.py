@@ -57,14 +57,6 @@ def test_no_rollout_changes_the_memory_of_another(
         assert [as_bytes(run.before) for run in each.sessions[1:]] == ends
 
 
-def test_rollouts_of_other_names_sample_other_memories(world: Any) -> None:
-    made = world()
-    writer, history = made.program.method.writer, made.train[0].history
-    with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
-        memories = {as_bytes(roll_out(writer, history, str(n)).memory) for n in range(6)}
-    assert len(memories) > 1
-
-
 @pytest.mark.parametrize("method", ["pgr", "recursive-summary", "turn-rag"])
 def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(world: Any, say: Any, method: str) -> None:
     def reply(kind: str, text: str, rng: random.Random) -> str:

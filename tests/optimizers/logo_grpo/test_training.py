@@ -63,21 +63,6 @@ def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> N
     assert scored[0].completions == 3 * scored[1].completions
 
 
-def test_trainings_that_begin_from_the_same_weights_need_not_validate_them_each(world: Any) -> None:
-    first, second = world(), world()
-    with dspy.context(lm=first.lm):
-        begun = first.teleprompter(short()).validated(first.program, first.dev)
-    trained = [
-        each.compile(short(), valset=each.dev, **more) for each, more in ((first, {"begun": begun}), (second, {}))
-    ]
-    assert trained[0].progress.rows[0] == trained[1].progress.rows[0] == {"step": 0, **begun}
-    scores = [[row["validation"] for row in each.rows if "validation" in row] for each in (first, second)]
-    assert scores[0] == scores[1]
-    # What was found out before the first training is all that it asked of the start.
-    held = [sum("held" in text for _, text, _ in each.engine.asked) for each in (first, second)]
-    assert held[0] == held[1]
-
-
 def test_a_loss_of_the_sampled_score_is_no_promotion(world: Any, say: Any) -> None:
     made = best_at(world, say, 0)
     trained = made.compile(short(), valset=made.dev)
@@ -111,34 +96,12 @@ def test_steps_without_a_local_group_are_passed(world: Any, tmp_path: Path) -> N
     )
 
 
-def test_a_training_is_resumed_with_other_threads(world: Any, tmp_path: Path) -> None:
-    with pytest.raises(KilledError):
-        killed(world(), short(), tmp_path, 2)
-    made = world()
-    assert made.compile(short(threads=1), folder=tmp_path).progress.done
-
-
 class CountingJob(WeighedJob):
     """A trainer whose one weight counts its updates."""
 
     def step(self, train_data: Any, train_data_format: Any = None) -> dict[str, float]:
         self.engine.weight += 1
         return {}
-
-
-class FullDiskJob(CountingJob):
-    """A trainer that finds no space for its second checkpoint."""
-
-    def save_checkpoint(self, checkpoint_name: str) -> None:
-        if checkpoint_name == "step-1":
-            raise OSError(28, "No space left on device")
-        super().save_checkpoint(checkpoint_name)
-
-
-def test_a_full_disk_is_one_line(world: Any) -> None:
-    made = world(job=FullDiskJob)
-    with pytest.raises(UserError, match=r"cannot be written: .*No space left on device"):
-        made.compile(short(), valset=made.dev)
 
 
 def best_at(world: Any, say: Any, best: int) -> Any:
@@ -165,14 +128,6 @@ def test_the_next_stage_begins_from_the_best_checkpoint_and_the_best_is_kept(wor
     # After stage one at step 2, back to step 1; after the last stage again, because nothing was better.
     assert made.job.restored == ["step-1", "step-1"]
     assert made.engine.weight == 1
-
-
-def test_without_a_valset_the_last_weights_are_kept(world: Any, say: Any) -> None:
-    made = best_at(world, say, 1)
-    trained = made.compile(short(), valset=None)
-    assert trained.progress.best is None
-    assert made.job.restored == []
-    assert made.engine.weight == 4
 
 
 def test_a_format_collapse_ends_the_training_and_the_best_weights_come_back(world: Any, say: Any) -> None:
@@ -257,13 +212,6 @@ def test_a_finished_training_is_not_done_again(world: Any, tmp_path: Path) -> No
     assert again.engine.weight == made.engine.weight
 
 
-def test_only_needed_checkpoints_stay_on_disk(world: Any, tmp_path: Path) -> None:
-    made = world()
-    progress = made.compile(short(), valset=made.dev, folder=tmp_path).progress
-    kept = {str(path) for path in tmp_path.glob("step-*")}
-    assert kept == {progress.checkpoint, progress.best.checkpoint, progress.stage_best.checkpoint}
-
-
 def test_a_journal_of_other_settings_is_refused(world: Any, tmp_path: Path) -> None:
     made = world()
     made.compile(short(), folder=tmp_path)
@@ -278,16 +226,6 @@ def test_sampling_rollouts_and_greedy_reading(world: Any) -> None:
     made = world()
     made.compile(short(curriculum=Curriculum((3,), steps=1), temperature=0.7))
     assert {heat for _, _, heat in made.engine.asked} == {0.7}
-
-
-def test_the_student_is_not_changed(world: Any) -> None:
-    made = world()
-    before = [predictor.signature.instructions for predictor in made.program.all_predictors().values()]
-    with dspy.context(lm=made.lm):
-        trained = made.teleprompter(short()).compile(made.program, trainset=made.train)
-    assert trained is not made.program
-    assert [predictor.signature.instructions for predictor in trained.all_predictors().values()] == before
-    assert all(predictor.lm is None for predictor in made.program.all_predictors().values())
 
 
 @pytest.mark.parametrize("case", ["no provider", "no history", "no writer", "teacher", "two models"])
@@ -306,13 +244,6 @@ def test_what_cannot_be_trained_is_refused_in_one_line(world: Any, case: str) ->
         )
     assert "\n" not in str(caught.value)
     assert made.engine.asked == []
-
-
-def test_weights_of_groups_reach_a_trainer_that_takes_them(world: Any) -> None:
-    made = world()
-    made.compile(short(local_weight=2.0, curriculum=Curriculum((3,), steps=1)))
-    weights = {group["weight"] for group in made.job.batches[0]}
-    assert weights == {1.0, 2.0}
 
 
 def test_the_released_metric_is_a_named_switch() -> None:
