@@ -13,8 +13,6 @@ Example:
     >>> memory = ExperienceMemory().with_entries("pattern", [("Ann, 34, nurse", ("profile:1",))])
     >>> memory.patterns[0].id, memory.patterns[0].sources
     ('pattern-1', ('profile:1',))
-
-Limits: `snapshots` hold the texts after every adjustment, without their sources.
 """
 
 from __future__ import annotations
@@ -106,19 +104,6 @@ class Round(Frozen):
     """Proposals by outcome: pooled, invalid, ungrounded, specific, malformed; failed: 1 for an unreadable trial."""
 
 
-class Snapshot(Frozen):
-    """The experience after the adjustment that followed a round."""
-
-    round: int
-    experiences: tuple[Experience, ...]
-    pool: int
-
-    @property
-    def tokens(self) -> int:
-        """Length of both lists (Figure 4, right), as `records.estimate_tokens` counts."""
-        return sum(estimate_tokens(part.line()) for part in self.experiences)
-
-
 class ExperienceMemory(Memory):
     """What is kept for one user."""
 
@@ -139,7 +124,8 @@ class ExperienceMemory(Memory):
     counts: dict[str, int] = Field(default_factory=dict)
     """What was adopted and refused, and why."""
     journal: tuple[Round, ...] = ()
-    snapshots: tuple[Snapshot, ...] = ()
+    adjusted: tuple[int, ...] = ()
+    """Rounds after which experience was adjusted, the beginning (0) first."""
 
     @property
     def total(self) -> int:
@@ -221,11 +207,9 @@ class ExperienceMemory(Memory):
             memory = memory.changed(pool=(*memory.pool, named))
         return memory.changed(journal=(*memory.journal, done)).counted(done.outcome)
 
-    def snapped(self, round: int) -> ExperienceMemory:
-        """The memory with a snapshot of its experience after a round."""
-        bare = tuple(part.model_copy(update={"sources": ()}) for part in self.experiences)
-        snapshot = Snapshot(round=round, experiences=bare, pool=len(self.pool))
-        return self.changed(rounds=round, snapshots=(*self.snapshots, snapshot))
+    def after_adjustment(self, round: int) -> ExperienceMemory:
+        """The memory after the adjustment that followed a round."""
+        return self.changed(rounds=round, adjusted=(*self.adjusted, round))
 
     def covered(self, max_tokens: int) -> ExperienceMemory:
         """The memory at the end of a practice run: t' = t, and only records that later samples show are kept.
@@ -235,19 +219,6 @@ class ExperienceMemory(Memory):
         """
         gone = len(self.records) - len(suffix(self.records, max_tokens))
         return self.changed(records=self.records[gone:], dropped=self.dropped + gone, practised=self.total)
-
-    def at_round(self, round: int) -> ExperienceMemory:
-        """The memory as its experience was after a round (Figure 4), with an empty pool.
-
-        The first snapshot is that of round 0, before all practice.
-        """
-        past = [snapshot for snapshot in self.snapshots if snapshot.round <= round]
-        entries = past[-1].experiences if past else ()
-        now = {part.id: part.sources for part in self.experiences}
-        entries = [part.model_copy(update={"sources": now.get(part.id, ())}) for part in entries]
-        patterns = tuple(part for part in entries if part.kind == "pattern")
-        alerts = tuple(part for part in entries if part.kind == "alert")
-        return self.changed(patterns=patterns, alerts=alerts, pool=(), rounds=past[-1].round if past else 0)
 
     def counted(self, more: Mapping[str, int]) -> ExperienceMemory:
         """The memory with more counted."""

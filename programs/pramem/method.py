@@ -108,33 +108,8 @@ class PraMem(Method):
         )
         _check_choices(weighting, start, patterns or alerts)
         self.predict_tokens = predict_tokens
-        writer = PracticeWriter(
-            rounds,
-            samples,
-            adjust_every,
-            proposals,
-            virtual_scenes,
-            scene_chars,
-            perturbations,
-            practice_tokens,
-            weighting,
-            start,
-            min_history,
-            execute_perturbation,
-            blind,
-            groundedness,
-            generalizability,
-            patterns,
-            alerts,
-            deep_thinking,
-            reflection,
-            consensus,
-            needed,
-            distinct_records,
-            seed,
-            parallel,
-        )
-        super().__init__(writer, ExperienceReader())
+        practice = {name: value for name, value in self.config.items() if name != "predict_tokens"}
+        super().__init__(PracticeWriter(practice), ExperienceReader())
 
     def answering(self, task: str) -> dspy.Module:
         """The task with PraMem's own prompt and its budget of newest records."""

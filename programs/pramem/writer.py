@@ -43,7 +43,11 @@ T = TypeVar("T")
 
 
 class PracticeWriter(Writer):
-    """Practises on a user's records; the settings are those of `PraMem`, without that of the answer."""
+    """Practises on a user's records.
+
+    Args:
+        settings: Those of `PraMem`, without that of the answer.
+    """
 
     Memory = ExperienceMemory
 
@@ -56,58 +60,34 @@ class PracticeWriter(Writer):
     judge_generality: dspy.Predict
     adjust: dspy.Predict
 
-    def __init__(
-        self,
-        rounds: int,
-        samples: int,
-        adjust_every: int,
-        proposals: int,
-        virtual_scenes: int,
-        scene_chars: int,
-        perturbations: int,
-        practice_tokens: int,
-        weighting: Weighting,
-        start: Literal["profile", "empty"],
-        min_history: int,
-        execute_perturbation: bool,
-        blind: bool,
-        groundedness: bool,
-        generalizability: bool,
-        patterns: bool,
-        alerts: bool,
-        deep_thinking: bool,
-        reflection: bool,
-        consensus: bool,
-        needed: int,
-        distinct_records: bool,
-        seed: int,
-        parallel: bool,
-    ) -> None:
+    rounds: int
+    samples: int
+    adjust_every: int
+    proposals: int
+    virtual_scenes: int
+    scene_chars: int
+    perturbations: int
+    practice_tokens: int
+    weighting: Weighting
+    start: Literal["profile", "empty"]
+    min_history: int
+    execute_perturbation: bool
+    blind: bool
+    groundedness: bool
+    generalizability: bool
+    patterns: bool
+    alerts: bool
+    deep_thinking: bool
+    reflection: bool
+    consensus: bool
+    needed: int
+    distinct_records: bool
+    seed: int
+    parallel: bool
+
+    def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__()
-        self.rounds = rounds
-        self.samples = samples
-        self.adjust_every = adjust_every
-        self.proposals = proposals
-        self.virtual_scenes = virtual_scenes
-        self.scene_chars = scene_chars
-        self.perturbations = perturbations
-        self.practice_tokens = practice_tokens
-        self.weighting: Weighting = weighting
-        self.start = start
-        self.min_history = min_history
-        self.execute_perturbation = execute_perturbation
-        self.blind = blind
-        self.groundedness = groundedness
-        self.generalizability = generalizability
-        self.patterns = patterns
-        self.alerts = alerts
-        self.deep_thinking = deep_thinking
-        self.reflection = reflection
-        self.consensus = consensus
-        self.needed = needed
-        self.distinct_records = distinct_records
-        self.seed = seed
-        self.parallel = parallel
+        vars(self).update(settings)
         self._make_predictors()
 
     def _make_predictors(self) -> None:
@@ -124,6 +104,12 @@ class PracticeWriter(Writer):
             self.judge_generality = predictor(PickScene if self.blind else JudgeGenerality)
         if self.consensus:
             self.adjust = predictor(AdjustExperience)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings by name."""
+        own = super().config
+        return {**own.pop("settings"), **own}
 
     @property
     def off(self) -> tuple[Kind, ...]:
@@ -150,7 +136,7 @@ class PracticeWriter(Writer):
         """Practises on the waiting records, if any."""
         if not memory.waiting:
             return memory
-        memory = memory if memory.snapshots else self._begun(memory)
+        memory = memory if memory.practised else self._begun(memory)
         drawn = draw(
             memory, self.rounds, self.samples, self.practice_tokens, self.weighting, self.min_history, self.seed
         )
@@ -177,7 +163,7 @@ class PracticeWriter(Writer):
     def _begun(self, memory: ExperienceMemory) -> ExperienceMemory:
         if self.start == "profile" and self.alerts:
             memory = memory.with_entries("alert", [(text, ()) for text in COMMON_BIASES])
-        return memory.snapped(0)
+        return memory.after_adjustment(0)
 
     def _practised(self, memory: ExperienceMemory, batch: list[Sample]) -> ExperienceMemory:
         """The memory after the rounds between two adjustments, and the adjustment."""
@@ -187,4 +173,4 @@ class PracticeWriter(Writer):
             memory = self._after(memory, outcome)
         if any(outcome.accepted for outcome in outcomes):
             memory = adjust(self, memory)
-        return memory.snapped(batch[-1].round)
+        return memory.after_adjustment(batch[-1].round)

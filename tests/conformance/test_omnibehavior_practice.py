@@ -275,7 +275,7 @@ def test_experience_is_adjusted_after_the_released_rounds(case, agrees, scripted
     memory = ExperienceMemory().with_records(actions(given["items"] + practising.min_history))
     with dspy.context(lm=scripted(lambda kind, text, n: "no")):
         found = practising.settle(memory)
-    agrees({"reviewed_after_round": [snapshot.round for snapshot in found.snapshots if snapshot.round]})
+    agrees({"reviewed_after_round": [round for round in found.adjusted if round]})
 
 
 @pytest.mark.vectors("omnibehavior_practice", "review-[!r]*")

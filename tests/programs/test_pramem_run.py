@@ -22,8 +22,7 @@ def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(scripted, pr
     assert lm.engine.calls == {**dict.fromkeys(per_round, 10), "decisions": 2}
     assert [done.number for done in memory.journal] == list(range(1, 11))
     assert all(done.outcome == {"pooled": 3} and done.verdicts == ("wrong",) for done in memory.journal)
-    assert [snapshot.round for snapshot in memory.snapshots] == [0, 5, 10]
-    assert [snapshot.pool for snapshot in memory.snapshots] == [0, 12, 24]
+    assert memory.adjusted == (0, 5, 10)
     assert [part.text for part in memory.patterns] == ["Ann, 34, nurse", "agreed p-1", "agreed p-2"]
     assert (memory.practised, memory.waiting, memory.rounds) == (30, 0, 10)
 
