@@ -37,7 +37,6 @@ _COURSE = (
     "seeds",
     "lora",
     "dtype",
-    "rollout_api_base",
     "answer_tokens",
     "answer_lm",
     "answer_api_base",
@@ -71,7 +70,6 @@ USERS = {False: 400, True: 100}
 )
 @click.option("--lora", type=click.IntRange(1), help="rank of an adapter; all weights are trained without")
 @click.option("--dtype", help="of the weights: float32 or bfloat16 [default: float32 on the CPU, bfloat16 on a GPU]")
-@click.option("--rollout-api-base", help="address of a vLLM server that samples, and gets the adapter after every step")
 @click.option("--answer-tokens", type=click.IntRange(1), help="most tokens of one completion")
 @click.option("--answer-lm", help="answers the questions rewards come from [default: the model itself]")
 @click.option("--answer-api-base", help="address of its server")

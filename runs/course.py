@@ -58,8 +58,6 @@ class Course:
     """Rank of an adapter to train, with twice that as `lora_alpha`; None trains all weights."""
     dtype: str | None = None
     """Of the weights; None: float32 on the CPU, bfloat16 on a GPU."""
-    rollout_api_base: str | None = None
-    """Address of a vLLM server that samples the model; this process itself if None."""
     answer_tokens: int = 512
     """Most tokens of one completion."""
     answer_lm: str | None = None

@@ -11,7 +11,6 @@ own.
     RUN/start.json            its row
     RUN/start_validation.json its scores on the validation users, where several trainings begin from it
     RUN/logo-grpo-0/          objective and seed: train.json, checkpoints, model/, row.json
-    RUN/adapters/             what a server that samples is given (--rollout-api-base)
     RUN/program/              the program, whose manifest names the model that the asked objective trained
     RUN/outcome.json          rows, how they compare, curves
     RUN/report.html           the same as a page, and report.json, what it shows
@@ -61,7 +60,7 @@ from .workers import Work, check_workers, run_parallel
 
 ROW = "row.json"
 BEGUN = "start_validation.json"
-_NOT_DECISIVE = {"answer_api_base", "rollout_api_base", "workers"}
+_NOT_DECISIVE = {"answer_api_base", "workers"}
 """Fields of a course that a resumed run may change."""
 
 
@@ -267,13 +266,10 @@ class _Job:
     def _lm(self, model: str) -> Any:
         from ..engines.local.engine import local_lm
         from ..engines.local.model import LocalModel
-        from ..engines.local.served import serve
 
         seed = self.runtime.setup.seed
         lora = {"r": self.course.lora} if self.course.lora else None
         loaded = LocalModel.load(model, lora=lora, seed=seed, dtype=self.course.dtype)
-        if self.course.rollout_api_base is not None:
-            serve(loaded, self.course.rollout_api_base, self.path / "adapters")
         return local_lm(loaded, self.runtime.meter, 0.0, self.course.answer_tokens, seed, guard=self.runtime.guard)
 
     def _reader(self) -> Any:

@@ -8,7 +8,6 @@
     parts       batches in parts: rows of similar length, fewer where memory runs out
     head        log-probabilities from hidden states, a chunk of logits at a time
     update      gradient steps: batches, accumulation, clipping, the optimizer's state
-    served      sampling by a vLLM server that gets the adapter after every step
     sft         supervised fine-tuning
     provider    what DSPy's finetune and reinforce call
     roles       separate weights: a model for each trained role behind one LM

@@ -104,7 +104,7 @@ class LocalEngine:
         config = request.config
         heat = config.temperature or 0.0
         row = _Row(prompt, heat, config.max_tokens or MAX_NEW_TOKENS, self._seed(prompt, config.seed, heat))
-        sample = replace(self._sampled(row), messages=messages)
+        sample = replace(self._batcher.call(row), messages=messages)
         record(sample)
         return Response(
             id=None,
@@ -139,13 +139,6 @@ class LocalEngine:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self.load_state, (self.dump_state(),)
-
-    def _sampled(self, row: _Row) -> Sample:
-        served = self.model.served
-        if served is None:
-            return self._batcher.call(row)
-        # A server makes batches of its own.
-        return served.sample(self.model, row.prompt, row.temperature, row.limit, row.seed)
 
     def _run(self, rows: list[_Row]) -> list[Sample]:
         return self.model.sample(

@@ -25,8 +25,6 @@ from .template import knows_system, prompt_ids
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .served import Served
-
 _Pair = tuple[tuple[int, ...], tuple[int, ...]]
 """Token ids of a prompt and of its completion."""
 
@@ -66,8 +64,6 @@ class LocalModel:
         self._prompt_ids = lru_cache(PROMPTS)(partial(prompt_ids, tokenizer))
         self.half = any(p.dtype == torch.bfloat16 for p in model.parameters())
         """Whether it computes in bfloat16."""
-        self.served: Served | None = None
-        """The server that samples it in the place of this process; see `served.serve`."""
         if threads is None and self.device.type == "cpu" and sum(p.numel() for p in model.parameters()) < TINY:
             threads = 1
         if threads is not None:
@@ -316,7 +312,6 @@ class LocalModel:
         with self.lock:
             found = LocalModel(duplicate(self.model), self.tokenizer, self.name)
             found.half = self.half
-            found.served = self.served.another() if self.served is not None else None
             return found
 
     def save(self, folder: str | Path, merge: bool = False) -> Path:

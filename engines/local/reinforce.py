@@ -75,8 +75,7 @@ class Step:
             return ""
         return (
             f"rollouts are not those of the weights that learn: log-probabilities are {self.mismatch:.2f} apart on "
-            f"average, a ratio of {math.exp(min(self.mismatch, 50.0)):.2f}; a server needs the same base model and "
-            "--logprobs-mode processed_logprobs"
+            f"average, a ratio of {math.exp(min(self.mismatch, 50.0)):.2f}"
         )
 
 
@@ -164,7 +163,6 @@ class LocalReinforceJob(ReinforceJob):
             mean = sum(rewards) / len(rewards) if rewards else 0.0
             self.last = self._train(self._scored(rows), self._update, mean, left_out)
         self.steps += 1
-        self.update_model()
         return self.last
 
     def save_checkpoint(self, checkpoint_name: str) -> None:
@@ -206,16 +204,9 @@ class LocalReinforceJob(ReinforceJob):
         self.model.load_state(state["weights"])
         self._update.load_state(state["optimizer"])
         self.steps = int(state["steps"])
-        self.update_model()
 
     def update_model(self) -> None:
-        """Gives a server that samples the model its weights; otherwise the LM samples the very weights that learn.
-
-        Raises:
-            EndpointError: The server did not take them.
-        """
-        if self.model.served is not None:
-            self.model.served.follow(self.model)
+        """Nothing to do: the LM samples the very weights that learn."""
 
     def terminate(self) -> None:
         """Releases the optimizer; the trained weights stay in the model, and are written to `output_dir`/model."""

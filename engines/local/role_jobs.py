@@ -101,13 +101,7 @@ class RoleReinforceJob(ReinforceJob):
             job.load_state(states[name])
 
     def update_model(self) -> None:
-        """Gives a server that samples the models their weights.
-
-        Raises:
-            EndpointError: The server did not take them.
-        """
-        for job in self.jobs.values():
-            job.update_model()
+        """Nothing to do: the LM samples the very weights that learn."""
 
     def terminate(self) -> None:
         """Releases the optimizers; the models are written beside each other to `output_dir`/model."""

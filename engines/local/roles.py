@@ -40,7 +40,7 @@ class RoleModels(LocalModel):
         self, start: LocalModel, paths: Mapping[str, str], models: Mapping[str, LocalModel] | None = None
     ) -> None:
         super().__init__(start.model, start.tokenizer, start.name)
-        self.half, self.served = start.half, start.served
+        self.half = start.half
         self.paths = dict(paths)
         self.models = dict(models or {name: start.copy() for name in paths})
 

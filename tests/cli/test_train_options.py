@@ -91,8 +91,6 @@ def test_the_reader_s_server_is_its_own(asked: Any) -> None:
     assert (course.answer_lm, course.answer_api_base, setup.api_base) == ("openai/x", "http://localhost:9/v1", None)
 
 
-def test_what_weights_are_loaded_as_and_who_samples_them(asked: Any) -> None:
-    words = ["--dtype", "bfloat16", "--rollout-api-base", "http://localhost:8/v1", "--lora", "4"]
-    setup, course = asked(*words)
-    assert (course.dtype, course.rollout_api_base, setup.api_base) == ("bfloat16", "http://localhost:8/v1", None)
-    assert (asked()[1].dtype, asked()[1].rollout_api_base) == (None, None)
+def test_what_weights_are_loaded_as(asked: Any) -> None:
+    assert asked("--dtype", "bfloat16", "--lora", "4")[1].dtype == "bfloat16"
+    assert asked()[1].dtype is None
