@@ -9,15 +9,17 @@ Example:
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, TypeVar
 
-from ..errors import DataError
+from ..errors import DataError, UserError
 from ..records import History, Item, Session, Turn
 from .metadata import Scalar, checked_metadata
-from .store_rows import digest_of
-from .stored import name_of
+from .stored import check_key, name_of
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 
@@ -102,3 +104,46 @@ def utc(time: datetime | None) -> datetime | None:
 
 def _zoned(time: datetime | None) -> bool:
     return time is not None and time.tzinfo is not None
+
+
+def checked(item: I) -> I:
+    """An item as it can be stored: its id in Unicode's form NFC.
+
+    Raises:
+        UserError: No turns, or an id or a text that is no plain text.
+    """
+    id = name_of("session", item.id) if item.id else ""
+    if not item.turns:
+        raise UserError(f"session {item.id!r} has no turns; there is nothing to remember")
+    check_turns(item.turns)
+    return item if id == item.id else item.model_copy(update={"id": id})
+
+
+def check_turns(turns: Sequence[Turn]) -> None:
+    """Refuses turns whose id or speaker would not stay on its line of a prompt.
+
+    Raises:
+        UserError: One is no line of plain text.
+    """
+    for turn in turns:
+        if turn.id:
+            check_key("turn", turn.id)
+        check_key("speaker", turn.speaker)
+
+
+def digest_of(item: Item, metadata: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """sha256 of an item's JSON, and of what the caller says of it."""
+    said = json.dumps(metadata, sort_keys=True) if metadata else ""
+    return hashlib.sha256((json_of(item) + said).encode()).hexdigest()
+
+
+def json_of(record: Item | Turn) -> str:
+    """JSON of a record.
+
+    Raises:
+        UserError: A text holds half a character.
+    """
+    try:
+        return record.model_dump_json()
+    except ValueError:
+        raise UserError(f"{record.id!r}: a text holds half a character (a lone surrogate); use valid Unicode") from None

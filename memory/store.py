@@ -20,49 +20,36 @@ Example:
     ...     [store.add(Owner("ada"), session).new, store.add(Owner("ada"), session).new]
     [True, False]
 
-Limits: see `memory/store_tables.py`. A claim rests on a clock, PostgreSQL's or the machine's: one that jumps costs
+Limits: see `memory/database.py`. A claim rests on a clock, PostgreSQL's or the machine's: one that jumps costs
 double work, or holds up a user for `LONGEST_LEASE` seconds at most.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import Connection
 
-from ..errors import ConflictError
+from ..errors import ConflictError, UserError
 from ..records import Item, Turn
-from . import erasing, rebuilding, store_metadata
-from . import store_amending as amending
-from . import store_reads as reads
-from . import store_rows as rows
-from . import store_tables as t
-from . import store_vectors as vectors
 from .amending import Amendment
-from .metadata import Conditions, Scalar, checked_metadata
-from .store_claims import Claims
-from .store_forgetting import Forgetting
-from .store_tables import of
-from .stored import (
-    Added,
-    Contents,
-    Log,
-    Measures,
-    Owner,
-    Parsed,
-    Rebuild,
-    Snapshot,
-    StoredItem,
-    Summary,
-    name_of,
-)
+from .incoming import check_turns, checked, digest_of, json_of
+from .metadata import Scalar, checked_metadata
+from .store_forgetting import Forgetting, delete_all, drop_open, record
+from .store_queue import Queue, put_memory
+from .store_reading import Reading, metadata_of, open_sessions
+from .store_rows import OWN, any_session_of, batches, forgotten_since, insert, key_of, lock, refuse, run
+from .stored import Added, Contents, Owner, name_of
+
+MOST_AMENDMENTS = 10_000
+"""Most amendments of a user."""
 
 
-class Store(Claims, Forgetting):
+class Store(Reading, Queue, Forgetting):
     """Raw items, queues and memories of many users in one database.
 
     Args:
@@ -100,11 +87,10 @@ class Store(Claims, Forgetting):
                 forgotten since.
             UserError: The item has no turns, or an id or a text that cannot be stored.
         """
-        item = rows.checked(item)
+        item, said = checked(item), checked_metadata(metadata)
         since = self.forgets() if since is None else since
-        said = checked_metadata(metadata)
-        digest = digest or rows.digest_of(item, said)
-        return self._commit(lambda db: rows.queue(db, owner, item, digest, since, said))
+        digest = digest or digest_of(item, said)
+        return self._commit(lambda db: _queue(db, owner, item, digest, said, since))
 
     def append(
         self,
@@ -132,56 +118,19 @@ class Store(Claims, Forgetting):
         """
         session, said = name_of("session", session), checked_metadata(metadata)
         since = self.forgets() if since is None else since
-        return self._commit(lambda db: rows.append(db, owner, session, turns, begin, since, said))
+        return self._commit(lambda db: _append(db, owner, session, turns, begin, since, said))
 
     def end(self, owner: Owner, session: str) -> Added | None:
         """Ends a session: its turns become an item, queued for remembering. None if there is no such open session."""
         session = name_of("session", session)
         with self._write() as db:
-            rows.lock(db, owner, make=False)
-            found = next((part for part in reads.open_sessions(db, owner) if part.id == session), None)
+            lock(db, owner, make=False)
+            found = next((part for part in open_sessions(db, owner) if part.id == session), None)
             if found is None:
                 return None
-            said = store_metadata.of_open(db, owner).get(session, {})
-            rows.drop_open(db, owner, session)
-            return rows.queue(db, owner, found, rows.digest_of(found, said), metadata=said)
-
-    def idle(self, seconds: float) -> list[tuple[Owner, str]]:
-        """Open sessions without a turn for so many seconds, oldest first.
-
-        A last turn in the future was dated by a wrong clock: its session is idle as well, or it would never end.
-        """
-        with self._read() as db:
-            return reads.idle(db, seconds)
-
-    def read(
-        self,
-        owner: Owner,
-        known: Callable[[str], bool] = lambda version: False,
-        parsed: Parsed | None = None,
-        since: Log = reads.NOTHING,
-    ) -> Snapshot:
-        """A consistent view of a user.
-
-        Args:
-            owner: Whose.
-            known: Whether the caller has the memory of a version, so that it need not be read.
-            parsed: What the caller keeps from one reading of this user to the next.
-            since: How far the caller has the memory: where that can be, only the changes since are read.
-        """
-        with self._read() as db:
-            head = reads.head(db, owner)
-            version = head.version or ""
-            waiting, opened = reads.waiting(db, owner, head.settled_position or 0, parsed or Parsed())
-            made = None if known(version) else reads.document(db, owner, head, since)
-            return Snapshot(
-                owner, version, reads.stamp(head), made, waiting, opened, int(head.forgets or 0), head.amended or 0
-            )
-
-    def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The vectors of a user's texts that are there, by key."""
-        with self._read() as db:
-            return vectors.read(db, owner, keys)
+            said = metadata_of(db, owner, which="AND session = :session", session=session).get(session, {})
+            drop_open(db, owner, session)
+            return _queue(db, owner, found, digest_of(found, said))
 
     def keep_vectors(self, owner: Owner, made: Mapping[bytes, bytes], since: int) -> bool:
         """Keeps vectors of a user's texts, until the user or one of their sessions is forgotten.
@@ -194,12 +143,17 @@ class Store(Claims, Forgetting):
         Returns:
             Whether they are kept: not if the user or one of their sessions was forgotten since.
         """
-        return self._commit(lambda db: vectors.write(db, owner, made, since))
+        names = owner, any_session_of(owner)
+        rows = [{**key_of(owner), "key": key, "vector": vector} for key, vector in made.items()]
+        replaced = 'ON CONFLICT (tenant, "user", "key") DO UPDATE SET vector = excluded.vector'
 
-    def amendments(self, owner: Owner) -> list[Amendment]:
-        """What a user changed in single entries of their memory, in order; undone changes, and undoing, included."""
-        with self._read() as db:
-            return amending.read(db, owner)
+        def write(db: Connection) -> bool:
+            if not lock(db, owner, make=False).known or forgotten_since(db, since, *names):
+                return False
+            insert(db, "vectors", rows, replaced)
+            return True
+
+        return self._commit(write)
 
     def amend(self, owner: Owner, amendment: Amendment, since: int | None = None) -> bool:
         """Writes an amendment; false if it is not the one that follows the last one of the user.
@@ -213,127 +167,28 @@ class Store(Claims, Forgetting):
             ConflictError: The user was forgotten since.
             UserError: There are too many.
         """
+        if amendment.number > MOST_AMENDMENTS:
+            most = f"{MOST_AMENDMENTS} amendments, the most there can be"
+            raise UserError(f"user {owner.user!r} has {most}; forget sessions instead")
         since = self.forgets() if since is None else since
-        return self._commit(lambda db: amending.write(db, owner, amendment, since))
 
-    def forgets(self) -> int:
-        """How often anybody was forgotten in this store: a write is refused if its user was since it began.
+        def write(db: Connection) -> bool:
+            known = lock(db, owner, make=False).known
+            refuse(db, owner, since)
+            last = run(db, f"SELECT max(number) FROM mempiler_amendments WHERE {OWN}", owner).scalar()
+            follows = known and amendment.number == (last or 0) + 1
+            if follows:
+                _put_amendments(db, owner, [amendment])
+            return follows
 
-        It also says when a process is to drop what it keeps of users, since another one may have forgotten them.
-        """
-        with self._look() as db:
-            return erasing.forgets(db)
-
-    def items(self, owner: Owner) -> list[StoredItem]:
-        """All raw items of a user that were not forgotten, in order."""
-        with self._read() as db:
-            return reads.items(db, owner)
-
-    def turns(self, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
-        """Turns by id, each with its item, e.g. the sources of a recalled context; unknown ids are skipped."""
-        with self._look() as db:
-            return reads.turns(db, owner, ids)
-
-    def turns_where(self, owner: Owner, conditions: Conditions) -> frozenset[str]:
-        """The ids of the turns of all sessions whose metadata meet conditions."""
-        with self._read() as db:
-            return store_metadata.turns_where(db, owner, conditions)
-
-    def sessions(self, owner: Owner, turns: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
-        """Id and metadata of the session of each turn; not of unknown ones, nor of open sessions without any."""
-        with self._read() as db:
-            return store_metadata.sessions(db, owner, turns)
-
-    def users(self, tenant: str | None = None, user: str | None = None) -> list[Summary]:
-        """Every user, or those of one tenant or one name, in order of their names."""
-        tenant, user = (None if name is None else unicodedata.normalize("NFC", name) for name in (tenant, user))
-        with self._read() as db:
-            return reads.summaries(db, tenant, user)
-
-    def states(self) -> dict[str, int]:
-        """How many items of all users are queued, partial or failed."""
-        with self._read() as db:
-            return reads.states(db)
-
-    def measures(self) -> Measures:
-        """How much there is of all users together."""
-        with self._read() as db:
-            return reads.measures(db)
+        return self._commit(write)
 
     def check(self) -> None:
         """Writes a row that means nothing: a full disk shows in writes only."""
+        statement = """INSERT INTO mempiler_meta (name, value) VALUES ('checked', :value)
+            ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
         with self._write() as db:
-            rows.upsert(db, t.meta, {"name": "checked"}, {"value": uuid4().hex})
-
-    def requeue(self, owner: Owner) -> int:
-        """Queues the items that could not be remembered for further attempts; returns how many."""
-        c = t.items.c
-        failed = update(t.items).where(*of(t.items, owner), c.state == "failed")
-        with self._write() as db:
-            rows.lock(db, owner, make=False)
-            return db.execute(failed.values(state="queued", attempts=0)).rowcount
-
-    def reset(self, owner: Owner, forced_by: str = "") -> bool:
-        """Forgets the memory and queues all raw items anew, for a changed program; False for an unknown user.
-
-        Args:
-            owner: Whose.
-            forced_by: The writer of a forced rebuild, which is noted until `end_rebuild`.
-        """
-        with self._write() as db:
-            known = rows.lock(db, owner, make=False)
-            if known:
-                rows.reset(db, owner)
-            if known and forced_by:
-                rebuilding.begin(db, owner, forced_by)
-        return known
-
-    def plan_rebuild(self, owners: Sequence[Owner], writer: str) -> None:
-        """Notes that memories are to be written anew by a writer, whoever wrote them."""
-        with self._write() as db:
-            rebuilding.plan(db, owners, writer)
-
-    def rebuilds(self, writer: str, tenant: str | None = None, user: str | None = None) -> list[Rebuild]:
-        """What is left of a writer's forced rebuild."""
-        with self._read() as db:
-            return rebuilding.planned(db, writer, tenant, user)
-
-    def end_rebuild(self, owner: Owner) -> None:
-        """Notes that a user's forced rebuild is through, if nothing is queued any more."""
-        with self._write() as db:
-            rebuilding.finish(db, owner)
-
-    def clear(self) -> None:
-        """Drops what this process keeps of users: SQLAlchemy's compiled statements hold the values they came with."""
-        self._engine.clear_compiled_cache()
-
-    def dump(self, owner: Owner, skipped: list[str] | None = None) -> Contents:
-        """Everything of a user at one moment.
-
-        Args:
-            owner: Who.
-            skipped: Damaged rows are left out, and named here; without a memory, all items are queued.
-
-        Raises:
-            StoreError: A row is damaged, and `skipped` is None.
-        """
-        with self._read() as db:
-            head = reads.head(db, owner)
-            digests = {row.position: row.digest for row in db.execute(select(t.items).where(*of(t.items, owner)))}
-            items, opened = reads.items(db, owner, skipped), tuple(reads.open_sessions(db, owner, skipped))
-            made = reads.whole_document(db, owner, head, skipped)
-            if made is None and head.writer:
-                items = [dataclasses.replace(item, state="queued", attempts=0, error="") for item in items]
-            return Contents(
-                owner,
-                tuple(items),
-                tuple(digests[item.position] for item in items),
-                opened,
-                made,
-                tuple(amending.read(db, owner, skipped)),
-                store_metadata.of_items(db, owner, skipped),
-                store_metadata.of_open(db, owner, skipped),
-            )
+            run(db, statement, value=uuid4().hex)
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
         """Writes users that `dump` read: all of them in one transaction, or none.
@@ -350,21 +205,164 @@ class Store(Claims, Forgetting):
         with self._write() as db:
             for contents in users:
                 owner = contents.owner
-                if rows.lock(db, owner, make=False):
+                if lock(db, owner, make=False).known:
                     replaced.append(owner)
                     if not replace:
                         raise ConflictError(
                             f"user {owner.user!r} is in {self.url} already; give --replace, or forget them"
                         )
-                    for table in t.OWNED:
-                        db.execute(delete(table).where(*of(table, owner)))
-                rows.lock(db, owner)
-                erasing.refuse(db, owner, since)
-                rows.restore(db, contents)
-                amending.put(db, owner, contents.amendments)
+                    delete_all(db, owner)
+                _restore(db, contents, since)
                 count += 1
             for owner in replaced:
-                erasing.record(db, owner)
+                record(db, owner)
         if replaced:
             self.erase()
         return count
+
+
+def _restore(db: Connection, contents: Contents, since: int) -> None:
+    """Writes a new user as they were elsewhere.
+
+    Raises:
+        UserError: An item cannot be stored.
+        ConflictError: Two turns have one id; or the user was forgotten meanwhile.
+    """
+    owner = contents.owner
+    lock(db, owner)
+    refuse(db, owner, since)
+    said: dict[str, Mapping[str, Any]] = dict(contents.open_metadata)
+    for stored in contents.items:
+        item = checked(stored.item)
+        said[item.id] = contents.metadata.get(stored.position, {})
+        _take_turns(db, owner, item.turns, stored.position)
+        about = {"position": stored.position, "state": stored.state, "attempts": stored.attempts, "error": stored.error}
+        _put_item(db, owner, item, stored.digest, **about)
+    for session in contents.open:
+        _append(db, owner, name_of("session", session.id), session.turns, True, since, {})
+    rows = [{**key_of(owner), "session": id, "json": json.dumps(value)} for id, value in said.items() if value]
+    insert(db, "metadata", rows)
+    last = max((stored.position for stored in contents.items), default=0)
+    run(db, f"UPDATE mempiler_users SET next_position = :next WHERE {OWN}", owner, next=last + 1)
+    if contents.document is not None:
+        put_memory(db, owner, contents.document)
+    _put_amendments(db, owner, contents.amendments)
+
+
+def _queue(
+    db: Connection,
+    owner: Owner,
+    item: Item,
+    digest: str,
+    metadata: Mapping[str, Any] | None = None,
+    since: int | None = None,
+) -> Added:
+    """Appends a checked item to a user's queue; the user is made if there is none."""
+    id, position = item.id, lock(db, owner).position
+    if since is not None:
+        refuse(db, owner, since)
+    if id:
+        known = run(db, f"SELECT position, digest FROM mempiler_items WHERE {OWN} AND id = :id", owner, id=id).first()
+        if known and known.digest == digest:
+            return Added(id, known.position, new=False)
+        if known or _last_number(db, owner, id):
+            raise ConflictError(
+                f"session {id!r} of user {owner.user!r} is stored with other content; "
+                "give the new one an id of its own, or forget the old one first"
+            )
+    item = _numbered(item, id or _free_id(db, owner, position))
+    _take_turns(db, owner, item.turns, position)
+    _put_item(db, owner, item, digest, position=position, state="queued", attempts=0, error="")
+    if metadata:
+        insert(db, "metadata", [{**key_of(owner), "session": item.id, "json": json.dumps(metadata)}])
+    run(db, f"UPDATE mempiler_users SET next_position = :next WHERE {OWN}", owner, next=position + 1)
+    return Added(item.id, position, new=True)
+
+
+def _append(
+    db: Connection,
+    owner: Owner,
+    session: str,
+    turns: Sequence[Turn],
+    begin: bool,
+    since: int,
+    metadata: Mapping[str, Any],
+) -> tuple[Turn, ...]:
+    """Appends turns to an open session, or begins one, and adds to what callers said of it."""
+    lock(db, owner, make=begin)
+    refuse(db, owner, since)
+    if run(db, f"SELECT 1 FROM mempiler_items WHERE {OWN} AND id = :id", owner, id=session).first():
+        raise ConflictError(f"session {session!r} of user {owner.user!r} has ended; begin one with another id")
+    last = _last_number(db, owner, session)
+    if not last and not begin:
+        raise ConflictError(f"user {owner.user!r} has no open session {session!r}; it was forgotten")
+    numbered = list(enumerate(turns, last + 1))
+    new = tuple(turn if turn.id else turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in numbered)
+    check_turns(new)
+    _take_turns(db, owner, new, 0)
+    statement = """INSERT INTO mempiler_open_turns (tenant, "user", session, number, json, added)
+        VALUES (:tenant, :user, :session, :number, :json, :now)"""
+    for number, turn in enumerate(new, last + 1):
+        run(db, statement, owner, session=session, number=number, json=json_of(turn))
+    if new and metadata:
+        before = metadata_of(db, owner, which="AND session = :session", session=session).get(session, {})
+        said = json.dumps(checked_metadata({**before, **metadata}))
+        replaced = 'ON CONFLICT (tenant, "user", session) DO UPDATE SET json = excluded.json'
+        insert(db, "metadata", [{**key_of(owner), "session": session, "json": said}], replaced)
+    return new
+
+
+def _last_number(db: Connection, owner: Owner, session: str) -> int:
+    """The number of the last turn of an open session; 0 without one."""
+    last = f"SELECT max(number) FROM mempiler_open_turns WHERE {OWN} AND session = :session"
+    return int(run(db, last, owner, session=session).scalar() or 0)
+
+
+def _put_item(db: Connection, owner: Owner, item: Item, digest: str, **about: Any) -> None:
+    statement = """INSERT INTO mempiler_items
+        (tenant, "user", position, id, digest, json, state, attempts, error, added)
+        VALUES (:tenant, :user, :position, :id, :digest, :json, :state, :attempts, :error, :now)"""
+    run(db, statement, owner, id=item.id, digest=digest, json=json_of(item), **about)
+
+
+def _put_amendments(db: Connection, owner: Owner, rows: Iterable[Amendment]) -> None:
+    names = ("number", "what", "entry", "kind", "text", "new", "by", "undoes")
+    for row in rows:
+        about = {name: getattr(row, name) for name in names}
+        at = row.at.replace(tzinfo=UTC).timestamp() if row.at else 0.0
+        insert(db, "amendments", [{**key_of(owner), **about, "sources": json.dumps(row.sources), "at": at}])
+
+
+def _take_turns(db: Connection, owner: Owner, turns: Sequence[Turn], position: int) -> None:
+    """Notes the ids of turns, which no other turn of the user may have."""
+    taken = set[str]()
+    ids = [turn.id for turn in turns]
+    for part in batches(ids):
+        taken.update(
+            run(db, f"SELECT turn FROM mempiler_turns WHERE {OWN} AND turn IN :ids", owner, ids=part).scalars()
+        )
+    for id in ids:
+        if id in taken:
+            raise ConflictError(
+                f"user {owner.user!r} has another turn {id!r}; "
+                "give turns ids that no other turn of the user has, or none at all"
+            )
+        taken.add(id)
+    insert(db, "turns", [{**key_of(owner), "turn": id, "position": position} for id in ids])
+
+
+def _numbered(item: Item, id: str) -> Item:
+    turns = tuple(
+        turn if turn.id else turn.model_copy(update={"id": f"{id}:{n}"}) for n, turn in enumerate(item.turns, 1)
+    )
+    fields = {name: getattr(item, name) for name in type(item).model_fields}
+    return type(item).model_validate({**fields, "id": id, "turns": turns})
+
+
+def _free_id(db: Connection, owner: Owner, position: int) -> str:
+    """`D` and the next position, or a later one where that is taken."""
+    statement = f"""SELECT 1 FROM mempiler_items WHERE {OWN} AND id = :id
+        UNION ALL SELECT 1 FROM mempiler_open_turns WHERE {OWN} AND session = :id"""
+    while run(db, statement, owner, id=f"D{position}").first():
+        position += 1
+    return f"D{position}"

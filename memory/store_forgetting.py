@@ -1,21 +1,24 @@
-"""Forgetting in a store: users, or one session of theirs, and the bytes of what was deleted."""
+"""Forgetting in a store: users, or one session of theirs; what was deleted is refused a way back."""
 
 from __future__ import annotations
 
-from sqlalchemy import delete
+from sqlalchemy import Connection
 
 from ..errors import StoreError
+from ..records import Turn
 from . import erasing
-from . import store_amending as amending
-from . import store_reads as reads
-from . import store_rows as rows
 from . import store_tables as t
-from .store_tables import of
-from .store_transactions import Transactions
+from .database import Database
+from .store_queue import reset
+from .store_reading import amendments_of
+from .store_rows import OWN, any_session_of, batches, changed, forgotten_as, lock, run
 from .stored import Forgotten, Owner, name_of
 
+KEPT = 86_400.0
+"""Seconds for which it is known who was forgotten; no write takes longer."""
 
-class Forgetting(Transactions):
+
+class Forgetting(Database):
     """What a `Store` does to forget."""
 
     def forget(self, owner: Owner) -> Forgotten:
@@ -25,11 +28,10 @@ class Forgetting(Transactions):
         """
         with self._write() as db:
             # Made even for an unknown user: the first write of a new one may be under way in another process.
-            known = rows.lock(db, owner) or erasing.pending(db, owner)
-            sessions, turns = reads.sizes(db, owner)
-            for table in t.OWNED:
-                db.execute(delete(table).where(*of(table, owner)))
-            erasing.record(db, owner)
+            known = lock(db, owner).known or _pending(db, owner)
+            sessions, turns = _sizes(db, owner)
+            delete_all(db, owner)
+            record(db, owner)
         return Forgotten(owner, known, sessions, turns, *self.erase())
 
     def forget_item(self, owner: Owner, id: str) -> Forgotten:
@@ -39,17 +41,18 @@ class Forgetting(Transactions):
         """
         id = name_of("session", id)
         with self._write() as db:
-            rows.lock(db, owner, make=False)
-            _, before = reads.sizes(db, owner)
-            known = rows.drop_item(db, owner, id) | rows.drop_open(db, owner, id)
-            left = before - reads.sizes(db, owner)[1]
+            lock(db, owner, make=False)
+            _, before = _sizes(db, owner)
+            known = _drop_item(db, owner, id) | drop_open(db, owner, id)
+            left = before - _sizes(db, owner)[1]
             name = Owner.stored(f"{owner.user}\0{id}", owner.tenant)
-            known |= erasing.pending(db, name)
+            known |= _pending(db, name)
             if known:
                 # Which of them are of that session's texts, nobody knows.
-                db.execute(delete(t.vectors).where(*of(t.vectors, owner)))
-                amending.drop_unfounded(db, owner)
-                erasing.record(db, name, erasing.a_session_of(owner))
+                run(db, f"DELETE FROM mempiler_vectors WHERE {OWN}", owner)
+                run(db, f"DELETE FROM mempiler_metadata WHERE {OWN} AND session = :id", owner, id=id)
+                _drop_unfounded(db, owner)
+                record(db, name, any_session_of(owner))
         return Forgotten(owner, known, int(left > 0), left, *self.erase())
 
     def erase(self) -> tuple[bool | None, str]:
@@ -58,18 +61,93 @@ class Forgetting(Transactions):
         Returns:
             Whether they are gone, and what holds them; None where a database server decides that.
         """
-        if self._engine.dialect.name != "sqlite":
+        if self._server:
             return None, erasing.SERVER
         try:
             with self._read() as db:
-                pending, number = erasing.to_erase(db), erasing.forgets(db)
-            if not pending:
+                number = run(db, "SELECT max(number) FROM mempiler_forgotten WHERE erased = 0").scalar()
+            if number is None:
                 return True, ""
-            with self._alone(), t.store_errors(self._engine):
-                held = erasing.erase(self._engine)
+            with self._alone(), self._errors():
+                held = erasing.erase(self._bare)
             if held in ("", erasing.LARGE):
+                done = "UPDATE mempiler_forgotten SET erased = 1 WHERE number <= :number AND erased = 0"
                 with self._write() as db:
-                    erasing.done(db, number)
+                    run(db, done, number=number)
         except StoreError as error:
             return False, str(error)
         return not held, held
+
+
+def delete_all(db: Connection, owner: Owner) -> None:
+    """Deletes every row of a user."""
+    for table in t.OWNED:
+        run(db, f"DELETE FROM {table.name} WHERE {OWN}", owner)
+
+
+def record(db: Connection, *owners: Owner) -> None:
+    """Notes that somebody was forgotten under the next number of the store, by all the names asked for afterwards."""
+    count = """INSERT INTO mempiler_meta (name, value) VALUES ('forgets', '1') ON CONFLICT (name) DO UPDATE
+        SET value = CAST(CAST(mempiler_meta.value AS INTEGER) + 1 AS VARCHAR) RETURNING value"""
+    note = """INSERT INTO mempiler_forgotten (name, number, at, erased) VALUES (:name, :number, :now, :erased)
+        ON CONFLICT (name) DO UPDATE SET number = excluded.number, at = excluded.at, erased = excluded.erased"""
+    number, erased = int(run(db, count).scalar_one()), int(db.dialect.name != "sqlite")
+    for owner in owners:
+        run(db, note, name=forgotten_as(owner), number=number, erased=erased)
+    run(db, "DELETE FROM mempiler_forgotten WHERE at < :now - :kept AND erased = 1", kept=KEPT)
+
+
+def drop_open(db: Connection, owner: Owner, session: str) -> bool:
+    """Deletes the turns of an open session; False if there are none."""
+    where = f"{OWN} AND session = :session"
+    found = run(db, f"SELECT json FROM mempiler_open_turns WHERE {where}", owner, session=session).scalars()
+    ids = [Turn.model_validate_json(row).id for row in found]
+    for part in batches(ids):
+        run(db, f"DELETE FROM mempiler_turns WHERE {OWN} AND turn IN :ids", owner, ids=part)
+    run(db, f"DELETE FROM mempiler_open_turns WHERE {where}", owner, session=session)
+    return bool(ids)
+
+
+def _drop_item(db: Connection, owner: Owner, id: str) -> bool:
+    """Deletes an item, and the memory if it is in it; False if there is none of that id."""
+    statement = f"DELETE FROM mempiler_items WHERE {OWN} AND id = :id RETURNING position, state"
+    found = run(db, statement, owner, id=id).first()
+    if found is None:
+        return False
+    run(db, f"DELETE FROM mempiler_turns WHERE {OWN} AND position = :position", owner, position=found.position)
+    if found.state in ("remembered", "partial"):
+        reset(db, owner)
+    else:
+        # A concurrent writer must find the version changed.
+        changed(db, owner)
+    return True
+
+
+def _drop_unfounded(db: Connection, owner: Owner) -> None:
+    """Deletes the amendments of entries that rest on a turn that is not there any more."""
+    rows = amendments_of(db, owner)
+    there = set[str]()
+    for part in batches(sorted({turn for row in rows for turn in row.sources})):
+        there.update(
+            run(db, f"SELECT turn FROM mempiler_turns WHERE {OWN} AND turn IN :ids", owner, ids=part).scalars()
+        )
+    for part in batches([row.number for row in rows if not there.issuperset(row.sources)]):
+        run(db, f"DELETE FROM mempiler_amendments WHERE {OWN} AND number IN :numbers", owner, numbers=part)
+
+
+def _pending(db: Connection, owner: Owner) -> bool:
+    """Whether a user was forgotten before, and bytes of theirs are still to be erased."""
+    statement = "SELECT name FROM mempiler_forgotten WHERE name = :name AND erased = 0"
+    return run(db, statement, name=forgotten_as(owner)).first() is not None
+
+
+def _sizes(db: Connection, owner: Owner) -> tuple[int, int]:
+    """How many sessions a user has, open ones included, and how many turns."""
+    row = run(
+        db,
+        f"""SELECT (SELECT count(*) FROM mempiler_items WHERE {OWN})
+            + (SELECT count(DISTINCT session) FROM mempiler_open_turns WHERE {OWN}) AS sessions,
+            (SELECT count(*) FROM mempiler_turns WHERE {OWN}) AS turns""",
+        owner,
+    ).one()
+    return row.sessions, row.turns

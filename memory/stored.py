@@ -138,6 +138,8 @@ class StoredItem:
     state: State
     attempts: int = 0
     error: str = ""
+    digest: str = ""
+    """Identifies a repeated item: of what was given."""
 
 
 @dataclass(frozen=True)
@@ -198,8 +200,6 @@ class Contents:
 
     owner: Owner
     items: tuple[StoredItem, ...]
-    digests: tuple[str, ...]
-    """Of the items, as they were given."""
     open: tuple[Session, ...]
     document: Document | None
     amendments: tuple[Amendment, ...] = ()

@@ -21,10 +21,9 @@ from ..errors import ConflictError, DataError, UserError
 from ..records import AnyItem, Session
 from ..records.json_input import decode
 from .amending import Amendment, storable
-from .incoming import plain
+from .incoming import checked, plain
 from .metadata import checked_metadata
 from .store import Store
-from .store_rows import checked
 from .stored import Contents, Document, Owner, Stamp, State, StoredItem, name_of
 
 MARK = '{"mempiler": "memories"'
@@ -178,30 +177,28 @@ def _shown(text: str) -> str:
 
 def _contents(line: UserLine) -> Contents:
     """What a line holds, as a store takes it; times are kept in UTC, as everywhere."""
-    items = tuple(StoredItem(i.position, checked(plain(i.item)), i.state, i.attempts, i.error) for i in line.items)
+    items = tuple(
+        StoredItem(i.position, checked(plain(i.item)), i.state, i.attempts, i.error, i.digest) for i in line.items
+    )
     opened = tuple(checked(plain(session)) for session in line.open)
-    digests = tuple(item.digest for item in line.items)
     amendments = tuple(Amendment(**vars(row)) for row in line.amendments)
     metadata = {position: checked_metadata(said) for position, said in line.metadata.items()}
     of_open = {name_of("session", id): checked_metadata(said) for id, said in line.open_metadata.items()}
     owner = Owner(line.user, line.tenant)
-    return Contents(owner, items, digests, opened, _document(line.document), amendments, metadata, of_open)
+    return Contents(owner, items, opened, _document(line.document), amendments, metadata, of_open)
 
 
 def _line(store: Store, owner: Owner, skipped: list[str] | None) -> UserLine:
     found = store.dump(owner, skipped)
-    items = zip(found.items, found.digests, strict=True)
-    # An item or a turn that is skipped leaves its metadata behind.
-    positions, opened = {stored.position for stored in found.items}, {session.id for session in found.open}
     return UserLine(
         tenant=owner.tenant,
         user=owner.user,
-        items=tuple(ItemLine.model_validate({**vars(stored), "digest": digest}) for stored, digest in items),
+        items=tuple(ItemLine.model_validate(vars(stored)) for stored in found.items),
         open=found.open,
         document=_document_line(found.document) if found.document else None,
         amendments=tuple(AmendmentLine.model_validate(vars(row)) for row in found.amendments),
-        metadata={position: dict(said) for position, said in found.metadata.items() if position in positions},
-        open_metadata={id: dict(said) for id, said in found.open_metadata.items() if id in opened},
+        metadata={position: dict(said) for position, said in found.metadata.items()},
+        open_metadata={id: dict(said) for id, said in found.open_metadata.items()},
     )
 
 

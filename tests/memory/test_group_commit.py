@@ -33,7 +33,7 @@ def together(store: Store, calls: list[Callable[[], Any]]) -> list[Any]:
 
     assert store._group is not None
     with ThreadPoolExecutor(max(1, len(calls))) as pool:
-        with store._group.alone():
+        with store._group.turn:
             running = [pool.submit(tried, call) for call in calls]
             waited = threading.Event()
             for _ in range(500):

@@ -92,7 +92,7 @@ def test_clocks_of_workers_do_not_matter_to_postgresql(
         pytest.skip("an SQLite file has the clock of its machine")
     fill(one)
     real = time.time
-    monkeypatch.setattr(t.time, "time", lambda: real() + 300)
+    monkeypatch.setattr(time, "time", lambda: real() + 300)
     assert one.claim("me", 60, WRITER) is not None
-    monkeypatch.setattr(t.time, "time", lambda: real() + 300 + 200)
+    monkeypatch.setattr(time, "time", lambda: real() + 300 + 200)
     assert two.claim("you", 60, WRITER) is None

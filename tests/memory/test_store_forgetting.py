@@ -192,24 +192,11 @@ def test_who_was_forgotten_is_not_told_by_the_store(tmp_path: Path) -> None:
     assert b"ada-lovelace" not in files(tmp_path)
 
 
-def test_store_of_before_gets_the_new_tables(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
-    with Store(path) as store:
-        store.add(ADA, session("one"))
-    with closing(sqlite3.connect(path)) as database:
-        for table in ("forgotten", "rebuilds", "open_metadata"):
-            database.execute(f"DROP TABLE mempiler_{table}")
-        database.execute("UPDATE mempiler_meta SET value = '1' WHERE name = 'schema'")
-        database.commit()
-    with Store(path) as store:
-        assert store.forget(ADA).sessions == 1
-
-
 def test_replaced_user_leaves_no_bytes(tmp_path: Path) -> None:
     with Store(tmp_path / "s.sqlite") as store:
         store.add(ADA, session("a very secret word"))
         replacing = store.dump(BOB)
-        store.restore([replacing.__class__(ADA, (), (), (), None)], replace=True)
+        store.restore([replacing.__class__(ADA, (), (), None)], replace=True)
         assert b"secret" not in files(tmp_path)
 
 
@@ -228,11 +215,10 @@ def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callabl
         if first == "import":
             two.restore(users())
             return
-        from mempiler.memory import store_rows as rows
+        from mempiler.memory import store
 
         with two._write() as db:
-            rows.lock(db, ADA)
-            rows.queue(db, ADA, session("one"), "digest")
+            store._queue(db, ADA, session("one"), "digest")
             begun.set()
             go.wait(10)
 

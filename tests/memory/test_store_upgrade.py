@@ -1,31 +1,217 @@
-"""A store of an earlier version is brought up to this one when it is opened."""
+"""A store of an earlier version is brought up to this one when it is opened, whatever becomes of who opens it.
+
+The folder `stores` holds what the code of then made: that of commit b9d2176 version 1, that of a83a033 version 2. Each
+is of the same calls, with the memory of one user put beside its positions, as commits did before there were changes.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+import os
+import signal
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from mempiler.memory.store import Store
-from mempiler.memory.store_tables import DROPPED, tables
-from mempiler.memory.stored import Owner
-from mempiler.records import Session, Turn
-from sqlalchemy import create_engine, inspect
+import pytest
+from mempiler import Store, StoreError
+from mempiler.memory.store_tables import SCHEMA, tables
+from mempiler.memory.stored import Change, Owner, Stamp
+from sqlalchemy import Engine, create_engine, event, inspect, text
+
+ADA, ALAN, EVE, OLD = Owner("ada"), Owner("alan", "acme"), Owner("eve"), Owner("old")
+WRITER = Stamp("w", "p", "e")
+VERSIONS = ("1", "2")
+STORES = Path(__file__).with_name("stores")
 
 
-def test_tables_of_version_1_are_dropped_and_nothing_that_was_said_is_lost(tmp_path: Path) -> None:
-    path, ada = tmp_path / "memories.sqlite", Owner("ada")
-    said = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ada", text="I moved to Lisbon."),))
-    with Store(path) as store:
-        store.add(ada, said)
-    with sqlite3.connect(path) as made:
-        for name in DROPPED:
-            made.execute(f"CREATE TABLE mempiler_{name} (tenant VARCHAR, user VARCHAR, text VARCHAR)")
-            made.execute(f"INSERT INTO mempiler_{name} VALUES ('default', 'ada', 'noted beside the memory')")
-        made.execute("UPDATE mempiler_meta SET value = '1' WHERE name = 'schema'")
-    made.close()
-    for _ in range(2):
-        with Store(path) as store:
-            assert [one.item for one in store.items(ada)] == [said]
-    engine = create_engine(f"sqlite:///{path}")
-    assert set(inspect(engine).get_table_names()) == {table.name for table in tables.sorted_tables}
+def engine_of(url: str) -> Engine:
+    if "://" in url:
+        return create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    return create_engine(f"sqlite:///{url}")
+
+
+def make(url: str, version: str) -> str:
+    """A store of an earlier version."""
+    if "://" not in url:
+        Path(url).unlink(missing_ok=True)
+        with sqlite3.connect(url) as file:
+            file.executescript((STORES / f"version_{version}.sqlite.sql").read_text(encoding="utf-8"))
+        file.close()
+        return url
+    import psycopg
+
+    with contextlib.closing(psycopg.connect(url, autocommit=True)) as server:
+        server.execute((STORES / f"version_{version}.postgres.sql").read_text(encoding="utf-8").encode())
+    return url
+
+
+def contents(url: str) -> dict[str, Any]:
+    """Everything in the tables."""
+    engine = engine_of(url)
+    with engine.connect() as db:
+        names = inspect(db).get_table_names()
+        found = {name: sorted(map(repr, db.execute(text(f"SELECT * FROM {name}")))) for name in names}
     engine.dispose()
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_everything_of_an_earlier_version_is_there(url: str, version: str) -> None:
+    make(url, version)
+    for _ in range(2):
+        with Store(url) as store:
+            assert [found.owner for found in store.users()] == [ALAN, ADA, OLD]
+            ada, alan, old = store.dump(ADA), store.dump(ALAN), store.dump(OLD)
+            assert [(one.item.id, one.state, one.error) for one in ada.items] == [
+                ("s1", "remembered", ""),
+                ("s2", "remembered", "note of s2"),
+                ("s3", "queued", ""),
+            ]
+            assert [[turn.text for turn in one.turns] for one in ada.open] == [
+                ["It goes on.", "It does."],
+                ["Nothing was said of this one."],
+            ]
+            assert (ada.metadata, ada.open_metadata) == (
+                {1: {"channel": "phone", "year": 2025}, 3: {"channel": "mail"}},
+                {"open": {"n": 2}},
+            )
+            assert ada.document is not None
+            assert (ada.document.memory, ada.document.settled) == ('{"words":["a","b"]}', '{"words":["answered"]}')
+            assert (ada.document.stamp, ada.document.speakers, ada.document.log.base) == (
+                WRITER,
+                ("Ada", "Bo"),
+                "base-1",
+            )
+            assert [row.new for row in ada.amendments] == ["Ada: I moved to Porto."]
+            assert store.vectors(ADA, [b"\x00key"]) == {b"\x00key": b"\x00\x01vector"}
+            assert [(one.state, one.attempts) for one in alan.items] == [("queued", 0)]
+            assert [(one.owner, one.begun) for one in store.rebuilds("w2")] == [(ALAN, True), (ADA, False)]
+            assert old.document is not None
+            assert old.document.memory == '{"words": ["old"]}'
+            assert store.forgets() == 1
+    engine = engine_of(url)
+    assert set(inspect(engine).get_table_names()) == {table.name for table in tables.sorted_tables}
+    assert len(tables.sorted_tables) == 12
+    engine.dispose()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_tables_that_were_brought_up_are_those_that_are_made(url: str, version: str, postgres: Any) -> None:
+    def shape() -> Any:
+        with Store(url):
+            engine = engine_of(url)
+            there = inspect(engine)
+            found = {
+                name: (
+                    {column["name"]: (str(column["type"]), column["nullable"]) for column in there.get_columns(name)},
+                    there.get_pk_constraint(name)["constrained_columns"],
+                    sorted(
+                        (str(one["name"]), one["column_names"], bool(one["unique"])) for one in there.get_indexes(name)
+                    ),
+                )
+                for name in there.get_table_names()
+            }
+            engine.dispose()
+        return found
+
+    made = shape()
+    if "://" in url:
+        postgres.emptied()
+    make(url, version)
+    assert shape() == made
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_upgraded_store_is_written_on(url: str, version: str) -> None:
+    make(url, version)
+    with Store(url) as store:
+        claim = store.claim("me", 60, WRITER, OLD)
+        assert claim is None, "nothing of theirs is queued"
+        found = store.claim("me", 60, WRITER, ADA)
+        assert found is not None
+        document = store.read(ADA).document
+        assert document is not None
+        change = Change('{"words": {"items": [[2, 0, ["c"]]]}}')
+        log = document.log.__class__("base-1", 16, 100, document.log.count + 1)
+        next = document.__class__("", 3, None, 3, ("Ada",), WRITER, change=change, log=log)
+        assert store.commit(found, next, 0) is not None
+        after = store.read(ADA).document
+        assert after is not None
+        assert after.memory == '{"words":["a","b","c"]}'
+        assert store.end(ADA, "open") is not None
+        assert store.dump(ADA).metadata[4] == {"n": 2}
+        assert store.forget_item(ADA, "s1")
+        assert store.forget(OLD)
+
+
+def test_tables_that_came_with_time_may_be_missing(tmp_path: Path) -> None:
+    url = make(str(tmp_path / "s.sqlite"), "1")
+    with sqlite3.connect(url) as file:
+        for name in ("texts", "changes", "vectors", "rebuilds", "metadata", "open_metadata", "amendments", "forgotten"):
+            file.execute(f"DROP TABLE mempiler_{name}")
+    file.close()
+    with Store(url) as store:
+        found = store.dump(OLD).document
+        assert found is not None
+        assert found.memory == '{"words": ["old"]}'
+        assert store.forget(ADA).sessions == 5
+
+
+def _killed_at(url: str, statement: int) -> None:
+    """Opens a store, and dies before one of the statements that change it."""
+    left = [statement]
+
+    @event.listens_for(Engine, "before_cursor_execute")
+    def _die(db: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        left[0] -= statement.split()[0] not in ("PRAGMA", "SELECT")
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Store(url).close()
+
+
+def _in_a_process(work: Callable[..., None], *arguments: Any) -> Any:
+    process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
+    process.start()
+    return process
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_who_is_killed_on_the_way_has_changed_nothing(url: str, version: str) -> None:
+    make(url, version)
+    before, statement, code = contents(url), 0, -signal.SIGKILL
+    while code == -signal.SIGKILL:
+        assert contents(url) == before
+        statement += 1
+        process = _in_a_process(_killed_at, url, statement)
+        process.join(60)
+        code = process.exitcode
+    assert (code, statement > 15) == (0, True)
+    assert contents(url)["mempiler_version"] == [f"('{SCHEMA}',)"]
+
+
+def _open(url: str) -> None:
+    with Store(url) as store:
+        assert len(store.users()) == 3
+
+
+def test_processes_that_open_it_at_once_upgrade_it_once(url: str) -> None:
+    make(url, "1")
+    processes = [_in_a_process(_open, url) for _ in range(6)]
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 6
+
+
+def test_a_newer_version_is_refused_in_one_line_and_earlier_ones_refuse_this(url: str) -> None:
+    with Store(url):
+        assert contents(url)["mempiler_meta"] == [f"('schema', '{SCHEMA}')"]
+    engine = engine_of(url)
+    with engine.begin() as db:
+        db.execute(text("UPDATE mempiler_version SET version_num = '4'"))
+    engine.dispose()
+    with pytest.raises(StoreError, match=rf"of version 4, this Mempiler reads {SCHEMA}; .*mempiler memories export"):
+        Store(url)

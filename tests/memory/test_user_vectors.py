@@ -47,11 +47,10 @@ def start(open_store: Callable[..., Store], tmp_path: Path) -> Callable[..., Pro
 
 
 def rows(process: Process, owner: Owner = ADA) -> int:
-    from mempiler.memory import store_tables as t
-    from sqlalchemy import func, select
+    from mempiler.memory.store_rows import OWN, run
 
     with process.store._read() as db:  # pyright: ignore[reportPrivateUsage]
-        return int(db.execute(select(func.count()).select_from(t.vectors).where(*t.of(t.vectors, owner))).scalar() or 0)
+        return int(run(db, f"SELECT count(*) FROM mempiler_vectors WHERE {OWN}", owner).scalar() or 0)
 
 
 @pytest.mark.parametrize("method", METHODS)

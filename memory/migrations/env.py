@@ -1,0 +1,9 @@
+"""What Alembic runs: all in the transaction of whoever opens the store."""
+
+from __future__ import annotations
+
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"], version_table="mempiler_version")
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,100 @@
+"""From the tables of versions 1 and 2 to twelve: texts, metadata and rebuilds lie with what they are of.
+
+The earlier versions have no revisions; a store of version 1 may lack some of its tables, which came one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alembic import op
+from sqlalchemy import Column, Float, Integer, LargeBinary, String, Text, inspect
+
+revision, down_revision = "3", None
+
+DROPPED = ("recalls", "moments", "past_texts", "past_changes", "events", "event_counts")
+"""Tables of version 1: what was noted beside memories, and nothing that a user stored."""
+
+
+def upgrade() -> None:
+    """Moves what is there, and makes what is missing."""
+    there = set(inspect(op.get_bind()).get_table_names())
+    for name in DROPPED:
+        op.drop_table(f"mempiler_{name}", if_exists=True)
+    _make_missing()
+    _texts_become_changes("mempiler_texts" in there)
+    _metadata_are_of_sessions("mempiler_metadata" in there, "mempiler_open_metadata" in there)
+    _rebuilds_are_of_users("mempiler_rebuilds" in there)
+    op.execute("UPDATE mempiler_meta SET value = '3' WHERE name = 'schema'")
+
+
+def _make_missing() -> None:
+    _make("changes", Column("number", Integer, primary_key=True), *_filled(memory=Text), Column("settled", Text))
+    _make("vectors", Column("key", LargeBinary, primary_key=True), *_filled(vector=LargeBinary))
+    _make(
+        "amendments",
+        Column("number", Integer, primary_key=True),
+        *_filled(what=String, entry=String, kind=String, text=Text, sources=Text, at=Float, by=String, undoes=Integer),
+        Column("new", Text),
+    )
+    forgotten = Column("name", String, primary_key=True), *_filled(number=Integer, at=Float, erased=Integer)
+    op.create_table("mempiler_forgotten", *forgotten, if_not_exists=True)
+
+
+def _filled(**kinds: type[Any]) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False) for name, kind in kinds.items()]
+
+
+def _make(name: str, *columns: Column[Any]) -> None:
+    owner = Column("tenant", String, primary_key=True), Column("user", String, primary_key=True)
+    op.create_table(f"mempiler_{name}", *owner, *columns, if_not_exists=True)
+
+
+def _texts_become_changes(texts: bool) -> None:
+    """The text of a memory is its change 0; before there were changes, it stood beside the positions."""
+    into = 'INSERT INTO mempiler_changes (tenant, "user", number, memory, settled) SELECT tenant, "user", 0, '
+    op.add_column("mempiler_memories", Column("base", String, nullable=False, server_default=""))
+    if texts:
+        op.execute(f"{into} memory, settled FROM mempiler_texts")
+        op.execute(
+            "UPDATE mempiler_memories AS m SET base = (SELECT base FROM mempiler_texts AS t "
+            'WHERE t.tenant = m.tenant AND t."user" = m."user") WHERE EXISTS (SELECT 1 FROM mempiler_texts AS t '
+            'WHERE t.tenant = m.tenant AND t."user" = m."user")'
+        )
+        op.drop_table("mempiler_texts")
+    op.execute(
+        f"{into} json, settled FROM mempiler_memories AS m WHERE NOT EXISTS (SELECT 1 FROM mempiler_changes AS c "
+        'WHERE c.tenant = m.tenant AND c."user" = m."user" AND number = 0)'
+    )
+    with op.batch_alter_table("mempiler_memories") as table:
+        table.drop_column("json")
+        table.drop_column("settled")
+        table.alter_column("base", server_default=None)
+
+
+def _metadata_are_of_sessions(of_items: bool, of_open: bool) -> None:
+    if of_items:
+        op.rename_table("mempiler_metadata", "mempiler_metadata_2")
+    _make("metadata", Column("session", String, primary_key=True), *_filled(json=Text))
+    if of_items:
+        op.execute(
+            'INSERT INTO mempiler_metadata SELECT i.tenant, i."user", i.id, m.json FROM mempiler_items AS i '
+            'JOIN mempiler_metadata_2 AS m ON m.tenant = i.tenant AND m."user" = i."user" AND m.position = i.position'
+        )
+        op.drop_table("mempiler_metadata_2")
+    if of_open:
+        op.execute('INSERT INTO mempiler_metadata SELECT tenant, "user", session, json FROM mempiler_open_metadata')
+        op.drop_table("mempiler_open_metadata")
+
+
+def _rebuilds_are_of_users(rebuilds: bool) -> None:
+    kinds = {"by": ("writer", String), "begun": ("begun", Integer), "since": ("since", Float)}
+    for name, (_, kind) in kinds.items():
+        op.add_column("mempiler_users", Column(f"rebuild_{name}", kind))
+    if rebuilds:
+        for name, (before, _) in kinds.items():
+            op.execute(
+                f"UPDATE mempiler_users AS u SET rebuild_{name} = (SELECT {before} FROM mempiler_rebuilds AS r "
+                'WHERE r.tenant = u.tenant AND r."user" = u."user")'
+            )
+        op.drop_table("mempiler_rebuilds")

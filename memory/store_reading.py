@@ -1,0 +1,400 @@
+"""What a store reads: users, items, turns, memories, vectors and amendments."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import unicodedata
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Literal, cast, get_args
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection
+
+from ..errors import StoreError
+from ..records import AnyItem, Item, Session, Turn
+from .amending import Amendment
+from .database import Database
+from .deltas import patch
+from .metadata import Conditions
+from .store_rows import OWN, batches, each, run, skip
+from .stored import (
+    LONGEST_LEASE,
+    Change,
+    Contents,
+    Document,
+    Log,
+    Measures,
+    Owner,
+    Parsed,
+    Rebuild,
+    Snapshot,
+    Stamp,
+    State,
+    StoredItem,
+    Summary,
+)
+
+_ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
+_STATE: TypeAdapter[State] = TypeAdapter(State)
+_WHAT: TypeAdapter[Literal["delete", "update", "undo"]] = TypeAdapter(Literal["delete", "update", "undo"])
+NOTHING = Log()
+COUNTED = ("queued", "partial", "failed")
+"""States of items that summaries count."""
+SIZE = {
+    "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
+    "postgresql": "SELECT pg_database_size(current_database())",
+}
+
+
+class Reading(Database):
+    """What a `Store` reads."""
+
+    def read(
+        self,
+        owner: Owner,
+        known: Callable[[str], bool] = lambda version: False,
+        parsed: Parsed | None = None,
+        since: Log = NOTHING,
+    ) -> Snapshot:
+        """A consistent view of a user.
+
+        Args:
+            owner: Whose.
+            known: Whether the caller has the memory of a version, so that it need not be read.
+            parsed: What the caller keeps from one reading of this user to the next.
+            since: How far the caller has the memory: where that can be, only the changes since are read.
+        """
+        with self._read() as db:
+            head = _head(db, owner)
+            version = head.version or ""
+            waiting, opened = self._waiting(db, owner, head.settled_position or 0, parsed or Parsed())
+            made = None if known(version) else _document(db, owner, head, since)
+            forgets, amended = int(head.forgets or 0), head.amended or 0
+            return Snapshot(owner, version, _stamp(head), made, waiting, opened, forgets, amended)
+
+    def _waiting(
+        self, db: Connection, owner: Owner, after: int, parsed: Parsed
+    ) -> tuple[tuple[StoredItem, ...], tuple[Session, ...]]:
+        """The items behind a position and those before it that were never remembered; and the open sessions."""
+        # SQLite would read all items of the user for those before it.
+        by_state = "" if self._server else "INDEXED BY mempiler_items_state"
+        columns = "position, json, state, attempts, error, digest"
+        statement = f"""
+            SELECT {columns}, '' AS session, 0.0 AS at FROM mempiler_items WHERE {OWN} AND position > :after
+            UNION ALL SELECT {columns}, '', 0.0 FROM mempiler_items {by_state}
+                WHERE {OWN} AND state IN ('queued', 'failed') AND position <= :after
+            UNION ALL SELECT number, json, 'open', 0, '', '', session, added FROM mempiler_open_turns WHERE {OWN}
+            ORDER BY at, position"""
+        found = run(db, statement, owner, after=after).all()
+        items = [row for row in found if row.state != "open"]
+        opened: dict[str, list[str]] = {}
+        for row in found[len(items) :]:
+            opened.setdefault(row.session, []).append(row.json)
+        read_turn = partial(_one, "open_turns", owner, Turn.model_validate_json)
+        turns = parsed.turns.all({row.json: partial(read_turn, row) for row in found[len(items) :]})
+        sessions = {id: (id, *said) for id, said in opened.items()}
+        read_item = partial(_one, "items", owner, _ITEM.validate_json)
+        wanted: dict[Hashable, Callable[[], Any]] = {row.json: partial(read_item, row) for row in items}
+        for id, key in sessions.items():
+            wanted[key] = partial(_session, id, [turns[said] for said in opened[id]])
+        values = parsed.items.all(wanted)
+        kept = tuple(
+            StoredItem(row.position, values[row.json], row.state, row.attempts, row.error, row.digest) for row in items
+        )
+        return kept, tuple(values[key] for key in sessions.values())
+
+    def forgets(self) -> int:
+        """How often anybody was forgotten in this store: a write is refused if its user was since it began.
+
+        It also says when a process is to drop what it keeps of users, since another one may have forgotten them.
+        """
+        with self._look() as db:
+            return int(run(db, "SELECT value FROM mempiler_meta WHERE name = 'forgets'").scalar() or 0)
+
+    def items(self, owner: Owner) -> list[StoredItem]:
+        """All raw items of a user that were not forgotten, in order."""
+        with self._read() as db:
+            return _items(db, owner)
+
+    def turns(self, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
+        """Turns by id, each with its item, e.g. the sources of a recalled context; unknown ids are skipped."""
+        statement = f"""SELECT position, json FROM mempiler_items WHERE {OWN} AND position IN
+            (SELECT position FROM mempiler_turns WHERE {OWN} AND turn IN :ids)"""
+        rows: dict[int, Any] = {}
+        with self._look() as db:
+            for part in batches(ids):
+                rows |= {row.position: row for row in run(db, statement, owner, ids=part)}
+        found = [_one("items", owner, _ITEM.validate_json, row) for row in rows.values()]
+        wanted = set(ids)
+        return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
+
+    def turns_where(self, owner: Owner, conditions: Conditions) -> frozenset[str]:
+        """The ids of the turns of all sessions whose metadata meet conditions."""
+        statement = f"""SELECT turn FROM mempiler_turns WHERE {OWN} AND position IN
+            (SELECT position FROM mempiler_items WHERE {OWN} AND id IN :sessions)"""
+        with self._read() as db:
+            found = [session for session, said in metadata_of(db, owner).items() if conditions.met(said)]
+            turns = {turn.id for session, said in _opened(db, owner) if conditions.met(said) for turn in session.turns}
+            for part in batches(found):
+                turns.update(run(db, statement, owner, sessions=part).scalars())
+        return frozenset(turns)
+
+    def sessions(self, owner: Owner, turns: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Id and metadata of the session of each turn; not of unknown ones, nor of open sessions without any."""
+        statement = """SELECT turn, i.id, m.json FROM mempiler_turns t
+            JOIN mempiler_items i ON i.tenant = t.tenant AND i."user" = t."user" AND i.position = t.position
+            LEFT JOIN mempiler_metadata m ON m.tenant = t.tenant AND m."user" = t."user" AND m.session = i.id
+            WHERE t.tenant = :tenant AND t."user" = :user AND turn IN :ids"""
+        with self._read() as db:
+            found = {turn.id: (session.id, said) for session, said in _opened(db, owner) for turn in session.turns}
+            for part in batches(turns):
+                found |= dict(each("metadata", owner, "id", run(db, statement, owner, ids=part), _of_session))
+        return found
+
+    def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The vectors of a user's texts that are there, by key."""
+        statement = f"SELECT key, vector FROM mempiler_vectors WHERE {OWN} AND key IN :keys"
+        found: dict[bytes, bytes] = {}
+        with self._read() as db:
+            for part in batches(keys):
+                found |= {bytes(row.key): bytes(row.vector) for row in run(db, statement, owner, keys=part)}
+        return found
+
+    def amendments(self, owner: Owner) -> list[Amendment]:
+        """What a user changed in single entries of their memory, in order; undone changes, and undoing, included."""
+        with self._read() as db:
+            return amendments_of(db, owner)
+
+    def idle(self, seconds: float) -> list[tuple[Owner, str]]:
+        """Open sessions without a turn for so many seconds, oldest first.
+
+        A last turn in the future was dated by a wrong clock: its session is idle as well, or it would never end.
+        """
+        statement = """SELECT tenant, "user", session FROM mempiler_open_turns GROUP BY tenant, "user", session
+            HAVING max(added) < :now - :seconds OR max(added) > :now + :longest ORDER BY max(added)"""
+        with self._read() as db:
+            found = run(db, statement, seconds=seconds, longest=LONGEST_LEASE)
+            return [(Owner.stored(row.user, row.tenant), row.session) for row in found]
+
+    def users(self, tenant: str | None = None, user: str | None = None) -> list[Summary]:
+        """Every user, or those of one tenant or one name, in order of their names."""
+        wanted = {"tenant": tenant, "user": user}
+        named = {name: unicodedata.normalize("NFC", value) for name, value in wanted.items() if value is not None}
+        these = " AND ".join(["1 = 1", *(f'"{name}" = :{name}' for name in named)])
+        counts = ", ".join(f"sum(CASE state WHEN '{state}' THEN 1 ELSE 0 END) AS {state}" for state in COUNTED)
+        statement = f"""
+            SELECT u.tenant, u."user", i.total, queued, partial, failed, open_turns,
+                m.position, writer, program, embedder, schema, updated
+            FROM (SELECT tenant, "user" FROM mempiler_users WHERE {these}) u
+            LEFT JOIN (SELECT tenant, "user", count(*) AS total, {counts} FROM mempiler_items WHERE {these}
+                GROUP BY tenant, "user") i ON i.tenant = u.tenant AND i."user" = u."user"
+            LEFT JOIN (SELECT tenant, "user", count(*) AS open_turns FROM mempiler_open_turns WHERE {these}
+                GROUP BY tenant, "user") o ON o.tenant = u.tenant AND o."user" = u."user"
+            LEFT JOIN mempiler_memories m ON m.tenant = u.tenant AND m."user" = u."user"
+            ORDER BY u.tenant, u."user" """
+        with self._read() as db:
+            return [_summary(row) for row in run(db, statement, **named)]
+
+    def states(self) -> dict[str, int]:
+        """How many items of all users are queued, partial or failed."""
+        statement = "SELECT state, count(*) AS total FROM mempiler_items WHERE state IN :states GROUP BY state"
+        with self._read() as db:
+            found = {row.state: row.total for row in run(db, statement, states=COUNTED)}
+        return {**dict.fromkeys(COUNTED, 0), **found}
+
+    def measures(self) -> Measures:
+        """How much there is of all users together."""
+        with self._read() as db:
+            users = int(run(db, "SELECT count(*) FROM mempiler_users").scalar() or 0)
+            found = run(db, "SELECT state, count(*) AS total FROM mempiler_items GROUP BY state")
+            states = {**dict.fromkeys(get_args(State), 0), **{row.state: row.total for row in found}}
+            return Measures(users, states, int(run(db, SIZE[db.dialect.name]).scalar() or 0))
+
+    def rebuilds(self, writer: str, tenant: str | None = None, user: str | None = None) -> list[Rebuild]:
+        """What is left of a writer's forced rebuild, in order of the names."""
+        named = {name: value for name, value in (("tenant", tenant), ("user", user)) if value is not None}
+        these = "".join(f' AND "{name}" = :{name}' for name in named)
+        statement = f'SELECT * FROM mempiler_users WHERE rebuild_by = :writer{these} ORDER BY tenant, "user"'
+        with self._read() as db:
+            found = run(db, statement, writer=writer, **named).all()
+        return [Rebuild(Owner.stored(r.user, r.tenant), bool(r.rebuild_begun), r.rebuild_since) for r in found]
+
+    def dump(self, owner: Owner, skipped: list[str] | None = None) -> Contents:
+        """Everything of a user at one moment.
+
+        Args:
+            owner: Who.
+            skipped: Damaged rows are left out, and named here; without a memory, all items are queued.
+
+        Raises:
+            StoreError: A row is damaged, and `skipped` is None.
+        """
+        with self._read() as db:
+            head = _head(db, owner)
+            items, opened = _items(db, owner, skipped), open_sessions(db, owner, skipped)
+            made = _whole_document(db, owner, head, skipped)
+            if made is None and head.writer:
+                items = [dataclasses.replace(item, state="queued", attempts=0, error="") for item in items]
+            rows, said = amendments_of(db, owner, skipped), metadata_of(db, owner, skipped)
+            # An item or a turn that is skipped leaves its metadata behind.
+            of_items = {item.position: said[item.item.id] for item in items if item.item.id in said}
+            of_open = {session.id: said[session.id] for session in opened if session.id in said}
+            return Contents(owner, tuple(items), tuple(opened), made, tuple(rows), of_items, of_open)
+
+
+def open_sessions(db: Connection, owner: Owner, skipped: list[str] | None = None) -> list[Session]:
+    """The sessions of a user that have not ended, with their turns so far, in order of their first turn."""
+    rows = run(db, f"SELECT session, json FROM mempiler_open_turns WHERE {OWN} ORDER BY added, number", owner)
+    said: dict[str, list[Turn]] = {}
+    for id, turn in each("open_turns", owner, "session", rows, _turn, skipped):
+        said.setdefault(id, []).append(turn)
+    return [_session(id, turns) for id, turns in said.items()]
+
+
+def metadata_of(
+    db: Connection, owner: Owner, skipped: list[str] | None = None, which: str = "", **values: Any
+) -> dict[str, dict[str, Any]]:
+    """What callers said of sessions, by their ids; `which` is a further condition, with its values."""
+    rows = run(db, f"SELECT session, json FROM mempiler_metadata WHERE {OWN} {which}", owner, **values)
+    return dict(
+        each("metadata", owner, "session", rows, lambda row: (row.session, dict(json.loads(row.json))), skipped)
+    )
+
+
+def _opened(db: Connection, owner: Owner) -> list[tuple[Session, dict[str, Any]]]:
+    """The open sessions of which something was said."""
+    of_open = f"AND session IN (SELECT session FROM mempiler_open_turns WHERE {OWN})"
+    said = metadata_of(db, owner, which=of_open)
+    return [(session, said[session.id]) for session in open_sessions(db, owner) if session.id in said] if said else []
+
+
+def _of_session(row: Any) -> tuple[str, tuple[str, dict[str, Any]]]:
+    return row.turn, (row.id, json.loads(row.json) if row.json else {})
+
+
+def amendments_of(db: Connection, owner: Owner, skipped: list[str] | None = None) -> list[Amendment]:
+    """All amendments of a user, in order."""
+    rows = run(db, f"SELECT * FROM mempiler_amendments WHERE {OWN} ORDER BY number", owner)
+    return each("amendments", owner, "number", rows, _amendment, skipped)
+
+
+def _head(db: Connection, owner: Owner) -> Any:
+    """What there is to know of a user and their memory beside its text: None where there is none."""
+    statement = f"""
+        SELECT m.*, (SELECT version FROM mempiler_users WHERE {OWN}) AS version,
+            (SELECT value FROM mempiler_meta WHERE name = 'forgets') AS forgets,
+            (SELECT max(number) FROM mempiler_amendments WHERE {OWN}) AS amended
+        FROM (SELECT 1 AS one) one LEFT JOIN mempiler_memories m ON m.tenant = :tenant AND m."user" = :user"""
+    return run(db, statement, owner).one()
+
+
+def _items(db: Connection, owner: Owner, skipped: list[str] | None = None) -> list[StoredItem]:
+    rows = run(db, f"SELECT * FROM mempiler_items WHERE {OWN} ORDER BY position", owner)
+    return each("items", owner, "position", rows, _item, skipped)
+
+
+def _item(row: Any) -> StoredItem:
+    state = _STATE.validate_python(row.state)
+    return StoredItem(row.position, _ITEM.validate_json(row.json), state, row.attempts, row.error, row.digest)
+
+
+def _turn(row: Any) -> tuple[str, Turn]:
+    return row.session, Turn.model_validate_json(row.json)
+
+
+def _session(id: str, turns: Sequence[Turn]) -> Session:
+    return Session(id=id, time=turns[0].time, turns=tuple(turns))
+
+
+def _one(table: str, owner: Owner, read: Callable[[str], Any], row: Any) -> Any:
+    """What the JSON of a row says."""
+    return each(table, owner, "position", [row], lambda row: read(row.json))[0]
+
+
+def _amendment(row: Any) -> Amendment:
+    at = datetime.fromtimestamp(row.at, UTC).replace(tzinfo=None) if row.at else None
+    about = {name: getattr(row, name) for name in ("number", "entry", "kind", "text", "new", "by", "undoes")}
+    return Amendment(**about, what=_WHAT.validate_python(row.what), sources=tuple(json.loads(row.sources)), at=at)
+
+
+def _stamp(row: Any) -> Stamp | None:
+    """Who wrote the memory of a row; None without a memory."""
+    return Stamp(row.writer, row.program, row.embedder, row.schema) if row.writer else None
+
+
+def _summary(row: Any) -> Summary:
+    counts = {name: int(getattr(row, name) or 0) for name in (*COUNTED, "open_turns", "position")}
+    owner = Owner.stored(row.user, row.tenant)
+    return Summary(owner=owner, items=row.total or 0, **counts, stamp=_stamp(row), updated=row.updated)
+
+
+def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> Document | None:
+    """The memory of a user, with its text or with the changes since what the caller has; None without one.
+
+    Raises:
+        StoreError: What is stored of it does not fit together.
+    """
+    made = _stamp(head)
+    if made is None:
+        return None
+    known = since.base and head.base == since.base
+    statement = f"SELECT memory, settled FROM mempiler_changes WHERE {OWN} AND number > :count ORDER BY number"
+    found = [Change(*row) for row in run(db, statement, owner, count=since.count if known else -1)]
+    text = None if known or not found else found.pop(0)
+    log = since if known else Log(head.base, _length(text) if text else 0)
+    log = dataclasses.replace(log, changes=log.changes + sum(map(_length, found)), count=log.count + len(found))
+    try:
+        names = tuple(json.loads(head.speakers))
+        about: dict[str, Any] = {"settled_position": head.settled_position, "speakers": names, "stamp": made}
+        about["log"] = log
+        if known:
+            return Document("", head.position, None, **about, since=tuple(found))
+        memory, settled = _text_after(cast(Change, text), found)
+        return Document(memory, head.position, settled, **about)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(
+            f"the stored memory of user {owner.user!r} does not fit together ({type(error).__name__}); "
+            f"run: mempiler rebuild PROGRAM --user {owner.user!r} --force"
+        ) from None
+
+
+def _length(change: Change) -> int:
+    return len(change.memory) + len(change.settled or "")
+
+
+def _whole_document(db: Connection, owner: Owner, head: Any, skipped: list[str] | None) -> Document | None:
+    """The memory of a user, whose text was looked at; None without one, or where it is damaged and skipped.
+
+    Raises:
+        StoreError: It is damaged, and `skipped` is None.
+    """
+    try:
+        found = _document(db, owner, head)
+        for stored in (found.memory, found.settled or "{}") if found else ():
+            json.loads(stored)
+        return found
+    except (StoreError, ValueError):
+        skip(f"mempiler_memories or mempiler_changes: user {owner.user!r}", skipped)
+        return None
+
+
+def _text_after(text: Change, changes: Sequence[Change]) -> tuple[str, str | None]:
+    """The JSON of a memory and of the settled one after some changes."""
+    if not changes:
+        return text.memory, text.settled
+    document, settled = json.loads(text.memory), text.settled
+    last = max((n for n, change in enumerate(changes) if change.settled is not None), default=-1)
+    for n, change in enumerate(changes):
+        patch(document, json.loads(change.memory))
+        if n == last:
+            answered = json.loads(json.dumps(document))
+            patch(answered, json.loads(change.settled or "{}"))
+            settled = _compact(answered)
+    return _compact(document), settled
+
+
+def _compact(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
