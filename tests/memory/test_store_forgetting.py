@@ -140,6 +140,7 @@ def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("write", ["add", "append"])
 def test_write_that_began_before_is_refused_in_every_process(open_store: Callable[..., Store], write: str) -> None:
     one, two = open_store(), open_store()
+    one.forget(BOB)
     since = two.forgets()
     one.forget(ADA)
 
