@@ -3,9 +3,9 @@
     hf://ada/memory@main ── pinned ──> hf://ada/memory@<commit> ── resolve ──> runs/local/hub/ada--memory-<commit>/
 
 A branch or tag is resolved to its commit once, when a run starts, and the commit is what is recorded. Of a repository
-only the JSON files of the saved program are fetched, its signature among them, and checked like those of any folder; a
+only the JSON files of the saved program are fetched, and checked like those of any folder; a
 commit that is here already is not asked for again. Whoever may write to a repository may put another program there: pin
-a commit, or demand signatures.
+a commit.
 
 `HF_TOKEN`, `HF_ENDPOINT` and `HF_HUB_OFFLINE` mean what they mean to `huggingface_hub`, which does the transfer.
 """

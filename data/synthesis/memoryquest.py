@@ -36,7 +36,7 @@ from ...signatures.synthesis_memoryquest import (
 from .journal import write_json
 from .memoryquest_checks import dialogue_problems, query_problems, timeline_problems
 from .personalens import Profile
-from .runner import Checked, Runner, Step
+from .runner import Checked, Runner, Step, whole
 
 THRESHOLD = 0.3
 """Highest mean cosine between a request and its references (section 4.2, gamma)."""
@@ -199,11 +199,7 @@ def _timeline(profile: Profile, id: str, query: DraftQuery, runner: Runner) -> l
     facts = [f"r{n} ({one.date}): {one.text}" for n, one in enumerate(query.references, start=1)]
     inputs = _about(profile) | {"query": query.query, "query_date": query.date, "references": facts}
 
-    def check(found: Any) -> Checked:
-        problems = timeline_problems(found.events, query, profile.domain_summaries)
-        return Checked(None if problems else found.events, problems)
-
-    return runner.ask(TIMELINE, id, inputs, check)
+    return runner.ask(TIMELINE, id, inputs, whole("events", timeline_problems, query, profile.domain_summaries))
 
 
 def _dialogue(profile: Profile, plan: _Plan, n: int, runner: Runner) -> list[DraftTurn] | None:
@@ -219,11 +215,7 @@ def _dialogue(profile: Profile, plan: _Plan, n: int, runner: Runner) -> list[Dra
         "earlier_chats": [f"{one.date}: {one.summary}" for one in plan.events[:n]],
     }
 
-    def check(found: Any) -> Checked:
-        problems = dialogue_problems(found.turns, facts)
-        return Checked(None if problems else found.turns, problems)
-
-    return runner.ask(DIALOGUE, f"{plan.id}/{event.date}", inputs, check)
+    return runner.ask(DIALOGUE, f"{plan.id}/{event.date}", inputs, whole("turns", dialogue_problems, facts))
 
 
 def _assemble(profile: Profile, plans: Sequence[_Plan], turns: Mapping[tuple[str, int], Any]) -> dict[str, Any]:

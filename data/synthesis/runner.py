@@ -66,6 +66,22 @@ class Checked:
 Check = Callable[[dspy.Prediction], Checked]
 
 
+def whole(output: str, problems: Callable[..., Sequence[str]], *about: Any) -> Check:
+    """Keeps an output as it is where nothing is wrong with it, else nothing.
+
+    Args:
+        output: Its name.
+        problems: Says of it what is wrong, in words for the model.
+        *about: What that is told besides.
+    """
+
+    def check(answer: dspy.Prediction) -> Checked:
+        found = problems(answer[output], *about)
+        return Checked(None if found else answer[output], found)
+
+    return check
+
+
 @dataclass(frozen=True)
 class Rejection:
     """Something that was refused."""

@@ -7,10 +7,9 @@ keeps to it is left to the model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ....signatures.synthesis_palset_records import DraftTurn, WriteAdviceDialogue
-from ..runner import Checked, Step
+from ..runner import Step, whole
 from .people import Session, Setting
 from .script import Script, turn_problems
 
@@ -36,8 +35,4 @@ def dialogue(session: Session, script: Script, setting: Setting) -> list[DraftTu
         "plan": script.lines,
     }
 
-    def check(answer: Any) -> Checked:
-        problems = turn_problems(answer.turns, script.plan)
-        return Checked(None if problems else answer.turns, problems)
-
-    return setting.ask(DIALOGUE, session.id, inputs, check)
+    return setting.ask(DIALOGUE, session.id, inputs, whole("turns", turn_problems, script.plan))

@@ -16,7 +16,7 @@ from ....signatures.synthesis_palset_situations import (
     ProposeCandidates,
     WriteRequirements,
 )
-from ..runner import Checked, Step
+from ..runner import Checked, Step, whole
 from .framework_checks import candidate_problems, choice_problems, topic_problems
 from .people import Choice, Session, Setting, Topic, topic_text
 
@@ -50,22 +50,14 @@ def _requirements(session: Session, setting: Setting) -> list[DraftTopic] | None
         "requirement_types": types,
     }
 
-    def check(answer: Any) -> Checked:
-        problems = topic_problems(answer.topics, types, person.draft.name)
-        return Checked(None if problems else answer.topics, problems)
-
-    return setting.ask(REQUIREMENTS, session.id, inputs, check)
+    return setting.ask(REQUIREMENTS, session.id, inputs, whole("topics", topic_problems, types, person.draft.name))
 
 
 def _candidates(session: Session, drafts: list[DraftTopic], setting: Setting) -> list[list[str]] | None:
     keys = [f"topic-{n}" for n in range(1, len(drafts) + 1)]
     shown = [f"{key}: {topic_text(draft)}" for key, draft in zip(keys, drafts, strict=True)]
 
-    def check(answer: Any) -> Checked:
-        problems = candidate_problems(answer.candidates, keys)
-        return Checked(None if problems else answer.candidates, problems)
-
-    found = setting.ask(CANDIDATES, session.id, {"topics": shown}, check)
+    found = setting.ask(CANDIDATES, session.id, {"topics": shown}, whole("candidates", candidate_problems, keys))
     return None if found is None else [[text.strip() for text in one.solutions] for one in found]
 
 

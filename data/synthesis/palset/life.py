@@ -19,7 +19,7 @@ from typing import Any
 
 from ....signatures.synthesis_palset_records import DraftLog, WriteLogs
 from ....signatures.synthesis_palset_situations import DescribeExperience, DraftSituation, PlanSituations
-from ..runner import Checked, Step
+from ..runner import Checked, Step, whole
 from .calendar import moments
 from .framework_checks import experience_problems, situation_problems
 from .people import Persona, Setting, Situation
@@ -66,10 +66,7 @@ def _month(
         "events": events,
     }
 
-    def check(answer: Any) -> Checked:
-        problems = situation_problems(answer.situations, month, begin_after, persona.types, person.draft.name)
-        return Checked(None if problems else answer.situations, problems)
-
+    check = whole("situations", situation_problems, month, begin_after, persona.types, person.draft.name)
     return setting.ask(SITUATIONS, f"{person.id}/{month}", inputs, check)
 
 
@@ -105,16 +102,12 @@ def logs(persona: Persona, situation: Situation, told: str, setting: Setting) ->
         "end": situation.ends[:16],
     }
 
-    def check(answer: Any) -> Checked:
-        problems = log_problems(answer.logs, situation)
-        return Checked(None if problems else answer.logs, problems)
-
     def last(answer: Any) -> Checked:
         kept = in_time(answer.logs, situation)
         problems = log_problems(kept, situation)
         return Checked(None if problems else kept, problems or log_problems(answer.logs, situation))
 
-    return setting.ask(LOGS, f"{person.id}/{situation.end}", inputs, check, last=last)
+    return setting.ask(LOGS, f"{person.id}/{situation.end}", inputs, whole("logs", log_problems, situation), last=last)
 
 
 def log_problems(entries: Sequence[DraftLog], situation: Situation) -> list[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import count as numbers
-from typing import Any
 
 from ....signatures.synthesis_palset import (
     DescribePreferences,
@@ -24,7 +23,7 @@ from ....signatures.synthesis_palset import (
     NarrateMonths,
     Personality,
 )
-from ..runner import Checked, Step
+from ..runner import Step, whole
 from .calendar import TODAY, months_of
 from .people import ASPECTS, Code, Person, Persona, Setting, months
 from .persona_checks import people_problems, preference_problems, timeline_problems, type_problems
@@ -75,12 +74,8 @@ def invent(count: int, setting: Setting) -> list[Person]:
         }
         taken = [one.draft.name for one in found]
 
-        def check(answer: Any, wanted: int = wanted, taken: Sequence[str] = taken) -> Checked:
-            problems = people_problems(answer.people, wanted, taken)
-            return Checked(None if problems else answer.people, problems)
-
         id = f"{first:04d}-{first + wanted - 1:04d}"
-        drafts = setting.ask(PEOPLE, id, inputs, check) or []
+        drafts = setting.ask(PEOPLE, id, inputs, whole("people", people_problems, wanted, taken)) or []
         found += [Person(f"{first + n:04d}", draft) for n, draft in enumerate(drafts)]
     return found
 
@@ -107,21 +102,13 @@ def _timeline(person: Person, setting: Setting) -> list[DraftMonth] | None:
     wanted = months_of(person.id, setting.months, setting.seed)
     inputs = {"profile": person.profile, "today": TODAY, "months": wanted}
 
-    def check(answer: Any) -> Checked:
-        problems = timeline_problems(answer.timeline, wanted, person.draft.name)
-        return Checked(None if problems else answer.timeline, problems)
-
-    return setting.ask(TIMELINE, person.id, inputs, check)
+    return setting.ask(TIMELINE, person.id, inputs, whole("timeline", timeline_problems, wanted, person.draft.name))
 
 
 def _types(person: Person, timeline: Sequence[DraftMonth], setting: Setting) -> dict[str, str] | None:
     inputs = {"profile": person.profile, "timeline": months(timeline)}
 
-    def check(answer: Any) -> Checked:
-        problems = type_problems(answer.requirement_types)
-        return Checked(None if problems else answer.requirement_types, problems)
-
-    drafts: list[DraftType] | None = setting.ask(TYPES, person.id, inputs, check)
+    drafts: list[DraftType] | None = setting.ask(TYPES, person.id, inputs, whole("requirement_types", type_problems))
     if drafts is None:
         return None
     counters = {aspect: numbers(1) for aspect in ASPECTS}
@@ -140,8 +127,5 @@ def _preferences(persona: Persona, aspect: str, setting: Setting) -> list[DraftP
         "requirement_types": [f"{id}: {text}" for id, text in types.items()],
     }
 
-    def check(answer: Any) -> Checked:
-        problems = preference_problems(answer.preferences, types, person.draft.name)
-        return Checked(None if problems else answer.preferences, problems)
-
+    check = whole("preferences", preference_problems, types, person.draft.name)
     return setting.ask(PREFERENCES, f"{person.id}/{aspect}", inputs, check)

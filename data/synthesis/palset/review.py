@@ -31,7 +31,7 @@ from ....signatures.synthesis_palset_records import (
     ReviewPersona,
     UtteranceFault,
 )
-from ..runner import Checked, Step
+from ..runner import Step, whole
 from .life import FEWEST_LOGS
 from .people import Session, Setting
 from .persona_checks import blank
@@ -71,12 +71,11 @@ def _log_faults(session: Session, entries: Mapping[int, DraftLog], setting: Sett
     """Reasons by the numbers of faulty entries."""
     lines = [f"{n} | {one.type} | {one.content}" for n, one in entries.items()]
 
-    def check(answer: Any) -> Checked:
-        unknown = [f"there is no entry {one.number}" for one in answer.faults if one.number not in entries]
-        return Checked(None if unknown else answer.faults, unknown)
+    def unknown(faults: list[LogFault]) -> list[str]:
+        return [f"there is no entry {one.number}" for one in faults if one.number not in entries]
 
     found: defaultdict[int, list[str]] = defaultdict(list)
-    for fault in setting.runner.ask(LOG_TYPES, session.id, {"logs": lines}, check) or ():
+    for fault in setting.runner.ask(LOG_TYPES, session.id, {"logs": lines}, whole("faults", unknown)) or ():
         found[fault.number].append(fault.reason)
     records = {f"L{n}": f"{one.timestamp} {one.content}" for n, one in entries.items()}
     for record, reason in _contradictions(session, records, [], setting):
@@ -96,11 +95,10 @@ def _contradictions(
         "records": [f"{id}: {text}" for id, text in records.items()],
     }
 
-    def check(answer: Any) -> Checked:
-        unknown = [f"there is no record {one.record!r}" for one in answer.contradictions if _id(one) not in records]
-        return Checked(None if unknown else answer.contradictions, unknown)
+    def unknown(contradictions: list[Contradiction]) -> list[str]:
+        return [f"there is no record {one.record!r}" for one in contradictions if _id(one) not in records]
 
-    found = setting.runner.ask(PERSONA, session.id, inputs, check) or []
+    found = setting.runner.ask(PERSONA, session.id, inputs, whole("contradictions", unknown)) or []
     return [(_id(one), one.reason) for one in found]
 
 
@@ -118,12 +116,11 @@ def _mend_logs(
     person = session.persona.person
     inputs = {"profile": person.profile, "experience": session.experience, "entries": shown}
 
-    def check(answer: Any) -> Checked:
-        problems = _same_places([one.number for one in answer.mended], list(faults))
-        problems += [f"entry {one.number} is empty" for one in answer.mended if blank(one.content)]
-        return Checked(None if problems else answer.mended, problems)
+    def problems(mended: list[MendedLog]) -> list[str]:
+        found = _same_places([one.number for one in mended], list(faults))
+        return found + [f"entry {one.number} is empty" for one in mended if blank(one.content)]
 
-    found = setting.ask(MENDED_LOGS, session.id, inputs, check)
+    found = setting.ask(MENDED_LOGS, session.id, inputs, whole("mended", problems))
     return found and {
         one.number: entries[one.number].model_copy(update={"type": one.type, "content": one.content}) for one in found
     }
@@ -151,14 +148,11 @@ def _word_faults(session: Session, turns: Sequence[DraftTurn], setting: Setting)
     """Reasons by the places of faulty utterances."""
     places = [(n, role) for n in range(1, len(turns) + 1) for role in ("user", "assistant")]
 
-    def check(answer: Any) -> Checked:
-        unknown = [
-            f"there is no turn {one.turn} of {one.role}" for one in answer.faults if (one.turn, one.role) not in places
-        ]
-        return Checked(None if unknown else answer.faults, unknown)
+    def unknown(faults: list[UtteranceFault]) -> list[str]:
+        return [f"there is no turn {one.turn} of {one.role}" for one in faults if (one.turn, one.role) not in places]
 
     found: defaultdict[Place, list[str]] = defaultdict(list)
-    for fault in setting.runner.ask(ACTIONS, session.id, {"dialogue": _lines(turns)}, check) or ():
+    for fault in setting.runner.ask(ACTIONS, session.id, {"dialogue": _lines(turns)}, whole("faults", unknown)) or ():
         found[fault.turn, fault.role].append(fault.reason)
     records = {f"{role[0].upper()}{n}": getattr(turns[n - 1], role).content for n, role in places}
     tastes = [session.persona.preferences[id] for id in session.situation.requirement_ids]
@@ -184,12 +178,11 @@ def _mend_words(
         "faulty": [f"turn {turn} | {role} | fault: {'; '.join(reasons)}" for (turn, role), reasons in faults.items()],
     }
 
-    def check(answer: Any) -> Checked:
-        problems = _same_places([(one.turn, one.role) for one in answer.mended], list(faults))
-        problems += [f"turn {one.turn} of {one.role} is empty" for one in answer.mended if blank(one.content)]
-        return Checked(None if problems else answer.mended, problems)
+    def problems(mended: list[MendedUtterance]) -> list[str]:
+        found = _same_places([(one.turn, one.role) for one in mended], list(faults))
+        return found + [f"turn {one.turn} of {one.role} is empty" for one in mended if blank(one.content)]
 
-    found = setting.ask(MENDED_WORDS, session.id, inputs, check)
+    found = setting.ask(MENDED_WORDS, session.id, inputs, whole("mended", problems))
     return found and {(one.turn, one.role): one.content for one in found}
 
 
