@@ -178,13 +178,6 @@ def test_where_no_question_has_all_of_its_evidence_those_with_half_of_it_are_tak
     assert notes == []
 
 
-def test_without_evidence_labels_contexts_are_taken_as_recalled(make_history):
-    history = make_history(4)
-    examples = [asked(history, f"D{s}:1", focus=(), evidence=()) for s in (1, 2, 3, 4)]
-    program, _ = compiled(build("turn-rag"), examples, "labeled")
-    assert [demo.context.count("\n") for demo in labelled(program)] == [5] * 4
-
-
 def test_a_question_that_fails_is_passed_over(examples, monkeypatch):
     program, recall = build("turn-rag"), EntryReader.recall
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import dspy
 import pytest
 
 
@@ -123,6 +124,46 @@ def pool_ids(text: str) -> list[str]:
 def practice_script() -> type[PracticeScript]:
     """Makes scripts of PraMem's model: `practice_script(plans="no")`."""
     return PracticeScript
+
+
+class Written:
+    """What came of writing a history: the memory, what failed, and what the model was asked."""
+
+    def __init__(self, node: Any, engine: Any) -> None:
+        self.memory, self.calls, self.prompts = node.memory, engine.calls, engine.prompts
+        self.failures = [failure for part in node.chain() for failure in part.failures]
+
+    def texts(self, *kinds: str) -> list[str]:
+        """Prompts of some kinds."""
+        return [text for kind, text in self.prompts if kind in kinds]
+
+    def shown(self, kind: str, field: str) -> list[str]:
+        """A field of all prompts of a kind."""
+        return [section(text, field) for text in self.texts(kind)]
+
+
+@pytest.fixture
+def written(scripted: Any) -> Callable[..., Written]:
+    """Writes a history by a program under a scripted model: `written(program, history, reply)`."""
+
+    def write(program: Any, history: Any, reply: Any) -> Written:
+        lm = scripted(reply)
+        with dspy.context(lm=lm):
+            return Written(program.remember(history), lm.engine)
+
+    return write
+
+
+@pytest.fixture
+def practised(written: Any) -> Callable[..., Written]:
+    """Practises under PraMem: `practised({"plans": "no"}, records=30, rounds=5)`; the first changes the script."""
+    from mempiler.programs.catalog import build
+
+    def run(change: dict[str, Any] | None = None, records: int = 30, **settings: Any) -> Written:
+        program = build("pramem", task="behavior-prediction", **{"rounds": 5, "min_history": 5, **settings})
+        return written(program, behavior(records), PracticeScript(**change or {}))
+
+    return run
 
 
 @pytest.fixture

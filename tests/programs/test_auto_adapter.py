@@ -11,7 +11,6 @@ import pytest
 from dspy.utils.exceptions import LMError
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.engines.taken import taking
 from mempiler.programs.adapter import adapter
 from mempiler.programs.auto_adapter import QUESTION, AutoAdapter, SchemaAdapter, output_schema
 from mempiler.programs.correcting import CorrectingAdapter
@@ -59,31 +58,6 @@ def test_an_endpoint_is_asked_once_over_threads_questions_and_copies(stub: Any, 
     assert chosen.endpoints.found() == {server.model: kind}
     assert len(server.texts) == 25
     assert sum(found is not None for found in server.formats) == (25 if kind == "schema" else 1)
-
-
-def test_the_question_to_the_endpoint_is_no_part_of_the_prompts_of_whoever_asks_first(stub: Any) -> None:
-    server, chosen, found = stub(schemas="honour"), AutoAdapter(), []
-    for question in ("Who?", "Why?"):
-        with taking() as work:
-            _asked(_model(server), chosen, question)
-        found.append([each.input_tokens for each in work.calls])
-    assert server.texts.count(QUESTION) == 1
-    assert [len(tokens) for tokens in found] == [1, 1]
-    assert found[0] == found[1]
-
-
-def test_what_arrives_is_the_strict_schema_of_the_outputs(stub: Any) -> None:
-    server = stub(schemas="honour")
-    found = _asked(_model(server), AutoAdapter())
-    assert (found.answer, found.sure) == (TEXT, True)
-    sent = server.formats[-1]["json_schema"]
-    assert sent["strict"] is True
-    assert sent["schema"] == {
-        "type": "object",
-        "properties": {"answer": {"type": "string"}, "sure": {"type": "boolean"}},
-        "required": ["answer", "sure"],
-        "additionalProperties": False,
-    }
 
 
 @pytest.mark.parametrize("said", ['{"lion": true}', "9" * 5_000], ids=["other", "digits"])
@@ -248,10 +222,8 @@ def _simple(field: Any) -> Any:
     ("lm", "named", "expected"),
     [
         ("offline", None, "chat"),
-        ("local:model", None, "chat"),
         ("openai/gpt-4.1-mini", None, "auto"),
         ("openai/gpt-4.1-mini", "json", "json"),
-        ("offline", "auto", "auto"),
     ],
 )
 def test_named_models_run_under_auto_unless_told_otherwise(lm: str, named: str | None, expected: str) -> None:

@@ -9,8 +9,8 @@ from mempiler.programs.h2memory.outlines import Solution, Topic, span, tiled
 from mempiler.signatures.h2memory import DraftOutline, ProposedSolution
 
 OUTLINE_CASES = [
-    *("good", "gap", "overlap", "ends missing", "none given", "one missing", "the same", "wrong order"),
-    *("all last", "one topic", "more topics than turns", "no topic"),
+    *("good", "gap", "overlap", "ends missing", "none given", "one missing", "wrong order"),
+    *("all last", "more topics than turns"),
 ]
 IDS = [f"t{n}" for n in range(1, 9)]
 
@@ -20,7 +20,6 @@ IDS = [f"t{n}" for n in range(1, 9)]
     [
         (["t2", "t5"], (1, 4)),
         (["t5", "t2"], (1, 4)),
-        (["t3"], (2, 2)),
         (["t3", "x"], (2, 2)),
         (["t1", "t4", "t6"], (0, 5)),
         (["x", "y"], None),
@@ -40,12 +39,9 @@ def test_a_span_is_read_from_what_ids_are_known(named: list[str], found: object)
         ([(1, 3), (4, 6)], 8, [(0, 3), (4, 7)], 2),
         ([None, None], 8, [(0, 3), (4, 7)], 2),
         ([(0, 1), None, (6, 7)], 8, [(0, 2), (3, 5), (6, 7)], 2),
-        ([(0, 7), (0, 7)], 8, [(0, 0), (1, 7)], 2),
         ([(4, 7), (0, 3)], 8, [(0, 0), (1, 7)], 2),
         ([(7, 7), (7, 7), (7, 7)], 8, [(0, 5), (6, 6), (7, 7)], 2),
-        ([None], 8, [(0, 7)], 1),
         ([(0, 0), (0, 0), (0, 0)], 1, [(0, 0), (0, 0), (0, 0)], 0),
-        ([], 8, [], 0),
     ],
     ids=OUTLINE_CASES,
 )

@@ -1,11 +1,9 @@
 """H2Memory's principles: clusters of needs, what joins them later, and when there are none."""
 
 import json
-from datetime import datetime
 
 import dspy
 import pytest
-from mempiler import History
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.records import Session
@@ -81,16 +79,6 @@ def test_the_last_month_joins_where_there_is_enough_before(settled, pal_history)
 def test_with_fewer_topics_before_than_clusters_all_are_clustered(settled, pal_history, clusters, clustered):
     memory, _ = settled(pal_history(4), clusters=clusters)
     assert memory.clustered == clustered
-
-
-def test_dialogues_join_in_order_and_their_clusters_at_once(settled, pal_history, pal_given):
-    history = pal_history(4)
-    dialogues = [item for item in history.items if isinstance(item, Session)]
-    late = dialogues[3].model_copy(update={"id": "D5", "time": datetime(2024, 4, 20)})
-    _, engine = settled(History(id="x", items=(*dialogues, late)), clusters=2)
-    joined = [json.loads(pal_given(text, "needs_since")) for kind, text in engine.prompts if kind == "type_verdict"]
-    assert len(joined) == 4
-    assert all(len(needs) == 1 for needs in joined)
 
 
 def test_two_topics_of_a_dialogue_in_one_cluster_are_taken_in_by_one_call(settled, pal_history, pal_given):

@@ -71,13 +71,6 @@ def test_hits_rest_on_turns_of_the_history(recalled, pal_history):
     assert {source[:3] for source in work.sources} == {"L2:", "L4:", "L6:"}
 
 
-def test_every_hit_says_what_it_is(recalled):
-    _, context, _ = recalled(clusters=2)
-    kinds = {"s": "situation", "w": "background", "t": "topic", "p": "principle"}
-    assert [hit.kind for hit in context.hits] == [kinds[hit.id[0]] for hit in context.hits]
-    assert {source[0] for source in context.evidence} == {"L", "D"}
-
-
 @pytest.mark.parametrize(("about", "whole"), [("needs", False), ("solutions", True), (None, True)])
 def test_a_task_about_needs_sees_no_solution_and_no_preference(recalled, about, whole):
     _, context, _ = recalled(Query(text=QUERY, about=about), clusters=2)
@@ -156,9 +149,7 @@ NO_LOGS = {"use_situations": False, "use_background": False}
     ("settings", "prompts"),
     [
         ({}, ALL),
-        ({"use_situations": False}, ALL),
         ({"use_background": False}, ALL - {"update_background"}),
-        ({"use_topics": False}, ALL),
         ({"use_principles": False}, ALL - PRINCIPLES),
         (NO_LOGS, DIALOGUES | PRINCIPLES),
         ({**NO_LOGS, "clustered": False}, DIALOGUES | {"abstract_need", "abstract_preference"}),

@@ -47,17 +47,6 @@ def test_linked_logs_are_one_situation_and_the_others_one_each(written):
     assert "thing-1-2 <caused_by L1:1>" in shown
 
 
-def test_a_window_shows_ten_logs_and_the_ten_before(written, pal_history, pal_given):
-    _, engine, _ = written(pal_history(1, logs=25))
-    logs = sections(engine, "links", pal_given, "device_logs")
-    spans = sorted(zip(sections(engine, "links", pal_given, "first_log"), map(str.splitlines, logs), strict=True))
-    assert [(first, len(lines), lines[0].split("]")[0]) for first, lines in spans] == [
-        ("L1:1", 10, "[L1:1"),
-        ("L1:11", 20, "[L1:1"),
-        ("L1:21", 15, "[L1:11"),
-    ]
-
-
 def test_backgrounds_are_updated_session_by_session(written, pal_given):
     memory, engine, _ = written(sessions=4)
     assert {aspect: found.text for aspect, found in memory.background.items()} == {

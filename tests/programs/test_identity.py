@@ -7,7 +7,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler import Item
-from mempiler.engines.embedders import embedder
+from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.memory.index import Entry
 from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
@@ -28,17 +28,6 @@ def writer_of(program: MemoryProgram) -> str:
 
 def program_of(program: MemoryProgram) -> str:
     return Identities().of_program(program)
-
-
-class Renamed:
-    """An embedder of another name."""
-
-    def __init__(self) -> None:
-        self.inner = embedder()
-        self.name, self.dimension = "other", self.inner.dimension
-
-    def embed(self, texts: Any) -> Any:
-        return self.inner.embed(texts)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +52,8 @@ def test_what_a_program_is_and_what_its_writer_is(
 
 
 def test_vectors_of_another_name_make_another_writer() -> None:
-    assert writer_of(build("memory-r2", embedder=Renamed())) != writer_of(made())
+    other = TextEmbedder("other", embedder().embed, 384)
+    assert writer_of(build("memory-r2", embedder=other)) != writer_of(made())
 
 
 def test_an_instruction_changes_a_writer_and_changing_it_back_makes_it_the_same() -> None:

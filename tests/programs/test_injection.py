@@ -17,6 +17,7 @@ from mempiler.reading.markers import neutral, restored
 from mempiler.records import Context, Hit
 from pydantic import BaseModel, TypeAdapter
 
+from tests.stub_server import fill
 from tests.suite import suite
 
 PIECES = [
@@ -56,31 +57,11 @@ def _adapter(layout: str, signature: Any) -> Any:
     return made
 
 
-def _instance(schema: Any, text: str, shared: Any) -> Any:
-    """A small value of a JSON schema; every free text in it is `text`."""
-    if "$ref" in schema:
-        return _instance(shared[schema["$ref"].rpartition("/")[2]], text, shared)
-    if "enum" in schema or "const" in schema:
-        return schema["enum"][0] if "enum" in schema else schema["const"]
-    either = schema.get("anyOf") or schema.get("oneOf")
-    if either:
-        return _instance(next(part for part in either if part.get("type") != "null"), text, shared)
-    kind = schema.get("type", "string")
-    if kind == "object":
-        return {name: _instance(part, text, shared) for name, part in schema.get("properties", {}).items()}
-    if kind == "array":
-        return [_instance(schema.get("items", {}), text, shared)]
-    return {"string": text, "integer": schema.get("minimum", 1), "number": schema.get("minimum", 1.0), "boolean": True}[
-        kind
-    ]
-
-
 def _value(field: Any, text: str) -> Any:
     if field.annotation is str:
         return text
     kind: Any = TypeAdapter(field.annotation)
-    schema = kind.json_schema()
-    raw = _instance(schema, text, schema.get("$defs", {}))
+    raw = fill(kind.json_schema(), text=text)
     try:
         return kind.validate_python(raw)
     except ValueError:

@@ -35,14 +35,11 @@ def store(**settings):
     ("sessions", "every", "calls"), [(3, 3, 1), (4, 3, 2), (2, 3, 1), (6, 3, 2), (4, 1, 4), (0, 3, 0)]
 )
 def test_sessions_are_taken_in_by_the_few_and_the_rest_when_the_history_ends(
-    scripted, make_history, sessions, every, calls
+    written, make_history, sessions, every, calls
 ):
-    lm = scripted(reply)
-    with dspy.context(lm=lm):
-        memory = store(every=every).remember(make_history(sessions)).memory
-    assert lm.engine.calls["facts"] == calls
-    assert memory.pending == ()
-    assert {turn for fact in memory.facts for turn in fact.sources} == set(make_history(sessions).turns)
+    found = written(store(every=every), make_history(sessions), reply)
+    assert (found.calls["facts"], found.memory.pending) == (calls, ())
+    assert {turn for fact in found.memory.facts for turn in fact.sources} == set(make_history(sessions).turns)
 
 
 def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(scripted, make_history):
@@ -60,29 +57,28 @@ def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(scri
     assert min(near[list(facts).index(id)] for id in ids) >= sorted(near)[-4] - 1e-6
 
 
-def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(scripted, make_history):
+def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(written, make_history):
     def blind(kind, text, n):
         found = reply(kind, text, n)
         change = {"fact_id": "f1", "state": "update", "info": "Ann moved", "type": "Event"}
         return {"facts": [change]} if kind == "facts" and "[D2:1]" in text else found
 
-    with dspy.context(lm=scripted(blind)):
-        memory = store(every=1, related=1).remember(make_history(2)).memory
+    memory = written(store(every=1, related=1), make_history(2), blind).memory
     assert memory.facts[0].earlier == ()
     assert (memory.facts[-1].info, memory.counts["unknown"]) == ("Ann moved", 1)
 
 
-def test_an_answer_that_updates_one_fact_with_all_it_found_is_a_failure_and_loses_nothing(scripted, make_history):
+def test_an_answer_that_updates_one_fact_with_all_it_found_is_a_failure_and_loses_nothing(written, make_history):
     def clumsy(kind, text, n):
         found = reply(kind, text, n)
         return {"facts": [{**fact, "fact_id": "f1", "state": "update"} for fact in found["facts"]]}
 
-    with dspy.context(lm=scripted(clumsy)):
-        node = store(every=1).remember(make_history(2))
+    node = written(store(every=1), make_history(2), clumsy)
     assert {turn for fact in node.memory.facts for turn in fact.sources} == set(make_history(2).turns)
     assert len(node.memory.facts) == 12
-    said = [failure.message for part in node.chain() for failure in part.failures]
-    assert said == ["6 updates of one answer name f1; all were kept as new facts"]
+    assert [failure.message for failure in node.failures] == [
+        "6 updates of one answer name f1; all were kept as new facts"
+    ]
 
 
 def test_a_fact_is_shown_with_date_and_type(scripted, make_history):
@@ -96,32 +92,28 @@ def test_a_fact_is_shown_with_date_and_type(scripted, make_history):
     assert all(f") [Activity] {hit.text}" in text.rsplit("[[ ## personal_context ## ]]", 1)[1] for text in asked)
 
 
-def test_fifty_new_facts_start_a_consolidation_that_loses_nothing(scripted, make_history):
-    lm = scripted(reply)
-    with dspy.context(lm=lm):
-        memory = store(every=1, merge_after=6, merge_score=0.5).remember(make_history(2)).memory
-    assert lm.engine.calls["merged_fact"] == 2
-    assert memory.fresh == 0
+def test_fifty_new_facts_start_a_consolidation_that_loses_nothing(written, make_history):
+    found = written(store(every=1, merge_after=6, merge_score=0.5), make_history(2), reply)
+    memory = found.memory
+    assert (found.calls["merged_fact"], memory.fresh) == (2, 0)
     assert [fact.frequency for fact in memory.facts] == [6, 6]
     assert {turn for fact in memory.facts for turn in fact.sources} == set(make_history(2).turns)
 
 
-def test_a_merge_that_stays_unparseable_leaves_its_facts_and_is_a_failed_write(scripted, make_history):
+def test_a_merge_that_stays_unparseable_leaves_its_facts_and_is_a_failed_write(written, make_history):
     def stubborn(kind, text, n):
         return "no" if kind == "merged_fact" else reply(kind, text, n)
 
-    with dspy.context(lm=scripted(stubborn)):
-        node = store(every=1, merge_after=6, merge_score=0.5).remember(make_history(1))
+    node = written(store(every=1, merge_after=6, merge_score=0.5), make_history(1), stubborn)
     assert len(node.memory.facts) == 6
-    assert [failure.where for part in node.chain() for failure in part.failures] == ["merge"]
+    assert [failure.where for failure in node.failures] == ["merge"]
 
 
-def test_an_update_that_stays_unparseable_is_a_failed_write(scripted, make_history):
-    with dspy.context(lm=scripted(lambda kind, text, n: "no")):
-        node = store().remember(make_history(3))
+def test_an_update_that_stays_unparseable_is_a_failed_write(written, make_history):
+    node = written(store(), make_history(3), lambda kind, text, n: "no")
     assert node.memory.facts == ()
     # Three sessions at once, then the halves of each.
-    assert [failure.where for part in node.chain() for failure in part.failures] == ["update"] * 7
+    assert [failure.where for failure in node.failures] == ["update"] * 7
     assert {turn.id for left in node.memory.unwritten for turn in left.item.turns} == set(make_history(3).turns)
 
 

@@ -18,8 +18,6 @@ def node(id, parent=None, *children, action="go"):
     ("nodes", "parents", "defects"),
     [
         ([node("A1", None, "A2"), node("A2", "A1")], {"A1": None, "A2": "A1"}, ()),
-        ([], {}, ()),
-        ([node("A1"), node("A2", "A1")], {"A1": None, "A2": "A1"}, ()),
         ([node("A1", "null", "A2"), node("A2", "A1")], {"A1": None, "A2": "A1"}, ()),
         (
             [node("A1", "A2", "A2"), node("A2", "A1", "A1")],
@@ -31,7 +29,6 @@ def node(id, parent=None, *children, action="go"):
             {"A1": None, "A2": "A1", "A3": "A2"},
             ("cycle", "wrong child"),
         ),
-        ([node("A1"), node("A2", "A2")], {"A1": None, "A2": "A1"}, ("cycle",)),
         ([node("A1"), node("A2")], {"A1": None, "A2": "A1"}, ("second root",)),
         ([node("A1"), node("A2", "A9")], {"A1": None, "A2": "A1"}, ("missing parent",)),
         (
@@ -39,7 +36,6 @@ def node(id, parent=None, *children, action="go"):
             {"A1": None, "A2": "A1", "A3": "A2"},
             ("missing parent",),
         ),
-        ([node("A1", None, "A7")], {"A1": None}, ("wrong child",)),
         ([node("A1"), node("A1", "A1")], {"A1": None, "A2": "A1"}, ("wrong id",)),
         ([node(""), node("A1", None)], {"A2": None, "A1": "A2"}, ("second root", "wrong id")),
         ([node("A1"), TreeNode(action_id="A2", parent="A1")], {"A1": None}, ("no action",)),

@@ -16,12 +16,6 @@ def pramem(**settings):
     return build("pramem", task="behavior-prediction", **{"rounds": 5, "min_history": 5, **settings})
 
 
-def practised(scripted, script, history, **settings):
-    lm, program = scripted(script), pramem(**settings)
-    with dspy.context(lm=lm):
-        return lm, program.remember(history).memory
-
-
 def test_the_answer_sees_experience_and_newest_records_and_no_proposal(
     scripted, practice_script, behavior_history, prompt_section
 ):
@@ -76,50 +70,37 @@ def test_without_options_the_answer_is_free(scripted, practice_script, behavior_
         ({"consensus": False}, {"decisions"}, set()),
     ],
 )
-def test_an_ablation_takes_its_prompt_away_and_leaves_the_others(
-    scripted, practice_script, behavior_history, settings, gone, new
-):
-    full, _ = practised(scripted, practice_script(), behavior_history())
-    less, memory = practised(scripted, practice_script(), behavior_history(), **settings)
-    assert set(less.engine.calls) == (set(full.engine.calls) - gone) | new
-    assert memory.counts["pooled"] == 15
-    kept = [text for kind, text in full.engine.prompts if kind in ("plans", "virtual_scenes")]
-    assert sorted(kept) == sorted(text for kind, text in less.engine.prompts if kind in ("plans", "virtual_scenes"))
+def test_an_ablation_takes_its_prompt_away_and_leaves_the_others(practised, settings, gone, new):
+    full, less = practised(), practised(**settings)
+    assert set(less.calls) == (set(full.calls) - gone) | new
+    assert less.memory.counts["pooled"] == 15
+    assert sorted(less.texts("plans", "virtual_scenes")) == sorted(full.texts("plans", "virtual_scenes"))
 
 
-def test_without_deep_thinking_reflection_sees_no_thinking(scripted, practice_script, behavior_history, prompt_section):
+def test_without_deep_thinking_reflection_sees_no_thinking(practised):
     for deep, thinking in ((True, "p\nhm"), (False, "")):
-        lm, _ = practised(scripted, practice_script(), behavior_history(), deep_thinking=deep)
-        text = next(text for kind, text in lm.engine.prompts if kind == "tasks")
-        assert prompt_section(text, "thinking") == thinking
-    lm, _ = practised(scripted, practice_script(), behavior_history(), reflection=False)
-    assert "thinking" not in next(text for kind, text in lm.engine.prompts if kind == "proposals")
+        assert practised(deep_thinking=deep).shown("tasks", "thinking")[0] == thinking
+    assert "thinking" not in practised(reflection=False).texts("proposals")[0]
 
 
 @pytest.mark.parametrize(("off", "kept"), [("patterns", "alerts"), ("alerts", "patterns")])
-def test_one_kind_of_experience_alone(scripted, practice_script, behavior_history, off, kept):
-    full = practised(scripted, practice_script(), behavior_history(), consensus=False)[1]
-    memory = practised(scripted, practice_script(), behavior_history(), consensus=False, **{off: False})[1]
+def test_one_kind_of_experience_alone(practised, off, kept):
+    full, memory = practised(consensus=False).memory, practised(consensus=False, **{off: False}).memory
     assert getattr(memory, off) == ()
     assert [part.text for part in getattr(memory, kept)] == [part.text for part in getattr(full, kept)]
     assert memory.counts["invalid"] == (10 if off == "patterns" else 5)
 
 
-def test_an_empty_start_has_no_experience_but_shows_the_profile(
-    scripted, practice_script, behavior_history, prompt_section
-):
-    lm, _ = practised(scripted, practice_script(), behavior_history(), start="empty", rounds=1)
-    trial = next(text for kind, text in lm.engine.prompts if kind == "useful_patterns")
-    assert (prompt_section(trial, "patterns"), prompt_section(trial, "alerts")) == ("[]", "[]")
-    assert "Ann, 34, nurse" in prompt_section(trial, "recent_records")
+def test_an_empty_start_has_no_experience_but_shows_the_profile(practised):
+    found = practised(start="empty", rounds=1)
+    assert [found.shown("useful_patterns", field) for field in ("patterns", "alerts")] == [["[]"], ["[]"]]
+    assert "Ann, 34, nurse" in found.shown("useful_patterns", "recent_records")[0]
 
 
 @pytest.mark.parametrize("setting", ["weighting", "seed", "practice_tokens", "samples"])
-def test_what_is_practised_is_a_setting(scripted, practice_script, behavior_history, setting):
+def test_what_is_practised_is_a_setting(practised, setting):
     changed = {"weighting": "recency", "seed": 1, "practice_tokens": 60, "samples": 2}[setting]
-    first, _ = practised(scripted, practice_script(), behavior_history())
-    second, _ = practised(scripted, practice_script(), behavior_history(), **{setting: changed})
-    trials = [sorted(t for kind, t in lm.engine.prompts if kind == "useful_patterns") for lm in (first, second)]
+    trials = [sorted(each.texts("useful_patterns")) for each in (practised(), practised(**{setting: changed}))]
     assert trials[0] != trials[1]
     assert len(trials[1]) == (10 if setting == "samples" else 5)
 

@@ -10,16 +10,11 @@ def pramem(**settings):
     return build("pramem", task="behavior-prediction", **{"rounds": 10, "min_history": 5, **settings})
 
 
-def practised(lm, history, **settings):
-    with dspy.context(lm=lm):
-        return pramem(**settings).remember(history).memory
-
-
-def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(scripted, practice_script, behavior_history):
-    lm = scripted(practice_script())
-    memory = practised(lm, behavior_history())
+def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(practised):
+    found = practised(rounds=10)
+    memory = found.memory
     per_round = ("useful_patterns", "tasks", "plans", "groundedness", "virtual_scenes", "generality")
-    assert lm.engine.calls == {**dict.fromkeys(per_round, 10), "decisions": 2}
+    assert found.calls == {**dict.fromkeys(per_round, 10), "decisions": 2}
     assert [done.number for done in memory.journal] == list(range(1, 11))
     assert all(done.outcome == {"pooled": 3} and done.verdicts == ("wrong",) for done in memory.journal)
     assert memory.adjusted == (0, 5, 10)
@@ -27,35 +22,23 @@ def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(scripted, pr
     assert (memory.practised, memory.waiting, memory.rounds) == (30, 0, 10)
 
 
-def test_rounds_between_two_adjustments_see_the_same_experience(
-    scripted, practice_script, behavior_history, prompt_section
-):
-    lm = scripted(practice_script())
-    practised(lm, behavior_history(), parallel=False)
-    shown = [prompt_section(text, "patterns") for kind, text in lm.engine.prompts if kind == "useful_patterns"]
+def test_rounds_between_two_adjustments_see_the_same_experience(practised):
+    shown = practised(rounds=10, parallel=False).shown("useful_patterns", "patterns")
     assert ["agreed p-1" in patterns for patterns in shown] == [False] * 5 + [True] * 5
     assert "agreed p-2" not in "".join(shown)
 
 
-def test_reflection_is_shown_the_thinking_of_its_trial_and_each_kind_of_experience(
-    scripted, practice_script, behavior_history, prompt_section
-):
+def test_reflection_is_shown_the_thinking_of_its_trial_and_each_kind_of_experience(practised):
     thought = {"useful_patterns": ["nurse"], "useful_alerts": ["mind"], "reasoning": "so", "predicted_action": "x"}
-    lm = scripted(practice_script(useful_patterns=thought))
-    practised(lm, behavior_history(), rounds=1)
-    ((_, text),) = [prompt for prompt in lm.engine.prompts if prompt[0] == "tasks"]
-    assert prompt_section(text, "thinking") == "nurse\nmind\nso"
-    shown = [prompt_section(text, f"{kind}_experiences") for kind in ("pattern", "alert")]
+    found = practised({"useful_patterns": thought}, rounds=1)
+    assert found.shown("tasks", "thinking") == ["nurse\nmind\nso"]
+    shown = [found.shown("tasks", f"{kind}_experiences")[0] for kind in ("pattern", "alert")]
     assert [["Ann, 34, nurse" in part, COMMON_BIASES[0] in part] for part in shown] == [[True, False], [False, True]]
 
 
-def test_invented_ids_are_refused_and_the_pool_stays_word_for_word(scripted, practice_script, behavior_history):
-    asked = {
-        "decisions": "-",
-        "changes": {"action": "add pattern", "text": "x", "proposal_ids": ["p-1", "p-2", "p-77"]},
-    }
-    listed = {**asked, "changes": [asked["changes"]]}
-    memory = practised(scripted(practice_script(decisions=listed)), behavior_history(), rounds=5)
+def test_invented_ids_are_refused_and_the_pool_stays_word_for_word(practised):
+    change = {"action": "add pattern", "text": "x", "proposal_ids": ["p-1", "p-2", "p-77"]}
+    memory = practised({"decisions": {"decisions": "-", "changes": [change]}}).memory
     assert memory.counts == {"pooled": 15, "refused: invented proposal": 1}
     records = [done.record for done in memory.journal]
     assert [p.content for p in memory.pool] == [f"{what} of {id}" for id in records for what in ("one", "two", "three")]
@@ -73,18 +56,15 @@ def test_invented_ids_are_refused_and_the_pool_stays_word_for_word(scripted, pra
         ("decisions", {"pooled": 30, "unreadable adjustments": 2}),
     ],
 )
-def test_an_unreadable_answer_costs_its_round_and_is_counted(scripted, practice_script, behavior_history, kind, counts):
-    with dspy.context(lm=scripted(practice_script(**{kind: "no"}))):
-        node = pramem().remember(behavior_history())
+def test_an_unreadable_answer_costs_its_round_and_is_counted(practised, kind, counts):
+    node = practised({kind: "no"}, rounds=10)
     assert node.memory.counts == counts
     assert len(node.failures) == (2 if kind == "decisions" else 10)
     assert [part.text for part in node.memory.patterns] == ["Ann, 34, nurse"]
     assert node.memory.waiting == 0
 
 
-def test_proposals_beyond_n_about_unknown_entries_or_without_content_are_invalid(
-    scripted, practice_script, behavior_history
-):
+def test_proposals_beyond_n_about_unknown_entries_or_without_content_are_invalid(practised):
     drafts = [
         {"action": "modify", "experience_id": "pattern-1", "content": "is 35 now", "record_ids": "[a1]"},
         {"action": "Remove Existing Experience", "experience_id": "alert-2", "content": None},
@@ -92,8 +72,7 @@ def test_proposals_beyond_n_about_unknown_entries_or_without_content_are_invalid
         {"action": "add pattern", "content": " "},
         {"action": "add pattern", "content": "one too many"},
     ]
-    script = practice_script(tasks={"tasks": [], "proposals": drafts})
-    memory = practised(scripted(script), behavior_history(), rounds=1, proposals=4)
+    memory = practised({"tasks": {"tasks": [], "proposals": drafts}}, rounds=1, proposals=4).memory
     assert memory.counts == {"invalid": 3, "pooled": 2}
     target = memory.journal[0].record
     assert [(p.action, p.target, p.sources) for p in memory.pool] == [
@@ -102,18 +81,14 @@ def test_proposals_beyond_n_about_unknown_entries_or_without_content_are_invalid
     ]
 
 
-def test_nothing_is_asked_of_a_pool_that_did_not_grow(scripted, practice_script, behavior_history):
-    lm = scripted(practice_script(tasks=lambda text, n: {"tasks": [], "proposals": []}))
-    memory = practised(lm, behavior_history())
-    assert lm.engine.calls["decisions"] == lm.engine.calls["groundedness"] == 0
-    assert memory.rounds == 10
+def test_nothing_is_asked_of_a_pool_that_did_not_grow(practised):
+    found = practised({"tasks": {"tasks": [], "proposals": []}})
+    assert found.calls["decisions"] == found.calls["groundedness"] == 0
+    assert found.memory.rounds == 5
 
 
-def test_order_does_not_matter_and_settling_again_changes_nothing(scripted, practice_script, behavior_history):
-    history, memories = behavior_history(), []
-    for parallel in (True, False):
-        lm = scripted(practice_script(), 0.002)
-        memories.append(practised(lm, history, parallel=parallel, samples=2))
+def test_order_does_not_matter_and_settling_again_changes_nothing(practised):
+    memories = [practised(parallel=parallel, samples=2).memory for parallel in (True, False)]
     assert memories[0] == memories[1]
     method = pramem().method
     with dspy.context(lm=None):
@@ -141,20 +116,16 @@ def test_later_records_continue_the_practice_and_older_ones_are_not_practised_ag
 
 
 @pytest.mark.parametrize(("records", "rounds"), [(0, 0), (4, 0), (5, 0), (6, 1), (200, 10)])
-def test_there_are_as_many_rounds_as_records_allow(scripted, practice_script, behavior_history, records, rounds):
-    memory = practised(scripted(practice_script()), behavior_history(records))
+def test_there_are_as_many_rounds_as_records_allow(practised, records, rounds):
+    memory = practised(records=records, rounds=10).memory
     assert (memory.rounds, memory.practised, memory.waiting) == (rounds, records, 0)
 
 
-def test_profile_and_records_before_the_target_are_what_a_trial_sees(
-    scripted, practice_script, behavior_history, prompt_section
-):
-    lm = scripted(practice_script())
-    memory = practised(lm, behavior_history(), rounds=1)
-    ((_, text),) = [prompt for prompt in lm.engine.prompts if prompt[0] == "useful_patterns"]
-    n = int(memory.journal[0].record[1:])
-    lines = prompt_section(text, "recent_records").splitlines()
+def test_profile_and_records_before_the_target_are_what_a_trial_sees(practised):
+    found = practised(rounds=1)
+    n = int(found.memory.journal[0].record[1:])
+    lines = found.shown("useful_patterns", "recent_records")[0].splitlines()
     assert lines[0] == "[profile:1] profile: Ann, 34, nurse"
     assert [line.split("]")[0].strip("[") for line in lines[1:]] == [f"a{m}" for m in range(1, n)]
-    assert f"user: video; situation-{n}-x\n" in prompt_section(text, "situation")
-    assert f"action-{n}-x" not in text
+    assert f"user: video; situation-{n}-x\n" in found.shown("useful_patterns", "situation")[0]
+    assert f"action-{n}-x" not in found.texts("useful_patterns")[0]

@@ -79,11 +79,6 @@ def test_a_second_bootstrap_round_gets_a_memory_of_its_own(scripted, fact_replie
     assert lm.engine.calls["operations"] == 6
 
 
-def change_instructions(program):
-    p = program.method.writer.manage
-    p.signature = p.signature.with_instructions("Do as you like.")
-
-
 def change_demos(program):
     program.method.writer.extract.demos = [dspy.Example(dialogue="x", facts=[])]
 
@@ -104,7 +99,6 @@ def change_reader(program):
 @pytest.mark.parametrize(
     ("change", "differs"),
     [
-        (change_instructions, True),
         (change_demos, True),
         (change_prefix, True),
         (change_unseen_demo, False),
@@ -118,12 +112,6 @@ def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, chan
         changed = copy.deepcopy(program)
         change(changed)
         assert (writer_key(changed) != before) is differs
-
-
-@pytest.mark.parametrize(("config", "differs"), [({"related": 2}, True), ({"read_top": 2}, False), ({}, False)])
-def test_the_key_holds_the_settings_of_the_writer_alone(scripted, fact_replies, config, differs):
-    with dspy.context(lm=scripted(fact_replies)):
-        assert (writer_key(memory_r2(**config)) != writer_key(memory_r2())) is differs
 
 
 @pytest.mark.parametrize(
@@ -156,18 +144,12 @@ def test_the_key_does_not_depend_on_the_api_key():
 
 
 def test_sessions_are_extracted_concurrently(scripted, fact_replies, make_history):
-    running, most, lock = [0], [0], threading.Lock()
+    everybody = threading.Barrier(4, timeout=20)
 
     def reply(kind, text, n):
         if kind == "facts":
-            with lock:
-                running[0] += 1
-                most[0] = max(most[0], running[0])
-            threading.Event().wait(0.05)
-            with lock:
-                running[0] -= 1
+            everybody.wait()
         return fact_replies(kind, text, n)
 
     with dspy.context(lm=scripted(reply)):
-        memory_r2(chunk_turns=6).remember(make_history(4))
-    assert most[0] >= 4
+        assert len(memory_r2(chunk_turns=6).remember(make_history(4)).memory.facts) == 24

@@ -35,20 +35,15 @@ class Ask(dspy.Signature):
 
 VALUES: list[Any] = [
     "plain",
-    "",
     "  spaces \n and lines ",
     ["a", "b"],
     [],
-    {"a": [1, None, 2.5], "b": {"c": True}},
     [Fact(text="é", said=date(2024, 5, 1))],
     {"when": datetime(2024, 5, 1, 12, tzinfo=UTC)},
     {1: {"x"}},
-    ("a", 1),
     3,
     None,
     float("nan"),
-    [float("inf")],
-    b"\xff",
     [b"\xff", object],
 ]
 

@@ -109,13 +109,6 @@ def test_a_cycle_of_concepts_is_refused_and_counted_and_the_path_goes_on():
     assert ("Food", "Bread") in edges(memory)
 
 
-def test_a_base_concept_below_another_concept_is_refused():
-    memory = grown([GraphPath("Travel and Commute", ("Dining",), ("Station Kiosk",))])
-    assert memory.counts["misplaced"] == 1
-    assert memory.parents("b5") == (USER,)
-    assert ("Dining", "Station Kiosk") in edges(memory)
-
-
 @pytest.mark.parametrize(
     ("path", "nodes"),
     [

@@ -37,6 +37,12 @@ def made(theta=3, **settings):
     return build("rgmem", embedder=embedder(), theta_inf=theta, theta_sum=2 * theta, **settings)
 
 
+@pytest.fixture
+def grown(written, graph_replies, make_history):
+    """Writes so many sessions: `grown(9, theta=3, reply=...)`."""
+    return lambda sessions, theta=3, reply=graph_replies: written(made(theta), make_history(sessions), reply)
+
+
 def fired(memory):
     named = {**{id: node.name for id, node in memory.nodes.items()}}
     named |= {id: memory.nodes[relation.target].name for id, relation in memory.relations.items()}
@@ -47,21 +53,18 @@ def fired(memory):
 
 
 @pytest.mark.parametrize("theta", [1, 3, 5])
-def test_the_operators_fire_at_their_thresholds(scripted, graph_replies, make_history, theta):
-    lm = scripted(graph_replies)
-    with dspy.context(lm=lm):
-        memory = made(theta).remember(make_history(12)).memory
+def test_the_operators_fire_at_their_thresholds(grown, theta):
+    found = grown(12, theta)
     expected = {op: {name: list(steps) for name, steps in rows.items()} for op, rows in FIRED[theta].items()}
-    assert fired(memory) == expected
+    assert fired(found.memory) == expected
     total = {op: sum(map(len, rows.values())) for op, rows in expected.items()}
     kinds = {"infer": "fact_summary", "abstract": "general_facts", "flow": "macro_law"}
-    assert {op: lm.engine.calls[kinds[op]] for op in total} == total
-    assert memory.depth() == DEPTHS[theta]
+    assert {op: found.calls[kinds[op]] for op in total} == total
+    assert found.memory.depth() == DEPTHS[theta]
 
 
-def test_counters_are_reset_and_count_on(scripted, graph_replies, make_history):
-    with dspy.context(lm=scripted(graph_replies)):
-        memory = made(3).remember(make_history(12)).memory
+def test_counters_are_reset_and_count_on(grown):
+    memory = grown(12).memory
     nodes = {node.name: node for node in memory.nodes.values()}
     counts = {memory.nodes[edge.target].name: (len(edge.mentions), edge.count) for edge in memory.relations.values()}
     assert counts == {"Running": (12, 0), "Sleep": (6, 0)}
@@ -90,7 +93,7 @@ def test_items_one_by_one_give_the_memory_of_the_whole(scripted, make_history, g
 
 
 @pytest.mark.parametrize("kind", ["fact_summary", "general_facts"])
-def test_operators_of_one_level_run_at_the_same_time(scripted, graph_replies, make_history, kind):
+def test_operators_of_one_level_run_at_the_same_time(grown, graph_replies, kind):
     """With theta_inf = 1 both relations, and both concepts, are due at step 1: each call waits for the other."""
     meet = threading.Barrier(2, timeout=10)
 
@@ -99,14 +102,15 @@ def test_operators_of_one_level_run_at_the_same_time(scripted, graph_replies, ma
             meet.wait()
         return graph_replies(asked, text, n)
 
-    with dspy.context(lm=scripted(reply)):
-        memory = made(1).remember(make_history(1)).memory
-    assert Counter(entry.operator for entry in memory.journal) == {"infer": 2, "abstract": 2, "flow": 2}
+    assert Counter(entry.operator for entry in grown(1, 1, reply).memory.journal) == {
+        "infer": 2,
+        "abstract": 2,
+        "flow": 2,
+    }
 
 
-def test_theories_rest_on_evidence_and_so_on_turns(scripted, graph_replies, make_history):
-    with dspy.context(lm=scripted(graph_replies)):
-        memory = made(3).remember(make_history(9)).memory
+def test_theories_rest_on_evidence_and_so_on_turns(grown):
+    memory = grown(9).memory
     running = next(edge for edge in memory.relations.values() if memory.nodes[edge.target].name == "Running")
     assert running.theory.evidence == tuple(f"e{n}" for n in range(1, 10))
     user = memory.nodes["user"].flow
@@ -114,15 +118,8 @@ def test_theories_rest_on_evidence_and_so_on_turns(scripted, graph_replies, make
     assert memory.turns(("e2", "e3"))[:7] == ("D2:1", "D2:2", "D2:3", "D2:4", "D2:5", "D2:6", "D3:1")
 
 
-def prompts_of(lm, kind):
-    return [text for asked, text in lm.engine.prompts if asked == kind]
-
-
-def test_an_update_sees_the_inference_before_and_only_fresh_evidence(scripted, graph_replies, make_history):
-    lm = scripted(graph_replies)
-    with dspy.context(lm=lm):
-        made(3).remember(make_history(6))
-    first, later = [text for text in prompts_of(lm, "fact_summary") if "Running" in text]
+def test_an_update_sees_the_inference_before_and_only_fresh_evidence(grown):
+    first, later = [text for text in grown(6).texts("fact_summary") if "Running" in text]
     assert "relation theory" not in first
     assert "Fact summary: relation theory 1.\nInferred traits: steady." in later
     assert [f"Ann ran in week {n}" in later for n in range(1, 7)] == [False, False, False, True, True, True]
@@ -131,11 +128,8 @@ def test_an_update_sees_the_inference_before_and_only_fresh_evidence(scripted, g
     assert "Bob saw" not in later  # only conclusions of high relevance are seeds
 
 
-def test_projection_prefers_relation_theories_to_the_evidence_in_them(scripted, graph_replies, make_history):
-    lm = scripted(graph_replies)
-    with dspy.context(lm=lm):
-        made(3).remember(make_history(5))
-    (text,) = prompts_of(lm, "general_facts")
+def test_projection_prefers_relation_theories_to_the_evidence_in_them(grown):
+    (text,) = grown(5).texts("general_facts")
     evidence = text.split("new_evidence ## ]]")[1]
     assert "Inference about Running. Fact summary: relation theory 1. Inferred traits: steady." in evidence
     assert [f"week {n}" in evidence for n in range(1, 6)] == [False, False, False, True, True]
@@ -150,19 +144,14 @@ def test_projection_prefers_relation_theories_to_the_evidence_in_them(scripted, 
         ("macro_law", "no", "flow"),
     ],
 )
-def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(
-    scripted, graph_replies, make_history, kind, answer, where
-):
+def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(grown, graph_replies, kind, answer, where):
     tries = 2 if answer == "no" else 1  # what cannot be parsed is asked again as JSON
 
     def reply(asked, text, n):
         return answer if asked == kind and n <= tries else graph_replies(asked, text, n)
 
-    program = made(3)
-    with dspy.context(lm=scripted(reply)):
-        node = program.remember(make_history(6))
-    failures = [failure.where for part in node.chain() for failure in part.failures]
-    assert failures == [where]
+    node = grown(6, reply=reply)
+    assert [failure.where for failure in node.failures] == [where]
     steps = [entry.step for entry in node.memory.journal if entry.operator == where]
     assert min(steps) == {"infer": 4, "abstract": 6, "flow": 6}[where]
     assert not any(node.dirty for node in node.memory.nodes.values())
@@ -171,17 +160,14 @@ def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(
 @pytest.mark.parametrize(
     ("kind", "evidence", "relations"), [("fact", 2, 2), ("entity_paths", 3, 2), ("edge_labels", 3, 2)]
 )
-def test_an_extraction_that_stays_unparseable_costs_its_own_part(
-    scripted, graph_replies, make_history, kind, evidence, relations
-):
+def test_an_extraction_that_stays_unparseable_costs_its_own_part(grown, graph_replies, kind, evidence, relations):
     def reply(asked, text, n):
         return "no" if asked == kind and "D2:" in text else graph_replies(asked, text, n)
 
-    with dspy.context(lm=scripted(reply)):
-        node = made(3).remember(make_history(3))
+    node = grown(3, reply=reply)
     assert len(node.memory.evidence) == evidence
     assert len(node.memory.relations) == relations
-    assert sum(len(part.failures) for part in node.chain()) == (3 if kind == "fact" else 1)
+    assert len(node.failures) == (3 if kind == "fact" else 1)
     assert {left.item.id for left in node.memory.unwritten} == ({"D2"} if kind == "fact" else set())
     if kind == "edge_labels":
         mentions = [m for edge in node.memory.relations.values() for m in edge.mentions if m.evidence == "e2"]

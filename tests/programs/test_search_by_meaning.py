@@ -10,9 +10,7 @@ import pytest
 from mempiler import Session, Turn
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.models import language_model
-from mempiler.memory.index import Entry
-from mempiler.programs.baselines.logs import KeptLogs, LoggedMemory
-from mempiler.programs.catalog import build, preset
+from mempiler.programs.catalog import build
 from mempiler.records import History, Query
 
 BREAD = "Is bread best warm?"
@@ -58,15 +56,6 @@ def test_an_embedding_model_searches_alone_where_it_is_told_to(method: str) -> N
     # Without an embedder of meaning there is nothing but words.
     program = build(method, embedder=embedder(), hybrid=False)
     assert program.method.reader.indexes.of(program.remember(history()).memory).kind == "sparse"
-
-
-@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
-def test_on_palbench_they_search_as_the_baselines_of_its_paper(method: str) -> None:
-    program = build(f"logs+{method}", embedder=meaning(), **preset(f"logs+{method}", "palbench.restate"))
-    kept = program.method.reader.inner
-    assert (kept.k, kept.indexes.of(program.remember(history()).memory.inner).kind == "dense") == (3, True)
-    logs = KeptLogs(earlier=(Entry(id="L1:1", text="lisbon", sources=("L1:1",)),))
-    assert program.method.reader.indexes.of(LoggedMemory(logs=logs)).kind == "dense"
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
