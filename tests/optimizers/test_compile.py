@@ -14,6 +14,9 @@ from mempiler.errors import EndpointError, UnknownNameError, UserError
 from mempiler.optimizers.compile import Compilation, compile_program, tidy
 from mempiler.programs.catalog import build
 from mempiler.programs.state import dump_predictor
+from mempiler.runs.artifact import load
+from mempiler.runs.experiment import run_compile
+from mempiler.runs.setup import Setup
 
 SAMPLE = Source("sample.json", "0" * 64, sample=True)
 PLACES = dict(zip("12345678", ("Oslo", "Quito", "Hanoi", "Accra", "Perth", "Turin", "Dakar", "Lisbon"), strict=True))
@@ -184,3 +187,15 @@ def test_a_dead_endpoint_ends_the_optimizer(scripted, make_history, failure, err
         compiled(lm, program, questions(make_history(1), ["D1:1"] * 30))
     assert len(lm.engine.prompts) == calls
     assert states(program) == before
+
+
+@pytest.mark.parametrize("optimizer", ["labeled", "bootstrap"])
+def test_a_program_of_multiple_choice_compiles_and_loads_with_its_demos(tmp_path, optimizer):
+    setup = Setup(benchmark="personamem", train=12, dev=6, test=6)
+    run_compile("turn-rag", setup, Compilation(optimizer), out=tmp_path / "out", force=True)
+    program = load(tmp_path / "out")
+    assert program.task.name == "multiple-choice"
+    demos = program.task.answer.demos
+    assert demos
+    assert all({"question", "options", "answer"} <= set(demo.keys()) for demo in demos)
+    assert all(demo.answer in ("(a)", "(b)", "(c)", "(d)") for demo in demos if "context" not in demo)

@@ -1,9 +1,13 @@
-"""GEPA's view of a metric: which step lost the evidence, in words, per predictor."""
+"""Views of a metric: whether an answer passed, and for GEPA which step lost the evidence, in words, per predictor."""
 
 import dspy
+import numpy as np
 import pytest
 from mempiler import Context, Hit
 from mempiler.data.catalog import benchmark
+from mempiler.data.dataset import Source
+from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.scorer import Score
 from mempiler.memory.provenance import stored_sources
 from mempiler.optimizers.metric_views import MetricViews, evidence_step
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
@@ -67,3 +71,16 @@ def test_removed_entries_do_not_count_as_stored():
     memory = FactMemory().apply([Edit("INSERT", speaker="A", content="x", sources=("D1:1",))])
     assert stored_sources(memory) == {"D1:1"}
     assert stored_sources(memory.apply([Edit("DELETE", "m1")], ["m1"])) == frozenset()
+
+
+class Graded(Locomo):
+    """Gives the score that the answer names, as a numpy number: its comparisons are no true booleans."""
+
+    def score(self, example, prediction):
+        return Score(np.float64(prediction.answer), "it was graded")
+
+
+@pytest.mark.parametrize(("answer", "passed"), [("0", False), ("0.49", False), ("0.5", True), ("1", True)])
+def test_passed_is_a_true_boolean(example, answer, passed):
+    views = MetricViews(Graded([example], Source("x", "0", sample=True)), threshold=0.5)
+    assert views.passed(example, dspy.Prediction(answer=answer), trace=[]) is passed

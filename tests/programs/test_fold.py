@@ -69,12 +69,6 @@ def test_a_fold_may_leave_the_past_open(items: Sequence[Item]) -> None:
     assert memory.lines == ("before", "write D1 with d1")
 
 
-def test_nothing_is_written_of_nothing_but_the_past_is_settled() -> None:
-    writer = Careful()
-    assert fold((), Log(), PlainSteps(writer)).lines == ("settled",)
-    assert writer.seen == ["settle"]
-
-
 def test_a_writer_that_prepares_nothing_is_not_asked_to(items: Sequence[Item]) -> None:
     class Unprepared(PlainSteps):
         def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:

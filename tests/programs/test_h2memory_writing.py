@@ -7,7 +7,6 @@ import pytest
 from mempiler import History, Session, Turn
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
-from mempiler.programs.gather import in_order
 from mempiler.records import Behavior, Logs, Profile
 
 
@@ -154,13 +153,6 @@ def test_what_is_no_log_and_no_dialogue(written, pal_history):
     assert (memory.situations, memory.topics) == (plain.situations, plain.topics)
     read, _, _ = written(History(id="z", items=(behavior, dialogue)))
     assert [one.text for one in read.situations] == [one.text for one in plain.situations]
-
-
-def test_memory_is_the_same_whether_calls_run_at_once_or_in_order(scripted, pal_script, pal_history):
-    with dspy.context(lm=scripted(pal_script(), delay=0.002)):
-        together = made().remember(pal_history(6, logs=15)).memory
-    with dspy.context(lm=scripted(pal_script())), in_order():
-        assert made().remember(pal_history(6, logs=15)).memory == together
 
 
 def test_needs_are_refined_while_the_background_takes_in_the_next_logs(scripted, pal_script, pal_history):

@@ -73,12 +73,6 @@ def test_a_constructor_names_every_setting() -> None:
                 super().__init__()
 
 
-def test_settings_are_those_of_the_making_and_cannot_be_changed_from_outside() -> None:
-    part = Shouting()
-    part.config["loud"] = False
-    assert part.config["loud"] is True
-
-
 def test_a_copy_has_the_settings_and_shares_the_embedder() -> None:
     part = Searching(embedder(), k=7)
     part.embedder = embedder()  # pyright: ignore[reportAttributeAccessIssue]
@@ -93,12 +87,6 @@ class Asking(Part):
         self.one = predictor(AnswerFromContext)
         self.inner = Bare()
         self.inner.two = dspy.ChainOfThought(AnswerFromContext)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def test_predictors_below_are_named_by_their_paths() -> None:
-    part = Asking()
-    assert set(part.predictors_below()) == {"one", "inner.two.predict"}
-    assert part.predictors_below()["one"] is part.one
 
 
 @pytest.mark.parametrize(("name", "where"), [("one", "one"), ("two", "inner.two")])

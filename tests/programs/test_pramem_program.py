@@ -5,6 +5,9 @@ import json
 import dspy
 import pytest
 from mempiler import Store
+from mempiler.data.movielens.benchmark import MovieLens
+from mempiler.engines.models import language_model
+from mempiler.optimizers.compile import Compilation, compile_program
 from mempiler.programs.catalog import build
 from mempiler.programs.pramem.memory import COMMON_BIASES
 from mempiler.records import Query
@@ -129,3 +132,20 @@ def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, practice_
     records = [int(done.record[1:]) for done in found.journal]
     assert (sorted(records[:15]), sorted(records[15:])) == (list(range(6, 21)), list(range(21, 31)))
     assert lm.engine.calls["useful_patterns"] == 25
+
+
+def test_ten_rounds_of_practice_fill_the_pool_and_every_answer_is_an_option():
+    # On the offline engine, which weighs no records against one another: what it scores says nothing.
+    benchmark = MovieLens.load(users=3)
+    split = benchmark.split(train=8)
+    with dspy.context(lm=language_model("offline")):
+        program = build("pramem", task=benchmark.task, rounds=10)
+        compiled = compile_program(program, benchmark, split.train, Compilation("bootstrap", stage="read"))
+        said = [(example, compiled(**example.inputs())) for example in split.dev]
+    assert any(predictor.demos for predictor in compiled.predictors())
+    for example, found in said:
+        records = {*example.history.turns, *(record.id for record in example.history)}
+        assert found.answer in example.options
+        assert len(found.memory.journal) == 10
+        assert found.memory.pool
+        assert all(source in records for proposal in found.memory.pool for source in proposal.sources)

@@ -31,13 +31,3 @@ def chosen(question, nearest):
 )
 def test_the_nearest_demos_are_shown_in_the_order_of_the_pool(question, nearest, answers):
     assert chosen(question, nearest) == answers
-
-
-def test_the_choice_reaches_the_prompt(scripted):
-    lm = scripted(lambda kind, text, n: {"answer": "x"})
-    made = predictor(AnswerFromContext)
-    made.demos, made.nearest = POOL, 1
-    with dspy.context(lm=lm):
-        made(context="", question="Which instrument does Eve play?")
-    assert "What instrument does Bob play?" in lm.engine.prompts[0][1]
-    assert "dog breed" not in lm.engine.prompts[0][1]

@@ -1,4 +1,4 @@
-"""What is the same for every question comes first in a prompt, so that a server reads it once."""
+"""What is the same for every question comes first in a prompt; what is shown of a demo that lacks outputs."""
 
 from typing import Any
 
@@ -25,11 +25,15 @@ def values(signature: Any, n: int) -> dict[str, Any]:
     return {**texts, **({"action": "solution proposal"} if "action" in kinds else {})}
 
 
+def _adapter(name: str, signature: Any) -> dspy.Adapter:
+    return SchemaAdapter(output_schema(signature) or {}) if name == "schema" else adapter(name)
+
+
 @pytest.mark.parametrize("task", SIGNATURES)
 @pytest.mark.parametrize("name", [*ADAPTERS, "schema"])
 def test_two_questions_differ_in_the_last_message_alone(name, task):
     signature: Any = SIGNATURES[task]
-    chosen: dspy.Adapter = SchemaAdapter(output_schema(signature) or {}) if name == "schema" else adapter(name)
+    chosen = _adapter(name, signature)
     if "analysis" in signature.fields:
         demos = [{**values(signature, n), "answer": ["S1", "S2"]} for n in (8, 9)]
     else:
@@ -44,3 +48,20 @@ def test_two_questions_differ_in_the_last_message_alone(name, task):
     recalled = min(last.index(f"{field} 1") for field in LATE & set(signature.input_fields))
     assert recalled < last.index("question 1")
     assert signature.instructions.split()[0] in str(one[0]["content"])
+
+
+ASKED: Any = dspy.Signature("question -> patterns: list[str], reason: str, answer: str")
+LACKS = "Not supplied for this particular example."
+"""DSPy's sentence."""
+
+
+@pytest.mark.parametrize("name", ["chat", "json", "schema"])
+def test_lists_that_a_demo_lacks_are_empty_and_texts_are_said_to_be_missing(name: str) -> None:
+    chosen = _adapter(name, ASKED)
+    messages = chosen.format(ASKED, [dspy.Example(question="Who?", answer="Ann")], {"question": "Where?"})
+    [shown] = [str(message["content"]) for message in messages if message["role"] == "assistant"]
+    assert "[]" in shown
+    assert shown.count(LACKS) == 1
+    # A model that answers as the demo does is read.
+    read = chosen.parse(ASKED, shown)
+    assert (read["patterns"], read["answer"]) == ([], "Ann")

@@ -7,31 +7,12 @@ import dspy
 import pytest
 from mempiler.errors import UserError
 from mempiler.programs.catalog import build
-from mempiler.programs.method import EntryReader, Method
-from mempiler.programs.program import MemoryProgram
-from mempiler.programs.tasks.task import QuestionAnswering, Task, task
+from mempiler.programs.tasks.task import QuestionAnswering, task
 from mempiler.programs.waiting import Waiting
 from mempiler.records import Context, Logs, Query, Session, Turn
 
 ASKED = datetime(2023, 5, 8)
 LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
-
-
-class Hearing(EntryReader):
-    """Keeps the queries that it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__(k=2)
-        self.heard: list[Query] = []
-
-    def recall(self, memory: Any, query: Query) -> Context:
-        self.heard.append(query)
-        return super().recall(memory, query)
-
-
-def hearing(task: Task) -> tuple[MemoryProgram, Hearing]:
-    method = Method(build("turn-rag").method.writer, Hearing())
-    return MemoryProgram(method, task), method.reader  # pyright: ignore[reportReturnType]
 
 
 @pytest.mark.parametrize(
@@ -61,15 +42,6 @@ def test_what_is_known_of_a_question_is_in_its_query() -> None:
         since=(LOGS,),
         more={"mood": "calm"},
     )
-
-
-def test_a_method_is_given_the_query_of_the_program(scripted: Any, make_history: Any) -> None:
-    program, reader = hearing(QuestionAnswering())
-    with dspy.context(lm=scripted(lambda *_: {"answer": "x"})):
-        program(history=make_history(2), question="Who saw Quito?", date=ASKED, recent=(LOGS,))
-    assert reader.heard == [
-        Query(text="Who saw Quito?", date=ASKED, speakers=("Bob", "Ann"), shown=(LOGS,), since=(LOGS,))
-    ]
 
 
 def test_a_task_that_shows_the_end_of_a_history_is_given_it(make_history: Any) -> None:

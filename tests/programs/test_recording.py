@@ -68,25 +68,6 @@ def test_refusals_belong_to_the_latest_call_of_the_predictor(scripted: Any) -> N
     assert [call.refused for call in record.calls] == [0, 2, 0]
 
 
-def test_the_engines_own_record_is_put_beside_each_call(scripted: Any) -> None:
-    from contextlib import contextmanager
-    from types import SimpleNamespace
-
-    ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(texts) as plain:
-        ask(thing="x")
-    assert plain.calls[0].completions[0].sample is None
-
-    @contextmanager
-    def filled() -> Any:
-        yield [SimpleNamespace(text="raw", messages=({"role": "user", "content": "q"},))]
-
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(filled) as record:
-        ask(thing="x")
-    assert record.calls[0].completions[0].text == "raw"
-    assert record.calls[0].completions[0].sample.text == "raw"
-
-
 def test_failures_and_contexts_are_in_the_same_record() -> None:
     failures = [Failure(kind="parse", where=where, message="no") for where in ("manage", "extract")]
     with recording() as record:

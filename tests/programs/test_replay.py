@@ -55,12 +55,6 @@ def test_replayed_inputs_are_copies(scripted, fact_replies, make_history, progra
     assert all(inputs for _, inputs, _ in again)
 
 
-def test_the_first_question_sees_no_step_twice(scripted, fact_replies, make_history, program):
-    with dspy.context(lm=scripted(fact_replies)):
-        trace = traced(program, history=make_history(1), question="Where?", focus=("D1:1",))
-    assert len(shown(trace, program.method.writer.extract)) == 1
-
-
 def test_without_evidence_the_steps_behind_the_best_hits_are_replayed(scripted, fact_replies, make_history, program):
     with dspy.context(lm=scripted(fact_replies)):
         trace = traced(program, history=make_history(3), question="Who saw Quito with 2 friends?")

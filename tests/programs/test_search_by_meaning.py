@@ -91,12 +91,6 @@ def test_methods_of_papers_search_as_their_papers_do_unless_told(method: str, us
         assert reader.search(memory, ["Lisbon"], 3)[0]
 
 
-def test_how_a_method_reads_does_not_decide_what_it_writes() -> None:
-    for method in ("memory-r2", "pgr", "rgmem"):
-        usual, other = build(method), build(method, hybrid=True)
-        assert usual.identities.of_writer(usual.method.writer) == other.identities.of_writer(other.method.writer)
-
-
 def test_the_threshold_of_a_policy_over_turn_rag_is_a_cosine() -> None:
     search = build("turn-rag", embedder=meaning()).method.reader.search
     memory = build("turn-rag").remember(history()).memory

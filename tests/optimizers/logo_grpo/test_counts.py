@@ -95,19 +95,3 @@ def test_a_training_run_scores_what_counts(
         ("start", asked, 0.0, 0.0),
         ("logo-grpo", asked, 0.0, 0.0),
     ]
-
-
-def test_a_reader_has_a_server_of_its_own(
-    world: Any, say: Any, stub: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    made = world(empty_handed(say))
-    monkeypatch.setattr(_Job, "_lm", lambda self, model: made.lm)
-    monkeypatch.setattr("mempiler.engines.local.capture.capture", texts)
-    server = stub()
-    reward = replace(SETTINGS.reward, questions=2, local_questions=2)
-    settings = replace(SETTINGS, reward=reward, curriculum=Curriculum((1,), steps=1), samples=1)
-    course = Course("grpo", settings=settings, answer_lm=server.model, answer_api_base=server.url)
-    setup = Setup(benchmark="locomo", lm="local:none", train=2, dev=1, test=1, retries=0)
-    run_train("memory-r2", setup, course, out=tmp_path / "out")
-    assert server.requests
-    assert {kind for kind, _, _ in made.engine.asked} <= {"facts", "operations"}

@@ -9,7 +9,7 @@ import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.optimizers.logo_grpo.rollout import head, rerun, roll_out, single_attempt, together
+from mempiler.optimizers.logo_grpo.rollout import rerun, roll_out, single_attempt, together
 
 
 def as_bytes(memory: Any) -> bytes:
@@ -71,15 +71,6 @@ def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(world: A
     assert [run.item.id for run in again.sessions] == ["D2"]
     assert len(again.history) == 2
     assert as_bytes(again.sessions[0].before) == as_bytes(taken.sessions[1].before)
-
-
-def test_a_head_is_a_history_of_its_own(make_history: Any) -> None:
-    whole = make_history(3)
-    assert whole.digest
-    first = head(whole, 2)
-    assert first == make_history(2)
-    assert set(first.turns) < set(whole.turns)
-    assert head(whole, 9) is whole
 
 
 def test_a_rollout_never_asks_a_second_time(world: Any) -> None:
