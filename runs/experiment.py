@@ -91,10 +91,7 @@ def run_evaluate(
     name, benchmark = name_in_tables(thing), setup.load()
     examples = with_answers(thing, benchmark, chosen_examples(setup, benchmark, part))
     chosen = {"part": part, "config": dict(config or {})}
-    if folder is None:
-        runtime = Runtime.start(setup, "evaluate", name, chosen, meter, guard)
-    else:
-        runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), folder)
+    runtime = Runtime.start(setup, "evaluate", name, chosen, meter, guard, folder)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
         program = runtime.program(thing, benchmark, config, allow_code, cache)
@@ -149,10 +146,7 @@ def run_compile(
     split = setup.split(benchmark)
     chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
     decided = {**chosen, "config": dict(config or {}), "force": force}
-    if run is None:
-        runtime = Runtime.start(setup, "compile", method, decided, meter, guard)
-    else:
-        runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), run)
+    runtime = Runtime.start(setup, "compile", method, decided, meter, guard, run)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
         start = runtime.program(method, benchmark, config, allow_code)

@@ -242,6 +242,7 @@ class Runtime:
         settings: Mapping[str, Any],
         meter: Meter | None = None,
         guard: Guard | None = None,
+        part: RunFolder | None = None,
     ) -> Runtime:
         """Makes the run's folder, or opens the one that is resumed.
 
@@ -252,10 +253,14 @@ class Runtime:
             settings: Everything else that decides the result.
             meter: Counts the calls; a new one if None.
             guard: Holds the limits; one of its own if None.
+            part: The folder of a part of a larger run, which checks and resumes its parts with itself.
 
         Raises:
             UserError: The run to resume is not there, or was started with other settings; a model's key is missing.
         """
+        meter, guard = meter or Meter(), guard or Guard(setup.limits)
+        if part is not None:
+            return cls(setup, meter, guard, part)
         if setup.replay is None:
             setup.check_models()
         asked = {"command": command, "program": program, **setup.decisive, **settings}
@@ -263,9 +268,8 @@ class Runtime:
             folder = RunFolder.resume(setup.resume, asked)
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)
-        guard = guard or Guard(setup.limits)
         replay = None if setup.replay is None else Replay(setup.replay, guard)
-        return cls(setup, meter or Meter(), guard, folder, replay=replay)
+        return cls(setup, meter, guard, folder, replay=replay)
 
     def model(self, role: Role = "task") -> MeteredLM:
         """The language model of a role."""

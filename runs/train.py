@@ -111,10 +111,7 @@ def run_train(
     if benchmark.scorer.asked:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
     split = setup.split(benchmark)
-    if run is None:
-        runtime = Runtime.start(setup, "train", method, _decisive(course, config), meter, guard)
-    else:
-        runtime = Runtime(setup, meter or Meter(), guard or Guard(setup.limits), run)
+    runtime = Runtime.start(setup, "train", method, _decisive(course, config), meter, guard, run)
     with runtime.folder.recording():
         program = runtime.program(method, benchmark, config, allow_code)
         folder = Path(out) if out else runtime.folder.program
