@@ -38,7 +38,7 @@ COMMANDS = {
     "data": "Look into data files.",
     "models": "Weights of small language models: list, fetch, check.",
     "systems": "Other people's memory systems: list, install, remove.",
-    "judge": "How lenient a judge is, and how far it agrees with people.",
+    "judge": "How lenient a judge is.",
     "ui": "Open the MLflow pages of all runs.",
 }
 

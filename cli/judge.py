@@ -1,4 +1,4 @@
-"""`mempiler judge`: how lenient a judge is, and how far it agrees with people."""
+"""`mempiler judge`: how lenient a judge is."""
 
 from __future__ import annotations
 
@@ -62,30 +62,6 @@ def check(
         should = "1" if kind.endswith("right") else "0"
         table.add_row(kind, str(found.n), str(found.accepted), _number(found.rate), should, str(found.unreadable))
     console.print(table)
-
-
-@command.command("agree")
-@click.argument("labels", type=click.Path())
-@JSON
-def agree(labels: str, as_json: bool) -> None:
-    """Compare the judgments in LABELS, a CSV file with the columns human and judge."""
-    from ..data.judge_check import read_agreement
-
-    found = read_agreement(labels)
-    if as_json:
-        print_json(found.to_dict())
-        return
-    console = output()
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("human \\ judge")
-    for label in found.labels:
-        table.add_column(label, justify="right")
-    for row in found.labels:
-        cells = [found.counts.get((row, column), 0) for column in found.labels]
-        table.add_row(row, *(f"{count} ({count / found.n:.1%})" for count in cells))
-    console.print(table)
-    kappa = "cannot be told (only one label)" if found.kappa is None else f"{found.kappa:.3f}"
-    console.print(f"n {found.n}, agreement {found.observed:.3f}, Cohen's kappa {kappa}", soft_wrap=True)
 
 
 def _number(value: float | None) -> str:

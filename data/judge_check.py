@@ -1,7 +1,6 @@
-"""How lenient a judge is, and how far it agrees with people.
+"""How lenient a judge is.
 
     labelled answers ── check_judge(judge) ──> accept rate per kind of answer, the vague ones among them
-    human,judge rows ── read_agreement ──> matrix, share of agreement, Cohen's kappa
 
 A judge that accepts vague answers raises every score that it gives (snap-research/locomo#23); with the rate beside the
 score a reader can tell. The labelled answers that are bundled are our own: 17 questions with four answers each.
@@ -11,8 +10,6 @@ Limits: short facts in English, one call per answer; a judge may do better here 
 
 from __future__ import annotations
 
-import csv
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,43 +94,6 @@ class JudgeReport:
         )
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Judgments of people (rows) against those of a judge (columns)."""
-
-    labels: tuple[str, ...]
-    """In the order of their first appearance."""
-    counts: Mapping[tuple[str, str], int]
-    """How often a person said the first and the judge the second."""
-
-    @property
-    def n(self) -> int:
-        """How many were judged by both."""
-        return sum(self.counts.values())
-
-    @property
-    def observed(self) -> float:
-        """The share on which both agree."""
-        return sum(self.counts.get((label, label), 0) for label in self.labels) / self.n
-
-    @property
-    def kappa(self) -> float | None:
-        """Cohen's kappa (1960): agreement beyond that of chance; None where chance alone would always agree."""
-        humans, judges = Counter[str](), Counter[str]()
-        for (human, judge), count in self.counts.items():
-            humans[human] += count
-            judges[judge] += count
-        chance = sum(humans[label] * judges[label] for label in self.labels)
-        agreed = sum(self.counts.get((label, label), 0) for label in self.labels)
-        # Whole numbers up to the last step: (observed - chance) / (1 - chance) with both sides times n * n.
-        return None if chance == self.n**2 else (agreed * self.n - chance) / (self.n**2 - chance)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The matrix by human label, then judge label, and the figures, as plain JSON values."""
-        matrix = {row: {column: self.counts.get((row, column), 0) for column in self.labels} for row in self.labels}
-        return {"n": self.n, "matrix": matrix, "agreement": self.observed, "kappa": self.kappa}
-
-
 def judge_of(benchmark: str | None) -> type[Any]:
     """The class of the judge of answers of a benchmark; ours if None.
 
@@ -193,34 +153,3 @@ def check_judge(judge: AnswerJudge, labelled: Sequence[LabelledAnswer], threads:
     return JudgeReport(
         judge.hash, {kind: Accepted(len(said), said.count(True), said.count(None)) for kind, said in by_kind.items()}
     )
-
-
-def read_agreement(path: str | Path) -> Agreement:
-    """Reads a CSV file with the columns `human` and `judge`, one judgment of both a line.
-
-    Labels are any words, e.g. A, tie, B or right, wrong; blanks around them do not count. Other columns are not read.
-
-    Raises:
-        DataError: The file is missing, is no UTF-8 text, has no such columns or no rows, or a label is empty; the
-            message names the line.
-    """
-    path = Path(path)
-    counts: Counter[tuple[str, str]] = Counter()
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file, skipinitialspace=True)
-            for column in ("human", "judge"):
-                if column not in (rows.fieldnames or ()):
-                    raise DataError(f"{path}: line 1: no column {column!r}; the first line names human,judge")
-            for row in rows:
-                for column in ("human", "judge"):
-                    if not (row[column] or "").strip():
-                        raise DataError(f"{path}: line {rows.line_num}: {column!r} is empty; every line needs both")
-                counts[row["human"].strip(), row["judge"].strip()] += 1
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read as a CSV file: {error}") from error
-    if not counts:
-        raise DataError(f"{path}: holds no judgments; one line human,judge for each")
-    return Agreement(tuple(dict.fromkeys(label for pair in counts for label in pair)), counts)

@@ -201,7 +201,6 @@ WRONG: list[list[str]] = [
         for file in ("ok.jsonl", "deep.json", "utf16.json", "empty", "nowhere", "empty.json")
     ),
     *(["judge", "check", "--data", file] for file in ("deep.json", "nowhere", "empty", "ok.jsonl", "half.json")),
-    *(["judge", "agree", file] for file in ("deep.json", "nowhere", "empty", "ok.jsonl", "utf16.json")),
     *(["serve", "folder", "--token-file", file] for file in ("marked.tokens", "nowhere", "empty", "empty.json")),
     *(["show", run, "--failed"] for run in ("nowhere", "empty", "")),
     *(["compare", *names] for names in (["nowhere", "empty"], ["a"], ["a", "b", "--gate", "--margin", "nan"])),

@@ -49,23 +49,10 @@ def test_the_table_names_the_prompt_and_every_kind(run: Any) -> None:
     assert all(kind in out for kind in ("right", "paraphrased-right", "vague-wrong", "specific-wrong", "all wrong"))
 
 
-def test_agreement_prints_the_matrix_and_kappa(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("human,judge\nA,A\nA,tie\nB,B\n")
-    code, out, _ = run("judge", "agree", "labels.csv")
-    assert code == 0
-    assert "n 3, agreement 0.667, Cohen's kappa 0.500" in out
-    rows = [line.split() for line in out.splitlines() if line.strip().startswith("A ")]
-    assert rows == [["A", "1", "(33.3%)", "1", "(33.3%)", "0", "(0.0%)"]]
-    _, out, _ = run("judge", "agree", "labels.csv", "--json")
-    found = json.loads(out)
-    assert (found["matrix"]["A"], found["kappa"]) == ({"A": 1, "tie": 1, "B": 0}, 0.5)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["agree", "nowhere.csv"], "nowhere.csv: no such file"),
-        (["agree", "half.csv"], "half.csv: line 3: 'judge' is empty"),
+        (["check", "--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["check", "--data", "half.csv"], "half.csv: line 1"),
         (["check", "--adapter", "morse"], "morse"),
     ],

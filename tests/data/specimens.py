@@ -105,12 +105,10 @@ def _histories() -> Iterator[Specimen]:
 
 
 def _judging() -> Iterator[Specimen]:
-    from mempiler.data.judge_check import read_agreement, read_labelled
+    from mempiler.data.judge_check import read_labelled
 
     with sample("judge_check.jsonl") as file:
         yield Specimen("labelled", {"labelled.jsonl": _head(file, 4)}, lambda at: read_labelled(at / "labelled.jsonl"))
-    labels = {"labels.csv": b"human,judge\nA,A\nB,A\ntie,B\n"}
-    yield Specimen("agreement", labels, lambda at: read_agreement(at / "labels.csv").to_dict())
 
 
 def _stored(folder: Path) -> Iterator[Specimen]:

@@ -10,7 +10,7 @@ from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.acknowledgement import AcknowledgementJudge, evidence_parts, recall_parts
 from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.judge import Verdict
-from mempiler.data.judge_check import LabelledAnswer, check_judge, read_agreement, read_labelled
+from mempiler.data.judge_check import LabelledAnswer, check_judge, read_labelled
 from mempiler.data.preference import Preference, PreferenceJudge, Preferred, Side, informed, preference
 from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
@@ -184,42 +184,6 @@ def test_a_line_that_is_no_labelled_answer_is_named(tmp_path: Path) -> None:
     path.write_text(line % "right" + line % "good")
     with pytest.raises(DataError, match="line 2, kind: Input should be"):
         read_labelled(path)
-
-
-@pytest.mark.parametrize(
-    ("rows", "observed", "kappa"),
-    [
-        # Cohen 1960's form: rows a,a 20; a,b 5; b,a 10; b,b 15: observed .7, chance .5*.6 + .5*.4 = .5
-        (["a,a"] * 20 + ["a,b"] * 5 + ["b,a"] * 10 + ["b,b"] * 15, 0.7, 0.4),
-        (["a,a", "b,b"], 1.0, 1.0),
-        # observed 2/3; chance (2*1 + 1*1 + 0*1) / 9 = 1/3
-        (["A,A", "A,tie", "B,B"], 2 / 3, 0.5),
-        (["a,a", "a,a"], 1.0, None),
-    ],
-)
-def test_kappa_worked_by_hand(tmp_path: Path, rows: list[str], observed: float, kappa: float | None) -> None:
-    path = tmp_path / "labels.csv"
-    path.write_text("\n".join(["human,judge", *rows]))
-    found = read_agreement(path)
-    assert (found.n, found.observed) == (len(rows), pytest.approx(observed))
-    assert found.kappa == (None if kappa is None else pytest.approx(kappa))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("person,judge\na,a\n", "line 1: no column 'human'"),
-        ("human,judge\na,a\na,\n", "line 3: 'judge' is empty"),
-        ("human,judge\n", "holds no judgments"),
-        ("", "line 1: no column 'human'"),
-        ('human,judge\n"a,a\n', "line 2: 'judge' is empty"),
-    ],
-)
-def test_labels_that_cannot_be_used_are_named_by_line(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "labels.csv"
-    path.write_text(text)
-    with pytest.raises(DataError, match=message):
-        read_agreement(path)
 
 
 def test_a_kind_without_answers_has_no_rate() -> None:
