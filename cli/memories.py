@@ -31,7 +31,8 @@ from .rebuild import report, users_of
 from .remember import command as remember
 
 if TYPE_CHECKING:
-    from ..memory.stored import Contents, Summary
+    from ..memory.entries import MemoryStatus
+    from ..memory.stored import Contents
 
 
 @click.group("memories")
@@ -82,14 +83,14 @@ def list_users(store: str | None, tenant: str | None, as_json: bool) -> None:
     with open_store(store) as opened:
         found = opened.users(tenant)
     if as_json:
-        print_json([_summary(one) for one in found])
+        print_json([_status(one) for one in found])
         return
     table = Table(title=f"{len(found)} users", title_justify="left")
     for name in ("tenant", "user", "sessions", "queued", "partial", "failed", "open turns", "written by", "embedder"):
         table.add_column(name, overflow="fold")
     for one in found:
         stamp = one.stamp
-        sizes = map(str, (one.items, one.queued, one.partial, one.failed, one.open_turns))
+        sizes = map(str, (one.sessions, one.queued, one.partial, one.failed, one.open_turns))
         who = (stamp.writer[:8], stamp.embedder or "-") if stamp else ("-", "-")
         table.add_row(one.owner.tenant, one.owner.user, *sizes, *who)
     output().print(table)
@@ -291,10 +292,9 @@ def _sessions(path: str) -> list[tuple[Any, str | None]]:
     return [(part, f"{Path(path).stem}-{n}") for n, part in enumerate(parts, 1)]
 
 
-def _summary(found: Summary) -> dict[str, Any]:
+def _status(found: MemoryStatus) -> dict[str, Any]:
     stamp = vars(found.stamp) if found.stamp else None
-    rest = {name: value for name, value in vars(found).items() if name not in ("owner", "stamp")}
-    return {"tenant": found.owner.tenant, "user": found.owner.user, **rest, "written_by": stamp}
+    return {"tenant": found.tenant, **found.model_dump(), "written_by": stamp}
 
 
 def _writing(path: str, mark: str, overwrite: bool) -> AbstractContextManager[TextIO]:

@@ -37,13 +37,14 @@ from sqlalchemy import Connection
 from ..errors import ConflictError, UserError
 from ..records import Item, Turn
 from .amending import Amendment
+from .entries import Added
 from .incoming import check_turns, checked, digest_of, json_of
 from .metadata import Scalar, checked_metadata
 from .store_forgetting import Forgetting, delete_all, drop_open, record
 from .store_queue import Queue, put_memory
 from .store_reading import Reading, metadata_of, open_sessions
 from .store_rows import OWN, any_session_of, batches, forgotten_since, insert, key_of, lock, refuse, run
-from .stored import Added, Contents, Owner, name_of
+from .stored import Contents, Owner, name_of
 
 MOST_AMENDMENTS = 10_000
 """Most amendments of a user."""
@@ -264,7 +265,7 @@ def _queue(
     if id:
         known = run(db, f"SELECT position, digest FROM mempiler_items WHERE {OWN} AND id = :id", owner, id=id).first()
         if known and known.digest == digest:
-            return Added(id, known.position, new=False)
+            return Added(id=id, position=known.position, new=False)
         if known or _last_number(db, owner, id):
             raise ConflictError(
                 f"session {id!r} of user {owner.user!r} is stored with other content; "
@@ -276,7 +277,7 @@ def _queue(
     if metadata:
         insert(db, "metadata", [{**key_of(owner), "session": item.id, "json": json.dumps(metadata)}])
     run(db, f"UPDATE mempiler_users SET next_position = :next WHERE {OWN}", owner, next=position + 1)
-    return Added(item.id, position, new=True)
+    return Added(id=item.id, position=position, new=True)
 
 
 def _append(

@@ -9,10 +9,11 @@ from ..records import Turn
 from . import erasing
 from . import store_tables as t
 from .database import Database
+from .entries import Receipt
 from .store_queue import reset
 from .store_reading import amendments_of
 from .store_rows import OWN, any_session_of, batches, changed, forgotten_as, lock, run
-from .stored import Forgotten, Owner, name_of
+from .stored import Owner, name_of
 
 KEPT = 86_400.0
 """Seconds for which it is known who was forgotten; no write takes longer."""
@@ -21,7 +22,7 @@ KEPT = 86_400.0
 class Forgetting(Database):
     """What a `Store` does to forget."""
 
-    def forget(self, owner: Owner) -> Forgotten:
+    def forget(self, owner: Owner) -> Receipt:
         """Deletes everything of a user, and returns when its bytes are gone or with what holds them.
 
         Whatever was under way for the user, in any process, is refused from now on: a worker will find its claim void.
@@ -32,9 +33,9 @@ class Forgetting(Database):
             sessions, turns = _sizes(db, owner)
             delete_all(db, owner)
             record(db, owner)
-        return Forgotten(owner, known, sessions, turns, *self.erase())
+        return self._receipt(owner.user, known, sessions, turns)
 
-    def forget_item(self, owner: Owner, id: str) -> Forgotten:
+    def forget_item(self, owner: Owner, id: str) -> Receipt:
         """Deletes one item or open session of a user.
 
         If the memory holds something of it, the memory is deleted too, and all other items are queued anew.
@@ -53,7 +54,11 @@ class Forgetting(Database):
                 run(db, f"DELETE FROM mempiler_metadata WHERE {OWN} AND session = :id", owner, id=id)
                 _drop_unfounded(db, owner)
                 record(db, name, any_session_of(owner))
-        return Forgotten(owner, known, int(left > 0), left, *self.erase())
+        return self._receipt(id, known, int(left > 0), left)
+
+    def _receipt(self, name: str, known: bool, sessions: int, turns: int) -> Receipt:
+        erased, held_by = self.erase()
+        return Receipt(forgotten=name, known=known, sessions=sessions, turns=turns, erased=erased, held_by=held_by)
 
     def erase(self) -> tuple[bool | None, str]:
         """Removes the bytes of what was forgotten from an SQLite store, as far as nobody reads it at the moment.

@@ -18,6 +18,7 @@ from ..records import AnyItem, Item, Session, Turn
 from .amending import Amendment
 from .database import Database
 from .deltas import patch
+from .entries import MemoryStatus
 from .metadata import Conditions
 from .store_rows import OWN, batches, each, run, skip
 from .stored import (
@@ -34,7 +35,6 @@ from .stored import (
     Stamp,
     State,
     StoredItem,
-    Summary,
 )
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
@@ -179,7 +179,7 @@ class Reading(Database):
             found = run(db, statement, seconds=seconds, longest=LONGEST_LEASE)
             return [(Owner.stored(row.user, row.tenant), row.session) for row in found]
 
-    def users(self, tenant: str | None = None, user: str | None = None) -> list[Summary]:
+    def users(self, tenant: str | None = None, user: str | None = None) -> list[MemoryStatus]:
         """Every user, or those of one tenant or one name, in order of their names."""
         wanted = {"tenant": tenant, "user": user}
         named = {name: unicodedata.normalize("NFC", value) for name, value in wanted.items() if value is not None}
@@ -196,7 +196,7 @@ class Reading(Database):
             LEFT JOIN mempiler_memories m ON m.tenant = u.tenant AND m."user" = u."user"
             ORDER BY u.tenant, u."user" """
         with self._read() as db:
-            return [_summary(row) for row in run(db, statement, **named)]
+            return [_status(row) for row in run(db, statement, **named)]
 
     def states(self) -> dict[str, int]:
         """How many items of all users are queued, partial or failed."""
@@ -325,10 +325,10 @@ def _stamp(row: Any) -> Stamp | None:
     return Stamp(row.writer, row.program, row.embedder, row.schema) if row.writer else None
 
 
-def _summary(row: Any) -> Summary:
+def _status(row: Any) -> MemoryStatus:
     counts = {name: int(getattr(row, name) or 0) for name in (*COUNTED, "open_turns", "position")}
-    owner = Owner.stored(row.user, row.tenant)
-    return Summary(owner=owner, items=row.total or 0, **counts, stamp=_stamp(row), updated=row.updated)
+    status = MemoryStatus(user=row.user, tenant=row.tenant, sessions=row.total or 0, **counts)
+    return status.model_copy(update={"stamp": _stamp(row), "updated": row.updated})
 
 
 def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> Document | None:

@@ -6,7 +6,6 @@ Document   the memory as JSON, and the position up to which items are in it
 Change     what a commit changes in the memory, as JSON
 Snapshot   one consistent view of all of these
 Contents   everything of a user, as it is moved between stores
-Forgotten  what was deleted of a user, and whether its bytes are gone
 """
 
 from __future__ import annotations
@@ -143,16 +142,6 @@ class StoredItem:
 
 
 @dataclass(frozen=True)
-class Added:
-    """What became of an item that was added."""
-
-    id: str
-    position: int
-    new: bool
-    """False if the very same item had been added before."""
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """One consistent view of a user."""
 
@@ -210,23 +199,6 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class Forgotten:
-    """What was deleted; false if there was nothing of that name."""
-
-    owner: Owner
-    known: bool
-    sessions: int = 0
-    turns: int = 0
-    erased: bool | None = None
-    """Whether the bytes are gone from the files of the store; None where that is the database server's business."""
-    held_by: str = ""
-    """What holds them."""
-
-    def __bool__(self) -> bool:
-        return self.known
-
-
-@dataclass(frozen=True)
 class Rebuild:
     """A user whose memory is to be written anew, whoever wrote it."""
 
@@ -244,22 +216,6 @@ class Claim:
     owner: Owner
     worker: str
     version: str
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One line of `mempiler memories list`."""
-
-    owner: Owner
-    items: int
-    queued: int
-    partial: int
-    failed: int
-    open_turns: int
-    position: int
-    stamp: Stamp | None
-    updated: float | None
-    """Seconds since 1970 of the last change of the memory."""
 
 
 @dataclass(frozen=True)

@@ -152,14 +152,6 @@ class NewSession(Body):
     """A few plain values by name, by which searches and questions choose sessions."""
 
 
-class Stored(BaseModel):
-    """Where a session went."""
-
-    id: str = Field(examples=["chat-17"])
-    position: int = Field(examples=[1])
-    new: bool = Field(description="False if the very same session was stored before.")
-
-
 class Question(Chosen):
     """A question about what is remembered of a user."""
 
@@ -171,35 +163,6 @@ class Question(Chosen):
     """When it is asked, in words; now if left out."""
 
 
-class Source(BaseModel):
-    """A turn that evidence rests on, as it was said."""
-
-    id: str = Field(examples=["chat-17:1"])
-    speaker: str = Field(examples=["Ada"])
-    text: str = Field(examples=["I moved to Lisbon."])
-    time: datetime | None = None
-
-
-class Evidence(BaseModel):
-    """One entry of a memory that was recalled or found, or a turn that is not in it yet."""
-
-    id: str = Field(examples=["chat-17:1"])
-    text: str = Field(examples=["Ada: I moved to Lisbon."])
-    score: float = Field(examples=[2.1])
-    kind: str = Field(examples=["turn"])
-    label: str = Field("", description="What the method calls it, e.g. the type of a fact.")
-    speaker: str | None = None
-    time: datetime | None = None
-    sources: list[Source]
-
-
-class Answer(BaseModel):
-    """An answer, with what it rests on, best first."""
-
-    answer: str = Field(examples=["Lisbon"])
-    evidence: list[Evidence]
-
-
 class Search(Chosen):
     """What to look for in the memory of a user."""
 
@@ -207,65 +170,6 @@ class Search(Chosen):
     query: Said
     k: Annotated[int, Field(ge=1, le=MOST)] = 10
     """Most entries of the memory, and most turns that are not in it yet."""
-
-
-class Found(BaseModel):
-    """What a search found, best first; scores of entries and of waiting turns cannot be compared."""
-
-    entries: list[Evidence] = Field(description="Entries of the memory.")
-    waiting: list[Evidence] = Field(description="Turns that are not in the memory yet.")
-
-
-class SessionState(BaseModel):
-    """How far a session got."""
-
-    id: str = Field(examples=["chat-17"])
-    state: Literal["open", "queued", "remembered", "partial", "failed"]
-    turns: int = Field(examples=[2])
-
-
-class UserState(BaseModel):
-    """Counts of a user."""
-
-    user: str = Field(examples=["ada"])
-    sessions: int = Field(examples=[3])
-    queued: int = Field(examples=[0])
-    partial: int = Field(description="Sessions with turns that could not be taken in yet; these are searched raw.")
-    failed: int = Field(examples=[0])
-    open_turns: int = Field(examples=[0])
-    position: int = Field(description="How many of the sessions were gone through for the memory.", examples=[3])
-    updated: float | None = Field(None, description="When the memory last changed, in seconds since 1970.")
-
-
-class Users(BaseModel):
-    """The users of a tenant."""
-
-    users: list[UserState]
-
-
-class Sessions(BaseModel):
-    """The sessions of a user, oldest first, open ones last."""
-
-    sessions: list[SessionState]
-
-
-class MemoryState(BaseModel):
-    """What questions are answered from, in the form of the program's method, and what is not in it yet."""
-
-    user: str = Field(examples=["ada"])
-    method: str = Field(examples=["turn-rag"])
-    memory: dict[str, Any]
-    waiting: int = Field(description="Sessions that are not in it yet; they are searched raw.", examples=[0])
-
-
-class Forgotten(BaseModel):
-    """What was deleted, and whether its bytes are gone."""
-
-    forgotten: str = Field(examples=["ada"])
-    sessions: int = Field(examples=[3])
-    turns: int = Field(examples=[40])
-    erased: bool | None = Field(description="Whether the bytes are gone; null where the database decides that.")
-    held_by: str = Field("", description="What holds them, and when they go.")
 
 
 class Health(BaseModel):
@@ -293,51 +197,6 @@ class NewText(Body):
     text: Annotated[Said, Field(max_length=LONGEST_TEXT, examples=["I moved to Porto."])]
     by: By = ""
     """Who says so, for the history."""
-
-
-class EntryChange(BaseModel):
-    """One change of an entry."""
-
-    what: Literal["written", "update", "delete", "undo"] = Field(examples=["update"])
-    text: str = Field(description="What it said before.", examples=["Ada: I moved to Lisbon."])
-    new: str | None = Field(None, description="What it said after an update.", examples=["Ada: I moved to Porto."])
-    at: datetime | None = None
-    by: str = ""
-    turns: list[str] = Field(description="The turns it rests on.", examples=[["chat-17:1"]])
-
-
-class EntryHistory(BaseModel):
-    """What became of an entry, oldest first."""
-
-    entry: str = Field(examples=["chat-17:1"])
-    changes: list[EntryChange]
-
-
-class EntrySession(BaseModel):
-    """A session that an entry comes from."""
-
-    id: str = Field(examples=["chat-17"])
-    metadata: dict[str, Any] = Field(default={}, examples=[{"channel": "phone"}])
-
-
-class ListedEntry(BaseModel):
-    """One entry of a memory, or a turn that is not in it yet."""
-
-    id: str = Field(examples=["chat-17:1"])
-    text: str = Field(examples=["Ada: I moved to Lisbon."])
-    kind: str = Field(examples=["turn"])
-    time: datetime | None = None
-    speaker: str | None = Field(None, examples=["Ada"])
-    turns: list[str] = Field(examples=[["chat-17:1"]])
-    sessions: list[EntrySession]
-    waiting: bool = Field(description="Whether it is a turn that is not in the memory yet.")
-
-
-class Entries(BaseModel):
-    """A page of entries in the order of their ids."""
-
-    entries: list[ListedEntry]
-    next: str | None = Field(None, description="The cursor of the next page; null for the last one.")
 
 
 class Problem(BaseModel):

@@ -29,7 +29,7 @@ from .chat_bodies import ChatRequest, Completion, Model, Models, Remembered
 from .conversation import Reply, converse, request_of
 from .refusals import Refusal
 from .relay import Relay
-from .routes import check_length, evidence
+from .routes import check_length
 from .service import Service
 from .spoken import Spoken
 from .streams import UNBUFFERED, Send, streamed
@@ -71,7 +71,7 @@ async def complete(
     answer: Any = await (streamed(call, caller) if body.stream else caller.asking(call))
     service.worker.wake()
     if relay and isinstance(answer, str):
-        answer = spoken.completion(answer, Remembered(session=relay.session, evidence=[]))
+        answer = spoken.completion(answer, Remembered(session=relay.session, evidence=()))
     if not (body.stream and isinstance(answer, Completion)):
         return answer
     return StreamingResponse(spoken.events(answer), media_type="text/event-stream", headers=UNBUFFERED)
@@ -101,7 +101,7 @@ def _complete(
     gap = timedelta(minutes=service.settings.session_gap)
     reply: Reply = converse(memory, request_of(body, repeated), gap, deadline, words)
     service.note(memory, body.messages[-1].text, reply.answer)
-    remembered = Remembered(session=reply.session, evidence=evidence(memory, reply.context, reply.seen))
+    remembered = Remembered(session=reply.session, evidence=memory.evidence(reply.context.hits, reply.seen))
     completion = spoken.completion(reply.answer, remembered)
     spoken.end(completion)
     return completion

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 from ..errors import UserError
+from ..memory.entries import Evidence
 from ..memory.metadata import Conditions, checked_metadata
-from .bodies import Chosen, Evidence, Metadata, Name, Speaker, Text
+from .bodies import Chosen, Metadata, Name, Speaker, Text
 
 
 class Part(BaseModel):
@@ -178,7 +179,7 @@ class Remembered(BaseModel):
     """What is Mempiler's own in a completion."""
 
     session: str = Field(examples=["2025-03-05"])
-    evidence: list[Evidence]
+    evidence: tuple[Evidence, ...]
 
 
 class Completion(BaseModel):

@@ -25,7 +25,7 @@ import httpx
 
 from .. import __version__
 from ..errors import UserError, check_number
-from ..memory.stored import Summary
+from ..memory.entries import MemoryStatus
 from .requests import Call, Pause, Requests, users
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class Client:
         """
         return RemoteMemory(self, user)
 
-    def users(self) -> list[Summary]:
+    def users(self) -> list[MemoryStatus]:
         """The users of the token's tenant, in order of their names."""
         return self.send(users())
 
@@ -177,7 +177,7 @@ class AsyncClient:
         """
         return AsyncRemoteMemory(self, user)
 
-    async def users(self) -> list[Summary]:
+    async def users(self) -> list[MemoryStatus]:
         """The users of the token's tenant, in order of their names."""
         return await self.send(users())
 

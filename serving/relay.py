@@ -31,7 +31,6 @@ from ..records import Context, format_time
 from .chat_bodies import ChatRequest, Remembered
 from .conversation import Heard, answered, hear, request_of
 from .prompt_text import beside
-from .routes import evidence
 from .service import Service
 from .streams import Send
 from .user_memory import UserMemory
@@ -150,7 +149,7 @@ class Relay:
         self.service.note(self.memory, self.body.messages[-1].text, self._text)
         if count:
             self.upstream.count(completion.get("usage"))
-        rests = evidence(self.memory, self._context, self._heard.seen)
+        rests = self.memory.evidence(self._context.hits, self._heard.seen)
         completion["mempiler"] = Remembered(session=self.session, evidence=rests).model_dump(mode="json")
 
 

@@ -12,20 +12,34 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
-from pydantic import TypeAdapter
 
 from ..errors import ConflictError, EndpointError, MempilerError, ServiceError, UserError
 from ..memory.amending import storable
-from ..memory.listed import PAGE, EntryEvent, Listed, Page
+from ..memory.entries import (
+    PAGE,
+    Added,
+    Answer,
+    EntryChange,
+    EntryHistory,
+    EntryPage,
+    FoundEvidence,
+    ListedEntry,
+    MemoryState,
+    MemoryStatus,
+    Receipt,
+    Sessions,
+    SessionStatus,
+    Users,
+)
 from ..memory.metadata import Conditions, Scalar, checked_metadata
-from ..memory.stored import ADDRESSABLE, Added, Forgotten, Owner, Summary, name_of
-from ..records import Context, Found, Hit, Item, Session
+from ..memory.stored import ADDRESSABLE, Owner, name_of
+from ..records import Found, Item, Session
 
 T = TypeVar("T")
 
@@ -37,23 +51,6 @@ _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 Messages = Sequence[Mapping[str, Any]]
 """OpenAI-style messages: `role`, `content`, and perhaps `name` and `time`."""
-
-
-@dataclass(frozen=True)
-class Answered:
-    """An answer and what it rests on, by the names that they have in the prediction of a memory of this process."""
-
-    answer: str
-    context: Context
-
-
-@dataclass(frozen=True)
-class SessionState:
-    """How far a session got: open, queued, remembered, partial or failed."""
-
-    id: str
-    state: str
-    turns: int
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ class Requests:
     """
 
     def __init__(self, user: str) -> None:
-        self._owner, self._at = Owner(user), f"/v1/users/{_segment('user', user)}"
+        self._user, self._at = Owner(user).user, f"/v1/users/{_segment('user', user)}"
 
     def add(
         self, session: Item | Messages, id: str | None = None, *, metadata: Mapping[str, Scalar] | None = None
@@ -123,12 +120,12 @@ class Requests:
         body = {"messages": _messages(session), **({"id": given} if given else {})}
         if said := checked_metadata(metadata):
             body["metadata"] = said
-        return Call("POST", f"{self._at}/sessions", _ADDED.validate_python, body, repeatable=bool(given))
+        return Call("POST", f"{self._at}/sessions", Added.model_validate, body, repeatable=bool(given))
 
     def end(self, session: str) -> Call[Added | None]:
         """Ends a session of the chat; None if there is no such open session."""
         path = f"{self._at}/sessions/{_segment('session', session)}/end"
-        return Call("POST", path, _ADDED.validate_python, missing=lambda: None, repeatable=False)
+        return Call("POST", path, Added.model_validate, missing=lambda: None, repeatable=False)
 
     def ask(
         self,
@@ -138,11 +135,11 @@ class Requests:
         since: datetime | None = None,
         until: datetime | None = None,
         **query: Any,
-    ) -> Call[Answered]:
+    ) -> Call[Answer]:
         """Answers from the memory; `query` holds further fields of the task, `options` or `date`."""
         given = {name: value for name, value in query.items() if value is not None}
         body = {"question": question, **_chosen(where, since, until), **given}
-        return Call("POST", f"{self._at}/ask", _answered, body)
+        return Call("POST", f"{self._at}/ask", Answer.model_validate, body)
 
     def search(
         self,
@@ -165,55 +162,55 @@ class Requests:
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-    ) -> Call[Page]:
+    ) -> Call[EntryPage]:
         """Entries in the order of their ids, a page at a time; none for an unknown user."""
         params = {"limit": limit, **({} if cursor is None else {"cursor": cursor}), **_chosen(where, since, until)}
         if "where" in params:
             params["where"] = json.dumps(params["where"])
-        return Call("GET", f"{self._at}/entries", _page, params=params, missing=Page)
+        return Call("GET", f"{self._at}/entries", EntryPage.model_validate, params=params, missing=EntryPage)
 
-    def get(self, entry: str) -> Call[Listed | None]:
+    def get(self, entry: str) -> Call[ListedEntry | None]:
         """An entry by its id; None if there is none."""
-        return Call("GET", self._entry(entry), _listed, missing=lambda: None)
+        return Call("GET", self._entry(entry), ListedEntry.model_validate, missing=lambda: None)
 
-    def update(self, entry: str, text: str, by: str = "") -> Call[EntryEvent | None]:
+    def update(self, entry: str, text: str, by: str = "") -> Call[EntryChange | None]:
         """Gives an entry another text; None if there is no such entry."""
         body = {"text": text, "by": by}
         return Call("PATCH", self._entry(entry), _last, body, missing=lambda: None, repeatable=False)
 
-    def delete(self, entry: str, by: str = "") -> Call[EntryEvent | None]:
+    def delete(self, entry: str, by: str = "") -> Call[EntryChange | None]:
         """Takes an entry out until it is undone; None if there is no such entry."""
         params = {"by": by}
         return Call("DELETE", self._entry(entry), _last, params=params, missing=lambda: None, repeatable=False)
 
-    def undo(self, entry: str, by: str = "") -> Call[EntryEvent | None]:
+    def undo(self, entry: str, by: str = "") -> Call[EntryChange | None]:
         """Takes the last change of an entry back that stands; None if there is none."""
         path, params = f"{self._entry(entry)}/undo", {"by": by}
         return Call("POST", path, _last, params=params, missing=lambda: None, repeatable=False)
 
-    def history(self, entry: str) -> Call[tuple[EntryEvent, ...]]:
+    def history(self, entry: str) -> Call[tuple[EntryChange, ...]]:
         """What became of an entry, oldest first; () if there is none."""
-        return Call("GET", f"{self._entry(entry)}/history", _events, missing=tuple)
+        return Call("GET", f"{self._entry(entry)}/history", _changes, missing=tuple)
 
-    def read(self) -> Call[dict[str, Any]]:
+    def read(self) -> Call[Mapping[str, Any]]:
         """The memory that questions are answered from, as JSON; empty for an unknown user."""
-        return Call("GET", f"{self._at}/memory", lambda found: dict(found["memory"]), missing=dict)
+        return Call("GET", f"{self._at}/memory", _memory, missing=dict)
 
-    def sessions(self) -> Call[tuple[SessionState, ...]]:
+    def sessions(self) -> Call[tuple[SessionStatus, ...]]:
         """The sessions and how far each got, oldest first, open ones last."""
-        return Call("GET", f"{self._at}/sessions", _states, missing=tuple)
+        return Call("GET", f"{self._at}/sessions", _sessions, missing=tuple)
 
-    def status(self) -> Call[Summary | None]:
+    def status(self) -> Call[MemoryStatus | None]:
         """How many sessions are stored, queued and failed; None for an unknown user."""
-        return Call("GET", self._at, _summary, missing=lambda: None)
+        return Call("GET", self._at, MemoryStatus.model_validate, missing=lambda: None)
 
-    def forget(self) -> Call[Forgotten]:
+    def forget(self) -> Call[Receipt]:
         """Deletes everything of the user; false for an unknown one."""
-        return self._delete(self._at)
+        return self._delete(self._at, self._user)
 
-    def forget_session(self, id: str) -> Call[Forgotten]:
+    def forget_session(self, id: str) -> Call[Receipt]:
         """Deletes one session; false if it is unknown."""
-        return self._delete(f"{self._at}/sessions/{_segment('session', id)}")
+        return self._delete(f"{self._at}/sessions/{_segment('session', id)}", id)
 
     def _entry(self, entry: str) -> str:
         # Callers without types pass anything.
@@ -221,18 +218,14 @@ class Requests:
             raise UserError(f"entry {entry!a:.100}: over HTTP an id is a text without a slash, and more than dots")
         return f"{self._at}/entries/{quote(storable(entry), safe='')}"
 
-    def _delete(self, path: str) -> Call[Forgotten]:
-        unknown = Forgotten(self._owner, known=False)
-        return Call("DELETE", path, self._forgotten, missing=lambda: unknown, repeatable=False)
-
-    def _forgotten(self, found: Any) -> Forgotten:
-        counts = (found["sessions"], found["turns"], found["erased"], found["held_by"])
-        return Forgotten(self._owner, True, *counts)
+    def _delete(self, path: str, name: str) -> Call[Receipt]:
+        unknown = Receipt(forgotten=name, known=False)
+        return Call("DELETE", path, Receipt.model_validate, missing=lambda: unknown, repeatable=False)
 
 
-def users() -> Call[list[Summary]]:
+def users() -> Call[list[MemoryStatus]]:
     """The users of the token's tenant."""
-    return Call("GET", "/v1/users", lambda found: [_summary(one) for one in found["users"]])
+    return Call("GET", "/v1/users", lambda found: list(Users.model_validate(found).users))
 
 
 def _error(response: httpx.Response) -> MempilerError:
@@ -312,47 +305,21 @@ def _chosen(where: Mapping[str, Any] | None, since: datetime | None, until: date
     return {**({"where": conditions} if conditions else {}), **sent}
 
 
-_ADDED, _LISTED, _EVENT = TypeAdapter(Added), TypeAdapter(Listed), TypeAdapter(EntryEvent)
+def _memory(found: Any) -> Mapping[str, Any]:
+    return MemoryState.model_validate(found).memory
 
 
-def _summary(found: Any) -> Summary:
-    counts = {name: found[name] for name in ("queued", "partial", "failed", "open_turns", "position", "updated")}
-    return Summary(Owner.stored(found["user"], ""), items=found["sessions"], stamp=None, **counts)
-
-
-def _states(found: Any) -> tuple[SessionState, ...]:
-    return tuple(SessionState(one["id"], one["state"], one["turns"]) for one in found["sessions"])
-
-
-def _answered(found: Any) -> Answered:
-    return Answered(found["answer"], Context(hits=tuple(map(_hit, found["evidence"]))))
+def _sessions(found: Any) -> tuple[SessionStatus, ...]:
+    return Sessions.model_validate(found).sessions
 
 
 def _found(found: Any) -> Found:
-    return Found(*(tuple(map(_hit, found[name])) for name in ("entries", "waiting")))
+    return FoundEvidence.model_validate(found).found
 
 
-def _page(found: Any) -> Page:
-    return Page(tuple(map(_listed, found["entries"])), found["next"])
+def _changes(found: Any) -> tuple[EntryChange, ...]:
+    return EntryHistory.model_validate(found).changes
 
 
-def _listed(found: Any) -> Listed:
-    return replace(_LISTED.validate_python(found), time=_plain(found["time"]))
-
-
-def _events(found: Any) -> tuple[EntryEvent, ...]:
-    return tuple(replace(_EVENT.validate_python(one), at=_plain(one["at"])) for one in found["changes"])
-
-
-def _last(found: Any) -> EntryEvent:
-    return _events(found)[-1]
-
-
-def _hit(found: Any) -> Hit:
-    about = {name: found[name] for name in ("id", "text", "kind", "score", "label", "speaker")}
-    return Hit(**about, time=_plain(found["time"]), sources=tuple(source["id"] for source in found["sources"]))
-
-
-def _plain(time: str | None) -> datetime | None:
-    """A moment of an answer as the records hold it: in UTC, without a zone."""
-    return datetime.fromisoformat(time).replace(tzinfo=None) if time else None
+def _last(found: Any) -> EntryChange:
+    return _changes(found)[-1]

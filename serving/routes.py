@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import ValidationError
 
-from ..memory import stored
 from ..memory.amending import Amendment
-from ..memory.incoming import now
-from ..memory.listed import PAGE, Listed
-from ..records import Context, Hit, format_time, parse_json
-from ..records.items import Turn
-from .auth import GUARD, Asked, User
-from .bodies import (
+from ..memory.entries import (
+    PAGE,
+    Added,
     Answer,
-    By,
-    Chosen,
-    Entries,
     EntryHistory,
-    EntryId,
-    Evidence,
-    Forgotten,
-    Found,
+    EntryPage,
+    FoundEvidence,
     ListedEntry,
     MemoryState,
-    Name,
-    NewSession,
-    NewText,
-    Question,
-    Search,
+    MemoryStatus,
+    Receipt,
     Sessions,
-    SessionState,
-    Since,
-    Source,
-    Stored,
-    Text,
-    Until,
     Users,
-    UserState,
+    evidence_of,
 )
+from ..memory.incoming import now
+from ..records import format_time, parse_json
+from .auth import GUARD, Asked, User
+from .bodies import By, Chosen, EntryId, Name, NewSession, NewText, Question, Search, Since, Text, Until
 from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, Refusal, malformed
 from .service import Service
 from .shown import memory_shown
@@ -58,30 +41,29 @@ entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], depende
 async def list_users(caller: Asked) -> Users:
     """Users with what is stored of each, in order of their names."""
     found = await caller.storing(lambda: caller.service.store.users(caller.tenant))
-    return Users(users=[_state(one) for one in found])
+    return Users(users=tuple(found))
 
 
 @router.get("/{user}", summary="Counts of a user")
-async def show_user(user: User, caller: Asked) -> UserState:
+async def show_user(user: User, caller: Asked) -> MemoryStatus:
     """How many sessions are stored, queued and failed."""
     found = await caller.storing(caller.memory(user).status)
     if found is None:
         raise UNKNOWN_USER()
-    return _state(found)
+    return found
 
 
 @router.delete("/{user}", summary="Forget a user")
-async def forget_user(user: User, caller: Asked) -> Forgotten:
+async def forget_user(user: User, caller: Asked) -> Receipt:
     """Deletes everything of a user: sessions, open turns, memory."""
-    memory = caller.memory(user)
-    found = await caller.storing(memory.forget)
+    found = await caller.storing(caller.memory(user).forget)
     if not found:
         raise UNKNOWN_USER()
-    return _receipt(memory.owner.user, found)
+    return found
 
 
-@router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Stored}})
-async def add_session(user: User, body: NewSession, caller: Asked, response: Response) -> Stored:
+@router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Added}})
+async def add_session(user: User, body: NewSession, caller: Asked, response: Response) -> Added:
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
     check_length(len(body.messages), caller.service)
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
@@ -89,33 +71,33 @@ async def add_session(user: User, body: NewSession, caller: Asked, response: Res
     added = await caller.writing(user, lambda memory: memory.add(messages, remember=False, **new))
     caller.service.worker.wake()
     response.status_code = 201 if added.new else 200
-    return Stored(id=added.id, position=added.position, new=added.new)
+    return added
 
 
 @router.get("/{user}/sessions", summary="List the sessions of a user")
 async def list_sessions(user: User, caller: Asked) -> Sessions:
     """The sessions of a user and how far each got."""
-    return Sessions(sessions=await caller.storing(lambda: _sessions(caller.memory(user))))
+    return await caller.storing(lambda: _sessions(caller.memory(user)))
 
 
 @router.post("/{user}/sessions/{session}/end", summary="End an open session")
-async def end_session(user: User, session: Name, caller: Asked) -> Stored:
+async def end_session(user: User, session: Name, caller: Asked) -> Added:
     """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
     added = await caller.writing(user, lambda memory: memory.end(session, remember=False))
     if added is None:
         raise UNKNOWN_SESSION()
     caller.service.worker.wake()
-    return Stored(id=added.id, position=added.position, new=added.new)
+    return added
 
 
 @router.delete("/{user}/sessions/{session}", summary="Forget a session")
-async def forget_session(user: User, session: Name, caller: Asked) -> Forgotten:
+async def forget_session(user: User, session: Name, caller: Asked) -> Receipt:
     """Deletes a session; a memory that holds something of it is written anew from the others."""
     found = await caller.storing(lambda: caller.memory(user).forget_session(session, remember=False))
     if not found:
         raise UNKNOWN_SESSION()
     caller.service.worker.wake()
-    return _receipt(session, found)
+    return found
 
 
 @router.get("/{user}/memory", summary="Read the memory of a user")
@@ -131,7 +113,7 @@ async def ask(user: User, body: Question, caller: Asked) -> Answer:
 
 
 @router.post("/{user}/search", summary="Search the memory of a user")
-async def search(user: User, body: Search, caller: Asked) -> Found:
+async def search(user: User, body: Search, caller: Asked) -> FoundEvidence:
     """Entries of the memory, and turns that are not in it yet, with the turns that each rests on; no answer is made."""
     return await caller.asking(lambda _: _found(body, caller.memory(user)))
 
@@ -162,11 +144,10 @@ async def list_entries(
     limit: Annotated[int, Query(ge=1, le=MOST)] = PAGE,
     since: Since = None,
     until: Until = None,
-) -> Entries:
+) -> EntryPage:
     """Entries and turns that are not in the memory yet, by id; pages do not shift while others are added."""
     memory, chosen = caller.memory(user), {"where": where, "since": since, "until": until}
-    found = await caller.storing(lambda: memory.list(cursor, limit, known(memory), **chosen))
-    return Entries(entries=[_listed(one) for one in found.entries], next=found.next)
+    return await caller.storing(lambda: memory.list(cursor, limit, known(memory), **chosen))
 
 
 @entries.get("/{entry}", summary="Read an entry")
@@ -176,7 +157,7 @@ async def get_entry(user: User, entry: EntryId, caller: Asked) -> ListedEntry:
     found = await caller.storing(lambda: memory.get(entry, known(memory)))
     if found is None:
         raise UNKNOWN_ENTRY()
-    return _listed(found)
+    return found
 
 
 @entries.patch("/{entry}", summary="Change the text of an entry")
@@ -213,12 +194,6 @@ def check_length(messages: int, service: Service) -> None:
         raise Refusal(413, f"{messages} messages are too many; send at most {service.settings.max_turns}")
 
 
-def evidence(memory: UserMemory, context: Context, seen: View) -> list[Evidence]:
-    """What was recalled, each with the turns it rests on, as far as they are still there."""
-    turns = memory.sources(context.sources, seen)
-    return [Evidence.model_validate(_shown(hit, turns)) for hit in context.hits]
-
-
 def known(memory: UserMemory) -> View:
     """What a user's memory holds.
 
@@ -231,18 +206,11 @@ def known(memory: UserMemory) -> View:
     return seen
 
 
-def _shown(hit: Hit, turns: Mapping[str, Turn]) -> dict[str, Any]:
-    sources = [_source(turns[id]) for id in hit.sources if id in turns]
-    about = {"kind": hit.kind, "label": hit.label, "speaker": hit.speaker, "time": _utc(hit.time)}
-    return {"id": hit.id, "text": hit.text, "score": round(hit.score, 4), **about, "sources": sources}
-
-
-def _found(body: Search, memory: UserMemory) -> Found:
+def _found(body: Search, memory: UserMemory) -> FoundEvidence:
     seen = known(memory)
     found = memory.search(body.query, body.k, body.since, body.until, seen, body.conditions)
     turns = memory.sources({id for hits in found for hit in hits for id in hit.sources}, seen)
-    rows = [[_shown(hit, turns) for hit in hits] for hits in found]
-    return Found.model_validate(dict(zip(("entries", "waiting"), rows, strict=True)))
+    return FoundEvidence(entries=evidence_of(found.entries, turns), waiting=evidence_of(found.waiting, turns))
 
 
 def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
@@ -253,7 +221,7 @@ def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
     chosen = {"where": body.conditions, "since": body.since, "until": body.until}
     found = memory.ask(body.question, seen=seen, **chosen, **fields)
     service.note(memory, body.question, str(found.answer))
-    return Answer(answer=str(found.answer), evidence=evidence(memory, found.context, seen))
+    return Answer(answer=str(found.answer), evidence=memory.evidence(found.context.hits, seen))
 
 
 def _memory(service: Service, memory: UserMemory) -> MemoryState:
@@ -266,41 +234,10 @@ def _memory(service: Service, memory: UserMemory) -> MemoryState:
     )
 
 
-def _sessions(memory: UserMemory) -> list[SessionState]:
-    snapshot = memory.store.read(memory.owner, lambda version: True)
-    if not snapshot.version:
+def _sessions(memory: UserMemory) -> Sessions:
+    if memory.status() is None:
         raise UNKNOWN_USER()
-    ended = [
-        SessionState(id=one.item.id, state=one.state, turns=len(one.item.turns))
-        for one in memory.store.items(memory.owner)
-    ]
-    return ended + [SessionState(id=one.id, state="open", turns=len(one.turns)) for one in snapshot.open]
-
-
-def _receipt(name: str, found: stored.Forgotten) -> Forgotten:
-    about = {"sessions": found.sessions, "turns": found.turns, "erased": found.erased, "held_by": found.held_by}
-    return Forgotten.model_validate({"forgotten": name, **about})
-
-
-def _source(turn: Turn) -> Source:
-    return Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=_utc(turn.time))
-
-
-def _utc(time: datetime | None) -> datetime | None:
-    return time.replace(tzinfo=UTC) if time else None
-
-
-def _state(found: Any) -> UserState:
-    return UserState(
-        user=found.owner.user,
-        sessions=found.items,
-        queued=found.queued,
-        partial=found.partial,
-        failed=found.failed,
-        open_turns=found.open_turns,
-        position=found.position,
-        updated=found.updated,
-    )
+    return Sessions(sessions=memory.sessions())
 
 
 def _changed(memory: UserMemory, entry: str, made: Amendment | None) -> EntryHistory:
@@ -313,9 +250,4 @@ def _history(memory: UserMemory, entry: str) -> EntryHistory:
     found = memory.history(entry)
     if not found:
         raise UNKNOWN_ENTRY()
-    rows = [{**asdict(event), "at": _utc(event.at)} for event in found]
-    return EntryHistory.model_validate({"entry": entry, "changes": rows})
-
-
-def _listed(found: Listed) -> ListedEntry:
-    return ListedEntry.model_validate({**asdict(found), "time": _utc(found.time)})
+    return EntryHistory(entry=entry, changes=found)

@@ -41,17 +41,29 @@ import dspy
 from ..engines.threads import in_thread
 from ..errors import ConflictError, UserError
 from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
+from ..memory.entries import (
+    PAGE,
+    Added,
+    EntryChange,
+    EntryPage,
+    Evidence,
+    ListedEntry,
+    MemoryStatus,
+    Origin,
+    Receipt,
+    SessionStatus,
+    evidence_of,
+)
 from ..memory.incoming import Messages, incoming, now, turns_of
 from ..memory.index import Entry
-from ..memory.listed import PAGE, EntryEvent, Listed, Origin, Page
 from ..memory.memory import Memory
 from ..memory.metadata import Conditions, Scalar
 from ..memory.store import Store
-from ..memory.stored import Added, Forgotten, Owner, Summary
+from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
 from ..programs.recalling import leaving, recalled
 from ..programs.streaming import as_they_come
-from ..records import Context, Found, Item, Query, Turn
+from ..records import Context, Found, Hit, Item, Query, Turn
 from .documents import stamp_of
 from .memories import Memories
 from .paging import page
@@ -325,6 +337,10 @@ class UserMemory:
         waiting = {turn.id: turn.at(item.time) for item in items for turn in item.turns if turn.id in wanted}
         return waiting | self.memories.turns(seen, wanted - waiting.keys())
 
+    def evidence(self, hits: Sequence[Hit], seen: View) -> tuple[Evidence, ...]:
+        """Hits, each with the turns it rests on, as far as they are still there; arguments as `sources`."""
+        return evidence_of(hits, self.sources({id for hit in hits for id in hit.sources}, seen))
+
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
         return self.look().settled
@@ -333,11 +349,20 @@ class UserMemory:
         """The raw sessions that were not forgotten, oldest first."""
         return tuple(stored.item for stored in self.store.items(self.owner))
 
-    def status(self) -> Summary | None:
+    def sessions(self) -> tuple[SessionStatus, ...]:
+        """The sessions and how far each got, oldest first, open ones last."""
+        ended = self.store.items(self.owner)
+        opened = self.store.read(self.owner, lambda version: True).open
+        return (
+            *(SessionStatus(id=one.item.id, state=one.state, turns=len(one.item.turns)) for one in ended),
+            *(SessionStatus(id=one.id, state="open", turns=len(one.turns)) for one in opened),
+        )
+
+    def status(self) -> MemoryStatus | None:
         """How many sessions are stored, queued and failed; None for an unknown user."""
         return next(iter(self.store.users(self.owner.tenant, self.owner.user)), None)
 
-    def get(self, entry: str, seen: View | None = None) -> Listed | None:
+    def get(self, entry: str, seen: View | None = None) -> ListedEntry | None:
         """An entry by its id, of the memory or among the turns that are not in it yet; None if there is none.
 
         Args:
@@ -356,7 +381,7 @@ class UserMemory:
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-    ) -> Page:
+    ) -> EntryPage:
         """Entries in the order of their ids, a page at a time.
 
         Pages are stable: an entry that is there all the time is listed once, whatever is added or deleted meanwhile.
@@ -377,7 +402,7 @@ class UserMemory:
         if not within.everything:
             found = {id: (entry, waits) for id, (entry, waits) in found.items() if within.own(entry)}
         ids, following = page(found, cursor, limit)
-        return Page(tuple(self._listed([found[id] for id in ids], view)), following)
+        return EntryPage(entries=self._listed([found[id] for id in ids], view), next=following)
 
     def update(self, entry: str, text: str, by: str = "") -> Amendment | None:
         """Gives an entry another text, from now on and after every further session; None if there is no such entry.
@@ -426,17 +451,20 @@ class UserMemory:
 
         return self._written(row, by)
 
-    def history(self, entry: str) -> tuple[EntryEvent, ...]:
+    def history(self, entry: str) -> tuple[EntryChange, ...]:
         """What became of an entry: from which turns it was written, and each change since; () if there is none."""
         rows = [row for row in self.store.amendments(self.owner) if row.entry == entry]
         found = self.get(entry)
-        if not rows:
-            return (EntryEvent("written", found.text, at=found.time, turns=found.turns),) if found else ()
-        first = rows[0]
-        written = EntryEvent("written", first.text, at=found.time if found else None, turns=first.sources)
-        return written, *(EntryEvent(row.what, row.text, row.new, row.at, row.by, row.sources) for row in rows)
+        if not (rows or found):
+            return ()
+        text, turns = (rows[0].text, rows[0].sources) if rows else (found.text, found.turns) if found else ("", ())
+        written = EntryChange(what="written", text=text, at=found.time if found else None, turns=turns)
+        return written, *(
+            EntryChange(what=row.what, text=row.text, new=row.new, at=row.at, by=row.by, turns=row.sources)
+            for row in rows
+        )
 
-    def forget(self) -> Forgotten:
+    def forget(self) -> Receipt:
         """Deletes everything of the user: raw sessions, memory, index, cached texts.
 
         What is under way for the user, in any process, stores nothing any more.
@@ -448,7 +476,7 @@ class UserMemory:
         self.memories.notice(self.store.forgets())
         return forgotten
 
-    def forget_session(self, id: str, remember: bool = True) -> Forgotten:
+    def forget_session(self, id: str, remember: bool = True) -> Receipt:
         """Deletes one session, and writes the memory anew from the others if it was in it; false if unknown."""
         forgotten = self.store.forget_item(self.owner, id)
         self.memories.notice(self.store.forgets())
@@ -546,16 +574,23 @@ class UserMemory:
             how = "update its turns" if made.new else "forget its session"
             raise UserError(f"the {made.kind} {made.entry!r:.100} cannot be changed by itself here; {how}")
 
-    def _listed(self, found: Iterable[tuple[Entry, bool]], seen: View) -> list[Listed]:
+    def _listed(self, found: Iterable[tuple[Entry, bool]], seen: View) -> tuple[ListedEntry, ...]:
         """Entries with the sessions that they come from."""
         found = tuple(found)
         wanted = {turn for entry, _ in found for turn in entry.sources}
         stored = self.store.sessions(self.owner, sorted(wanted))
-        of = {turn.id: Origin(item.id) for item in seen.waiting.items for turn in item.turns if turn.id in wanted}
-        of |= {turn: Origin(*session) for turn, session in stored.items()}
-        rows: list[Listed] = []
-        for entry, waiting in found:
-            origins = {of[turn].id: of[turn] for turn in entry.sources if turn in of}
-            about = entry.id, entry.text, entry.kind, entry.time, entry.speaker, entry.sources
-            rows.append(Listed(*about, sessions=tuple(origins.values()), waiting=waiting))
-        return rows
+        of = {turn.id: Origin(id=item.id) for item in seen.waiting.items for turn in item.turns if turn.id in wanted}
+        of |= {turn: Origin(id=id, metadata=metadata) for turn, (id, metadata) in stored.items()}
+        return tuple(
+            ListedEntry(
+                id=entry.id,
+                text=entry.text,
+                kind=entry.kind,
+                time=entry.time,
+                speaker=entry.speaker,
+                turns=entry.sources,
+                sessions=tuple({of[turn].id: of[turn] for turn in entry.sources if turn in of}.values()),
+                waiting=waiting,
+            )
+            for entry, waiting in found
+        )

@@ -254,7 +254,6 @@ CIRCLES = [
     {"engines.local.model", "engines.local.sampling", "engines.local.served"},
     {f"programs.pramem.{name}" for name in ("consensus", "practice", "review", "writer")},
     {"runs.addresses", "runs.artifact", "runs.hub", "runs.registry"},
-    {"memory.erasing", "memory.store_rows"},
     {"optimizers.labelled", "optimizers.runners"},
 ]
 """What is still to be cut."""

@@ -66,7 +66,7 @@ def test_a_file_is_added_once_and_remembered(run: Run) -> None:
     assert run("memories", "add", "chat.json", "--user", "ada")[1] == "0 new, 2 known\n"
     assert run("memories", "remember", "program")[1] == "2 sessions, 0 failures, 0 still queued, 0 partial\n"
     (found,) = listed(run)
-    assert (found["user"], found["items"], found["queued"], found["position"]) == ("ada", 2, 0, 2)
+    assert (found["user"], found["sessions"], found["queued"], found["position"]) == ("ada", 2, 0, 2)
 
 
 def test_history_of_own_form_keeps_its_ids(run: Run, folder: Path, make_history: Any) -> None:

@@ -45,7 +45,7 @@ def test_files_that_others_could_read_are_narrowed(tmp_path: Path) -> None:
             path.chmod(0o664)
         with Store(tmp_path / "s.sqlite"):
             assert set(modes(tmp_path).values()) == {"0o600"}
-        assert [found.items for found in store.users()] == [1]
+        assert [found.sessions for found in store.users()] == [1]
 
 
 @pytest.mark.usefixtures("generous")

@@ -30,7 +30,7 @@ def test_receipt_counts_what_was_deleted(store: Store) -> None:
     store.add(ADA, session("one", turns=2))
     store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="two")])
     found = store.forget(ADA)
-    assert (bool(found), found.owner, found.sessions, found.turns) == (True, ADA, 2, 3)
+    assert (bool(found), found.forgotten, found.sessions, found.turns) == (True, "ada", 2, 3)
     assert not store.forget(ADA)
 
 

@@ -187,7 +187,7 @@ def test_threads_of_one_process_wait_for_one_another_not_for_the_lock_of_the_fil
         for thread in threads:
             thread.join()
         assert errors == []
-        assert sum(user.items for user in store.users()) == 160
+        assert sum(user.sessions for user in store.users()) == 160
 
 
 def test_locked_file_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_failed_item_stays_beside_the_memory(store: Store) -> None:
     assert store.commit(claim, document(2), 60) is not None
     assert states(store) == ["failed", "remembered"]
     assert [(stored.item.id, stored.error) for stored in store.read(ADA).waiting] == [("s0", "LM refused")]
-    assert [(found.items, found.queued, found.failed) for found in store.users()] == [(2, 0, 1)]
+    assert [(found.sessions, found.queued, found.failed) for found in store.users()] == [(2, 0, 1)]
 
 
 def test_export_and_import_give_the_same_store(store: Store, tmp_path: Path) -> None:

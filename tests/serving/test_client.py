@@ -5,7 +5,6 @@ import inspect
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
@@ -26,7 +25,7 @@ from mempiler import (
     build,
 )
 from mempiler.engines.models import language_model
-from mempiler.memory.listed import EntryEvent, Listed, Origin, Page
+from mempiler.memory.entries import EntryChange, EntryPage, ListedEntry, Origin
 from mempiler.records import Behavior
 from mempiler.serving.client import AsyncRemoteMemory, RemoteMemory
 from mempiler.serving.memories import Memories
@@ -103,18 +102,25 @@ def test_the_contract_of_a_memory(memory: Any) -> None:
 
 def test_the_contract_of_entries(memory: Any, store: Any) -> None:
     ada = memory("ada")
-    assert (ada.list(), ada.get("chat-1:1"), ada.history("chat-1:1")) == (Page(), None, ())
+    assert (ada.list(), ada.get("chat-1:1"), ada.history("chat-1:1")) == (EntryPage(), None, ())
     assert (ada.update("chat-1:1", "x"), ada.delete("chat-1:1"), ada.undo("chat-1:1")) == (None, None, None)
     ada.add(LISBON, id="chat-1", metadata={"channel": "phone", "year": 2025})
     ada.add(OSLO)
     remember_queued(Memories(build("turn-rag"), store, language_model("offline")))
 
-    moved = Listed("chat-1:1", "Ada: I moved to Lisbon.", "turn", LISBON[0]["time"], "Ada", ("chat-1:1",))
-    moved = replace(moved, sessions=(Origin("chat-1", {"channel": "phone", "year": 2025}),))
+    moved = ListedEntry(
+        id="chat-1:1",
+        text="Ada: I moved to Lisbon.",
+        kind="turn",
+        time=LISBON[0]["time"],
+        speaker="Ada",
+        turns=("chat-1:1",),
+        sessions=(Origin(id="chat-1", metadata={"channel": "phone", "year": 2025}),),
+    )
     first = ada.list(limit=1)
     assert (first.entries, first.next, ada.get("chat-1:1")) == ((moved,), "chat-1:1", moved)
     assert [one.id for one in ada.list(first.next).entries] == ["chat-2:1"]
-    assert ada.history("chat-1:1") == (EntryEvent("written", moved.text, at=moved.time, turns=moved.turns),)
+    assert ada.history("chat-1:1") == (EntryChange(what="written", text=moved.text, at=moved.time, turns=moved.turns),)
 
     with pytest.raises(UserError, match="says this already"):
         ada.update("chat-1:1", "I moved to Lisbon.")
@@ -128,7 +134,9 @@ def test_the_contract_of_entries(memory: Any, store: Any) -> None:
     assert [ada.undo("chat-1:1").what, ada.undo("chat-1:1").what, ada.undo("chat-1:1")] == ["undo", "undo", None]
     history = ada.history("chat-1:1")
     assert [one.what for one in history] == ["written", "update", "delete", "undo", "undo"]
-    assert history[1] == EntryEvent("update", moved.text, changed.new, changed.at, "the desk", ("chat-1:1",))
+    assert history[1] == EntryChange(
+        what="update", text=moved.text, new=changed.new, at=changed.at, by="the desk", turns=("chat-1:1",)
+    )
     assert changed.at.tzinfo is None
 
 
@@ -173,7 +181,7 @@ def test_what_only_a_service_tells(client: Any) -> None:
             ("tuesday", "open", 2),
         ]
         ended, status = ada.end("tuesday"), ada.status()
-        assert (ended and ended.position, status and (status.items, status.queued)) == (2, (2, 2))
+        assert (ended and ended.position, status and (status.sessions, status.queued)) == (2, (2, 2))
         assert ada.read() == client.get("/v1/users/ada/memory").json()["memory"]
         assert [one.owner.user for one in mine.users()] == ["ada"]
         assert other.users() == []
@@ -322,5 +330,5 @@ def test_connections_are_kept_and_shared_by_threads(client: Any) -> None:
         memories = [mine.memory(f"user-{n % 4}") for n in range(40)]
         added = list(threads.map(lambda memory: memory.add([{"role": "user", "content": "Hello."}]), memories))
         assert all(one.new for one in added)
-        assert sum(one.items for one in mine.users()) == 40
+        assert sum(one.sessions for one in mine.users()) == 40
         assert len(mine._http._transport._pool.connections) <= 8

@@ -148,7 +148,7 @@ def test_user_who_comes_back_is_stored(client: Any, store: Store) -> None:
     client.delete("/v1/users/ada")
     client.chat("two")
     client.add("three")
-    assert [one.items for one in store.users()] == [1]
+    assert [one.sessions for one in store.users()] == [1]
     assert len(store.read(ADA).open[0].turns) == 2
 
 

@@ -90,11 +90,11 @@ def test_a_killed_import_is_repeated_and_duplicates_nothing(tmp_path: Path) -> N
     with Store(url) as store:
         process = multiprocessing.get_context("spawn").Process(target=slowly_imported, args=(url, sent))
         process.start()
-        while (count := sum(one.items for one in store.users())) < 20:
+        while (count := sum(one.sessions for one in store.users())) < 20:
             time.sleep(0.01)
         os.kill(process.pid or 0, signal.SIGKILL)
         process.join()
-        stored = sum(one.items for one in store.users())
+        stored = sum(one.sessions for one in store.users())
         assert count <= stored < 300
         found = import_lines(store, "acme", io.BytesIO(sent))
         assert (found.stored, found.known, found.refused) == (300 - stored, stored, {})
