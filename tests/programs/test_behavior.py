@@ -4,8 +4,6 @@ from datetime import datetime, timedelta
 
 import dspy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mempiler import Action, Behavior, History, Profile, Turn, build
 from mempiler.programs.tasks.behavior import newest, unseen
 from mempiler.records import Context, Hit, Query, estimate_tokens
@@ -71,13 +69,6 @@ def test_the_suffix_is_the_newest_records_of_both_and_the_profile(history, recen
     assert found[1].digest != history.items[2].digest
     assert ids(newest([*history, *recent], 10_000)) == ["p", *(f"a{n}" for n in range(1, 25))]
     assert ids(newest([*history, *recent], 0)) == ["p"]
-
-
-@given(st.integers(0, 2000))
-def test_the_suffix_never_costs_more_than_its_budget(budget):
-    found = newest([Behavior.of("b", actions(30)), Behavior.of("c", actions(5, 31))], budget)
-    assert sum(estimate_tokens(line) + 1 for item in found for line in item.lines()) <= budget
-    assert ids(found) == [f"a{n}" for n in range(36 - len(ids(found)), 36)]
 
 
 def test_raw_hits_that_the_suffix_shows_are_not_shown_twice(history):

@@ -7,7 +7,7 @@ import dspy
 import pytest
 from mempiler import Context, Hit, Logs, Turn, UserError
 from mempiler.programs.tasks.task import task
-from mempiler.signatures.pal import ASSISTANT_ACTIONS, selected
+from mempiler.signatures.pal import ASSISTANT_ACTIONS
 
 NAMES = ("requirement-restatement", "solution-proposal", "solution-selection", "dialogue-reply")
 OPTIONS = [f"S{n}: way {n}" for n in range(1, 9)]
@@ -71,18 +71,3 @@ def test_a_reply_is_of_the_kind_that_is_asked_for(action: str, ask: Any) -> None
 def test_an_unknown_kind_of_reply_is_refused(ask: Any) -> None:
     with pytest.raises(UserError, match="'shouting' is no kind of reply; one of: requirement prediction"):
         ask("dialogue-reply", question="yes", action="shouting")
-
-
-@pytest.mark.parametrize(
-    ("said", "ids"),
-    [
-        ("S2, S7", ("S2", "S7")),
-        ("['S7', 's 2']", ("S7", "S2")),
-        ("S2 twice: S2", ("S2",)),
-        ("S9 and S0", ()),
-        ("solutions2 CSS3 S12", ()),
-        ("", ()),
-    ],
-)
-def test_selected_reads_ids_in_their_order(said: str, ids: tuple[str, ...]) -> None:
-    assert selected(said, 8) == ids

@@ -54,12 +54,6 @@ def test_generality_lets_through_what_does_not_single_the_scene_out(reviewed, sa
     assert memory.counts == counts
 
 
-def test_two_verdicts_that_contradict_each_other_are_none(reviewed):
-    said = verdicts("generality", "general", (True, True, True))
-    said["generality"]["generality"].append({"proposal": "[r2]", "general": False})
-    assert reviewed(said).memory.counts == {"pooled": 2, "malformed": 1}
-
-
 def test_generality_is_asked_of_what_is_grounded_alone(reviewed):
     found = reviewed(verdicts("groundedness", "sensitive", (False, True, False)))
     (shown,) = found.shown("generality", "proposals")

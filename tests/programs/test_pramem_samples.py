@@ -1,8 +1,8 @@
-"""Practice samples: what they show of the history, and how they are drawn."""
+"""The experience document, and practice samples: what they show of the history, and how they are drawn."""
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.programs.pramem.memory import ExperienceMemory
+from mempiler.programs.pramem.memory import ExperienceMemory, suffix
 from mempiler.programs.pramem.samples import draw
 from mempiler.records import Action
 
@@ -92,3 +92,23 @@ def test_a_target_carries_its_questions_and_one_without_any_is_not_drawn():
     assert sample.scene(100) == "video; situation-3-x 1. Like it? 2. Share it?"
     assert sample.scene(5) == "video... 1. Like it? 2. Share it?"
     assert draw(memory(9), 9, min_history=1)[0].situation.count("\n") == 0
+
+
+def test_entries_get_ids_by_kind_that_are_never_given_twice():
+    start = ExperienceMemory().with_entries("pattern", [("Likes jazz", ("a1",)), ("Likes  JAZZ", ("a2",)), (" ", ())])
+    start = start.with_entries("alert", [("I overrate jazz", ())])
+    assert [(part.id, part.kind, part.sources) for part in start.experiences] == [
+        ("pattern-1", "pattern", ("a1",)),
+        ("alert-1", "alert", ()),
+    ]
+    emptied = start.replaced("pattern", [])
+    assert emptied.with_entries("pattern", [("Likes rock", ())]).patterns[0].id == "pattern-2"
+
+
+def test_a_covered_memory_keeps_what_later_samples_show_and_the_position():
+    start = memory(40)
+    assert (start.total, start.waiting) == (40, 40)
+    covered = start.covered(100)
+    assert covered.records == suffix(tuple(actions(40)), 100)
+    assert (covered.total, covered.practised, covered.waiting) == (40, 40, 0)
+    assert covered.with_records(actions(2)).waiting == 2

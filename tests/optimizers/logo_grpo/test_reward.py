@@ -5,12 +5,10 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.dataset import askable
 from mempiler.optimizers.logo_grpo.reward import (
     Answered,
     RewardSettings,
     chosen,
-    memory_words,
     penalty,
     reward,
     session_rewards,
@@ -54,13 +52,6 @@ def test_penalties_by_completion(error: str | None, refused: int, last: bool, co
     assert penalty(call, last, RewardSettings()) == pytest.approx(cost)
 
 
-def test_a_question_is_asked_once_its_evidence_has_been_said(make_history: Any) -> None:
-    history = make_history(3)
-    examples = [dspy.Example(id=n, focus=focus) for n, focus in enumerate([("D1:1",), ("D1:2", "D3:1"), (), ("D9:9",)])]
-    ids = [[example.id for example in askable(examples, history, n)] for n in (1, 2, 3)]
-    assert ids == [[0], [0], [0, 1, 2, 3]]
-
-
 def test_the_same_seed_chooses_the_same_questions() -> None:
     examples = [dspy.Example(id=n) for n in range(40)]
     one, same, other = (chosen(examples, 5, seed) for seed in ("a", "a", "b"))
@@ -68,16 +59,3 @@ def test_the_same_seed_chooses_the_same_questions() -> None:
     assert len(one) == 5
     assert [example.id for example in one] == sorted(example.id for example in one)
     assert chosen(examples, 40, "a") == examples
-
-
-def test_words_of_a_memory_are_those_of_its_entries(make_history: Any) -> None:
-    from mempiler.memory.memory import Memory
-    from mempiler.memory.turns import TurnMemory
-
-    class Summary(Memory):
-        text: str = ""
-        more: tuple[dict[str, str], ...] = ()
-
-    assert memory_words(FactMemory().apply([Edit("INSERT", content="Ann lives here")])) == 3
-    assert memory_words(TurnMemory().with_session(make_history(1, turns=1).items[0])) == 7
-    assert memory_words(Summary(text="one two", more=({"a": "three"},))) == 3
