@@ -29,7 +29,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from sqlalchemy import Connection
@@ -43,11 +43,25 @@ from .metadata import Scalar, checked_metadata
 from .store_forgetting import Forgetting, delete_all, drop_open, record
 from .store_queue import Queue, put_memory
 from .store_reading import Reading, metadata_of, open_sessions
-from .store_rows import OWN, any_session_of, batches, forgotten_since, insert, key_of, lock, refuse, run
+from .store_rows import (
+    OWN,
+    any_session_of,
+    batches,
+    forgotten_as,
+    forgotten_since,
+    insert,
+    key_of,
+    lock,
+    refusal,
+    refuse,
+    run,
+)
 from .stored import Contents, Owner, name_of
 
 MOST_AMENDMENTS = 10_000
 """Most amendments of a user."""
+NEVER = 2**31 - 1
+"""More than anybody can have been forgotten."""
 
 
 class Store(Reading, Queue, Forgetting):
@@ -259,19 +273,19 @@ def _queue(
     since: int | None = None,
 ) -> Added:
     """Appends a checked item to a user's queue; the user is made if there is none."""
-    id, position = item.id, lock(db, owner).position
-    if since is not None:
-        refuse(db, owner, since)
-    if id:
-        known = run(db, f"SELECT position, digest FROM mempiler_items WHERE {OWN} AND id = :id", owner, id=id).first()
-        if known and known.digest == digest:
-            return Added(id=id, position=known.position, new=False)
-        if known or _last_number(db, owner, id):
-            raise ConflictError(
-                f"session {id!r} of user {owner.user!r} is stored with other content; "
-                "give the new one an id of its own, or forget the old one first"
-            )
-    item = _numbered(item, id or _free_id(db, owner, position))
+    there = _there(db, owner, item.id, since)
+    if item.id and there.digest == digest:
+        return Added(id=item.id, position=there.position, new=False)
+    if item.id and there.taken:
+        raise ConflictError(
+            f"session {item.id!r} of user {owner.user!r} is stored with other content; "
+            "give the new one an id of its own, or forget the old one first"
+        )
+    number = position = there.next
+    while there.taken:
+        number += 1
+        there = _there(db, owner, f"D{number}", since)
+    item = _numbered(item, item.id or f"D{number}")
     _take_turns(db, owner, item.turns, position)
     _put_item(db, owner, item, digest, position=position, state="queued", attempts=0, error="")
     if metadata:
@@ -290,21 +304,21 @@ def _append(
     metadata: Mapping[str, Any],
 ) -> tuple[Turn, ...]:
     """Appends turns to an open session, or begins one, and adds to what callers said of it."""
-    lock(db, owner, make=begin)
-    refuse(db, owner, since)
-    if run(db, f"SELECT 1 FROM mempiler_items WHERE {OWN} AND id = :id", owner, id=session).first():
+    there = _there(db, owner, session, since, make=begin)
+    if there.digest is not None:
         raise ConflictError(f"session {session!r} of user {owner.user!r} has ended; begin one with another id")
-    last = _last_number(db, owner, session)
-    if not last and not begin:
+    if not there.last and not begin:
         raise ConflictError(f"user {owner.user!r} has no open session {session!r}; it was forgotten")
-    numbered = list(enumerate(turns, last + 1))
+    numbered = list(enumerate(turns, there.last + 1))
     new = tuple(turn if turn.id else turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in numbered)
     check_turns(new)
     _take_turns(db, owner, new, 0)
-    statement = """INSERT INTO mempiler_open_turns (tenant, "user", session, number, json, added)
-        VALUES (:tenant, :user, :session, :number, :json, :now)"""
-    for number, turn in enumerate(new, last + 1):
-        run(db, statement, owner, session=session, number=number, json=json_of(turn))
+    for part in batches([(number, turn) for (number, _), turn in zip(numbered, new, strict=True)]):
+        values = ", ".join(f"(:tenant, :user, :session, :number{n}, :json{n}, :now)" for n in range(len(part)))
+        into = 'INSERT INTO mempiler_open_turns (tenant, "user", session, number, json, added)'
+        named = {f"number{n}": number for n, (number, _) in enumerate(part)}
+        named |= {f"json{n}": json_of(turn) for n, (_, turn) in enumerate(part)}
+        run(db, f"{into} VALUES {values}", owner, session=session, **named)
     if new and metadata:
         before = metadata_of(db, owner, which="AND session = :session", session=session).get(session, {})
         said = json.dumps(checked_metadata({**before, **metadata}))
@@ -313,10 +327,47 @@ def _append(
     return new
 
 
-def _last_number(db: Connection, owner: Owner, session: str) -> int:
-    """The number of the last turn of an open session; 0 without one."""
-    last = f"SELECT max(number) FROM mempiler_open_turns WHERE {OWN} AND session = :session"
-    return int(run(db, last, owner, session=session).scalar() or 0)
+class _There(NamedTuple):
+    """What is stored of a user under the id of a session."""
+
+    next: int
+    """The next position of the user."""
+    position: int
+    """Of the item of that id; 0 without one."""
+    digest: str | None
+    last: int
+    """The number of the last turn of the open session of that id; 0 without one."""
+
+    @property
+    def taken(self) -> bool:
+        """Whether there is a session of that id, open or not."""
+        return self.digest is not None or self.last > 0
+
+
+def _there(db: Connection, owner: Owner, id: str, since: int | None, make: bool = True) -> _There:
+    """Locks a user, who is made with `make`, and looks for an id; "" stands for `D` and the next position.
+
+    Raises:
+        ConflictError: The user was forgotten since.
+    """
+    server = db.dialect.name == "postgresql"
+    named = ":id" if id else f"(SELECT 'D' || next_position FROM mempiler_users WHERE {OWN})"
+    statement = f"""SELECT
+        (SELECT next_position FROM mempiler_users WHERE {OWN}) AS next,
+        (SELECT position FROM mempiler_items WHERE {OWN} AND id = {named}) AS position,
+        (SELECT digest FROM mempiler_items WHERE {OWN} AND id = {named}) AS digest,
+        (SELECT max(number) FROM mempiler_open_turns WHERE {OWN} AND session = {named}) AS last,
+        (SELECT max(number) FROM mempiler_forgotten WHERE name = :name AND number > :since) AS refused"""
+    if server:
+        lock(db, owner, make)
+    about = {"name": forgotten_as(owner), "since": NEVER if since is None else since, **({"id": id} if id else {})}
+    row = run(db, statement, owner, **about).one()
+    if row.refused is not None:
+        raise refusal(owner)
+    # Who writes in SQLite holds the whole file.
+    if row.next is None and make:
+        lock(db, owner)
+    return _There(row.next or 1, row.position or 0, row.digest, row.last or 0)
 
 
 def _put_item(db: Connection, owner: Owner, item: Item, digest: str, **about: Any) -> None:
@@ -336,20 +387,18 @@ def _put_amendments(db: Connection, owner: Owner, rows: Iterable[Amendment]) -> 
 
 def _take_turns(db: Connection, owner: Owner, turns: Sequence[Turn], position: int) -> None:
     """Notes the ids of turns, which no other turn of the user may have."""
-    taken = set[str]()
-    ids = [turn.id for turn in turns]
+    ids, new = [turn.id for turn in turns], set[str]()
     for part in batches(ids):
-        taken.update(
-            run(db, f"SELECT turn FROM mempiler_turns WHERE {OWN} AND turn IN :ids", owner, ids=part).scalars()
+        values = ", ".join(f"(:tenant, :user, :id{n}, :position)" for n in range(len(part)))
+        statement = f"INSERT INTO mempiler_turns VALUES {values} ON CONFLICT DO NOTHING RETURNING turn"
+        named = {f"id{n}": id for n, id in enumerate(part)}
+        new.update(run(db, statement, owner, position=position, **named).scalars())
+    if len(new) < len(ids):
+        twice = next(id for n, id in enumerate(ids) if id not in new or id in ids[:n])
+        raise ConflictError(
+            f"user {owner.user!r} has another turn {twice!r}; "
+            "give turns ids that no other turn of the user has, or none at all"
         )
-    for id in ids:
-        if id in taken:
-            raise ConflictError(
-                f"user {owner.user!r} has another turn {id!r}; "
-                "give turns ids that no other turn of the user has, or none at all"
-            )
-        taken.add(id)
-    insert(db, "turns", [{**key_of(owner), "turn": id, "position": position} for id in ids])
 
 
 def _numbered(item: Item, id: str) -> Item:
@@ -358,12 +407,3 @@ def _numbered(item: Item, id: str) -> Item:
     )
     fields = {name: getattr(item, name) for name in type(item).model_fields}
     return type(item).model_validate({**fields, "id": id, "turns": turns})
-
-
-def _free_id(db: Connection, owner: Owner, position: int) -> str:
-    """`D` and the next position, or a later one where that is taken."""
-    statement = f"""SELECT 1 FROM mempiler_items WHERE {OWN} AND id = :id
-        UNION ALL SELECT 1 FROM mempiler_open_turns WHERE {OWN} AND session = :id"""
-    while run(db, statement, owner, id=f"D{position}").first():
-        position += 1
-    return f"D{position}"

@@ -147,7 +147,12 @@ def refuse(db: Connection, owner: Owner, since: int) -> None:
         ConflictError: The user was forgotten since.
     """
     if forgotten_since(db, since, owner):
-        raise ConflictError(f"user {owner.user!r} was forgotten while this was under way; nothing of it was stored")
+        raise refusal(owner)
+
+
+def refusal(owner: Owner) -> ConflictError:
+    """What a write is refused with that began before its user was forgotten."""
+    return ConflictError(f"user {owner.user!r} was forgotten while this was under way; nothing of it was stored")
 
 
 def each(
