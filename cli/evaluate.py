@@ -22,9 +22,7 @@ from .options import (
 from .progress import progress
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ..runs.setup import Setup
+    pass
 
 
 @click.command("evaluate")
@@ -62,16 +60,12 @@ def command(
     from ..runs.planning import plan_evaluate
     from ..runs.report import print_evaluation
     from ..runs.results import refuse_broken
-    from ..runs.suite import is_suite
 
     setup, errors = make_setup(values), output(errors=True)
     config = config if model is None else (*config, f"model={json.dumps(model)}")
     console = errors if as_json else output()
-    program, suite = pinned(program), is_suite(setup.benchmark)
-    first_line(console, setup, program, part, counts=not suite)
-    if suite:
-        _evaluate_suite(console, program, setup, part, parse_settings(config), allow_code, as_json, planned)
-        return
+    program = pinned(program)
+    first_line(console, setup, program, part)
     if planned:
         show_plan(console, plan_evaluate(program, setup, part, parse_settings(config), allow_code), as_json)
         return
@@ -89,42 +83,3 @@ def command(
         console.print(f"MLflow run: {found.run_id} (mempiler ui)")
         console.print(page_line(RunFolder.open(str(found.run_id)).path), soft_wrap=True)
     refuse_broken(found, found.run_id)
-
-
-def _evaluate_suite(
-    console: Console,
-    program: str,
-    setup: Setup,
-    part: Any,
-    config: dict[str, Any],
-    allow_code: bool,
-    as_json: bool,
-    planned: bool,
-) -> None:
-    from ..engines.meter import Meter
-    from ..runs.planning import print_plan
-    from ..runs.report import print_evaluation, print_suite
-    from ..runs.results import refuse_broken
-    from ..runs.suite import plan_suite, run_suite
-
-    if planned:
-        plans = plan_suite(program, setup, part, config, allow_code)
-        if as_json:
-            print_json({name: plan.summary() for name, plan in plans.items()})
-            return
-        for name, plan in plans.items():
-            console.print(f"{setup.benchmark}.{name}")
-            print_plan(console, plan)
-        return
-    meter = Meter()
-    with progress(output(errors=True), meter, setup.limits) as note:
-        found = run_suite(program, setup, part, config, note, allow_code, meter)
-    if as_json:
-        print_json(found.summary())
-    else:
-        for evaluation in found.parts.values():
-            print_evaluation(console, evaluation)
-        print_suite(console, found.suite, found.by, found.score)
-        console.print(f"MLflow run: {found.run_id} (mempiler ui)")
-    for evaluation in found.parts.values():
-        refuse_broken(evaluation, evaluation.run_id)

@@ -31,7 +31,7 @@ EMBEDDERS = {
 @JSON
 def command(kind: str | None, as_json: bool) -> None:
     """List methods, benchmarks, optimizers, adapters and the embedders of this process."""
-    from ..data.catalog import BENCHMARKS, SUITES
+    from ..data.catalog import BENCHMARKS
     from ..data.catalog import plugins as benchmark_plugins
     from ..optimizers.catalog import OPTIMIZERS
     from ..programs.names import METHODS, POLICIES
@@ -44,7 +44,7 @@ def command(kind: str | None, as_json: bool) -> None:
             **_from_packages(method_plugins()),
         },
         "benchmarks": {
-            **{name: entry[0] for name, entry in sorted({**BENCHMARKS, **SUITES}.items())},
+            **{name: entry[0] for name, entry in sorted(BENCHMARKS.items())},
             **_from_packages(benchmark_plugins()),
         },
         "optimizers": {

@@ -85,7 +85,7 @@ def run_palset(
     writer = Writer(lm, api_base, max_calls, max_usd)
     summary = generate(console, out, writer, about, job, attempts, threads, resume)
     files, calls = summary["files"], summary["calls"]
-    said = f"{calls} calls; use --on palbench --data {files[0]}" if files else ""
+    said = f"{calls} calls; use --on palbench.restate --data {files[0]}" if files else ""
     missing = f"{calls} calls, no user came through all steps; give a model that can by --lm, and go on with --resume"
     console.print(said or missing, soft_wrap=True)
     return summary

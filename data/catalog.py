@@ -41,10 +41,6 @@ BENCHMARKS: Mapping[str, tuple[str, str]] = {
 }
 """Name -> one-line description, and "package.module:Class"."""
 
-SUITES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    name: (told, parts) for name, (_, told, parts) in _declared("SUITES").items()
-}
-"""Several benchmarks with one score: name -> one-line description, and the names of its parts."""
 PLUGINS = "mempiler.benchmarks"
 """The group of entry points under which packages offer benchmarks of their own."""
 
@@ -72,20 +68,17 @@ def benchmark_class(name: str) -> type[Benchmark]:
     """The class of a benchmark name or of a `module:Class`."""
     if ":" in name:
         return _imported(name, name)
-    if name in SUITES:
-        parts = ", ".join(each for each in BENCHMARKS if each.startswith(f"{name}."))
-        raise UserError(f"{name} is a suite of several benchmarks, which only evaluate takes; name one: {parts}")
     if name in BENCHMARKS:
         return _imported(name, BENCHMARKS[name][1])
     found = plugins()
     if name not in found:
-        raise UnknownNameError("benchmark", name, (*BENCHMARKS, *SUITES, *found))
+        raise UnknownNameError("benchmark", name, (*BENCHMARKS, *found))
     return _imported(name, found[name].value)
 
 
 def plugins() -> dict[str, EntryPoint]:
     """Benchmarks of installed packages by name: their entry points of the group `mempiler.benchmarks`."""
-    return {each.name: each for each in entry_points(group=PLUGINS) if each.name not in {*BENCHMARKS, *SUITES}}
+    return {each.name: each for each in entry_points(group=PLUGINS) if each.name not in BENCHMARKS}
 
 
 def _imported(name: str, path: str) -> type[Benchmark]:

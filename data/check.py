@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import DataError, UnknownNameError
 from .benchmark import Benchmark
-from .catalog import SUITES, benchmark_class
+from .catalog import benchmark_class
 from .dataset import Finding, Note, Reading
 from .fitting import fitted
 
@@ -57,14 +57,14 @@ def check(benchmark: str, path: str | Path, **options: Any) -> Report:
     Never raises for what is in the file: one that cannot be read at all is a report with one fatal row.
 
     Args:
-        benchmark: A name of the catalog, or `module:Class`; a suite is checked as its first part.
+        benchmark: A name of the catalog, or `module:Class`.
         path: The file or folder.
         **options: What the benchmark's `read` takes, e.g. `size` of longmemeval.
 
     Raises:
         UnknownNameError: No such benchmark, or no such option of its reader.
     """
-    kind, path = benchmark_class(SUITES[benchmark][1][0] if benchmark in SUITES else benchmark), Path(path)
+    kind, path = benchmark_class(benchmark), Path(path)
     known = tuple(inspect.signature(kind.read).parameters)[2:]
     for option in options:
         if option not in known:

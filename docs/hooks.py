@@ -206,14 +206,14 @@ def _under(lines: list[str], heading: str, place: str) -> list[str]:
 
 
 def _entries(kind: str) -> Iterable[tuple[str, str]]:
-    from mempiler.data.catalog import BENCHMARKS, SUITES
+    from mempiler.data.catalog import BENCHMARKS
     from mempiler.optimizers.catalog import OPTIMIZERS
     from mempiler.programs.names import METHODS
 
     if kind == "methods":
         return [(name, entry.summary) for name, entry in METHODS.items()]
     if kind == "benchmarks":
-        return [(name, entry[0]) for name, entry in sorted({**BENCHMARKS, **SUITES}.items())]
+        return [(name, entry[0]) for name, entry in sorted(BENCHMARKS.items())]
     if kind == "optimizers":
         return [(name, f"{each.changes}. Costs {each.cost}. Needs {each.needs}.") for name, each in OPTIMIZERS.items()]
     raise LookupError(f"there is no list {kind!r}")

@@ -81,4 +81,4 @@ def with_answers(thing: Any, benchmark: Benchmark, examples: Sequence[dspy.Examp
         return examples
     if benchmark.interaction is not None:
         raise UserError(f"{benchmark.name} is a simulated conversation: there is nothing to record one answer of")
-    return thing.given(examples, [str(each.id) for each in benchmark.examples], benchmark.name.partition(".")[2])
+    return thing.given(examples, [str(each.id) for each in benchmark.examples])

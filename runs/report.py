@@ -102,18 +102,6 @@ def difference_line(difference: Difference, refused: str | None = None) -> str:
     return f"test questions, after minus before: {difference}: {difference.verdict}"
 
 
-def print_suite(console: Console, name: str, by: Mapping[str, float | None], score: float | None) -> None:
-    """Prints the scores of a suite's parts on 0 to 100, and their plain mean."""
-    table = Table()
-    table.add_column(name)
-    table.add_column("score, 0 to 100", justify="right")
-    for part, value in by.items():
-        table.add_row(part, "-" if value is None else f"{value:.2f}")
-    table.add_section()
-    table.add_row("mean", "-" if score is None else f"{score:.2f}")
-    console.print(table)
-
-
 def print_aggregate(console: Console, found: Mapping[str, int | float]) -> None:
     """Prints the metrics of all answers together: those named "thing METRIC" as a table of things, others on a line."""
     parts = {name: tuple(name.rpartition(" ")[::2]) for name in found}

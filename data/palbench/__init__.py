@@ -18,10 +18,3 @@ BENCHMARKS = {
         "the two of eight solutions a user likes best; S-score",
     ),
 }
-
-SUITES = {
-    "palbench": (
-        "three parts of palbench as one score, the plain mean on 0 to 100; only for evaluate",
-        ("palbench.restate", "palbench.generate", "palbench.select"),
-    ),
-}

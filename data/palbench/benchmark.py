@@ -4,7 +4,6 @@
     palbench.generate   the requirement ──> a solution                 BLEU against the two liked ones
     palbench.select     the requirement, S1..S8 ──> two of them        S-score
     palbench.dialogue   a simulated conversation                       `dialogue_benchmark`
-    palbench            the first three, a suite                       mean of their scores, on 0 to 100
 
 The genuine files are `input.json` and `input_en.json` of hzp3517/Mem-PAL (Huang et al. 2025); the paper calls the data
 CC BY-NC 4.0, the repository holds no licence. `reader` says how they are read. The sample that is bundled is

@@ -31,8 +31,6 @@ class Recorded(BaseModel):
 
     id: str
     """Of the question."""
-    part: str = ""
-    """Of a suite, the part whose question it is, since parts share ids."""
     answer: str | list[str] | None = None
     error: str | None = None
     """Why the question failed, in the place of an answer."""
@@ -59,11 +57,11 @@ class Answers:
         self.path = Path(path)
         text = read_text(self.path)
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
-        self.rows: dict[tuple[str, str], Recorded] = {}
+        self.rows: dict[str, Recorded] = {}
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 row = _row(f"{self.path}: line {number}", line)
-                if self.rows.setdefault((row.part, row.id), row) is not row:
+                if self.rows.setdefault(row.id, row) is not row:
                     raise DataError(f"{self.path}: line {number}: id {row.id!r} was there already; keep one")
 
     def __call__(self, history: History, question: str, query: Query) -> Any:
@@ -78,15 +76,14 @@ class Answers:
             raise ExternalError(found.error or "no answer")
         return found.answer, found.recalled
 
-    def given(self, examples: Sequence[dspy.Example], known: Iterable[str], part: str = "") -> list[dspy.Example]:
+    def given(self, examples: Sequence[dspy.Example], known: Iterable[str]) -> list[dspy.Example]:
         """The questions with their answers.
 
         Args:
             examples: What is asked.
             known: Ids of all questions of the benchmark.
-            part: The part of a suite that is asked, whose parts share ids; answers to another one are passed over.
         """
-        answers = {id: row for (named, id), row in self.rows.items() if named == part}
+        answers = self.rows
         ids = [str(example.id) for example in examples]
         strange, missing = sorted(answers.keys() - set(known)), [id for id in ids if id not in answers]
         if strange:
@@ -94,8 +91,7 @@ class Answers:
             raise DataError(f"{self.path}: id {strange[0]!r} is of no question ({len(strange)} such); {wanted}")
         if missing:
             told = f"id {missing[0]!r} is missing ({len(missing)} such)"
-            of_part = f", whose `part` is {part!r}" if part else ""
-            raise DataError(f"{self.path}: {told}; every question needs a line{of_part}")
+            raise DataError(f"{self.path}: {told}; every question needs a line")
         return [
             example.copy(**{FIELD: answers[id]}).with_inputs(*example.inputs().keys(), FIELD)
             for id, example in zip(ids, examples, strict=True)

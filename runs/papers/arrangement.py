@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...data.catalog import benchmark_class
 from ...engines.models import OFFLINE, is_local
 from ...errors import UnknownNameError, UserError
 from ...programs.catalog import method_class
@@ -18,7 +19,6 @@ from ...systems.catalog import shipped
 from ..experiment import Part
 from ..external import SYSTEM
 from ..setup import Setup
-from ..suite import takes_option
 from .paper import Paper, Section, Variant
 
 
@@ -100,7 +100,7 @@ def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str
         option: value
         for option, value in setup.options.items()
         # What none of the paper's benchmarks has is refused where it is read.
-        if takes_option(name, option, value) or not any(takes_option(each, option, value) for each in others)
+        if _takes(name, option, value) or not any(_takes(each, option, value) for each in others)
     }
     few = setup.offline and data is None and setup.test is None and not section.all_questions
     judge = setup.judge_lm or (OFFLINE if section.needs == "judge" else None)
@@ -161,3 +161,12 @@ def _draws(variant: Variant, setup: Setup) -> bool:
 
 def _has_seed(program: str) -> bool:
     return not program.startswith(SYSTEM) and "seed" in inspect.signature(method_class(program).__init__).parameters
+
+
+def _takes(benchmark: str, option: str, value: Any) -> bool:
+    """Whether a benchmark has an option, and where the option is `metric`, such a metric."""
+    kind = benchmark_class(benchmark)
+    if option == "metric":
+        return value in getattr(kind, "metrics", {})
+    found = inspect.signature(kind.load).parameters.get(option)
+    return found is not None and found.kind is found.KEYWORD_ONLY

@@ -252,7 +252,7 @@ def test_the_check_of_the_benchmark_lists_faults_when_it_is_strict(tmp_path):
     content = finished()
     content["0000"]["query"][0]["sample_id"] = "0000_sample9"
     (tmp_path / "input.json").write_text(json.dumps(content))
-    assert check("palbench", tmp_path).rows == ()
-    report = check("palbench", tmp_path, strict=True)
+    assert check("palbench.restate", tmp_path).rows == ()
+    report = check("palbench.restate", tmp_path, strict=True)
     assert report.kinds == {"form": 1}
     assert report.ok

@@ -49,7 +49,7 @@ def test_a_killed_process_is_gone_on_with_and_pays_only_for_what_is_missing(
     assert 25 <= written <= paid <= written + 2
     assert sum(row["resumed"] for row in summary["steps"]) == written
     assert abs(server.answered - written - sum(row["accepted"] for row in summary["steps"])) <= 2
-    assert "use --on palbench --data" in err
+    assert "use --on palbench.restate --data" in err
 
 
 def test_the_offline_engine_ends_with_a_report_and_code_1(command, tmp_path):

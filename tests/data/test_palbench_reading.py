@@ -180,7 +180,7 @@ def test_what_is_odd_is_told_and_coped_with(
     damage: Callable[[Any], Any], kind: str, record: dict[str, Any], write: Callable[..., Path]
 ) -> None:
     damage(record["u1"]["query"][0])
-    report = check("palbench", write(record))
+    report = check("palbench.restate", write(record))
     assert kind in report.kinds
     assert report.ok
     assert report.counts["questions"] >= 1

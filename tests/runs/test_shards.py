@@ -76,14 +76,6 @@ def test_what_does_not_go_with_workers_is_refused(about: dict[str, Any], said: s
         Setup(**{"benchmark": "locomo", "workers": 2, **about})
 
 
-def test_a_suite_is_not_given_to_workers(ray: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    from mempiler.cli import main
-
-    with pytest.raises(SystemExit):
-        main(["evaluate", "turn-rag", "--on", "palbench", "--workers", "2"])
-    assert "--on PART" in capsys.readouterr().err
-
-
 def plain(found: dict[str, Any]) -> dict[str, Any]:
     """A table without what differs between any two runs."""
     own = ("seconds", "run_id", "lm", "program", "run", "model")
