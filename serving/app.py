@@ -76,7 +76,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         sharing.cancel()
         begun, left = time.monotonic(), service.begin_stop()
-        service.close()
         ended = await anyio.to_thread.run_sync(service.worker.stop, left)
         if service.spans is not None:
             await anyio.to_thread.run_sync(service.spans.close)

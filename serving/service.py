@@ -127,11 +127,6 @@ class Service:
         """Requests that are worked on, or wait."""
         return self.asking.busy + self.storing.busy
 
-    def close(self) -> None:
-        """Takes no further work."""
-        self.asking.close()
-        self.storing.close()
-
     def health(self, seen: Seen) -> Health:
         """What could not be written, and how the model's answers were read."""
         return Health(partial=seen.counts.get("partial"), failed=seen.counts.get("failed"), answers=self._answers())

@@ -4,6 +4,7 @@ import hashlib
 import json
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,8 @@ def test_late_answer_is_a_504_and_not_stored(connect: Any, scripted: Any, store:
     assert (response.status_code, response.json()["error"]["type"]) == (504, "server_error")
     go.set()
     assert done.wait(20)
-    client.service.asking._pool.shutdown(wait=True)
+    while client.service.asking.busy:
+        time.sleep(0.01)
     (session,) = client.service.memory("acme", "ada").store.read(client.service.memory("acme", "ada").owner).open
     assert [turn.text for turn in session.turns] == ["I moved."]
 
