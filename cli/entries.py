@@ -174,7 +174,7 @@ def _chosen(given: dict[str, Any]) -> dict[str, Any]:
     try:
         found = Chosen.model_validate(said)
     except ValidationError as error:
-        raise UserError(str(malformed(error.errors()))) from error
+        raise UserError(malformed(error.errors()).detail) from error
     return {name: found.conditions if name == "where" else getattr(found, name) for name in names}
 
 

@@ -25,7 +25,7 @@ def command(program: str, store: str | None, user: str, tenant: str, **asking: A
     import anyio.to_thread
 
     from ..engines.models import endpoint_errors
-    from ..serving.tools import memory_tools
+    from ..serving.mcp import memory_tools
 
     loaded, _, model = open_asked(program, **asking)
     with open_store(store, make=True) as opened:

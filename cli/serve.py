@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+import os
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
-from socket import socket
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import MOST_SECONDS, MempilerError, UserError
+from ..errors import MOST_SECONDS, UserError
 from .options import ALLOW_CODE, SECONDS, Finite, open_store
+
+if TYPE_CHECKING:
+    from ..serving.service import Service
 
 
 def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
@@ -47,8 +47,6 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting("store-threads", click.IntRange(1), 8, "other requests that are worked on at the same time")
 @_setting("store-queue", click.IntRange(0), 256, "other requests that wait for a thread")
 @_setting("tenant-share", Finite(0, 1), 0.5, "part of threads and places that one of several tenants may hold")
-@_setting("connections", click.IntRange(1), 1000, "open connections")
-@_setting("header-timeout", SECONDS, 10.0, "seconds for the headers of a request to come")
 @_setting("keep-alive", SECONDS, 30.0, "seconds after which a connection without a request is closed")
 @_setting("workers", click.IntRange(1), 1, "processes that answer; each has the threads, limits and writers given here")
 @_setting(
@@ -70,40 +68,43 @@ def command(
     host: str, port: int, workers: int, token_file: str | None, lm_deadline: float, log_level: str, **given: Any
 ) -> None:
     """Serve PROGRAM (the folder of a saved program, or models:/NAME@ALIAS) over HTTP until stopped."""
+    from ..serving.app import check_address, listen, serve, serve_with_workers
     from ..serving.logs import set_up
-    from ..serving.processes import share
-    from ..serving.server import check_address, listen
+    from ..serving.metrics import SHARED_FOLDER
 
     check_address(host, token_file is not None)
     if lm_deadline >= given["timeout"]:
         raise UserError(f"--lm-deadline {lm_deadline:g} must be less than --timeout {given['timeout']:g}")
     given |= {"token_file": token_file, "lm_deadline": lm_deadline, "log_level": log_level}
-    if workers == 1:
-        _answer(given, partial(listen, host, port))
-        return
+    service = _service(given)
+    bound = listen(host, port)
     set_up(given["log_contents"], log_level)
-    with TemporaryDirectory(prefix="mempiler-") as folder:
-        share(partial(_answer_in_process, {**given, "metrics": Path(folder)}), host, port, workers, given["grace"])
+    if workers == 1:
+        serve(service, bound)
+        return
+    # It was made to see that it can be: the processes make their own.
+    service.store.close()
+    # In memory, where there is such a place: what is mapped there must not run out of disk.
+    there = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with TemporaryDirectory(prefix="mempiler-", dir=there) as folder:
+        os.environ[SHARED_FOLDER] = folder
+        serve_with_workers(partial(_service_of_process, given), service.settings, bound, workers)
 
 
-def _answer_in_process(given: dict[str, Any], bound: socket, started: Callable[[], None]) -> None:
-    """`_answer` in a process of its own, which says itself why it could not start."""
-    try:
-        _answer(given, lambda: bound, started)
-    except MempilerError as error:
-        click.echo(f"mempiler: {error}", err=True)
-        sys.exit(error.exit_code)
+def _service_of_process(given: dict[str, Any]) -> Service:
+    from ..serving.logs import set_up
+
+    set_up(given["log_contents"], given["log_level"])
+    return _service(given)
 
 
-def _answer(given: dict[str, Any], listening: Callable[[], socket], started: Callable[[], None] = lambda: None) -> None:
-    """Makes the service of the options, and serves until a signal comes."""
+def _service(given: dict[str, Any]) -> Service:
+    """The service of the options."""
     from ..engines.models import language_model
     from ..engines.providers import check_askable
     from ..runs.addresses import program_folder
     from ..runs.artifact import chosen_embedder, open_program
     from ..serving.breaker import Breaker
-    from ..serving.metrics import Metrics
-    from ..serving.server import serve
     from ..serving.service import Service
     from ..serving.settings import Settings
     from ..serving.tokens import Tokens
@@ -126,10 +127,8 @@ def _answer(given: dict[str, Any], listening: Callable[[], socket], started: Cal
     check_askable(model)
     spans = None
     if given["otel"]:
-        from ..serving.spans import exported  # an extra
+        from ..serving.tracing import exported  # an extra
 
         spans = exported()
     store = open_store(given["store"], make=True)
-    metrics = Metrics(given.get("metrics"))
-    service = Service(loaded.program, store, model, given["name"], tokens, settings, metrics, spans)
-    serve(service, listening, given["log_level"], started)
+    return Service(loaded.program, store, model, given["name"], tokens, settings, spans)

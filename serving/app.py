@@ -1,31 +1,54 @@
-"""The application: routes, error forms and middleware around one `Service`.
+"""The application: routes, error forms and middleware around one `Service`, and uvicorn, which runs it.
 
 log ──> tokens ──> body limit ──> routes ──> pools ──> UserMemory
+
+On SIGTERM or SIGINT no further connection is taken, and no writer begins another session. Requests that are being
+answered and sessions that are being written get `grace` seconds together. What has not ended by then is left where it
+is: it is stored and queued, and the next worker does it again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import anyio.to_thread
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
 
 from .. import __version__
-from . import chat, routes, state
-from .auth import Access
+from ..errors import MempilerError, UserError
+from . import chat, operations, routes
+from .auth import LOOPBACK, Access
 from .bodies import ERRORS
-from .limits import BodyLimit
-from .logs import RequestLog, cause_of, log
-from .metrics import SHARED_EVERY
-from .refusals import CAUGHT, Refusal, malformed, refusal_of
+from .logs import failure, log
+from .middleware import BodyLimit, RequestLog
+from .refusals import CAUGHT, malformed, refusal_of, response_of
 from .service import Service
+from .settings import Settings
+
+MOST_HEADERS = 32_768
+"""Most bytes of the headers of a request."""
+BACKLOG = 512
+"""Connections that wait for a process to take them."""
+PING = 30
+"""Seconds for a process of several to say that it is alive."""
 
 
 def make_app(service: Service) -> FastAPI:
@@ -40,72 +63,208 @@ def make_app(service: Service) -> FastAPI:
         # A redirect would turn an address that is slightly wrong into another one that deletes more.
         redirect_slashes=False,
     )
-    app.state.service = service
-    for router in (state.router, routes.router, routes.entries, chat.router):
+    app.state.service, app.state.probe = service, operations.Probe(service.store)
+    for router in (operations.router, routes.router, routes.entries, chat.router):
         app.include_router(router)
     if service.settings.mcp:
-        from . import agents  # an extra
+        from . import mcp  # an extra
 
-        app.state.tools = agents.agent_tools(service)
-        app.router.routes.extend(agents.routes(app.state.tools))
+        app.state.tools = mcp.service_tools(service)
+        app.router.routes.append(mcp.route(app.state.tools))
     app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _refused_by_framework)
-    for kind in CAUGHT:
+    for kind in (HTTPException, *CAUGHT):
         app.add_exception_handler(kind, _refused)
     # The last one added is the first to see a request.
     app.add_middleware(BodyLimit, most=service.settings.max_body, seconds=service.settings.timeout)
     app.add_middleware(Access, service=service)
     app.add_middleware(RequestLog, metrics=service.metrics)
     if service.spans is not None:
-        from .spans import TracedRequests  # an extra
+        from .tracing import trace  # an extra
 
-        app.add_middleware(TracedRequests, spans=service.spans)
+        trace(app, service.lm, service.spans)
     return app
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     service: Service = app.state.service
+    _stop_writers_on_signals(service)
     service.worker.start()
     log.info("serving", extra={"program": service.name, "tokens": service.tokens is not None})
     tools = getattr(app.state, "tools", None)
-    sharing = asyncio.create_task(_share(service))
+    counting = asyncio.create_task(operations.keep_metrics(service))
     try:
         async with tools.session_manager.run() if tools else nullcontext():
             yield
     finally:
-        sharing.cancel()
+        counting.cancel()
         begun, left = time.monotonic(), service.begin_stop()
         ended = await anyio.to_thread.run_sync(service.worker.stop, left)
         if service.spans is not None:
-            await anyio.to_thread.run_sync(service.spans.close)
+            await anyio.to_thread.run_sync(service.spans.shutdown)
         about = {"finished": ended, "seconds": round(time.monotonic() - begun, 1), "requests": service.busy}
         log.info("stopped", extra=about)
 
 
-async def _share(service: Service) -> None:
-    """Tells the other processes of the service, now and then, what this one counted."""
-    while service.metrics.shared:
-        service.metrics.share(service.counted(), service.gauges())
-        await asyncio.sleep(SHARED_EVERY)
+def _stop_writers_on_signals(service: Service) -> None:
+    """Tells the service at once of a signal, of which uvicorn tells the application when all requests have ended."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before: Any = signal.getsignal(number)
+
+        def stop(number: int, frame: Any, before: Any = before) -> None:
+            service.begin_stop()
+            before(number, frame)
+
+        signal.signal(number, stop)
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
+async def _refused(request: Request, error: Any) -> JSONResponse:
+    if isinstance(error, HTTPException):
+        return response_of(error)
     refusal = refusal_of(error)
-    if refusal.status >= 500 and not isinstance(error, Refusal):
-        about = {"kind": type(error).__name__, "cause": cause_of(error), "reason": str(error)}
-        about["request"] = request.scope["state"].get("request")
-        log.error("a request failed", extra=about)
-    return _response(refusal)
+    if refusal.status_code >= 500:
+        log.error("a request failed", extra={**failure(error), "request": request.scope["state"].get("request")})
+    return response_of(refusal)
 
 
 async def _malformed(request: Request, error: Any) -> JSONResponse:
-    return _response(malformed(error.errors()))
+    return response_of(malformed(error.errors()))
 
 
-async def _refused_by_framework(request: Request, error: Any) -> JSONResponse:
-    return _response(Refusal(error.status_code, str(error.detail), dict(error.headers or {})))
+def check_address(host: str, tokens: bool) -> None:
+    """Refuses to serve other machines without tokens.
+
+    Raises:
+        UserError: The host is not this machine, and there are no tokens.
+    """
+    if not tokens and host not in LOOPBACK:
+        raise UserError(f"--host {host} serves other machines; give --token-file, or serve 127.0.0.1")
 
 
-def _response(refusal: Refusal) -> JSONResponse:
-    return JSONResponse(refusal.body, refusal.status, refusal.headers)
+def listen(host: str, port: int) -> socket.socket:
+    """Opens the port first.
+
+    Raises:
+        UserError: It is taken, or is not this machine's to take.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol named, asyncio turns Nagle's algorithm off; otherwise every answer may wait for 40 ms.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise UserError(f"cannot listen at {host}, port {port}: {error.strerror or error}; give another") from error
+    return bound
+
+
+def _say_where(bound: socket.socket, workers: int = 1) -> None:
+    host, port = bound.getsockname()[:2]
+    log.info("listening", extra={"host": host, "port": port, "workers": workers})
+
+
+def uvicorn_config(app: Any, settings: Settings, **more: Any) -> uvicorn.Config:
+    """How uvicorn serves an application.
+
+    Args:
+        app: The application; what makes it with `factory`.
+        settings: Of the service.
+        more: Further arguments of uvicorn's.
+    """
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(settings.grace)),
+        http="h11",
+        ws="none",
+        # uvicorn counts whole seconds.
+        timeout_keep_alive=max(1, round(settings.keep_alive)),
+        h11_max_incomplete_event_size=MOST_HEADERS,
+        backlog=BACKLOG,
+        **more,
+    )
+
+
+def serve(service: Service, bound: socket.socket) -> None:
+    """Serves in this process until a signal comes.
+
+    Args:
+        service: What is served.
+        bound: See `listen`.
+    """
+    server = uvicorn.Server(uvicorn_config(make_app(service), service.settings))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn handles both while it serves, and raises them again afterwards; the end is in order by then.
+        signal.signal(number, server.handle_exit)
+    _say_where(bound)
+    _freeze()
+    server.run([bound])
+    _end(service, server.started)
+
+
+def serve_with_workers(make: Callable[[], Service], settings: Settings, bound: socket.socket, workers: int) -> None:
+    """Serves with several processes of uvicorn's until a signal comes; one that dies is replaced.
+
+    Args:
+        make: Makes the service in each process, where it is found by its name.
+        settings: Of the service.
+        bound: See `listen`; all take connections from it.
+        workers: How many processes.
+
+    Raises:
+        UserError: A process could not start.
+    """
+    more = {"factory": True, "workers": workers, "timeout_worker_healthcheck": PING}
+    supervisor = Multiprocess(uvicorn_config(partial(_app_of_process, make), settings, **more), [bound])
+    _say_where(bound, workers)
+    supervisor.run()
+    if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+        raise UserError("the service did not start; the line before this one says why")
+
+
+def _app_of_process(make: Callable[[], Service]) -> FastAPI:
+    """The application of one of several processes, which says itself why it could not start."""
+    # Ctrl-C goes to the whole group of a terminal; the process that started this one says when to end.
+    os.setpgrp()
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+    try:
+        app = make_app(make())
+    except MempilerError as error:
+        print(f"mempiler: {error}", file=sys.stderr, flush=True)
+        sys.exit(STARTUP_FAILURE)
+    _freeze()
+    return app
+
+
+def _end_with(owner: Any) -> None:
+    owner.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _freeze() -> None:
+    """What is loaded stays; each full collection would look through it, and hold up all that is asked for .1 s."""
+    gc.collect()
+    gc.freeze()
+
+
+def _end(service: Service, started: bool) -> None:
+    """Ends the process even if threads still wait for a language model: Python would wait for them for minutes."""
+    until = time.monotonic() + 1
+    threads = [*service.worker.threads, *(one for one in threading.enumerate() if one.name.startswith("AnyIO"))]
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join(max(0.0, until - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        log.warning("work is left behind, stored and queued")
+        sys.stderr.flush()
+        os._exit(0 if started else 1)
+    service.store.close()
+    if not started:
+        raise UserError("the service did not start; the log says why")

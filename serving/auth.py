@@ -16,9 +16,8 @@ from fastapi.security import HTTPBearer
 
 from ..engines.deadline import Deadline
 from .bodies import Name
-from .limits import send_refusal
 from .pools import Pool
-from .refusals import OTHER_ORIGIN, OTHER_PATH, UNKNOWN_HOST, UNKNOWN_TOKEN, Refusal
+from .refusals import OTHER_ORIGIN, OTHER_PATH, UNKNOWN_HOST, UNKNOWN_TOKEN, Refusal, response_of
 from .service import Service
 from .user_memory import UserMemory
 
@@ -50,7 +49,7 @@ class Access:
         if scope["type"] == "http" and (scope["path"].startswith(GUARDED) or scope["path"] == METRICS):
             tenant = self._service.tenant_of(token_of(scope["headers"]))
             if (refused := self._refused(scope, tenant)) is not None:
-                await send_refusal(send, refused)
+                await response_of(refused)(scope, receive, send)
                 return
             scope.setdefault("state", {})["tenant"] = tenant
         await self._app(scope, receive, send)

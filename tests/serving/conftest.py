@@ -75,10 +75,10 @@ class Api(httpx.Client):
 def serving(service: Any, port: int = 0) -> Iterator[Api]:
     """Runs a service on a port, or a free one, in a thread, and connects a client of `acme` to it."""
     import uvicorn
-    from mempiler.serving.server import listen, uvicorn_config
+    from mempiler.serving.app import listen, make_app, uvicorn_config
 
     with listen("127.0.0.1", port) as bound, ExitStack() as stack:
-        server = uvicorn.Server(uvicorn_config(service))
+        server = uvicorn.Server(uvicorn_config(make_app(service), service.settings))
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
         until = time.monotonic() + 20

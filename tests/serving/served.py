@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,9 @@ class Served:
     ) -> None:
         mempiler.save(mempiler.build("turn-rag"), folder / "program")
         self.tokens = {tenant: secrets.token_urlsafe(24) for tenant in TENANTS}
-        (folder / "tokens").write_text("".join(f"{tenant} {token}\n" for tenant, token in self.tokens.items()))
+        self._operator = secrets.token_urlsafe(24)
+        known = {**self.tokens, "metrics": self._operator}
+        (folder / "tokens").write_text("".join(f"{tenant} {token}\n" for tenant, token in known.items()))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -47,7 +50,6 @@ class Served:
         self.log = folder / "log"
         command = [sys.executable, "-m", "mempiler", "serve", str(folder / "program"), "--port", str(self.port)]
         command += ["--store", self.store, "--token-file", str(folder / "tokens"), "--workers", str(workers), *options]
-        self._workers = workers
         # The log goes through a pipe, so that a limit of files is not its limit.
         with self.log.open("wb") as log:
             self._writing = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
@@ -82,17 +84,23 @@ class Served:
         finally:
             connection.close()
 
-    def add(self, text: str = "I moved to Lisbon.") -> int:
+    def add(self, text: str = "I moved to Lisbon.", user: str = "ada") -> int:
         """Adds a session; returns the status."""
-        return self.ask("POST", "/v1/users/ada/sessions", {"messages": [{"role": "user", "content": text}]})
+        return self.ask("POST", f"/v1/users/{user}/sessions", {"messages": [{"role": "user", "content": text}]})
+
+    def metrics(self) -> dict[str, float]:
+        """What is counted, by name and labels."""
+        headers = {"Authorization": f"Bearer {self._operator}"}
+        request = urllib.request.Request(f"{self.address}/metrics", headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
     def well(self, most: float) -> float | None:
-        """Seconds until all processes listen, it is ready and stores something; None if it takes longer than `most`."""
+        """Seconds until it is ready and stores something; None if it takes longer than `most`."""
         begun = time.monotonic()
         while time.monotonic() - begun < most:
-            rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
-            listening = sum(row[1].endswith(f":{self.port:04X}") and row[3] == "0A" for row in rows)
-            if listening >= self._workers and self.ask("GET", "/ready", timeout=2) == 200 and self.add() == 201:
+            if self.ask("GET", "/ready", timeout=2) == 200 and self.add() == 201:
                 return time.monotonic() - begun
             time.sleep(0.2)
         return None

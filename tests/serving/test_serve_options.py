@@ -13,7 +13,7 @@ from mempiler.engines import bounds, transport
 from mempiler.memory.store import Store
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
-from mempiler.serving import connections, probe
+from mempiler.serving import operations
 from mempiler.serving.breaker import Breaker
 from mempiler.serving.settings import Settings
 from mempiler.serving.writers import AT_ONCE
@@ -56,9 +56,8 @@ def test_the_page_has_the_numbers_that_no_option_sets() -> None:
     assert f"at most {bounds.MOST_OVERDUE} such calls" in words
     assert f"**{Breaker().in_flight} calls in flight** at one endpoint" in words
     assert f"claims up to {AT_ONCE} users at the same time" in words
-    assert f"`--connections` and {connections.FILES}" in words
-    assert (probe.WAIT, "in two seconds" in words) == (2, True)
-    assert (probe.WRITES_EVERY, "every ten seconds" in words) == (10, True)
+    assert (operations.WAIT, "in two seconds" in words) == (2, True)
+    assert (operations.WRITES_EVERY, "every ten seconds" in words) == (10, True)
     assert (Store.__init__.__defaults__, "after 30 s per statement" in words) == ((30.0,), True)
     assert (Breaker()._pause, "not asked for ten seconds" in words) == (10.0, True)
 
@@ -85,9 +84,8 @@ def serve(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
         (["--lm", "nosuch"], "language model 'nosuch': no provider is known"),
         (["--lm", "openai/gpt-4.1-mini"], "set OPENAI_API_KEY"),
         (["--lm-deadline", "60"], "--lm-deadline 60 must be less than --timeout 60"),
-        (["--connections", "900000000"], "open files"),
     ],
-    ids=["model", "key", "deadline", "files"],
+    ids=["model", "key", "deadline"],
 )
 def test_what_cannot_work_is_refused_at_the_start(serve: Any, words: list[str], said: str) -> None:
     code, printed = serve(*words)

@@ -1,6 +1,5 @@
 """A real service in a process of its own under what would take it down, and under two hundred users at once.
 
-    slowloris, idle            300 connections that send a byte now and then, or nothing; 300 files allowed
     wait, trickle, endless     the model says 429 with `Retry-After: 3600`; its answer trickles; does not end
     disk                       the disk of an SQLite file is full (no file takes a byte), and has room again
     stopped                    PostgreSQL's processes are stopped, and go on
@@ -17,7 +16,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import sys
 import threading
 import time
@@ -34,7 +32,6 @@ from tests.stub_server import StubServer, every
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]
 SECONDS = 8.0
-FILES = 300
 
 
 def memory_of(process: int) -> float:
@@ -75,31 +72,6 @@ def until_healed(work: Callable[[threading.Event], object], threads: int) -> Ite
         yield heal
     finally:
         heal()
-
-
-@pytest.mark.parametrize("sends", [True, False], ids=["slowloris", "idle"])
-def test_many_connections_keep_nobody_out(tmp_path: Path, sends: bool) -> None:
-    def connect(over: threading.Event) -> None:
-        sockets: list[socket.socket] = []
-        while not over.wait(0.5):
-            with contextlib.suppress(OSError):
-                while len(sockets) < FILES:
-                    sockets.append(socket.create_connection(("127.0.0.1", service.port), timeout=1))
-            for one in list(sockets) if sends else ():
-                try:
-                    one.sendall(b"G")
-                except OSError:
-                    one.close()
-                    sockets.remove(one)
-        for one in sockets:
-            one.close()
-
-    def limits() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
-
-    options = ["--connections", "40", "--header-timeout", "3"]
-    with Served(tmp_path, options, limits=limits) as service, until_healed(connect, 1) as heal:
-        survives(service, ("/health", "/v1/users"), heal)
 
 
 @pytest.mark.parametrize("fault", ["wait", "trickle", "endless"])

@@ -1,5 +1,6 @@
 """Spans of OpenTelemetry: what belongs to what, by the in-memory exporter, and nobody's names or words in them."""
 
+import importlib
 import sys
 import time
 from collections.abc import Callable
@@ -12,34 +13,33 @@ from mempiler import MissingDependencyError, Store
 
 from .conftest import service_over, serving
 
-pytest.importorskip("opentelemetry.sdk")
+pytest.importorskip("opentelemetry.instrumentation.fastapi")
 
 
 class Traced:
     """A service whose spans are kept."""
 
-    def __init__(self, store: Store, folder: Path, lm: Any, writers: int) -> None:
-        from mempiler.serving.spans import Spans
+    def __init__(self, store: Store, folder: Path, lm: Any) -> None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import SimpleSpanProcessor
         from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
         self.kept, provider = InMemorySpanExporter(), TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self.kept))
-        self.service = service_over(store, folder, lm, writers=writers, spans=Spans(provider))
+        self.service = service_over(store, folder, lm, spans=provider)
 
-    def named(self, name: str, count: int = 1) -> list[Any]:
-        """The spans of a name, once there are so many."""
+    def named(self, name: str) -> Any:
+        """The span of a name, once there is one."""
         until = time.monotonic() + 10
-        while len(found := [span for span in self.kept.get_finished_spans() if span.name == name]) < count:
+        while not (found := [span for span in self.kept.get_finished_spans() if span.name == name]):
             assert time.monotonic() < until, [span.name for span in self.kept.get_finished_spans()]
             time.sleep(0.01)
-        return found
+        return found[0]
 
 
 @pytest.fixture
 def traced(store: Store, tmp_path: Path) -> Callable[..., Traced]:
-    return lambda lm=None, writers=0: Traced(store, tmp_path, lm, writers)
+    return lambda lm=None: Traced(store, tmp_path, lm)
 
 
 def test_a_question_is_one_trace_and_nobody_is_named(traced: Any) -> None:
@@ -49,27 +49,16 @@ def test_a_question_is_one_trace_and_nobody_is_named(traced: Any) -> None:
         parent = f"00-{'1' * 32}-{'2' * 16}-01"
         body = {"question": "Where did Ada move?"}
         client.post("/v1/users/ada-lovelace/ask", json=body, headers={"traceparent": parent})
-        client.post("/v1/users/ada-lovelace/search", json={"query": "Lisbon"})
-        (request,) = made.named("POST /v1/users/{user}/ask")
-        (ask,), (search,) = made.named("ask"), made.named("search")
-        (call,) = made.named("call of the model")
-        (searched,) = made.named("POST /v1/users/{user}/search")
+        client.get("/v1/users/ada-lovelace/entries", params={"where": '{"channel": "lovelace"}'})
+        client.get("/v1/lovelace")
+        request, call = made.named("POST /v1/users/{user}/ask"), made.named("call of the model")
+        made.named("GET /v1/users/{user}/entries")
     assert (request.context.trace_id, request.parent.span_id) == (int("1" * 32, 16), int("2" * 16, 16))
-    parents = [span.parent.span_id for span in (ask, call, search)]
-    assert parents == [span.context.span_id for span in (request, ask, searched)]
-    assert request.attributes["http.response.status_code"] == 200
-    assert search.attributes["mempiler.waiting"] == 1
+    assert call.parent.span_id == request.context.span_id
+    assert request.attributes["http.status_code"] == 200
     assert call.attributes["gen_ai.request.model"] == "offline/extractive-1"
     told = "".join(span.to_json() for span in made.kept.get_finished_spans())
-    assert not [word for word in ("lovelace", "chat-17", "Lisbon", "acme") if word in told]
-
-
-def test_memories_are_written_under_a_span(traced: Any) -> None:
-    made = traced(writers=2)
-    with serving(made.service) as client:
-        client.add("I moved to Lisbon.")
-        (remember,) = made.named("remember")
-    assert dict(remember.attributes) == {"mempiler.sessions": 1, "mempiler.failures": 0}
+    assert [word for word in ("lovelace", "chat-17", "Lisbon", "acme") if word in told] == []
 
 
 def test_errors_are_told_by_their_kind(traced: Any, scripted: Any) -> None:
@@ -80,7 +69,7 @@ def test_errors_are_told_by_their_kind(traced: Any, scripted: Any) -> None:
     with serving(made.service) as client:
         client.add("I moved to Lisbon.")
         assert client.ask("Where did Ada move?").status_code == 502
-        (call,), (request,) = made.named("call of the model"), made.named("POST /v1/users/{user}/ask")
+        call, request = made.named("call of the model"), made.named("POST /v1/users/{user}/ask")
     assert call.attributes["error.type"] == "LMUnexpectedError"
     assert (call.status.is_ok, request.status.is_ok) == (False, False)
     assert "secret" not in call.to_json() + request.to_json()
@@ -89,16 +78,13 @@ def test_errors_are_told_by_their_kind(traced: Any, scripted: Any) -> None:
 
 def test_only_one_module_needs_it_which_is_imported_where_it_is_wanted() -> None:
     files = {path.name: path.read_text() for path in (Path(mempiler.__file__).parent / "serving").glob("*.py")}
-    assert [name for name, text in files.items() if "opentelemetry" in text] == ["spans.py"]
-    lines = [line for text in files.values() for line in text.splitlines()]
-    imports = [line for line in lines if "import spans" in line or "from .spans import" in line]
-    assert len(imports) == 3
-    assert all(line.startswith("    ") for line in imports)
+    assert [name for name, text in files.items() if "opentelemetry" in text] == ["tracing.py"]
+    lines = [line for text in files.values() for line in text.splitlines() if "from .tracing import" in line]
+    assert all(line.startswith("    ") for line in lines)
 
 
 def test_a_missing_package_is_one_line(monkeypatch: Any) -> None:
-    from mempiler.serving.spans import exported
-
-    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.fastapi", None)
+    monkeypatch.delitem(sys.modules, "mempiler.serving.tracing", raising=False)
     with pytest.raises(MissingDependencyError, match=r"pip install '\.\[otel\]'"):
-        exported()
+        importlib.import_module("mempiler.serving.tracing")
