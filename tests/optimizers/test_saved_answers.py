@@ -1,4 +1,4 @@
-"""Every optimizer's program answers the same before saving and after loading in a new process."""
+"""Every optimizer's program answers the same before saving and after loading; no proposal is shown a whole history."""
 
 import json
 import subprocess
@@ -9,7 +9,9 @@ import pytest
 from dspy.clients.provider import Provider
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
+from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
+from mempiler.engines.offline import OfflineEngine
 from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import Compilation, compile_program
@@ -49,8 +51,26 @@ def questions():
     return found, own[:12], own[12:15]
 
 
+class Listening(OfflineEngine):
+    """The offline engine, keeping what it was asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def complete(self, request):
+        self.asked.append("\n".join(message.text for message in request.messages))
+        return super().complete(request)
+
+
 @pytest.fixture(scope="module")
-def answers(questions, tmp_path_factory):
+def proposals():
+    """What the prompt model was asked by method and optimizer; `answers` fills it."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def answers(questions, proposals, tmp_path_factory):
     """Answers of every compiled program before saving, and after loading all of them in one new process."""
     found, train, asked = questions
     before = {}
@@ -59,7 +79,10 @@ def answers(questions, tmp_path_factory):
             start = build(method, embedder=embedder())
             for name in PROMPT_OPTIMIZERS:
                 how = Compilation(name, settings=SMALL.get(name), threads=4)
-                compiled = compile_program(start, found, train, how)
+                engine = Listening()
+                prompt_lm = MeteredLM("offline/x", Meter(), "prompt", engine=engine, temperature=0.0, cache=False)
+                compiled = compile_program(start, found, train, how, prompt_lm)
+                proposals[method, name] = engine.asked
                 folder = str(tmp_path_factory.mktemp("saved") / f"{method}-{name}")
                 save(compiled, folder)
                 before[method, name] = folder, [compiled(**example.inputs()).answer for example in asked]
@@ -76,6 +99,20 @@ def answers(questions, tmp_path_factory):
 def test_the_loaded_program_answers_as_before(answers, method, name):
     before, after = answers[method, name]
     assert after == before
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_proposals_see_no_whole_history(answers, proposals, questions, name):
+    assert answers
+    _, train, _ = questions
+    # Words of a turn that belong to no question's evidence: only a whole history would show them all.
+    evidence = {turn for example in train for turn in example.focus}
+    turns = train[0].history.turns.items()
+    elsewhere = [turn.text for id, (turn, _) in turns if id not in evidence and len(turn.text) > 30]
+    asked = proposals["turn-rag", name]
+    assert max((sum(words in text for words in elsewhere) for text in asked), default=0) < len(elsewhere) / 2
+    assert all("turns=(" not in text for text in asked)
+    assert asked or name not in ("mipro", "copro", "gepa")
 
 
 class Tuned(Provider):
