@@ -6,9 +6,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler import Item
-from mempiler.engines.embedders import embedder
 from mempiler.memory.memory import Memory
-from mempiler.programs.catalog import build
 from mempiler.programs.fold import Performed, PlainSteps, fold, perform
 from mempiler.programs.method import Writer
 from mempiler.programs.predictor import predictor
@@ -75,13 +73,6 @@ def test_a_writer_that_prepares_nothing_is_not_asked_to(items: Sequence[Item]) -
             raise AssertionError("nothing to prepare")
 
     assert fold(items[:1], Log(), Unprepared(Plain())).lines == ("write D1 with None",)
-
-
-def test_a_plain_fold_writes_the_memory_of_the_program(scripted: Any, fact_replies: Any, make_history: Any) -> None:
-    program, history = build("memory-r2", embedder=embedder()), make_history(3)
-    with dspy.context(lm=scripted(fact_replies), adapter=dspy.ChatAdapter()):
-        plain = fold(history.items, program.method.writer.Memory(), PlainSteps(program.method.writer))
-        assert program.remember(history).memory == plain
 
 
 def test_a_step_keeps_what_it_asked_and_what_failed(scripted: Any) -> None:

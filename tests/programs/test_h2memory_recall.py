@@ -138,28 +138,7 @@ def test_what_is_recalled_for_a_dialogue_never_comes_from_it(scripted, pal_scrip
     assert whole.topics[-1].dialogue == "D5"
 
 
-LOGS = {"link", "describe"}
-DIALOGUES = {"outline"}
-PRINCIPLES = {"abstract_need", "abstract_preference", "adjust_need", "adjust_preference"}
-ALL = LOGS | DIALOGUES | PRINCIPLES | {"update_background", "refine"}
 NO_LOGS = {"use_situations": False, "use_background": False}
-
-
-@pytest.mark.parametrize(
-    ("settings", "prompts"),
-    [
-        ({}, ALL),
-        ({"use_background": False}, ALL - {"update_background"}),
-        ({"use_principles": False}, ALL - PRINCIPLES),
-        (NO_LOGS, DIALOGUES | PRINCIPLES),
-        ({**NO_LOGS, "clustered": False}, DIALOGUES | {"abstract_need", "abstract_preference"}),
-        ({"use_topics": False, "use_principles": False}, LOGS | {"update_background"}),
-    ],
-)
-def test_a_variant_has_the_prompts_it_uses(settings, prompts):
-    program = made(**settings)
-    assert program.writer_names() == {f"method.writer.{name}" for name in prompts}
-    assert set(program.all_predictors()) == program.writer_names() | {"method.reader.summarize_need", "task.answer"}
 
 
 @pytest.mark.parametrize(

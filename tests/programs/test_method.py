@@ -195,27 +195,9 @@ def notes() -> MemoryProgram:
     return MemoryProgram(Method(NoteWriter(), EntryReader(k=2)), QuestionAnswering())
 
 
-def noting(kind: str, text: str, n: int) -> dict[str, Any]:
-    where = text.rsplit("I saw ", 1)[-1].split()[0]
-    return {"answer": "x"} if kind == "answer" else {"reasoning": "hm", "note": f"somebody saw {where}"}
-
-
 def test_a_module_of_dspys_inside_a_writer_is_adopted(notes: MemoryProgram) -> None:
     assert set(notes.all_predictors()) == {"method.writer.think.predict", "task.answer"}
     assert notes.writer_names() == {"method.writer.think.predict"}
     assert all(isinstance(one, Predictor) for one in notes.all_predictors().values())
     again = MemoryProgram(Method(NoteWriter(), EntryReader()), QuestionAnswering()).all_predictors()
     assert all(again[name].signature is not one.signature for name, one in notes.all_predictors().items())
-
-
-def test_its_calls_are_replayed_for_an_optimizer(scripted: Any, make_history: Any, notes: MemoryProgram) -> None:
-    history = make_history(3)
-    with dspy.context(lm=scripted(noting)):
-        notes.remember(history)
-        with dspy.context(trace=[]):
-            notes(history=history, question="Who?", focus=("D2:3",))
-            trace = list(dspy.settings.trace or [])
-    writer = notes.all_predictors()["method.writer.think.predict"]
-    shown = [inputs["dialogue"] for one, inputs, _ in trace if one is writer]
-    assert len(shown) == 1
-    assert "[D2:3]" in shown[0]

@@ -35,20 +35,6 @@ def test_the_writers_are_those_of_the_method_beneath_and_the_policy_reads(name, 
     assert {n for n, _ in program.staged("read").named_predictors()} == POLICY | {"task.answer"}
 
 
-@pytest.mark.parametrize(
-    ("config", "there"),
-    [
-        ({"iterations": 0}, {"imagine", "summarize"}),
-        ({"augment": "rewrite"}, {"rewrite", "imagine", "refine", "summarize"}),
-        ({"augment": "none", "summary": False}, {"imagine", "refine"}),
-        ({"strategy": "chain"}, {"imagine", "refine", "summarize"}),
-    ],
-)
-def test_prompts_that_the_settings_never_ask_are_not_there(config, there):
-    policy = {f"method.reader.policy.{name}" for name in there}
-    assert set(made("pgr+turn-rag", **config).all_predictors()) == policy | {"task.answer"}
-
-
 def test_the_initial_demos_are_as_many_as_the_papers_example_pairs():
     def demos(strategy):
         policy = made("pgr+turn-rag", strategy=strategy).method.reader.policy

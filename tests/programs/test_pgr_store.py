@@ -109,14 +109,6 @@ def test_a_merge_that_stays_unparseable_leaves_its_facts_and_is_a_failed_write(w
     assert [failure.where for failure in node.failures] == ["merge"]
 
 
-def test_an_update_that_stays_unparseable_is_a_failed_write(written, make_history):
-    node = written(store(), make_history(3), lambda kind, text, n: "no")
-    assert node.memory.facts == ()
-    # Three sessions at once, then the halves of each.
-    assert [failure.where for failure in node.failures] == ["update"] * 7
-    assert {turn.id for left in node.memory.unwritten for turn in left.item.turns} == set(make_history(3).turns)
-
-
 @pytest.mark.parametrize("focus", ["D1:2", "D2:5", "D4:1"])
 @pytest.mark.parametrize("name", ["fact-store", "pgr"])
 def test_an_optimizer_sees_the_update_that_took_the_evidence_in(scripted, make_history, name, focus):

@@ -1,12 +1,14 @@
-"""Programs as DSPy modules: stages, copies, refusals."""
+"""Programs as DSPy modules: stages, copies, promises, refusals, and how they are called."""
 
+import asyncio
 import copy
 
 import dspy
 import pytest
 from mempiler import History
 from mempiler.engines.embedders import embedder
-from mempiler.errors import UnknownNameError, UserError
+from mempiler.engines.models import language_model
+from mempiler.errors import DataError, UnknownNameError, UserError
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
 from mempiler.programs.predictor import predictor
@@ -148,3 +150,31 @@ def test_recent_items_are_seen_by_the_task_and_not_remembered(scripted, make_his
         prediction = build("turn-rag")(history=past, recent=history.items[1:], question="Who saw Quito?")
     assert "Quito" in lm.engine.prompts[0][1].split("[[ ## question ## ]]")[0]
     assert all(source.startswith("D1:") for source in prediction.context.sources)
+
+
+SAID = [
+    [
+        {"role": "user", "name": "Ada", "content": "I moved to Lisbon with my dog Rex."},
+        {"role": "user", "name": "Bob", "content": "How nice! Do you like the hills?"},
+    ],
+    [{"role": "user", "name": "Ada", "content": "I bought light running shoes."}],
+]
+
+
+def test_a_history_may_be_plain_json_and_a_program_awaited():
+    program, questions = build("turn-rag"), ("Where did Ada move?", "What did Ada buy?")
+
+    async def ask():
+        return await asyncio.gather(*(program.acall(history=SAID, question=question) for question in questions))
+
+    with dspy.context(lm=language_model("offline")):
+        answers = [found.answer for found in asyncio.run(ask())]
+        found = [program(history=SAID, question=question) for question in questions]
+        assert found[0].memory == program.remember(History.parse(SAID)).memory
+    assert answers == [one.answer for one in found]
+    assert "Lisbon" in answers[0]
+
+
+def test_what_is_no_history_is_refused_in_one_line():
+    with dspy.context(lm=language_model("offline")), pytest.raises(DataError, match=r"expected .* a list of messages"):
+        build("turn-rag")(history=7, question="Where?")

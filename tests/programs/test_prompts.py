@@ -93,6 +93,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "memory-r2-bare": ("memory-r2", {"earlier": False, "abstain": True}),
     "memory-r2-single": ("memory-r2", {"single_agent": True}),
     "rgmem-flat": ("rgmem", {"use_rg": False}),
+    "rgmem-evidence-alone": ("rgmem", {"use_l1": False}),
+    "h2memory-topics-alone": ("h2memory", {"use_situations": False, "use_background": False, "clustered": False}),
+    "h2memory-logs-alone": ("h2memory", {"use_topics": False, "use_principles": False}),
+    "h2memory-unprincipled": ("h2memory", {"use_principles": False}),
+    "pgr-once": ("pgr", {"iterations": 0, "augment": "none", "summary": False}),
     "pramem-at-once": ("pramem", {"deep_thinking": False}),
     "pramem-unreflected": ("pramem", {"reflection": False}),
     "pramem-blind": ("pramem", {"blind": True}),
@@ -100,7 +105,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "condition-mem-reflecting": ("condition-mem", {"reflection": True}),
     "logs-summed-up": ("logs+turn-rag", {"earlier": "summary"}),
 }
-"""Settings under which a method asks other prompts."""
+"""Settings under which a method asks other prompts, or not all of them: it has none that it does not ask."""
 POLICY = {"pgr": "pgr+turn-rag", "logs": "logs+turn-rag"}
 CASES = (*METHODS, *POLICY.values(), *VARIANTS)
 

@@ -6,10 +6,6 @@ from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.records import Query
 
-BOTH = {"synthesize", "plan"}
-GRAPH = {"extract", "label"}
-OPERATORS = {"infer", "abstract", "flow"}
-
 
 @pytest.fixture
 def variant(scripted, graph_replies, make_history):
@@ -31,23 +27,6 @@ def variant(scripted, graph_replies, make_history):
         return memory, context, lm.engine.calls
 
     return run
-
-
-@pytest.mark.parametrize(
-    ("flags", "prompts"),
-    [
-        ({}, BOTH | GRAPH | OPERATORS),
-        ({"use_l0": False}, BOTH | GRAPH | OPERATORS),
-        ({"use_l1": False}, BOTH),
-        ({"use_rg": False}, BOTH | GRAPH | {"rewrite"}),
-        ({"use_l1": False, "use_rg": False}, BOTH),
-    ],
-)
-def test_a_variant_has_the_prompts_it_uses(flags, prompts):
-    program = build("rgmem", embedder=embedder(), **flags)
-    writes = {f"method.writer.{name}" for name in prompts - {"plan"}}
-    assert set(program.all_predictors()) == writes | {"method.reader.plan", "task.answer"}
-    assert program.writer_names() == writes
 
 
 def test_without_l0_the_memory_is_the_same_and_no_evidence_is_recalled(variant):

@@ -155,23 +155,6 @@ def test_separate_weights_are_trained_each_on_its_own_and_the_start_stays(start:
         assert row["train_rows"] == row["train_rows.extract"] + row["train_rows.manage"] == row["members"]
 
 
-def test_a_resumed_training_of_separate_weights_gives_the_very_same(start: Path, apart: Any, tmp_path: Path) -> None:
-    from mempiler.engines.models import language_model
-
-    folder, models, _ = apart
-    with pytest.raises(KeyboardInterrupt):
-        train(start, tmp_path, kill=2, weights="separate")
-    assert [path.name for path in tmp_path.glob("step-*")] == ["step-1.pt"]
-    _, again, rows = train(start, tmp_path, weights="separate")
-    assert [row["step"] for row in rows if "horizon" in row] == [2]
-    for name, model in models.models.items():
-        assert again.models[name].fingerprint == model.fingerprint
-    saved: Any = language_model(f"local:{tmp_path / 'model'}")
-    assert saved.engine.model.fingerprint == models.fingerprint
-    with pytest.raises(UserError, match="weights = 'separate', not 'shared'"):
-        train(start, folder)
-
-
 def test_separate_weights_are_not_trained_on_as_one_or_for_other_roles(start: Path) -> None:
     from mempiler.engines.local.engine import local_lm
     from mempiler.engines.local.model import LocalModel
