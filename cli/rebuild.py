@@ -41,7 +41,7 @@ def command(
     from ..serving.documents import stamp_of
     from ..serving.memories import Memories
     from ..serving.user_memory import UserMemory
-    from ..serving.writers import Threads, all_of
+    from ..serving.writers import all_of
     from ..serving.writing import Remembered
 
     if force and failed:
@@ -51,14 +51,13 @@ def command(
         owners = users_of(opened, tenant, user)
         if force:
             _plan(opened, owners, stamp_of(loaded).writer, tenant, user)
-        threads = Threads[Remembered]()
 
-        def written(owner: Any) -> Remembered:
-            memory = UserMemory(Memories(loaded, opened, model), owner, stop=lambda: threads.stopping)
+        def written(owner: Any, stopping: Any) -> Remembered:
+            memory = UserMemory(Memories(loaded, opened, model), owner, stop=stopping)
             return memory.retry() if failed else memory.rebuild()
 
         with endpoint_errors():
-            done = sum(all_of([partial(written, owner) for owner in owners], threads=threads), Remembered())
+            done = sum(all_of([partial(written, owner) for owner in owners]), Remembered())
         queued = sum(one.queued for one in opened.users(tenant, user))
     counts = {"users": len(owners), "sessions": done.items, "failures": len(done.failures)}
     report(as_json, counts | ({"still queued": queued} if queued else {}))

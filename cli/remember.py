@@ -83,20 +83,19 @@ def written(
     from ..engines.models import endpoint_errors
     from ..serving.documents import stamp_of
     from ..serving.memories import Memories
-    from ..serving.writers import Threads, all_of, remember_queued
+    from ..serving.writers import all_of, remember_queued
     from ..serving.writing import LEASE, Remembered
 
-    own, threads = stamp_of(loaded), Threads[Remembered]()
-    memories = Memories(loaded, opened, model)
+    own, memories = stamp_of(loaded), Memories(loaded, opened, model)
 
-    def remembered(owner: Any) -> Remembered:
+    def remembered(owner: Any, stopping: Any) -> Remembered:
         stamp = opened.read(owner, lambda version: True).stamp if owner and not named else None
         if stamp is not None and not stamp.writes_like(own):
             return Remembered()
-        return remember_queued(memories, owner, lease or LEASE, lambda: threads.stopping, retry=True)
+        return remember_queued(memories, owner, lease or LEASE, stopping, retry=True)
 
     with endpoint_errors():
-        return sum(all_of([partial(remembered, owner) for owner in owners], threads=threads), Remembered())
+        return sum(all_of([partial(remembered, owner) for owner in owners]), Remembered())
 
 
 def shared(

@@ -327,8 +327,8 @@ def _stamp(row: Any) -> Stamp | None:
 
 def _status(row: Any) -> MemoryStatus:
     counts = {name: int(getattr(row, name) or 0) for name in (*COUNTED, "open_turns", "position")}
-    status = MemoryStatus(user=row.user, tenant=row.tenant, sessions=row.total or 0, **counts)
-    return status.model_copy(update={"stamp": _stamp(row), "updated": row.updated})
+    about = {"user": row.user, "tenant": row.tenant, "stamp": _stamp(row), "updated": row.updated}
+    return MemoryStatus.model_validate({**about, "sessions": row.total or 0, **counts})
 
 
 def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> Document | None:

@@ -16,7 +16,7 @@ Limits: memory that was freed is not overwritten, and what a caller holds (an an
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Generator, Hashable
+from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,14 +38,11 @@ from ..memory.user_vectors import UserVectors
 from ..programs.program import MemoryProgram
 from ..programs.recalling import leaving
 from ..programs.waiting import Waiting
-from ..records import Turn
 from .documents import advanced, check, parsed, writer_stamp
 from .view import Amended, Kept, View, Within
 
 USERS = 320
 """Users of a store of whom something is kept, those used last."""
-SOURCES = 256
-"""Most turns of a user that are kept because answers rested on them."""
 PARTS = 8
 """Most parts of a user's memory that are kept as memories of their own."""
 
@@ -131,25 +128,6 @@ class Memories:
             kept = view.kept.parts[place] = view.settled, left, within
         waiting = Waiting(within.items(view.waiting.items))
         return replace(view, settled=kept[1], waiting=waiting, within=within)
-
-    def turns(self, view: View, ids: Collection[str]) -> dict[str, Turn]:
-        """Turns by id, each with its time or that of its session; those that are not there are left out.
-
-        Args:
-            view: The memory that rests on them.
-            ids: Of the turns.
-        """
-        said = view.kept.turns
-        found = {id: turn for id in ids if (turn := said.get(id)) is not None}
-        if left := sorted(set(ids) - found.keys()):
-            with self._leaving_nothing(view.snapshot.forgets):
-                stored = self.store.turns(view.snapshot.owner, left)
-            read = {id: turn.at(item.time) for id, (turn, item) in stored.items()}
-            if len(said) + len(read) > SOURCES:
-                said.clear()
-            said.update(read)
-            found |= read
-        return found
 
     def drop(self, owner: Owner) -> None:
         """Removes a user's parsed memory, and with it its indexes, from this process."""

@@ -280,14 +280,7 @@ class UserMemory:
     ) -> Context:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet.
 
-        Args:
-            query: What is asked.
-            date: When.
-            where: As in `ask`, like `since` and `until`.
-            since: As in `ask`.
-            until: As in `ask`.
-            asked: Ids of stored turns that whoever asks has before them: they are not recalled.
-            seen: What is recalled from, of `look`; what is there now if None.
+        Arguments are those of `ask`; `date` is when it is asked.
         """
         view = self._part(seen, where, since, until)
         with self._asking(view):
@@ -308,10 +301,10 @@ class UserMemory:
         Args:
             query: What is looked for.
             k: Most entries of the memory, and most turns that are not in it yet.
-            since: As in `ask`, like `until` and `where`.
-            until: As in `ask`.
-            seen: What is searched, of `look`; what is there now if None.
-            where: As in `ask`.
+            since: As in `ask`, like all that follow.
+            until: Its end.
+            seen: What is searched.
+            where: Conditions.
 
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
@@ -335,7 +328,8 @@ class UserMemory:
         wanted = frozenset(ids) - (seen.amendments.withheld if seen.amendments else frozenset())
         items = seen.waiting.items
         waiting = {turn.id: turn.at(item.time) for item in items for turn in item.turns if turn.id in wanted}
-        return waiting | self.memories.turns(seen, wanted - waiting.keys())
+        stored = self.store.turns(self.owner, sorted(wanted - waiting.keys()))
+        return waiting | {id: turn.at(item.time) for id, (turn, item) in stored.items()}
 
     def evidence(self, hits: Sequence[Hit], seen: View) -> tuple[Evidence, ...]:
         """Hits, each with the turns it rests on, as far as they are still there; arguments as `sources`."""
@@ -389,10 +383,10 @@ class UserMemory:
         Args:
             cursor: `next` of the page before; None for the first.
             limit: Most entries, 1 to 1000.
-            seen: What is listed, of `look`; what is there now if None.
-            where: As in `ask`, like `since` and `until`.
-            since: As in `ask`.
-            until: As in `ask`.
+            seen: What is listed; as in `ask`, like all that follow.
+            where: Conditions.
+            since: The beginning.
+            until: The end.
 
         Raises:
             UserError: The limit, the cursor or a condition is none.
@@ -417,7 +411,7 @@ class UserMemory:
                 its own.
             ConflictError: The user was forgotten meanwhile, or others keep changing entries.
         """
-        return self._amend("update", entry, text, by)
+        return self._amend("update", entry, by, text)
 
     def delete(self, entry: str, by: str = "") -> Amendment | None:
         """Takes an entry out, with what else holds the same, until it is undone; None if there is no such entry.
@@ -432,7 +426,7 @@ class UserMemory:
             UserError: The method's entries cannot be taken out one by one.
             ConflictError: The user was forgotten meanwhile, or others keep changing entries.
         """
-        return self._amend("delete", entry, None, by)
+        return self._amend("delete", entry, by)
 
     def undo(self, entry: str, by: str = "") -> Amendment | None:
         """Takes the last change of an entry back that stands; None if there is none.
@@ -444,12 +438,7 @@ class UserMemory:
         Raises:
             ConflictError: The user was forgotten meanwhile, or others keep changing entries.
         """
-
-        def row(seen: View) -> Amendment | None:
-            rows = [row for row in in_force(self.store.amendments(self.owner)) if row.entry == entry]
-            return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
-
-        return self._written(row, by)
+        return self._amend("undo", entry, by)
 
     def history(self, entry: str) -> tuple[EntryChange, ...]:
         """What became of an entry: from which turns it was written, and each change since; () if there is none."""
@@ -533,28 +522,15 @@ class UserMemory:
         conditions = Conditions.parse(where)
         return Within(since, until, self.store.turns_where(self.owner, conditions) if conditions else None)
 
-    def _amend(self, what: Literal["update", "delete"], entry: str, text: str | None, by: str) -> Amendment | None:
-        def row(seen: View) -> Amendment | None:
-            found = seen.entry(self.program.method, entry)
-            if found is None:
-                return None
-            was = found[0]
-            new = worded(was, text) if text is not None else None
-            if new == was.text:
-                raise UserError(f"the {was.kind} {entry!r:.100} says this already; nothing is to be changed")
-            made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
-            self._check(made, seen)
-            return made
-
-        return self._written(row, by)
-
-    def _written(self, make: Callable[[View], Amendment | None], by: str) -> Amendment | None:
-        """Stores the amendment that is made of what is there; made anew where another one came first."""
+    def _amend(
+        self, what: Literal["update", "delete", "undo"], entry: str, by: str, text: str | None = None
+    ) -> Amendment | None:
+        """Stores a change of what is there; it is made anew where another one came first."""
         by = plain_line("by", by, LONGEST_BY) if by else ""
         since = self.store.forgets() if self._since is None else self._since
         for _ in range(TRIES):
             seen = self.look()
-            made = make(seen)
+            made = self._undone(entry) if what == "undo" else self._changed(what, entry, text, seen)
             if made is None:
                 return None
             at = datetime.now(UTC).replace(tzinfo=None)
@@ -562,6 +538,22 @@ class UserMemory:
             if self.store.amend(self.owner, made, since):
                 return made
         raise ConflictError(f"entries of user {self.owner.user!r} are being changed all the time; try again")
+
+    def _undone(self, entry: str) -> Amendment | None:
+        rows = [row for row in in_force(self.store.amendments(self.owner)) if row.entry == entry]
+        return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
+
+    def _changed(self, what: Literal["update", "delete"], entry: str, text: str | None, seen: View) -> Amendment | None:
+        found = seen.entry(self.program.method, entry)
+        if found is None:
+            return None
+        was = found[0]
+        new = worded(was, text) if text is not None else None
+        if new == was.text:
+            raise UserError(f"the {was.kind} {entry!r:.100} says this already; nothing is to be changed")
+        made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
+        self._check(made, seen)
+        return made
 
     def _check(self, made: Amendment, seen: View) -> None:
         """Refuses what would not show: an entry of which nothing can be changed by itself."""

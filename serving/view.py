@@ -16,7 +16,7 @@ from ..memory.turns import turn_entries
 from ..programs.method import Method
 from ..programs.recalling import with_unwritten
 from ..programs.waiting import Waiting
-from ..records import ABSTRACT, Found, Hit, Item, Session, Turn
+from ..records import ABSTRACT, Found, Hit, Item, Session
 from ..records.moment import comparable
 
 MOST = 1000
@@ -87,8 +87,6 @@ class Kept:
         """Of a settled memory, what of it was looked at."""
         self.vectors: dict[bytes, int] = {}
         """The lengths of the vectors that the store has."""
-        self.turns: dict[str, Turn] = {}
-        """Turns that answers rested on, by id."""
         self.parsed, self.line = Parsed(), Line()
         """What waits, and its index."""
 

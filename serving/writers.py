@@ -8,7 +8,7 @@ the process from ending.
 
 Example:
     >>> from mempiler.serving.writers import all_of
-    >>> all_of([lambda: 1, lambda: 2])
+    >>> all_of([lambda stopping: 1, lambda stopping: 2])
     [1, 2]
 """
 
@@ -95,23 +95,22 @@ class Threads(Generic[T]):
         wait(self._running)
 
 
-def all_of(jobs: Sequence[Callable[[], T]], most: int = AT_ONCE, threads: Threads[T] | None = None) -> list[T]:
+def all_of(jobs: Sequence[Callable[[Callable[[], bool]], T]], most: int = AT_ONCE) -> list[T]:
     """The results of jobs, in order.
 
     Args:
-        jobs: Are independent of one another.
+        jobs: Are independent of one another; each is given what says whether to end early, since another one failed.
         most: Jobs at the same time.
-        threads: What runs them, for jobs that look whether it is `stopping`; one for so many if None.
 
     Raises:
         BaseException: The first failure that was seen; jobs that had not begun by then do not begin.
     """
-    with threads or Threads[Any](most) as running:
+    with Threads[T](most) as running:
         begun: list[Future[T]] = []
         for job in jobs:
             while not running.room:
                 _seen(running)
-            begun.append(running.begin(job))
+            begun.append(running.begin(lambda job=job: job(lambda: running.stopping)))
         while running.busy:
             _seen(running)
         return [future.result() for future in begun]
@@ -146,16 +145,15 @@ def remember_queued(
     if owner is not None:
         return remember_user(memories, owner, lease, stop, retry)
     done = Remembered()
+    if retry:
+
+        def retried(owner: Owner, stopping: Callable[[], bool]) -> Remembered:
+            return retry_partial(memories, owner, lease, lambda: stopping() or stop())
+
+        again = [one.owner for one in memories.store.users() if one.partial]
+        done = sum(all_of([partial(retried, owner) for owner in again]), done)
     with Threads[Remembered]() as threads:
-
-        def stopping() -> bool:
-            return threads.stopping or stop()
-
-        if retry:
-            again = [one.owner for one in memories.store.users() if one.partial]
-            jobs = [lambda one=one: retry_partial(memories, one, lease, stopping) for one in again]
-            done = sum(all_of(jobs, threads=threads), done)
-        writers = Writers(memories, lease, stopping, threads)
+        writers = Writers(memories, lease, lambda: threads.stopping or stop(), threads)
         while writers.begin() or threads.busy:
             done = sum((one.result() for one in writers.ended(LOOK)), done)
     return done

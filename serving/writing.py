@@ -195,10 +195,13 @@ class _StoredSteps:
             error = _error(tried)
             if error is None:
                 failures = (*made.failures, *tried.failures)
-                self.done += Remembered(0, failures)
                 document, memory = tried.value
+                settled = self.settled if self.writer.settles else memory
                 last = stored is self.queued[-1] and not self.writer.settles
-                return self._store_item(document, memory, failures, last)
+                note = "; ".join(f"{failure.where}: {failure.message}" for failure in failures)
+                whole = self._commit(document, memory, settled, note, last)
+                self.done += Remembered(int(whole), failures)
+                return whole
             self._failed(stored, error, attempt >= ATTEMPTS)
         return True
 
@@ -218,13 +221,6 @@ class _StoredSteps:
             log=before.log if before else Log(),
         )
         return self._document(document, memory, memory if plain else self.settled), memory
-
-    def _store_item(self, document: Document, memory: Memory, failures: Sequence[Failure], last: bool) -> bool:
-        note = "; ".join(f"{failure.where}: {failure.message}" for failure in failures)
-        if not self._commit(document, memory, self.settled if self.writer.settles else memory, note, last):
-            return False
-        self.done += Remembered(1)
-        return True
 
     def _retried(self) -> bool:
         """Tries once more what could not be taken in; false if the memory is somebody else's by now."""
@@ -277,7 +273,8 @@ class _StoredSteps:
 
     def _commit(self, document: Document, memory: Memory, settled: Memory, note: str = "", last: bool = False) -> bool:
         """Stores what was written; False if the claim was lost. The last commit gives it back."""
-        document = replace(document, partial=_left_in(memory, settled))
+        partial = dict.fromkeys(each.item.id for one in (memory, settled) for each in one.unwritten)
+        document = replace(document, partial=tuple(partial))
         claim = self.store.commit(self.claim, document, 0.0 if last else self.lease, note)
         if claim is None:
             self.memories.drop(self.claim.owner)
@@ -293,11 +290,6 @@ class _StoredSteps:
         self.store.fail(self.claim, stored.position, message, give_up)
         if give_up:
             self.done += Remembered(0, (Failure(kind="error", where=stored.item.id, message=message),))
-
-
-def _left_in(*memories: Memory) -> tuple[str, ...]:
-    """The ids of the items of which turns could not be taken in."""
-    return tuple(dict.fromkeys(each.item.id for memory in memories for each in memory.unwritten))
 
 
 @dataclass(frozen=True)

@@ -96,9 +96,7 @@ def test_what_the_caller_shows_is_not_shown_twice(store: Store, scripted: Any) -
     assert lm.engine.prompts[0][1].count("I began to play the cello.") == 1
 
 
-def test_sources_are_read_once_until_another_process_forgets_them(
-    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sources_are_there_until_another_process_forgets_them(store: Store, path: Path) -> None:
     memory = program().memory(store, "ada", lm=language_model("offline"))
     for id, town in (("s", "Lisbon"), ("t", "Porto")):
         memory.add(said(f"I moved to {town}."), id=id)
@@ -108,9 +106,6 @@ def test_sources_are_read_once_until_another_process_forgets_them(
         "s:1": ("I moved to Lisbon.", False),
         "t:1": ("I moved to Porto.", False),
     }
-    with monkeypatch.context() as without:
-        without.setattr(Store, "turns", lambda *given: {})
-        assert memory.sources(ids, memory.look()) == first
     with Store(path) as other:
         other.forget_item(memory.owner, "s")
     assert list(memory.sources(ids, memory.look())) == ["t:1"]

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from dspy.utils.exceptions import LMServerError
 from mempiler import Store, build
 from mempiler.memory.stored import Owner
 from mempiler.serving.memories import Memories
-from mempiler.serving.writers import Threads, all_of, remember_queued
+from mempiler.serving.writers import all_of, remember_queued
 
 
 @pytest.mark.parametrize(("most", "jobs"), [(1, 3), (2, 5), (8, 5), (3, 0)])
@@ -26,25 +27,25 @@ def test_results_come_in_order_and_no_more_run_than_there_is_room(most: int, job
             now[0] -= 1
         return n
 
-    assert all_of([lambda n=n: job(n) for n in range(jobs)], most) == list(range(jobs))
+    assert all_of([lambda stopping, n=n: job(n) for n in range(jobs)], most) == list(range(jobs))
     assert seen[0] <= min(most, jobs)
 
 
 def test_after_a_failure_nothing_begins_and_what_runs_is_told() -> None:
-    threads, begun, stopped = Threads[int](most=2), list[int](), threading.Event()
+    begun, stopped = list[int](), threading.Event()
 
-    def waits() -> int:
+    def waits(stopping: Callable[[], bool]) -> int:
         end = time.monotonic() + 10
-        while not threads.stopping and time.monotonic() < end:
+        while not stopping() and time.monotonic() < end:
             time.sleep(0.001)
         stopped.set()
         return 1
 
-    def fails() -> int:
+    def fails(stopping: Callable[[], bool]) -> int:
         raise KeyError("x")
 
     with pytest.raises(KeyError):
-        all_of([waits, fails, *[lambda n=n: begun.append(n) or n for n in range(5)]], threads=threads)
+        all_of([waits, fails, *[lambda stopping, n=n: begun.append(n) or n for n in range(5)]], most=2)
     assert stopped.is_set()
     assert begun == []
 
