@@ -8,11 +8,8 @@ it can be found again. An amendment means
 
     the entry of its id                     that rests on a turn in common
     an entry in the same words              of the same kind that rests on a turn in common: a rebuild gives other ids
+    an entry that quotes it                 that rests on a turn in common, or is an abstract (`records.ABSTRACT`)
     what came of a turn that is gone        an entry that rests on nothing else
-    what else holds the same                an entry that rests on a turn in common and has half of its telling words,
-                                            or quotes it; an abstract (`records.ABSTRACT`) that has one of them
-
-A telling word of an entry is one that no entry of other turns has, and the new wording neither.
 
 Example:
     >>> from mempiler.memory.amending import Amendment, Amendments
@@ -20,16 +17,16 @@ Example:
     >>> secret = Entry(id="D1:1", text="Ada: the code is falcon", kind="turn", sources=("D1:1",))
     >>> turns = secret, Entry(id="D1:2", text="Ada: hello", kind="turn", sources=("D1:2",))
     >>> gone = Amendment(number=1, what="delete", entry="D1:1", kind="turn", text=secret.text, sources=("D1:1",))
-    >>> [entry.id for entry in Amendments([gone], turns).entries(turns)]
+    >>> [entry.id for entry in Amendments([gone]).entries(turns)]
     ['D1:2']
 
-Limits: words are compared, not meanings: what a model said of an entry in other words stays. The model that writes sees
-the turns as they were, and of most methods the entries too (`memory.hiding`): only forgetting a session keeps them
-from it.
+Limits: only equal words are found: what a model made of an entry in words of its own stays. The model that writes sees
+the turns as they were, and of most methods the entries too (`memory.hiding`). Forgetting a session reaches all of it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,7 +36,6 @@ from typing import Literal, TypeVar
 from ..errors import UserError
 from ..records import ABSTRACT, Item, Turn
 from .index import Entry
-from .tokens import tokens
 
 P = TypeVar("P")
 LONGEST = 10_000
@@ -148,12 +144,10 @@ class Amendments(Amend):
 
     Args:
         rows: In order.
-        entries: Of the memory as it was written: which words tell of an entry hangs on all others.
     """
 
-    def __init__(self, rows: Sequence[Amendment], entries: Iterable[Entry]) -> None:
+    def __init__(self, rows: Sequence[Amendment]) -> None:
         self.rows = tuple(rows)
-        self._entries = entries
         self._of_id: dict[str, list[Amendment]] = {}
         self._of_turn: dict[str, list[Amendment]] = {}
         for row in rows:
@@ -180,9 +174,9 @@ class Amendments(Amend):
             return after
         if entry.sources and self._gone.issuperset(entry.sources):
             return None
-        if entry.kind in ABSTRACT and not self._told.isdisjoint(tokens(entry.text)):
-            return None
-        return None if any(self._holds(entry, row) for row in near) else entry
+        shared = (row for row in near if not set(row.sources).isdisjoint(entry.sources))
+        quoted = self.rows if entry.kind in ABSTRACT else shared
+        return None if any(_quotes(entry.text, row) for row in quoted) else entry
 
     def turn(self, turn: Turn) -> Turn | None:
         for row in self._of_id.get(turn.id, ()):
@@ -195,9 +189,7 @@ class Amendments(Amend):
 
     def tells(self, text: str) -> bool:
         """Whether a text says what is gone, in the words that it had; wherever the text stands."""
-        near = (row for word in set(tokens(text)) for row in self._of_word.get(word, ()))
-        plain = _plain(text)
-        return any(said in plain for said in self._untelling) or any(self._says(text, row) for row in near)
+        return any(_quotes(text, row) for row in self.rows)
 
     @cached_property
     def withheld(self) -> frozenset[str]:
@@ -211,48 +203,13 @@ class Amendments(Amend):
             found.update((row.number, row) for row in self._of_turn.get(turn, ()))
         return [found[number] for number in sorted(found)]
 
-    def _holds(self, entry: Entry, row: Amendment) -> bool:
-        """Whether an entry that rests on a turn of another one says what is gone."""
-        return not set(row.sources).isdisjoint(entry.sources) and self._says(entry.text, row)
 
-    def _says(self, text: str, row: Amendment) -> bool:
-        """Whether a text quotes what an entry said, or has half of its telling words."""
-        if (said := _plain(row.text)) and said in _plain(text):
-            return True
-        telling = self._telling[row.number]
-        shared = len(telling.intersection(tokens(text)))
-        return shared > 0 and 2 * shared >= len(telling)
-
-    @cached_property
-    def _told(self) -> set[str]:
-        """The telling words of all amendments."""
-        return set[str]().union(*self._telling.values())
-
-    @cached_property
-    def _of_word(self) -> dict[str, list[Amendment]]:
-        """The amendments by each telling word of theirs."""
-        found: dict[str, list[Amendment]] = {}
-        for row in self.rows:
-            for word in self._telling[row.number]:
-                found.setdefault(word, []).append(row)
-        return found
-
-    @cached_property
-    def _untelling(self) -> frozenset[str]:
-        """What entries said that have no telling word."""
-        return frozenset(_plain(row.text) for row in self.rows if not self._telling[row.number]) - {""}
-
-    @cached_property
-    def _telling(self) -> dict[int, set[str]]:
-        """Of each amendment the words that tell of its entry."""
-        found = {row.number: set(tokens(row.text)) - set(tokens(row.new or "")) for row in self.rows}
-        left = set[str]().union(*found.values())
-        for entry in self._entries:
-            if not left:
-                break
-            if entry.kind not in ABSTRACT and not self.touches(entry.id, entry.sources):
-                left.difference_update(tokens(entry.text))
-        return {number: words & left for number, words in found.items()}
+def _quotes(text: str, row: Amendment) -> bool:
+    """Whether a text holds the words that an entry had, and not those that it has now."""
+    plain, said = _plain(text), _plain(row.text)
+    if not said or said not in plain or (row.new is not None and _plain(row.new) in plain):
+        return False
+    return re.search(rf"(?<!\w){re.escape(said)}(?!\w)", plain) is not None
 
 
 def _means(row: Amendment, entry: Entry) -> bool:

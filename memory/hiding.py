@@ -12,7 +12,7 @@ Example:
     >>> from mempiler.memory.index import Entry
     >>> secret = Entry(id="m1", text="the code is falcon", kind="fact", sources=("D1:1",))
     >>> gone = Amendment(number=1, what="delete", entry="m1", kind="fact", text=secret.text, sources=("D1:1",))
-    >>> with writing_under(Amendments([gone], [secret])):
+    >>> with writing_under(Amendments([gone])):
     ...     as_left(secret, lambda part: part) is None
     True
     >>> as_left(secret, lambda part: part) is secret

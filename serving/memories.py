@@ -192,7 +192,7 @@ class Memories:
             return view
         if kept is None or kept.last != last or kept.written is not view.settled:
             rows = kept.rows if kept and kept.last == last else in_force(self.store.amendments(owner))
-            amendments = Amendments(rows, self.program.method.reader.entries(view.settled))
+            amendments = Amendments(rows)
             left = leaving(self.program.method, view.settled, amendments) if rows else view.settled
             kept = view.kept.amended = Amended(last, rows, view.settled, amendments, left)
         if not kept.rows:

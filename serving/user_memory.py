@@ -558,7 +558,7 @@ class UserMemory:
     def _check(self, made: Amendment, seen: View) -> None:
         """Refuses what would not show: an entry of which nothing can be changed by itself."""
         method = self.program.method
-        amend = Amendments([made], method.reader.entries(seen.settled))
+        amend = Amendments([made])
         waiting = replace(seen.waiting, items=amend.items(seen.waiting.items))
         after = replace(seen, settled=leaving(method, seen.settled, amend), waiting=waiting)
         left = after.entry(method, made.entry)

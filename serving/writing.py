@@ -260,10 +260,7 @@ class _StoredSteps:
     def _amended(self) -> AbstractContextManager[None]:
         """What the writer shows of the memory is what its user left of it, by now."""
         rows = in_force(self.store.amendments(self.claim.owner)) if self.writer.relates else ()
-        reader, memory = self.memories.program.method.reader, self.memory
-        # Made where an amendment asks for them, which most do not.
-        entries = (entry for each in (memory,) for entry in reader.entries(each))
-        return writing_under(Amendments(rows, entries) if rows else None)
+        return writing_under(Amendments(rows) if rows else None)
 
     def _document(self, document: Document, memory: Memory, settled: Memory) -> Document:
         """The document with what is new in it; settled memories that are not there, or no others, are not told."""

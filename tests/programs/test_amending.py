@@ -27,17 +27,19 @@ def deleted(id: str, kind: str, turns: tuple[str, ...], text: str = SAFE) -> Ame
 
 def entries(method: str, memory: Any, *rows: Amendment) -> dict[str, str]:
     reader = build(method, embedder=embedder() if needs_embedder(method) else None).method.reader
-    left = reader.amended(memory, Amendments(rows, reader.entries(memory)))
+    left = reader.amended(memory, Amendments(rows))
     return {entry.id: entry.text for entry in reader.entries(left)}
 
 
 def graph() -> GraphMemory:
     units = {f"e{n}": Evidence(id=f"e{n}", step=n, fact=t, sources=(f"D{n}:1",)) for n, t in ((1, SAFE), (2, RAIN))}
     bases = GraphMemory().nodes
-    bases["b1"] = Node(id="b1", name="Home", tier="abstract", own=Theory(sigma="keeps falcon", evidence=("e1", "e2")))
+    bases["b1"] = Node(
+        id="b1", name="Home", tier="abstract", own=Theory(sigma=f"keeps it: {SAFE}", evidence=("e1", "e2"))
+    )
     bases["b2"] = Node(id="b2", name="Travel", tier="abstract", flow=Theory(sigma="likes rain", evidence=("e1", "e2")))
     bases["n1"] = Node(id="n1", name="safe", tier="general")
-    mentions = (Mention(evidence="e1", label="has the code falcon"), Mention(evidence="e2", label="rained"))
+    mentions = (Mention(evidence="e1", label=SAFE), Mention(evidence="e2", label="rained"))
     edge = Relation(id="r1", source="b1", target="n1", mentions=mentions, theory=Theory(sigma="uses a safe"))
     return GraphMemory(evidence=units, nodes=bases, relations={"r1": edge})
 
@@ -49,11 +51,11 @@ def lived() -> HeterogeneousMemory:
             Situation(id="s2", text=RAIN, aspects=("leisure",), sources=("L2",)),
         ),
         background={
-            "work": Background(text="guards a falcon", situations=("s1",)),
+            "work": Background(text=f"guards: {SAFE}", situations=("s1",)),
             "leisure": Background(text="walks in the mountains", situations=("s2",)),
         },
         topics=(Topic(id="t1", need=f"to know: {SAFE}", sources=("D1:1",)),),
-        principles=(Principle(id="p1", need_type="falcon and codes", members=("t1",)),),
+        principles=(Principle(id="p1", need_type=f"Need: to know: {SAFE}, and others", members=("t1",)),),
     )
 
 
@@ -62,13 +64,13 @@ def banked() -> BankMemory:
     return BankMemory(
         pieces=tuple(Piece(entry=entry) for entry in turns),
         digests=(Digest(session="D1", sources=("D1:1", "D1:2")),),
-        events="Ada told of the falcon.",
+        events=f"Ada told: {SAFE}.",
         portrait="Ada likes the mountains.",
     )
 
 
 CASES: dict[str, tuple[str, Callable[[], Any], Amendment, set[str]]] = {
-    "graph": ("rgmem", graph, deleted("e1", "fact", ("D1:1",)), {"e2", "b2"}),
+    "graph": ("rgmem", graph, deleted("e1", "fact", ("D1:1",)), {"e2", "b2", "r1"}),
     "situation": (
         "h2memory",
         lambda: lived().changed(topics=(), principles=()),
@@ -115,10 +117,10 @@ def test_what_quotes_a_deleted_entry_goes_with_it_and_nothing_else(case: str) ->
 
 def test_accounts_and_labels_that_no_search_finds_go_too() -> None:
     bank = build("memory-bank", embedder=embedder()).method.reader
-    left = bank.amended(banked(), Amendments([CASES["bank"][2]], bank.entries(banked())))
+    left = bank.amended(banked(), Amendments([CASES["bank"][2]]))
     assert (left.events, left.portrait) == ("", "Ada likes the mountains.")
     rgmem = build("rgmem", embedder=embedder()).method.reader
-    found = rgmem.amended(graph(), Amendments([CASES["graph"][2]], rgmem.entries(graph())))
+    found = rgmem.amended(graph(), Amendments([CASES["graph"][2]]))
     assert [mention.label for mention in found.relations["r1"].mentions] == ["", "rained"]
 
 
@@ -129,13 +131,15 @@ def test_accounts_and_labels_that_no_search_finds_go_too() -> None:
         (Entry(id="m9", text=SAFE, kind="fact", sources=("D7:1",)), False),  # said anew in another session
         (Entry(id="m1", text="Ada likes tea", kind="fact", sources=("D7:1",)), False),  # another fact has the id now
         (Entry(id="m1", text="Ada likes tea", kind="fact", sources=("D1:1", "D7:1")), True),  # a writer added to it
-        (Entry(id="m9", text="falcon opens the safe", kind="fact", sources=("D1:1", "D1:2")), True),  # most of it
+        (Entry(id="m9", text=f"He said: {SAFE}!", kind="fact", sources=("D1:1", "D1:2")), True),  # quotes it
+        (Entry(id="m9", text=f"{SAFE}ry", kind="fact", sources=("D1:1", "D1:2")), False),  # another word
+        (Entry(id="m9", text="falcon opens the safe", kind="fact", sources=("D1:1", "D1:2")), False),  # other words
         (Entry(id="m9", text="Ada likes tea", kind="fact", sources=("D1:1",)), False),  # beside it in the same turn
-        (Entry(id="x", text="Ada thinks of falcons", kind="summary", sources=()), True),
+        (Entry(id="x", text=f"Ada thinks that {SAFE}", kind="summary", sources=()), True),
+        (Entry(id="x", text="Ada thinks of falcons", kind="summary", sources=()), False),
         (Entry(id="x", text="Ada thinks of tea", kind="summary", sources=("D1:1",)), False),
     ],
 )
 def test_what_an_amendment_means(entry: Entry, gone: bool) -> None:
-    others = (entry, Entry(id="m2", text="Ada likes tea", kind="fact", sources=("D2:1",)))
-    amend = Amendments([deleted("m1", "fact", ("D1:1",))], others)
+    amend = Amendments([deleted("m1", "fact", ("D1:1",))])
     assert (amend(entry) is None) is gone

@@ -114,7 +114,7 @@ def amended(entries: Any, number: int, new: str | None) -> Amendments:
     entry = entries[number]
     what = "delete" if new is None else "update"
     row = Amendment(1, what, entry.id, entry.kind, entry.text, entry.sources, new)
-    return Amendments([row], entries)
+    return Amendments([row])
 
 
 WORDS = ["a", "b", "c", "lives in Lisbon"]

@@ -184,9 +184,11 @@ def test_an_updated_entry_says_the_new_and_no_longer_the_old(method: str, store:
     memory = memory_of(store, method)
     add(memory, "D1", "I walk to the bakery every morning.", f"The code of the safe in the cellar is {SECRET}.")
     add(memory, "D2", "My sister plays the piano on Sundays.")
-    id = next(entry.id for entry in everything(memory).values() if SECRET in entry.text and entry.kind != "session")
-    assert memory.update(id, "The code of the safe is mk-new.", by="Ada")
-    assert "mk-new" in memory.get(id).text
+    ids = [entry.id for entry in everything(memory).values() if SECRET in entry.text and entry.kind != "session"]
+    for id in reversed(ids):  # an update reaches others in equal words, and no other ones
+        if (found := memory.get(id)) and SECRET in found.text:
+            assert memory.update(id, "The code of the safe is mk-new.", by="Ada")
+            assert "mk-new" in memory.get(id).text
     assert SECRET not in told(memory, QUESTION)
     add(memory, "D3", "I bought a bicycle in Porto.")
     assert "mk-new" in told(memory_of(store, method), QUESTION)
