@@ -11,6 +11,8 @@ pytest.importorskip("transformers", reason="the `local` extra is not installed: 
 
 from mempiler.data.memory_env.benchmark import MemoryEnv
 from mempiler.engines.embedders import embedder
+from mempiler.engines.local.model import LocalModel
+from mempiler.engines.local.weights import fingerprint
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo import LoGoGRPO
 from mempiler.optimizers.logo_grpo.curriculum import Curriculum
@@ -23,7 +25,6 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that has seen some demonstrations: it is right now and then, and malformed now and then."""
     from mempiler.data.synthesis.memory_env import vocabulary
     from mempiler.engines.local import sft
-    from mempiler.engines.local.model import LocalModel
     from mempiler.engines.local.tiny import create
     from mempiler.optimizers.demonstrations import demonstrate
     from mempiler.programs.compact_adapter import CompactAdapter
@@ -47,7 +48,6 @@ def train(
 ) -> tuple[LoGoGRPO, Any, list[Any]]:
     from mempiler.engines.local.capture import capture
     from mempiler.engines.local.engine import local_lm
-    from mempiler.engines.local.model import LocalModel
     from mempiler.programs.adapter import adapter
 
     env = MemoryEnv.load(users=10, sessions=2)
@@ -96,8 +96,6 @@ def whole(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_weights_move_and_a_resumed_training_gives_the_very_same(start: Path, whole: Any, tmp_path: Path) -> None:
-    from mempiler.engines.local.model import LocalModel
-
     before = LocalModel.load(start, device="cpu", threads=1).fingerprint
     unbroken, model, rows, _ = whole
     assert [row["step"] for row in rows if "horizon" in row] == [1, 2]
@@ -127,28 +125,18 @@ def test_what_was_sampled_is_what_is_trained(whole: Any) -> None:
         )
 
 
-@pytest.fixture(scope="module")
-def apart(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """An unbroken training with separate weights: folder, models, rows; in it only the roles' models are asked."""
-    from mempiler.engines.local.model import LocalModel
-
-    folder, asked, sample = tmp_path_factory.mktemp("apart"), [], LocalModel.sample
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalModel, "sample", lambda self, *given: (asked.append(id(self)), sample(self, *given))[1])
-        _, models, rows = train(start, folder, weights="separate")
+def test_separate_weights_are_trained_each_on_its_own_and_the_start_stays(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, sample = [], LocalModel.sample
+    monkeypatch.setattr(LocalModel, "sample", lambda self, *given: (asked.append(id(self)), sample(self, *given))[1])
+    _, models, rows = train(start, tmp_path, weights="separate")
     assert set(asked) == {id(model) for model in models.models.values()}
-    return folder, models, rows
-
-
-def test_separate_weights_are_trained_each_on_its_own_and_the_start_stays(start: Path, apart: Any) -> None:
-    from mempiler.engines.local.model import LocalModel
-
-    _, models, rows = apart
     before = LocalModel.load(start, device="cpu", threads=1)
     assert set(models.models) == {"extract", "manage"}
     found = [before.fingerprint, *(each.fingerprint for each in models.models.values())]
     assert len(set(found)) == 3
-    assert _digest(models.model) == _digest(before.model)
+    assert fingerprint(models.model) == fingerprint(before.model)
     trained = [row for row in rows if "train_rows" in row]
     assert trained
     for row in trained:
@@ -157,7 +145,6 @@ def test_separate_weights_are_trained_each_on_its_own_and_the_start_stays(start:
 
 def test_separate_weights_are_not_trained_on_as_one_or_for_other_roles(start: Path) -> None:
     from mempiler.engines.local.engine import local_lm
-    from mempiler.engines.local.model import LocalModel
     from mempiler.optimizers.logo_grpo.teleprompter import arrange
 
     lm: Any = local_lm(LocalModel.load(start, device="cpu", threads=1))
@@ -170,9 +157,3 @@ def test_separate_weights_are_not_trained_on_as_one_or_for_other_roles(start: Pa
         for program, settings in ((build_program(), TrainingSettings()), (build_program(single_agent=True), separate)):
             with pytest.raises(UserError, match="has separate weights for extract, manage"):
                 arrange(lm, program, settings)
-
-
-def _digest(model: Any) -> str:
-    from mempiler.engines.local.weights import fingerprint
-
-    return fingerprint(model)
