@@ -139,7 +139,7 @@ class Written:
 
     def shown(self, kind: str, field: str) -> list[str]:
         """A field of all prompts of a kind."""
-        return [section(text, field) for text in self.texts(kind)]
+        return [given(text, field) for text in self.texts(kind)]
 
 
 @pytest.fixture
@@ -281,3 +281,16 @@ def pal_given() -> Callable[[str, str], str]:
 def pal_script() -> type[PalScript]:
     """Makes scripts of H2Memory's model: `pal_script(outlines="no")`."""
     return PalScript
+
+
+@pytest.fixture
+def lived(written: Any) -> Callable[..., Written]:
+    """Writes under H2Memory: `lived({"outlines": "no"}, pal_history(2), clusters=1)`; the first changes the script."""
+    from mempiler.engines.embedders import embedder
+    from mempiler.programs.catalog import build
+
+    def run(change: dict[str, Any] | None = None, history: Any = None, sessions: int = 3, **settings: Any) -> Written:
+        program = build("h2memory", embedder=embedder(), **settings)
+        return written(program, pal(sessions) if history is None else history, PalScript(**change or {}))
+
+    return run

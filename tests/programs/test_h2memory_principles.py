@@ -14,21 +14,18 @@ def made(**settings):
 
 
 @pytest.fixture
-def settled(scripted, pal_script):
-    """The settled memory of the dialogues of a history, and the engine that wrote it."""
+def settled(lived):
+    """Writes the dialogues of a history: `settled(6, clusters=2)`, `settled(1, {"general_need": "no"})`."""
 
-    def settle(history, script=None, **settings):
-        lm = scripted(script or pal_script())
-        with dspy.context(lm=lm):
-            memory = made(**settings).remember(history).memory
-        return memory, lm.engine
+    def settle(sessions, change=None, **settings):
+        return lived(change, sessions=sessions, use_situations=False, use_background=False, **settings)
 
     return settle
 
 
-def asked(engine):
+def asked(calls):
     kinds = ("general_need", "general_preference", "type_verdict", "principle_verdict")
-    return {kind: engine.calls[kind] for kind in kinds if engine.calls[kind]}
+    return {kind: calls[kind] for kind in kinds if calls[kind]}
 
 
 @pytest.mark.parametrize(
@@ -43,8 +40,8 @@ def asked(engine):
     ],
     ids=["fewer topics than clusters", "few topics", "sleep and food", "all at once", "one cluster", "one per topic"],
 )
-def test_needs_are_clustered(settled, pal_history, sessions, settings, sizes):
-    memory, _ = settled(pal_history(sessions), **settings)
+def test_needs_are_clustered(settled, sessions, settings, sizes):
+    memory = settled(sessions, **settings).memory
     assert [len(one.members) for one in memory.principles] == sizes
     assert sorted(id for one in memory.principles for id in one.members) == sorted(t.id for t in memory.topics)
     assert [one.id for one in memory.principles] == [f"p{n}" for n in range(1, len(sizes) + 1)]
@@ -52,22 +49,22 @@ def test_needs_are_clustered(settled, pal_history, sessions, settings, sizes):
     assert all(len(kind) == 1 for kind in kinds) == (settings.get("clusters") != 1)
 
 
-def test_of_a_cluster_comes_the_type_of_need_then_the_principle(settled, pal_history, pal_given):
-    memory, engine = settled(pal_history(2), clusters=2, online_month=False)
-    needs = [json.loads(pal_given(text, "specific_needs")) for kind, text in engine.prompts if kind == "general_need"]
+def test_of_a_cluster_comes_the_type_of_need_then_the_principle(settled):
+    found = settled(2, clusters=2, online_month=False)
+    memory, needs = found.memory, map(json.loads, found.shown("general_need", "specific_needs"))
     assert sorted(needs) == [
         [f"{what} in month {n}" for n in (1, 2)] for what in ("cooking vegetables", "sleeping soundly")
     ]
     assert memory.principles[0].text("needs") == "Type of need: type(2)"
     liked = "gentle sleeping soundly 1, gentle sleeping soundly 2"
     assert memory.principles[0].text() == f"Type of need: type(2) | Principle: principle({liked})"
-    shown = [pal_given(text, "type_of_need") for kind, text in engine.prompts if kind == "general_preference"]
-    assert shown == ["type(2)"] * 2
+    assert found.shown("general_preference", "type_of_need") == ["type(2)"] * 2
 
 
-def test_the_last_month_joins_where_there_is_enough_before(settled, pal_history):
-    memory, engine = settled(pal_history(4), clusters=2)
-    assert asked(engine) == {"general_need": 2, "general_preference": 2, "type_verdict": 2, "principle_verdict": 2}
+def test_the_last_month_joins_where_there_is_enough_before(settled):
+    found = settled(4, clusters=2)
+    memory = found.memory
+    assert asked(found.calls) == {"general_need": 2, "general_preference": 2, "type_verdict": 2, "principle_verdict": 2}
     first = memory.principles[0]
     assert (memory.clustered, first.members) == (6, ("t1", "t3", "t5", "t7"))
     assert first.need_type == "type(3)"
@@ -76,16 +73,15 @@ def test_the_last_month_joins_where_there_is_enough_before(settled, pal_history)
 
 
 @pytest.mark.parametrize(("clusters", "clustered"), [(6, 6), (7, 8), (8, 8)])
-def test_with_fewer_topics_before_than_clusters_all_are_clustered(settled, pal_history, clusters, clustered):
-    memory, _ = settled(pal_history(4), clusters=clusters)
-    assert memory.clustered == clustered
+def test_with_fewer_topics_before_than_clusters_all_are_clustered(settled, clusters, clustered):
+    assert settled(4, clusters=clusters).memory.clustered == clustered
 
 
-def test_two_topics_of_a_dialogue_in_one_cluster_are_taken_in_by_one_call(settled, pal_history, pal_given):
-    memory, engine = settled(pal_history(4), clusters=1)
-    (joined,) = [pal_given(text, "needs_since") for kind, text in engine.prompts if kind == "type_verdict"]
+def test_two_topics_of_a_dialogue_in_one_cluster_are_taken_in_by_one_call(settled):
+    found = settled(4, clusters=1)
+    (joined,) = found.shown("type_verdict", "needs_since")
     assert json.loads(joined) == ["sleeping soundly in month 4", "cooking vegetables in month 4"]
-    assert len(memory.principles[0].members) == 8
+    assert len(found.memory.principles[0].members) == 8
 
 
 @pytest.mark.parametrize(
@@ -99,28 +95,28 @@ def test_two_topics_of_a_dialogue_in_one_cluster_are_taken_in_by_one_call(settle
     ],
     ids=["no", "yes", "yes without a text", "nothing said", "malformed"],
 )
-def test_types_and_principles_change_only_where_a_verdict_says_so(settled, pal_history, pal_script, verdict, found):
+def test_types_and_principles_change_only_where_a_verdict_says_so(settled, verdict, found):
     said = verdict if isinstance(verdict, str) else None
-    script = pal_script(
-        general_need={"general_need": "old"},
-        general_preference={"general_preference": "old"},
-        type_verdict=said or {"type_verdict": verdict},
-        principle_verdict=said or {"principle_verdict": verdict},
-    )
-    memory, _ = settled(pal_history(3), script, clusters=2)
+    script = {
+        "general_need": {"general_need": "old"},
+        "general_preference": {"general_preference": "old"},
+        "type_verdict": said or {"type_verdict": verdict},
+        "principle_verdict": said or {"principle_verdict": verdict},
+    }
+    memory = settled(3, script, clusters=2).memory
     assert {(one.need_type, one.preference) for one in memory.principles} == {(found, found)}
 
 
-def test_without_a_preference_there_is_no_principle_to_make(settled, pal_history, pal_script):
+def test_without_a_preference_there_is_no_principle_to_make(settled):
     def outlines(text, n):
         return {"outlines": [{"requirement": "sleeping", "preference": None if "D1:" in text else "gentle"}]}
 
-    memory, engine = settled(pal_history(1), pal_script(outlines=outlines))
-    assert asked(engine) == {"general_need": 1}
-    assert memory.principles[0].text() == "Type of need: type(1)"
-    later, engine = settled(pal_history(2), pal_script(outlines=outlines), clusters=1)
-    assert asked(engine) == {"general_need": 1, "type_verdict": 1, "general_preference": 1}
-    assert later.principles[0].preference == "principle(gentle)"
+    found = settled(1, {"outlines": outlines})
+    assert asked(found.calls) == {"general_need": 1}
+    assert found.memory.principles[0].text() == "Type of need: type(1)"
+    later = settled(2, {"outlines": outlines}, clusters=1)
+    assert asked(later.calls) == {"general_need": 1, "type_verdict": 1, "general_preference": 1}
+    assert later.memory.principles[0].preference == "principle(gentle)"
 
 
 @pytest.mark.parametrize(
@@ -130,21 +126,22 @@ def test_without_a_preference_there_is_no_principle_to_make(settled, pal_history
         ("general_preference", "Type of need: type(1)"),
     ],
 )
-def test_malformed_abstraction_leaves_what_there_is(settled, pal_history, pal_script, kind, text):
-    memory, _ = settled(pal_history(1), pal_script(**{kind: "no"}))
+def test_malformed_abstraction_leaves_what_there_is(settled, kind, text):
+    memory = settled(1, {kind: "no"}).memory
     assert memory.principles[0].text() == text
 
 
-def test_of_a_large_cluster_a_sample_is_shown(settled, pal_history, pal_given):
-    memory, engine = settled(pal_history(8), clusters=1, sample_per_cluster=5, online_month=False)
-    (shown,) = [pal_given(text, "specific_needs") for kind, text in engine.prompts if kind == "general_need"]
+def test_of_a_large_cluster_a_sample_is_shown(settled):
+    found = settled(8, clusters=1, sample_per_cluster=5, online_month=False)
+    (shown,) = found.shown("general_need", "specific_needs")
     assert len(json.loads(shown)) == 5
-    assert len(memory.principles[0].members) == 16
+    assert len(found.memory.principles[0].members) == 16
 
 
-def test_one_principle_per_topic_needs_no_verdicts(settled, pal_history):
-    memory, engine = settled(pal_history(4), clusters=2, clustered=False)
-    assert asked(engine) == {"general_need": 8, "general_preference": 8}
+def test_one_principle_per_topic_needs_no_verdicts(settled):
+    found = settled(4, clusters=2, clustered=False)
+    memory = found.memory
+    assert asked(found.calls) == {"general_need": 8, "general_preference": 8}
     assert [one.members for one in memory.principles] == [(f"t{n}",) for n in range(1, 9)]
     assert memory.levels["principles"] == 2
 
@@ -157,6 +154,11 @@ def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted, pal_script, p
             memory = method.writer.settle(method.writer.write(memory, item))
             course.append(memory)
             assert method.writer.settle(memory) == memory
-    assert asked(lm.engine) == {"general_need": 2, "general_preference": 2, "type_verdict": 4, "principle_verdict": 4}
+    assert asked(lm.engine.calls) == {
+        "general_need": 2,
+        "general_preference": 2,
+        "type_verdict": 4,
+        "principle_verdict": 4,
+    }
     assert [len(one.members) for one in memory.principles] == [3, 3]
     assert [[len(one.members) for one in part.principles] for part in course] == [[1, 1], [2, 2], [3, 3]]

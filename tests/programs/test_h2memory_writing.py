@@ -2,7 +2,6 @@
 
 import threading
 
-import dspy
 import pytest
 from mempiler import History, Session, Turn
 from mempiler.engines.embedders import embedder
@@ -10,29 +9,9 @@ from mempiler.programs.catalog import build
 from mempiler.records import Behavior, Logs, Profile
 
 
-def made(**settings):
-    return build("h2memory", embedder=embedder(), **settings)
-
-
-@pytest.fixture
-def written(scripted, pal_script, pal_history):
-    """The settled node of a history, and the LM that wrote it."""
-
-    def write(history=None, script=None, sessions=3, **settings):
-        lm = scripted(script or pal_script())
-        with dspy.context(lm=lm):
-            node = made(**settings).remember(history or pal_history(sessions))
-        return node.memory, lm.engine, node
-
-    return write
-
-
-def sections(engine, kind, section, field):
-    return [section(text, field) for found, text in engine.prompts if found == kind]
-
-
-def test_linked_logs_are_one_situation_and_the_others_one_each(written):
-    memory, engine, _ = written(sessions=2)
+def test_linked_logs_are_one_situation_and_the_others_one_each(lived):
+    found = lived(sessions=2)
+    memory = found.memory
     assert [(s.id, s.batch, s.sources) for s in memory.situations[:4]] == [
         ("s1", "L1", ("L1:1", "L1:2")),
         ("s2", "L1", ("L1:3",)),
@@ -41,27 +20,27 @@ def test_linked_logs_are_one_situation_and_the_others_one_each(written):
     ]
     assert [s.aspects for s in memory.situations[2:4]] == [("health",), ("work", "family")]
     assert memory.situations[0].links[0].model_dump() == {"later": "L1:2", "kind": "caused_by", "earlier": "L1:1"}
-    assert engine.calls["links"] == 2
-    (shown,) = [text for kind, text in engine.prompts if kind == "found_situation" and "L1:2" in text]
+    assert found.calls["links"] == 2
+    (shown,) = [text for text in found.texts("found_situation") if "L1:2" in text]
     assert "thing-1-2 <caused_by L1:1>" in shown
 
 
-def test_backgrounds_are_updated_session_by_session(written, pal_given):
-    memory, engine, _ = written(sessions=4)
-    assert {aspect: found.text for aspect, found in memory.background.items()} == {
+def test_backgrounds_are_updated_session_by_session(lived):
+    found = lived(sessions=4)
+    assert {aspect: one.text for aspect, one in found.memory.background.items()} == {
         "work": "known 2+4",
         "health": "known 1+3",
     }
-    before = sections(engine, "updating_aspects", pal_given, "background_before")
+    before = found.shown("updating_aspects", "background_before")
     assert before[:3] == [
         "work:\nhealth:\nfamily:\nleisure:",
         "work:\nhealth: known 1\nfamily:\nleisure:",
         "work: known 2\nhealth: known 1\nfamily:\nleisure:",
     ]
-    spans = sections(engine, "updating_aspects", pal_given, "span_before")
+    spans = found.shown("updating_aspects", "span_before")
     assert spans == ["unknown", *(f"2024-01-03 to 2024-0{month}-03" for month in (1, 2, 3))]
-    assert sections(engine, "updating_aspects", pal_given, "span_since")[1] == "2024-02-03 to 2024-02-03"
-    assert memory.background["health"].situations == ("s1", "s2", "s3", "s7", "s8", "s9")
+    assert found.shown("updating_aspects", "span_since")[1] == "2024-02-03 to 2024-02-03"
+    assert found.memory.background["health"].situations == ("s1", "s2", "s3", "s7", "s8", "s9")
 
 
 @pytest.mark.parametrize(
@@ -76,15 +55,15 @@ def test_backgrounds_are_updated_session_by_session(written, pal_given):
     ],
     ids=["nothing", "one without a sentence", "a sentence alone", "blank", "unknown aspect", "malformed"],
 )
-def test_an_update_changes_the_aspects_it_has_sentences_for(written, pal_script, said, background, refused):
-    memory, _, _ = written(script=pal_script(updating_aspects=said), sessions=1)
+def test_an_update_changes_the_aspects_it_has_sentences_for(lived, said, background, refused):
+    memory = lived({"updating_aspects": said}, sessions=1).memory
     found = {aspect: one.text for aspect, one in memory.background.items()}
     assert found == ({"work": background} if background else {})
     assert memory.counts.get("updates_refused", 0) == refused
 
 
-def test_a_need_is_refined_with_its_own_session_and_the_background_of_that_time(written):
-    memory, _, _ = written(sessions=4)
+def test_a_need_is_refined_with_its_own_session_and_the_background_of_that_time(lived):
+    memory = lived(sessions=4).memory
     needs = {topic.id: (topic.stated, topic.need) for topic in memory.topics}
     assert needs["t1"] == (
         "sleeping soundly in month 1",
@@ -95,8 +74,8 @@ def test_a_need_is_refined_with_its_own_session_and_the_background_of_that_time(
     assert all(f"L{n}:" in needs[id][1] for n, id in ((2, "t3"), (3, "t5"), (4, "t7")))
 
 
-def test_topics_have_turns_solutions_and_preference(written):
-    memory, _, _ = written(sessions=1)
+def test_topics_have_turns_solutions_and_preference(lived):
+    memory = lived(sessions=1).memory
     first, second = memory.topics
     assert (first.sources, second.sources) == (("D1:1", "D1:2"), ("D1:3", "D1:4"))
     assert first.text().endswith(
@@ -105,19 +84,18 @@ def test_topics_have_turns_solutions_and_preference(written):
     assert "spans_repaired" not in memory.counts
 
 
-def test_bad_spans_and_empty_outlines_are_mended_and_counted(written, pal_script):
+def test_bad_spans_and_empty_outlines_are_mended_and_counted(lived):
     drafts = [{"turn_span": ["D1:2", "D1:2"], "requirement": "a"}, {"turn_span": "?", "requirement": " "}]
-    memory, _, _ = written(script=pal_script(outlines={"outlines": [*drafts, {"requirement": "b"}]}), sessions=1)
+    memory = lived({"outlines": {"outlines": [*drafts, {"requirement": "b"}]}}, sessions=1).memory
     assert [topic.sources for topic in memory.topics] == [("D1:1", "D1:2"), ("D1:3", "D1:4")]
     assert (memory.counts["spans_repaired"], memory.counts["outlines_empty"]) == (2, 1)
 
 
 @pytest.mark.parametrize("kind", ["links", "found_situation", "outlines", "detailed_need", "updating_aspects"])
-def test_malformed_output_costs_its_part_and_is_counted(written, pal_script, kind):
-    memory, _, node = written(script=pal_script(**{kind: "no"}), sessions=2)
-    failures = [failure for part in node.chain() for failure in part.failures]
-    assert failures
-    assert {failure.kind for failure in failures} == {"parse"}
+def test_malformed_output_costs_its_part_and_is_counted(lived, kind):
+    found = lived({kind: "no"}, sessions=2)
+    memory = found.memory
+    assert {failure.kind for failure in found.failures} == {"parse"}
     assert len(memory.topics) == (0 if kind == "outlines" else 4)
     assert len(memory.situations) == {"found_situation": 0, "links": 8}.get(kind, 6)
     assert all(topic.need == topic.stated for topic in memory.topics) == (
@@ -126,36 +104,37 @@ def test_malformed_output_costs_its_part_and_is_counted(written, pal_script, kin
     assert not memory.waiting
 
 
-def test_without_logs_needs_stay_as_they_are(written, make_history):
-    memory, engine, _ = written(make_history(3))
-    assert set(engine.calls) == {"outlines", "general_need", "general_preference"}
+def test_without_logs_needs_stay_as_they_are(lived, make_history):
+    found = lived(history=make_history(3))
+    memory = found.memory
+    assert set(found.calls) == {"outlines", "general_need", "general_preference"}
     assert len(memory.topics) == 6
     assert [topic.need for topic in memory.topics] == [topic.stated for topic in memory.topics]
 
 
-def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(written, pal_history):
+def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(lived, pal_history):
     history = pal_history(2)
     first, dialogue, second, other = history.items
-    memory, _, _ = written(History(id="x", items=(first, second, dialogue, other)))
+    memory = lived(history=History(id="x", items=(first, second, dialogue, other))).memory
     assert [topic.own for topic in memory.topics] == [("L1", "L2")] * 2 + [()] * 2
     assert [situation.batch for situation in memory.recent] == ["L1"] * 3 + ["L2"] * 3
     assert memory.topics[2].need == memory.topics[2].stated
 
 
-def test_what_is_no_log_and_no_dialogue(written, pal_history):
+def test_what_is_no_log_and_no_dialogue(lived, pal_history):
     logs, dialogue = pal_history(1).items
     profile = Profile(id="p", turns=(Turn(id="p:1", speaker="profile", text="Ann, nurse"),))
     behavior = Behavior(id="b", turns=tuple(turn.model_copy() for turn in logs.turns))
     empty = (Logs(id="e1"), Session(id="e2", turns=(Turn(id="e2:1", speaker="user", text=" "),)))
-    plain, _, _ = written(History(id="x", items=(logs, dialogue)))
-    memory, engine, _ = written(History(id="y", items=(profile, logs, dialogue, *empty)))
-    assert "nurse" not in str(engine.prompts)
-    assert (memory.situations, memory.topics) == (plain.situations, plain.topics)
-    read, _, _ = written(History(id="z", items=(behavior, dialogue)))
+    plain = lived(history=History(id="x", items=(logs, dialogue))).memory
+    found = lived(history=History(id="y", items=(profile, logs, dialogue, *empty)))
+    assert "nurse" not in str(found.prompts)
+    assert (found.memory.situations, found.memory.topics) == (plain.situations, plain.topics)
+    read = lived(history=History(id="z", items=(behavior, dialogue))).memory
     assert [one.text for one in read.situations] == [one.text for one in plain.situations]
 
 
-def test_needs_are_refined_while_the_background_takes_in_the_next_logs(scripted, pal_script, pal_history):
+def test_needs_are_refined_while_the_background_takes_in_the_next_logs(written, pal_script, pal_history):
     together = threading.Barrier(3)
 
     def reply(kind, text, n):
@@ -164,8 +143,7 @@ def test_needs_are_refined_while_the_background_takes_in_the_next_logs(scripted,
             together.wait(timeout=20)
         return pal_script()(kind, text, n)
 
-    with dspy.context(lm=scripted(reply)):
-        memory = made().remember(pal_history(3)).memory
+    memory = written(build("h2memory", embedder=embedder()), pal_history(3), reply).memory
     assert all("<" in topic.need for topic in memory.topics)
 
 
@@ -181,7 +159,7 @@ def test_needs_are_refined_while_the_background_takes_in_the_next_logs(scripted,
     ],
     ids=["as the paper", "ends with logs", "no principles", "no background", "dialogues alone", "the last month joins"],
 )
-def test_only_the_background_is_a_chain(written, pal_history, sessions, last, settings, levels):
-    memory, _, _ = written(pal_history(sessions, last=last), **settings)
+def test_only_the_background_is_a_chain(lived, pal_history, sessions, last, settings, levels):
+    memory = lived(history=pal_history(sessions, last=last), **settings).memory
     assert memory.levels == levels
     assert memory.depth() == sum(levels.values())

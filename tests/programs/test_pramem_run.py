@@ -127,5 +127,5 @@ def test_profile_and_records_before_the_target_are_what_a_trial_sees(practised):
     lines = found.shown("useful_patterns", "recent_records")[0].splitlines()
     assert lines[0] == "[profile:1] profile: Ann, 34, nurse"
     assert [line.split("]")[0].strip("[") for line in lines[1:]] == [f"a{m}" for m in range(1, n)]
-    assert f"user: video; situation-{n}-x\n" in found.shown("useful_patterns", "situation")[0]
+    assert found.shown("useful_patterns", "situation")[0].endswith(f"user: video; situation-{n}-x")
     assert f"action-{n}-x" not in found.texts("useful_patterns")[0]
