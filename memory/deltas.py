@@ -36,7 +36,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
-from .following import shared
+from .indexes import shared
 
 Made = TypeVar("Made", bound=BaseModel)
 Change = dict[str, Any]

@@ -1,8 +1,14 @@
-"""Search indexes of memories: made once per memory, moved along with its versions, gone when these are.
+"""Indexes of memories: one for all versions of a memory, moved from one to the next by what they do not share.
 
-Both halves of a method search the same memories, many threads at a time. The index of a memory belongs to its line
-(`memory.following`): the next version is searched by the same one, moved by what was written. Those of the lines used
-last are kept.
+    version 1 ── write ──> version 2 ── write ──> version 3        frozen values that share their parts
+        └──────── Line: what they have in common ────────┘
+                    └─ one index, at one of them; moved when another one is searched
+
+A writer makes a memory from the one before it, and of thousands of parts it replaces a few. Those are found by identity
+(the same object is the same part), so that searching the next version costs what it changed, not what it holds. An
+older version is searched in the same way: the index moves back. Entries that do not stand where the moved index would
+have them are taken out and added again behind the others, so that equal scores come in the same order as in an index
+that is built there: parts that grow are best kept behind those that stay.
 """
 
 from __future__ import annotations
@@ -10,160 +16,146 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from itertools import compress, count
+from operator import is_not
+from typing import Any
+
+import numpy as np
 
 from ..records import Hit
-from .following import Following, Line, Made
-from .index import Embedder, Entry, Index, Where
-
-I = TypeVar("I", bound=Index)  # noqa: E741
-
-KEEP = 200_000
-"""Entries in the indexes that are kept, over all memories: a dense index takes 1.5 kB for each."""
+from .index import Embedder, Entry, Index, Where, check_search, query_vectors
 
 
-@dataclass
-class _Used:
-    """A line that was asked for."""
+class Line:
+    """What the versions of a memory have in common; it lives as long as any of them, and their indexes with it."""
 
-    line: weakref.ref[Line]
-    size: int = 0
-    """Entries in its index."""
+    def __init__(self) -> None:
+        self.indexes: weakref.WeakKeyDictionary[Indexes, _Followed] = weakref.WeakKeyDictionary()
+
+    def __deepcopy__(self, memo: object = None) -> Line:
+        return self
+
+    def __reduce__(self) -> tuple[type[Line], tuple[()]]:
+        return Line, ()
 
 
 class Indexes:
     """The indexes of one method's memories.
 
     Args:
-        empty: Makes an index without entries.
+        embedder: Searches by meaning; by words alone if None.
+        hybrid: Whether words count beside an embedder's vectors.
         parts: What the entries of a memory are made of, in their order; `Memory.parts` by default.
-        made: The entries of a part: (memory, part) -> entries; `Memory.entry` by default.
-        keep: Most entries in the indexes that are kept, those used last; one index always is.
+        made: Makes the entries of a part of a memory, always equal ones of the same part; `Memory.entry` by default.
     """
 
     def __init__(
         self,
-        empty: Callable[[], Index],
+        embedder: Embedder | None = None,
+        hybrid: bool = False,
         parts: Callable[[Any], Sequence[Any]] = lambda memory: memory.parts(),
-        made: Made = lambda memory, part: (memory.entry(part),),
-        keep: int = KEEP,
+        made: Callable[[Any, Any], Iterable[Entry]] = lambda memory, part: (memory.entry(part),),
     ) -> None:
-        self._make = lambda: Following(empty, parts, made)
+        self.embedder, self.hybrid = embedder, hybrid
         self._parts, self._made = parts, made
-        self._keep = keep
-        self._lock = threading.Lock()
-        self._used: OrderedDict[int, _Used] = OrderedDict()
-        self._total = 0
-        self._gone: deque[int] = deque()
 
-    def of(self, memory: Any) -> MemoryIndex:
-        """The index of a memory."""
-        line: Line = memory.line
-        followed, key = line.of(self, self._make), id(line)
-        with self._lock:
-            self._purge()
-            if key not in self._used:
-                # A line may end anywhere, also while the lock is held: its end is only noted.
-                self._used[key] = _Used(weakref.ref(line, lambda _, key=key: self._gone.append(key)))
-            self._used.move_to_end(key)
-        return MemoryIndex(followed, memory, lambda: self._resized(key, len(followed)))
+    def search(
+        self,
+        memory: Any,
+        queries: Sequence[str],
+        k: int,
+        min_score: float = -math.inf,
+        where: Where | None = None,
+        vectors: np.ndarray | None = None,
+    ) -> list[list[Hit]]:
+        """Finds the k best entries of a memory for each query; see `Index.search`.
+
+        Searches of one memory take turns, whichever thread they come from; their queries are embedded side by side.
+        """
+        check_search(queries, k)
+        with self._at(memory) as index:
+            asks = vectors is None and len(index) > 0 and k > 0 and len(queries) > 0
+        if asks and self.embedder is not None:
+            vectors = query_vectors(self.embedder, queries)
+        with self._at(memory) as index:
+            return index.search(queries, k, min_score, where, vectors)
 
     def entries(self, memory: Any) -> list[Entry]:
         """What the index of a memory holds, in its order; no index is made."""
         return [entry for part in self._parts(memory) for entry in self._made(memory, part)]
 
-    def _resized(self, key: int, size: int) -> None:
-        """Notes the size of an index, and lets go of those not used for the longest time where there is too much."""
-        with self._lock:
-            self._purge()
-            used = self._used.get(key)
-            if used is None:
-                return
-            self._total += size - used.size
-            used.size = size
-            while self._total > self._keep and len(self._used) > 1:
-                _, oldest = self._used.popitem(last=False)
-                self._total -= oldest.size
-                line = oldest.line()
-                if line is not None:
-                    line.drop(self)
-
-    def _purge(self) -> None:
-        """Forgets the lines that have ended, whose ids may be those of others by now."""
-        while self._gone:
-            used = self._used.pop(self._gone.popleft(), None)
-            self._total -= used.size if used else 0
-
-    def __len__(self) -> int:
-        """The number of memories whose indexes are kept."""
-        with self._lock:
-            self._purge()
-            return len(self._used)
-
     def __deepcopy__(self, memo: object = None) -> Indexes:
         return self
 
+    @contextmanager
+    def _at(self, memory: Any) -> Generator[Index]:
+        """The index of a memory, which stays there meanwhile.
 
-class MemoryIndex:
-    """The index of one memory; it is where that memory is whenever it is searched.
+        Raises:
+            Exception: What the embedder raised; whoever waited for the same gets the same.
+        """
+        kept = memory.line.indexes
+        followed = kept.get(self) or kept.setdefault(self, _Followed(Index(self.embedder, self.hybrid)))
+        before = followed.failure
+        with followed.lock:
+            if followed.memory() is not memory:
+                if followed.failure is not None and followed.failure is not before:
+                    raise followed.failure
+                self._go(followed, memory)
+            yield followed.index
 
-    Args:
-        followed: The index of all its versions.
-        memory: The version.
-        resized: Called after the index has got another size.
-    """
+    def _go(self, followed: _Followed, memory: Any) -> None:
+        """Moves an index to another version, or builds it there; after a failure it is built."""
+        parts, followed.memory = self._parts(memory), lambda: None
+        try:
+            if not self._moved(followed, memory, parts):
+                followed.empty(Index(self.embedder, self.hybrid))
+                followed.entries = [tuple(self._made(memory, part)) for part in parts]
+                followed.index.add(entry for entries in followed.entries for entry in entries)
+        except BaseException as error:
+            followed.empty(Index(self.embedder, self.hybrid))
+            followed.failure = error
+            raise
+        followed.parts, followed.memory, followed.failure = parts, weakref.ref(memory), None
 
-    def __init__(self, followed: Following, memory: Any, resized: Callable[[], None]) -> None:
-        self._followed, self._memory, self._resized = followed, memory, resized
-
-    def search(
-        self, queries: Sequence[str], k: int, min_score: float = -math.inf, where: Where | None = None
-    ) -> list[list[Hit]]:
-        """Finds the k best entries for each query; see `Index.search`."""
-        before = len(self._followed)
-        with self._followed.at(self._memory) as index:
-            found = index.search(queries, k, min_score, where)
-        if len(self._followed) != before:
-            self._resized()
-        return found
-
-    @property
-    def kind(self) -> str:
-        """Of the index: "sparse", "dense" or "hybrid"."""
-        with self._followed.at(self._memory) as index:
-            return index.kind
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Ids of all entries, in their order."""
-        with self._followed.at(self._memory) as index:
-            return index.ids
-
-    def __len__(self) -> int:
-        with self._followed.at(self._memory) as index:
-            return len(index)
-
-
-def filled(index: I, entries: Iterable[Any]) -> I:
-    """An index with entries in it."""
-    index.add(entries)
-    return index
-
-
-def empty_index(embedder: Embedder | None = None, hybrid: bool = False) -> Index:
-    """An index without entries: by cosine with an embedder, or by the sum of cosine and BM25; by BM25 without."""
-    from .dense import DenseIndex
-    from .hybrid import HybridIndex
-    from .sparse import SparseIndex
-
-    if embedder is None:
-        return SparseIndex()
-    return HybridIndex(embedder) if hybrid else DenseIndex(embedder)
+    def _moved(self, followed: _Followed, memory: Any, parts: Sequence[Any]) -> bool:
+        """Moves an index by what differs; False if it is better built there."""
+        index, start = followed.index, shared(followed.parts, parts)
+        known = dict(zip(map(id, followed.parts[start:]), followed.entries[start:], strict=True))
+        tail = [known[id(p)] if id(p) in known else tuple(self._made(memory, p)) for p in parts[start:]]
+        old = {entry.id: entry for entries in followed.entries[start:] for entry in entries}
+        new = {entry.id: entry for entries in tail for entry in entries}
+        stay = [id for id in old if id in new]
+        placed = next((n for n, (id, there) in enumerate(zip(stay, new, strict=False)) if id != there), len(stay))
+        again, gone, size = set(stay[placed:]), old.keys() - new.keys(), len(index) + len(new) - len(old)
+        if len(new) != sum(map(len, tail)) or 2 * (len(gone) + len(again)) > len(index):
+            return False
+        index.remove(gone | again)
+        # Entries of parts that stayed are the same objects, which need not be compared.
+        index.add(e for id, e in new.items() if id in again or (old.get(id) is not e and old.get(id) != e))
+        followed.entries[start:] = tail
+        # An id of the tail may be one of the shared parts as well.
+        return len(index) == size
 
 
-def entry_indexes(embedder: Embedder | None = None, hybrid: bool = False) -> Indexes:
-    """Indexes over the entries of memories, each made by `empty_index`."""
-    return Indexes(lambda: empty_index(embedder, hybrid))
+class _Followed:
+    """The index of a line, at one of its versions."""
+
+    def __init__(self, index: Index) -> None:
+        self.lock = threading.RLock()
+        self.failure: BaseException | None = None
+        self.empty(index)
+
+    def empty(self, index: Index) -> None:
+        """Begins with another index."""
+        self.index = index
+        self.memory: Callable[[], Any] = lambda: None
+        self.parts: Sequence[Any] = ()
+        self.entries: list[tuple[Entry, ...]] = []
+
+
+def shared(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """How many objects two sequences share at their beginning."""
+    return next(compress(count(), map(is_not, first, second)), min(len(first), len(second)))

@@ -14,8 +14,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict
 
 from ..records import AnyItem, Item
-from .following import Line
 from .index import Entry
+from .indexes import Line
 
 
 class Unwritten(BaseModel):

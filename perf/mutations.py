@@ -189,8 +189,8 @@ MEMORY_R2 = of(
     ("writer", "else Spoken(speaker)", "else None", "facts of other speakers are related"),
     (
         "writer",
-        "self.related, self.min_score, where=where",
-        "self.related, -1.0, where=where",
+        "self.related, self.min_score, where",
+        "self.related, -1.0, where",
         "facts are related that are not near",
     ),
     (

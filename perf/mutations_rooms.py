@@ -131,8 +131,8 @@ DELTAS = of(
     ("deltas", "in reversed(how):", "in how:", "places shift while they change"),
     ("deltas", "or [*kept, *put] != list(after):", "or False:", "the order of keys is lost"),
     ("deltas", "and type(after) is type(before) and", "and", "True passes for 1"),
-    ("following", "if self._memory() is not memory:", "if self._index is None:", "another version is searched"),
-    ("following", "(old.get(id) is not e and old.get(id) != e)", "id not in old", "an entry keeps its old text"),
+    ("indexes", "if followed.memory() is not memory:", "if not len(followed.index):", "another version is searched"),
+    ("indexes", "(old.get(id) is not e and old.get(id) != e)", "id not in old", "an entry keeps its old text"),
 )
 KEYS = of(
     "keys",

@@ -24,11 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
-from mempiler.memory.hybrid import HybridIndex
 from mempiler.memory.index import Entry, Index, query_vectors
-from mempiler.memory.neighbours import ALONE
-from mempiler.memory.sparse import SparseIndex
 from mempiler.memory.turns import TurnMemory
+from mempiler.memory.words import ALONE
 
 FIRST = (5, 20)
 SAMPLES = ("locomo", "longmemeval", "memoryquest")
@@ -85,11 +83,11 @@ def report(told: Sequence[Asked], used: Any) -> None:
 
 
 def ways(used: Any) -> Iterator[tuple[str, Score]]:
-    yield "raw", lambda asked: indexed(SparseIndex(ALONE), asked)
-    yield "lent", lambda asked: indexed(SparseIndex(), asked)
+    yield "raw", lambda asked: indexed(Index(shares=ALONE), asked)
+    yield "lent", lambda asked: indexed(Index(), asked)
     yield "embedder", lambda asked: ranked(cosines(asked, used), asked)
-    yield "sum", lambda asked: indexed(HybridIndex(used, ALONE), asked)
-    yield "hybrid", lambda asked: indexed(HybridIndex(used), asked)
+    yield "sum", lambda asked: indexed(Index(used, hybrid=True, shares=ALONE), asked)
+    yield "hybrid", lambda asked: indexed(Index(used, hybrid=True), asked)
 
 
 def indexed(index: Index, asked: Asked) -> np.ndarray:

@@ -22,7 +22,7 @@ from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
 from ..memory.amending import Amend
 from ..memory.index import Embedder, Entry
-from ..memory.indexes import Indexes, entry_indexes
+from ..memory.indexes import Indexes
 from ..memory.memory import Memory
 from ..records import Context, Hit, Item, Query
 from .part import Part
@@ -180,7 +180,7 @@ class EntryReader(Reader):
         min_score: Lowest score of a hit; lowest cosine where there is an embedder.
         embedder: Turns texts into vectors.
         indexes: Indexes to share with the writer; its own if None.
-        hybrid: Whether BM25 and cosine are added (`memory.hybrid`), where there is an embedder.
+        hybrid: Whether BM25 and cosine are added (`memory.index`), where there is an embedder.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class EntryReader(Reader):
         self.k = k
         self.min_score = min_score
         self.hybrid = hybrid
-        self.indexes = entry_indexes(embedder, hybrid) if indexes is None else indexes
+        self.indexes = Indexes(embedder, hybrid) if indexes is None else indexes
 
     def search(
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -210,7 +210,7 @@ class EntryReader(Reader):
         return self.indexes.entries(memory)
 
     def size(self, memory: Any) -> tuple[int | None, int | None]:
-        return len(self.indexes.of(memory)), super().size(memory)[1]
+        return len(self.entries(memory)), super().size(memory)[1]
 
 
 class Method(Part):

@@ -42,7 +42,7 @@ def recalled(method: Method, memory: Any, query: Query, waiting: Waiting | None 
         waiting: Items that are not in the memory yet.
     """
     items = with_unwritten(memory, waiting)
-    raw = tuple(method.raw.of(items).search([query.probe], RAW_TURNS)[0]) if items.items else ()
+    raw = tuple(method.raw.search(items, [query.probe], RAW_TURNS)[0]) if items.items else ()
     asked = with_raw(query, items, raw)
     context = method.reader.recall(memory, asked)
     if context.hits or raw:

@@ -35,9 +35,9 @@ def searched(indexes: Indexes, memory: Any, queries: Sequence[str], k: int, min_
     """What the index of a memory finds; a query of the running block that was searched is not searched again."""
     scope = _scope.get()
     if scope is None or len(queries) != 1 or not 0 < k <= scope[0]:
-        return indexes.of(memory).search(queries, k, min_score)
+        return indexes.search(memory, queries, k, min_score)
     depth, known = scope
     # The memory is kept beside its hits, so that its id is not reused.
     key = (id(indexes), id(memory), queries[0], min_score)
-    _, [hits] = known.once(key, lambda: (memory, indexes.of(memory).search(queries, depth, min_score)))
+    _, [hits] = known.once(key, lambda: (memory, indexes.search(memory, queries, depth, min_score)))
     return [hits[:k]]

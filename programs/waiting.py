@@ -11,9 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..memory.following import Line
 from ..memory.index import Embedder
-from ..memory.indexes import Indexes, empty_index
+from ..memory.indexes import Indexes, Line
 from ..memory.turns import turn_entries
 from ..records import Hit, Item, Query, Session
 
@@ -58,7 +57,7 @@ def raw_indexes(embedder: Embedder | None = None) -> Indexes:
     def made(waiting: Any, item: Item) -> Any:
         return turn_entries(item)
 
-    return Indexes(lambda: empty_index(embedder, hybrid=True), items, made)
+    return Indexes(embedder, hybrid=True, parts=items, made=made)
 
 
 def with_raw(query: Query, waiting: Waiting, raw: Sequence[Hit]) -> Query:

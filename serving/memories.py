@@ -29,7 +29,7 @@ from ..engines.vectors import kept_on
 from ..errors import UserError
 from ..memory.amending import Amendments, in_force
 from ..memory.flight import Flight
-from ..memory.following import Line
+from ..memory.indexes import Line
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import Document, Log, Owner, Stamp

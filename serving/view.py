@@ -8,8 +8,8 @@ from datetime import datetime
 
 from ..errors import UserError
 from ..memory.amending import Amend, Amendment, Amendments
-from ..memory.following import Line
 from ..memory.index import Entry
+from ..memory.indexes import Line
 from ..memory.memory import Memory
 from ..memory.stored import Document, Parsed, Snapshot
 from ..memory.turns import turn_entries
@@ -149,9 +149,9 @@ class View:
         if not 1 <= k <= MOST:
             raise UserError(f"k is {k}; ask for 1 to {MOST} entries")
         items = with_unwritten(self.settled, self.waiting)
-        raw = method.raw.of(items)
         entries = _best(lambda most: method.reader.search(self.settled, [query], most)[0], k, within)
-        return Found(entries, _best(lambda most: raw.search([query], most)[0], k, within) if items.items else ())
+        raw = _best(lambda most: method.raw.search(items, [query], most)[0], k, within) if items.items else ()
+        return Found(entries, raw)
 
     def entries(self, method: Method) -> dict[str, tuple[Entry, bool]]:
         """Every entry of the memory and every turn that is not in it, by id, each with whether it waits."""

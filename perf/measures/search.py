@@ -15,11 +15,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from mempiler.memory.bm25 import K1, B
-from mempiler.memory.dense import DenseIndex
-from mempiler.memory.hybrid import HybridIndex
 from mempiler.memory.index import DIALOGUE, Entry, Index
-from mempiler.memory.sparse import SparseIndex
+from mempiler.memory.words import K1, B
 from mempiler.programs.h2memory.clusters import clusters
 
 from measures.scripted import cpu_ms
@@ -62,7 +59,7 @@ def changes(kind: str, size: int) -> Found:
         documents, index = _documents(size), _sparse(size)
         text = lambda n: " ".join(documents[n % size])  # noqa: E731
     else:
-        index = {"dense": DenseIndex, "hybrid": HybridIndex}[kind](Drawn(size + 10_000))
+        index = Index(Drawn(size + 10_000), hybrid=kind == "hybrid")
         index.add(Entry(id=str(n), text=str(n), tags={DIALOGUE: str(n // 20)}) for n in range(size))
     new, query, found = count(size), text(size + 1), Found()
     index.search([query], K)
@@ -83,7 +80,7 @@ def vectors(size: int, probes: int) -> Found:
     import faiss
 
     embedder = Drawn(size + probes)
-    index, flat = DenseIndex(embedder), faiss.IndexFlatIP(DIMENSION)
+    index, flat = Index(embedder), faiss.IndexFlatIP(DIMENSION)
     index.add(_entry(n, str(n)) for n in range(size))
     flat.add(embedder.vectors[:size])  # pyright: ignore[reportCallIssue]
     search = partial(index.search, [str(size + n) for n in range(probes)], K)
@@ -121,7 +118,7 @@ def _documents(size: int) -> list[list[str]]:
 
 
 def _sparse(size: int) -> Index:
-    index = SparseIndex()
+    index = Index()
     index.add(_entry(n, " ".join(words)) for n, words in enumerate(_documents(size)))
     return index
 

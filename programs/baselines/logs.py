@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from ...errors import UserError
 from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry
-from ...memory.indexes import Indexes, empty_index
+from ...memory.indexes import Indexes
 from ...memory.memory import Memory
 from ...memory.turns import turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session
@@ -183,7 +183,7 @@ class LoggedReader(Reader):
         def kept(memory: LoggedMemory) -> tuple[Entry, ...]:
             return *memory.logs.earlier, *memory.logs.current
 
-        self.indexes = Indexes(lambda: empty_index(embedder, inner.hybrid), kept)
+        self.indexes = Indexes(embedder, inner.hybrid, kept)
 
     def search(
         self, memory: LoggedMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -192,7 +192,7 @@ class LoggedReader(Reader):
         found = self.inner.search(memory.inner, queries, k, min_score)
         if not (memory.logs.earlier or memory.logs.current):
             return found
-        logs = self.indexes.of(memory).search(queries, k, self.low if min_score is None else min_score)
+        logs = self.indexes.search(memory, queries, k, self.low if min_score is None else min_score)
         return [
             sorted([*own, *theirs], key=lambda hit: -hit.score)[:k] for own, theirs in zip(found, logs, strict=True)
         ]
@@ -219,7 +219,7 @@ class LoggedReader(Reader):
         if not memory.logs.earlier:
             return []
         earlier = {entry.id for entry in memory.logs.earlier}
-        return self.indexes.of(memory).search([probe], self.k, self.low, lambda entry: entry.id in earlier)[0]
+        return self.indexes.search(memory, [probe], self.k, self.low, lambda entry: entry.id in earlier)[0]
 
 
 class WithLogs(Policy):

@@ -34,7 +34,7 @@ import dspy
 from ...errors import UserError
 from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry
-from ...memory.indexes import Indexes, entry_indexes
+from ...memory.indexes import Indexes
 from ...memory.turns import turn_entries
 from ...records import Context, Hit, Item, Query, format_time
 from ...signatures.baselines import DigestEvents, InferPersonality, MergeEvents, MergePersonality
@@ -138,7 +138,7 @@ class BankWriter(Writer):
         if not (self.forgetting and memory.pieces and queries):
             return {}
         there = memory.remembered(now, self.days, self.seed)
-        rows = self.indexes.of(memory).search(queries, self.k, 0.0, lambda entry: entry.id in there)
+        rows = self.indexes.search(memory, queries, self.k, 0.0, lambda entry: entry.id in there)
         return tally([hit.id for hit in hits] for hits in rows)
 
 
@@ -164,12 +164,12 @@ class BankReader(EntryReader):
         """The nearest pieces that are remembered at the time of the latest item."""
         there = self._remembered(memory, memory.now)
         low = 0.0 if min_score is None else min_score
-        return self.indexes.of(memory).search(queries, k, low, lambda entry: entry.id in there)
+        return self.indexes.search(memory, queries, k, low, lambda entry: entry.id in there)
 
     def recall(self, memory: BankMemory, query: Query) -> Context:
         """The context of a query at its date, or else at the time of the latest item; the memory stays as it is."""
         there = self._remembered(memory, later(memory.now, time_of(query.date)))
-        found = self.indexes.of(memory).search([query.probe], self.k, 0.0, lambda entry: entry.id in there)[0]
+        found = self.indexes.search(memory, [query.probe], self.k, 0.0, lambda entry: entry.id in there)[0]
         notes = {"what happened": memory.events, "the user": memory.portrait} if self.portrait else {}
         counts = {"pieces": len(found), "forgotten": len(memory.pieces) - len(there)}
         return Context(hits=tuple(found), notes=notes, counts=counts)
@@ -227,7 +227,7 @@ class MemoryBank(Method):
     ) -> None:
         if not days > 0:
             raise UserError(f"days = {days} is not above 0")
-        indexes = entry_indexes(embedder)
+        indexes = Indexes(embedder)
         writer = BankWriter(embedder, k, forgetting, days, seed, portrait, indexes)
         super().__init__(writer, BankReader(k, forgetting, days, seed, portrait, indexes), embedder)
 

@@ -2,7 +2,7 @@
 
 A turn that answers a question often says so in words of the turns around it. Searching sessions finds it by their
 words, and shows it among them; the price is a context of hundreds of turns. Search is BM25 over one text per session.
-An embedding model adds the cosine of the session's nearest turn (`memory.hybrid`), or searches alone, one vector a
+An embedding model adds the cosine of the session's nearest turn (`memory.index`), or searches alone, one vector a
 session (`hybrid=False`, as the baselines of papers); the offline embedder does neither.
 
     search   one hit per session: its turns line by line, the ids of all of them as sources

@@ -1,7 +1,7 @@
 """Turn RAG: keep every turn, recall the ones that bear on the query.
 
 Search is BM25 over stop-worded, stemmed turns with the speaker's name in front; turns of a session lend their
-neighbours shares of their scores (`memory.neighbours`). An embedding model adds its cosine (`memory.hybrid`), or takes
+neighbours shares of their scores (`memory.words`). An embedding model adds its cosine (`memory.index`), or takes
 the place of BM25 (`hybrid=False`, as the baselines of papers search); the offline embedder, which compares spelling,
 does neither. `python perf/retrieval.py` measures each step.
 """

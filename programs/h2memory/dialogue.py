@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...memory.dense import DenseIndex
-from ...memory.index import Embedder, Entry
+from ...memory.index import Embedder, Entry, Index
 from ...records import Item
 from ...signatures.h2memory import DraftOutline
 from ..gather import gather
@@ -92,7 +91,7 @@ def nearest(
     found: dict[str, list[Situation]] = {topic.id: [] for topic in topics}
     known = {situation.id: situation for situation in memory.situations}
     for own in dict.fromkeys(topic.own for topic in topics):
-        index = DenseIndex(embedder)
+        index = Index(embedder)
         index.add(Entry(id=situation.id, text=situation.text) for situation in memory.of(own))
         mine = [topic for topic in topics if topic.own == own]
         for topic, hits in zip(mine, index.search([topic.need for topic in mine], k), strict=True):

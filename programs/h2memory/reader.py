@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...memory.amending import Amend
-from ...memory.dense import DenseIndex
 from ...memory.index import Embedder, Entry, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Query
@@ -48,9 +47,9 @@ class UserReader(EntryReader):
     ) -> None:
         self.parts = parts = Parts(use_situations, use_background, use_topics, use_principles)
         indexes = Indexes(
-            lambda: DenseIndex(embedder),
-            lambda memory: searched(memory, parts),
-            lambda memory, part: entries_of(part, parts),
+            embedder,
+            parts=lambda memory: searched(memory, parts),
+            made=lambda memory, part: entries_of(part, parts),
         )
         super().__init__(indexes=indexes)
         self.situations = situations
@@ -64,7 +63,7 @@ class UserReader(EntryReader):
     ) -> list[list[Hit]]:
         """All parts that are shown: situations of all sessions, backgrounds, topics and principles, by cosine."""
         low = 0.0 if min_score is None else min_score
-        rows = self.indexes.of(memory).search(queries, k, low, lambda entry: bool(entry.tags["shown"]))
+        rows = self.indexes.search(memory, queries, k, low, lambda entry: bool(entry.tags["shown"]))
         return [whole(memory, hits) for hits in rows]
 
     def entries(self, memory: HeterogeneousMemory) -> Sequence[Entry]:
@@ -91,5 +90,5 @@ class UserReader(EntryReader):
             calls, said = 1, self.attempt(self.summarize_need, dialogue_so_far=probe)
             probe = (" ".join(str(said.current_need or "").split()) if said else "") or probe
         about = query.about or "solutions"
-        found = recalled(memory, self.indexes.of(memory), probe, self.parts, about, self.situations, self.topics)
+        found = recalled(memory, self.indexes, probe, self.parts, about, self.situations, self.topics)
         return found.model_copy(update={"counts": {**found.counts, "calls": calls, "depth": memory.depth()}})

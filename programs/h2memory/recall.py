@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...memory.amending import Amend
-from ...memory.index import Entry, Searchable, entry_of
+from ...memory.index import Entry, entry_of
+from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens
 from .clusters import Principle
 from .memory import Background, HeterogeneousMemory
@@ -33,7 +34,7 @@ class Parts:
 
 def recalled(
     memory: HeterogeneousMemory,
-    index: Searchable,
+    indexes: Indexes,
     query: str,
     parts: Parts,
     content: Content | None,
@@ -44,7 +45,7 @@ def recalled(
 
     Args:
         memory: What is recalled from.
-        index: Its entries, those of what `searched` gives.
+        indexes: Search what `searched` gives of it.
         query: What is searched with.
         parts: What is shown.
         content: "needs" shows of topics and principles the need alone; otherwise solutions and preferences too.
@@ -52,8 +53,8 @@ def recalled(
         topics: Most topics.
     """
     recent = {situation.id: situation for situation in memory.recent}
-    near = index.search([query], situations, where=lambda entry: entry.id in recent)[0]
-    told = index.search([query], topics, where=lambda entry: entry.kind == "topic")[0]
+    near = indexes.search(memory, [query], situations, where=lambda entry: entry.id in recent)[0]
+    told = indexes.search(memory, [query], topics, where=lambda entry: entry.kind == "topic")[0]
     known = {topic.id: topic for topic in memory.topics}
     scores = {hit.id: hit.score for hit in told}
     backgrounds = memory.behind(recent[hit.id] for hit in near)

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import dspy
 
 from ...memory.index import Embedder
-from ...memory.indexes import entry_indexes
+from ...memory.indexes import Indexes
 from ..method import Method
 from .reader import FactReader, MemoryReader
 from .writer import FactWriter
@@ -70,10 +70,10 @@ class MemoryR2(Method):
         single_agent: bool = False,
         abstain: bool = False,
     ) -> None:
-        indexes = entry_indexes(embedder)
+        indexes = Indexes(embedder)
         cut = (parts, chunk_turns, earlier, same_speaker, single_agent)
         writer = FactWriter(embedder, related, related_total, min_score, indexes, *cut)
-        read = entry_indexes(embedder, hybrid=True) if hybrid else indexes
+        read = Indexes(embedder, hybrid=True) if hybrid else indexes
         super().__init__(writer, FactReader(min_score, read_top, read, hybrid), embedder)
         self.abstain = abstain
 

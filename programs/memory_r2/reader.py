@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...memory.amending import Amend
+from ...memory.index import Spoken
 from ...memory.indexes import Indexes
-from ...memory.standing import Spoken
 from ...records import Context, Hit, Query, comparable, format_time, one_line
 from ...signatures.memory_r2 import NOT_MENTIONED, AnswerFromMemories
 from ..method import EntryReader
@@ -46,9 +46,8 @@ class FactReader(EntryReader):
         """The nearest memories of each side, best first; the first speaker's name is in the notes."""
         speakers = query.speakers or tuple(dict.fromkeys(fact.speaker for fact in memory.facts))
         first = speakers[0] if speakers else ""
-        index = self.indexes.of(memory)
         sides = Spoken(first), Spoken(first, same=False)
-        found = [index.search([query.probe], self.read_top, self.min_score, where=side)[0] for side in sides]
+        found = [self.indexes.search(memory, [query.probe], self.read_top, self.min_score, side)[0] for side in sides]
         hits = sorted((hit for side in found for hit in side), key=lambda hit: -hit.score)
         return Context(hits=tuple(hits), notes={FIRST: first})
 

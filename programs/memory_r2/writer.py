@@ -11,13 +11,14 @@ one prompt in the place of both: it sees the turns of a part beside the memories
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from ...errors import UserError
 from ...memory.hiding import as_left
-from ...memory.index import Embedder, searching_for
+from ...memory.index import Embedder, Spoken, query_vectors
 from ...memory.indexes import Indexes
-from ...memory.standing import Spoken
 from ...records import Hit, Item, Turn, format_time
 from ...signatures.memory_r2 import (
     EditMemory,
@@ -102,18 +103,29 @@ class FactWriter(Writer):
         """Takes in a piece, which is not cut into parts once more."""
         return self._written(memory, piece, [_spoken(piece)])
 
-    def relate(self, memory: FactMemory, facts: Sequence[Fact]) -> list[list[str]]:
-        """The ids of the memories nearest to each fact; at most `related_total` different ones over all facts."""
-        return self._related(memory, [(fact.speaker, fact.fact) for fact in facts])
+    def relate(
+        self, memory: FactMemory, facts: Sequence[Fact], vectors: Mapping[str, np.ndarray] | None = None
+    ) -> list[list[str]]:
+        """The ids of the memories nearest to each fact; at most `related_total` different ones over all facts.
 
-    def _related(self, memory: FactMemory, said: Sequence[tuple[str, str]]) -> list[list[str]]:
+        Args:
+            memory: What is searched.
+            facts: What to look for.
+            vectors: Those of the facts by their texts, where they are known.
+        """
+        return self._related(memory, [(fact.speaker, fact.fact) for fact in facts], vectors)
+
+    def _related(
+        self, memory: FactMemory, said: Sequence[tuple[str, str]], vectors: Mapping[str, np.ndarray] | None = None
+    ) -> list[list[str]]:
         """The ids of the memories nearest to each text, of its speaker alone where that is asked for."""
-        index = self.indexes.of(memory)
         hits: list[list[Hit]] = [[] for _ in said]
         for speaker in dict.fromkeys(who for who, _ in said) if self.same_speaker else [None]:
             own = [n for n, (who, _) in enumerate(said) if speaker in (None, who)]
             where = None if speaker is None else Spoken(speaker)
-            found = index.search([said[n][1] for n in own], self.related, self.min_score, where=where)
+            texts = [said[n][1] for n in own]
+            known = np.stack([vectors[text] for text in texts]) if vectors else None
+            found = self.indexes.search(memory, texts, self.related, self.min_score, where, known)
             near = memory.having({hit.id for each in found for hit in each})
             there = {fact.id for fact in near if as_left(fact, memory.entry) is not None}
             for n, each in zip(own, found, strict=True):
@@ -144,20 +156,30 @@ class FactWriter(Writer):
         prepared: list[list[Fact] | None] | None = None,
     ) -> FactMemory:
         found = self._extracted(item, chunks) if prepared is None and not self.single_agent else prepared
-        facts = [fact.fact for each in found or () for fact in each or ()] if len(chunks) > 1 else []
-        with searching_for(self.embedder, facts):
-            for n, chunk in enumerate(chunks):
-                after = self._edit(memory, item, chunks, n) if found is None else self._after(memory, item, found, n)
-                memory = memory.left(item, {turn.id for turn in chunk}) if after is None else after
+        facts = list(dict.fromkeys(fact.fact for each in found or () for fact in each or ()))
+        # Those of all parts with one call, of an embedder that keeps nothing too.
+        vectors = dict(zip(facts, query_vectors(self.embedder, facts) if facts else (), strict=True))
+        for n, chunk in enumerate(chunks):
+            if found is None:
+                after = self._edit(memory, item, chunks, n)
+            else:
+                before = [fact for each in found[:n] for fact in each or ()]
+                after = self._manage(memory, item, found[n], before, vectors)
+            memory = memory.left(item, {turn.id for turn in chunk}) if after is None else after
         return memory
 
-    def _after(self, memory: FactMemory, item: Item, found: list[list[Fact] | None], n: int) -> FactMemory | None:
+    def _manage(
+        self,
+        memory: FactMemory,
+        item: Item,
+        facts: list[Fact] | None,
+        before: list[Fact],
+        vectors: Mapping[str, np.ndarray],
+    ) -> FactMemory | None:
         """The memory after the facts of a part; None where there are none to be had."""
-        facts, before = found[n], [fact for each in found[:n] for fact in each or ()]
-        return memory if facts == [] else self._manage(memory, item, facts, before) if facts else None
-
-    def _manage(self, memory: FactMemory, item: Item, facts: list[Fact], before: list[Fact]) -> FactMemory | None:
-        related = self.relate(memory, facts)
+        if not facts:
+            return None if facts is None else memory
+        related = self.relate(memory, facts, vectors)
         shown = {id for ids in related for id in ids}
         managed = self.attempt(
             self.manage,

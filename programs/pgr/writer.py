@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import UserError
 from ...memory.hiding import as_left, is_as_written
 from ...memory.index import Embedder
-from ...memory.indexes import entry_indexes
+from ...memory.indexes import Indexes
 from ...records import Failure, Item, Turn, format_time
 from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
 from ..gather import gather
@@ -50,7 +50,7 @@ class PersonalFactWriter(Writer):
             if number < 1:
                 raise UserError(f"{name} = {number} is less than 1")
         self.embedder = embedder
-        self.indexes = entry_indexes(embedder)
+        self.indexes = Indexes(embedder)
         self.related = related
         self.every = every
         self.merge_after = merge_after
@@ -97,7 +97,7 @@ class PersonalFactWriter(Writer):
         """The known facts that an update may concern, oldest first: the nearest to any turn."""
         if len(memory.facts) <= self.related:
             return _all_shown(memory, memory.facts)
-        found = self.indexes.of(memory).search([turn.content for turn in turns], self.related, ANY_COSINE)
+        found = self.indexes.search(memory, [turn.content for turn in turns], self.related, ANY_COSINE)
         best = sorted((hit for hits in found for hit in hits), key=lambda hit: -hit.score)
         near = set(list(dict.fromkeys(hit.id for hit in best))[: self.related])
         return _all_shown(memory, [fact for fact in memory.facts if fact.id in near])

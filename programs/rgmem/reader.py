@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...memory.amending import Amend
-from ...memory.dense import DenseIndex
 from ...memory.index import Embedder
-from ...memory.indexes import Indexes, empty_index
+from ...memory.indexes import Indexes
 from ...records import Context, Hit, Query
 from ...signatures.rgmem import Keyword, PlanRetrieval
 from ..method import ANY_COSINE, FEW, EntryReader
@@ -49,11 +48,11 @@ class GraphReader(EntryReader):
         node_cosine: float,
         hybrid: bool,
     ) -> None:
-        texts = embedder if hybrid else None
         indexes = Indexes(
-            lambda: empty_index(texts, hybrid=True),
-            lambda memory: searched(memory, use_l0),
-            lambda memory, part: entries_of(part),
+            embedder if hybrid else None,
+            hybrid=True,
+            parts=lambda memory: searched(memory, use_l0),
+            made=lambda memory, part: entries_of(part),
         )
         super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid)
         self.use_l0 = use_l0
@@ -62,7 +61,7 @@ class GraphReader(EntryReader):
         self.conclusions = conclusions
         self.nodes = nodes
         self.node_cosine = node_cosine
-        self.names = Indexes(lambda: DenseIndex(embedder), name_entries)
+        self.names = Indexes(embedder, parts=name_entries)
         self.plan = predictor(PlanRetrieval)
 
     def otherwise(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
@@ -90,8 +89,8 @@ class GraphReader(EntryReader):
         ]
         found = Retrieval(
             memory,
-            self.indexes.of(memory),
-            self.names.of(memory) if self.use_l1 else None,
+            self.indexes,
+            self.names if self.use_l1 else None,
             self.facts,
             self.conclusions,
             self.nodes,

@@ -20,7 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...memory.index import Entry, Searchable, Where, entry_of
+from ...memory.index import Entry, Where, entry_of
+from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens
 from ...signatures.rgmem import Keyword
 from .memory import Evidence, GraphMemory, Node, Relation
@@ -45,8 +46,8 @@ class Retrieval:
 
     Args:
         memory: What is recalled from.
-        texts: What `searched` gives of it.
-        names: The names of its nodes, as `name_entries` gives them; None without a graph.
+        texts: Search what `searched` gives of it.
+        names: Search the names of its nodes, as `name_entries` gives them; None without a graph.
         facts: Most facts.
         conclusions: Most conclusions by BM25.
         nodes: Most concepts, and most events.
@@ -55,8 +56,8 @@ class Retrieval:
     """
 
     memory: GraphMemory
-    texts: Searchable
-    names: Searchable | None
+    texts: Indexes
+    names: Indexes | None
     facts: int = 5
     conclusions: int = 30
     nodes: int = 3
@@ -69,8 +70,9 @@ class Retrieval:
         parts: dict[str, list[Hit]] = {name: [] for name in names}
         if self.use_l0:
             query = [" ".join(dict.fromkeys([question, *(keyword.name for keyword in keywords)]))]
-            parts["facts"] = self.texts.search(query, self.facts, where=lambda e: e.kind == "fact")[0]
-            parts["conclusions"] = self.texts.search(query, self.conclusions, where=lambda e: e.kind == "conclusion")[0]
+            for name, most in (("fact", self.facts), ("conclusion", self.conclusions)):
+                found = self.texts.search(self.memory, query, most, where=lambda e, kind=name: e.kind == kind)
+                parts[f"{name}s"] = found[0]
         if self.names is not None:
             self._read_graph(self.names, keywords, parts)
         hits = [hit for found in parts.values() for hit in {hit.id: hit for hit in found}.values()]
@@ -79,7 +81,7 @@ class Retrieval:
         context = Context(hits=in_blocks(unique), counts=counts)
         return context.model_copy(update={"counts": {**counts, "tokens": estimate_tokens(context.text())}})
 
-    def _read_graph(self, names: Searchable, keywords: Sequence[Keyword], parts: dict[str, list[Hit]]) -> None:
+    def _read_graph(self, names: Indexes, keywords: Sequence[Keyword], parts: dict[str, list[Hit]]) -> None:
         hung = self.memory.below()
         for node, score in self._found(names, keywords, "summary", ("concept",)):
             parts["nodes"].append(profile_hit(self.memory, node, score, whole=False))
@@ -101,7 +103,7 @@ class Retrieval:
         return [edge for edge in self.memory.relations.values() if node.id in (edge.source, edge.target)]
 
     def _found(
-        self, names: Searchable, keywords: Sequence[Keyword], layer: Any, kinds: Iterable[str]
+        self, names: Indexes, keywords: Sequence[Keyword], layer: Any, kinds: Iterable[str]
     ) -> list[tuple[Node, float]]:
         """The nodes that the keywords of a layer name, at most `nodes` of every kind, nearest first."""
         queries = [keyword.name for keyword in keywords if layer in keyword.retrieve]
@@ -111,7 +113,7 @@ class Retrieval:
         for kind in kinds:
             best: dict[str, float] = {}
             passes = _passes(layer, kind)
-            for hits in names.search(queries, self.nodes, self.cosine, passes):
+            for hits in names.search(self.memory, queries, self.nodes, self.cosine, passes):
                 for hit in hits:
                     best[hit.id] = max(hit.score, best.get(hit.id, hit.score))
             ranked = sorted(best.items(), key=lambda pair: -pair[1])[: self.nodes]

@@ -21,8 +21,7 @@ from mempiler.engines.vector_file import VectorFile, default_path
 from mempiler.engines.vectors import Kept
 from mempiler.engines.weights import WEIGHTS
 from mempiler.errors import DataError, MissingDependencyError, UserError
-from mempiler.memory.dense import DenseIndex
-from mempiler.memory.index import Entry
+from mempiler.memory.index import Entry, Index
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import load, save
 
@@ -112,7 +111,7 @@ class Telling(Own):
 
 @pytest.mark.parametrize(("own", "score"), [(Own(), 0.6), (Telling(), 0.0)])
 def test_an_index_asks_for_queries_where_an_embedder_tells_them_apart(own: Any, score: float) -> None:
-    index = DenseIndex(own)
+    index = Index(own)
     index.add([Entry(id="1", text="Ann lives in Oslo")])
     assert index.search(["Where?"], k=1)[0][0].score == pytest.approx(score)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark
 from mempiler.engines.models import language_model
 from mempiler.memory.deltas import applied, delta, patch
-from mempiler.memory.following import shared
+from mempiler.memory.indexes import shared
 from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS

@@ -76,3 +76,15 @@ def test_turns_are_kept_as_what_they_are(item: Any, kind: str) -> None:
 def test_empty_turns_are_left_out() -> None:
     item = Session(id="x", turns=(Turn(id="x:0", speaker="Ann", text=" "), TURN))
     assert [entry.text for entry in turn_entries(item)] == ["Ann: I moved to Lisbon. [shares an image of a street]"]
+
+
+def test_the_turns_of_a_session_are_a_dialogue_and_those_of_logs_are_none() -> None:
+    said = tuple(Turn(id=f"D1:{n}", speaker="Ann", text=f"word {n}") for n in range(2))
+    logs = Logs(id="L1", turns=(Turn(id="L1:1", speaker="phone", text="call"),))
+    memory = TurnMemory().with_session(Session(id="D1", turns=said)).with_session(logs)
+    # Two sessions of one id are two dialogues.
+    memory = memory.with_session(Session(id="D1", turns=(Turn(id="D9:1", speaker="Ann", text="later"),)))
+    first, second, log, other = (entry.dialogue for entry in memory.entries())
+    assert first == second != ""
+    assert log == ""
+    assert other not in ("", first)

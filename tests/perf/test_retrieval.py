@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mempiler.memory.neighbours import ALONE
-from mempiler.memory.sparse import SparseIndex
+from mempiler.memory.index import Index
+from mempiler.memory.words import ALONE
 
 SCRIPT = Path(__file__).parents[2] / "perf" / "retrieval.py"
 
@@ -29,7 +29,7 @@ def retrieval():
 def test_turns_that_lend_their_scores_find_no_less(retrieval: Any, name: str) -> None:
     told = retrieval.histories(name)
     raw, lent = (
-        np.concatenate([retrieval.indexed(SparseIndex(shares), asked) for asked in told]).mean(axis=0)
+        np.concatenate([retrieval.indexed(Index(shares=shares), asked) for asked in told]).mean(axis=0)
         for shares in (ALONE, None)
     )
     assert (lent >= raw).all()

@@ -7,7 +7,7 @@ import dspy
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.errors import UserError
-from mempiler.memory.indexes import Indexes, entry_indexes
+from mempiler.memory.indexes import Indexes
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
 from mempiler.programs.part import Part, modules_below
@@ -49,7 +49,7 @@ def test_settings_are_taken_down(args: tuple[Any, ...], kwargs: dict[str, Any], 
     assert Louder(*args, **kwargs).config == config
 
 
-@pytest.mark.parametrize("pieces", [{}, {"embedder": embedder(), "indexes": entry_indexes(), "inner": Shouting()}])
+@pytest.mark.parametrize("pieces", [{}, {"embedder": embedder(), "indexes": Indexes(), "inner": Shouting()}])
 def test_what_a_part_is_made_of_is_no_setting(pieces: dict[str, Any]) -> None:
     config = Searching(**pieces).config
     assert {name: value for name, value in config.items() if value is not None} == {"k": 3}

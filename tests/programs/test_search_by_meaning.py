@@ -42,6 +42,11 @@ def recalled(method: str, embed: Any, question: str, **config: Any) -> Any:
         return program.method.reader.recall(memory, Query(text=question))
 
 
+def searched_by(reader: Any) -> str:
+    indexes = reader.indexes
+    return "words" if indexes.embedder is None else "both" if indexes.hybrid else "vectors"
+
+
 @pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
 def test_an_embedding_model_searches_alone_where_it_is_told_to(method: str) -> None:
     found = {
@@ -52,18 +57,17 @@ def test_an_embedding_model_searches_alone_where_it_is_told_to(method: str) -> N
     assert found[True] == [("D1:1",), ("D2:1",)]
     assert found[False][0] == ("D1:1",)
     program = build(method, embedder=meaning(), hybrid=False)
-    assert program.method.reader.indexes.of(program.remember(history()).memory).kind == "dense"
+    assert searched_by(program.method.reader) == "vectors"
     # Without an embedder of meaning there is nothing but words.
     program = build(method, embedder=embedder(), hybrid=False)
-    assert program.method.reader.indexes.of(program.remember(history()).memory).kind == "sparse"
+    assert searched_by(program.method.reader) == "words"
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
 def test_the_offline_embedder_is_left_out_of_it(method: str) -> None:
     program = build(method, embedder=embedder())
     assert program.method.embedder is None
-    memory = program.remember(history()).memory
-    assert program.method.reader.indexes.of(memory).kind == "sparse"
+    assert searched_by(program.method.reader) == "words"
     assert recalled(method, embedder(), "Where do I live?").hits == ()
 
 
@@ -77,17 +81,17 @@ def test_turns_that_wait_are_found_by_meaning(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("method", "usual"),
-    [("fact-store", "dense"), ("pgr", "dense"), ("memory-r2", "dense"), ("rgmem", "sparse")],
+    [("fact-store", "vectors"), ("pgr", "vectors"), ("memory-r2", "vectors"), ("rgmem", "words")],
 )
 def test_methods_of_papers_search_as_their_papers_do_unless_told(method: str, usual: str) -> None:
-    for config, kind in (({}, usual), ({"hybrid": True}, "hybrid")):
+    for config, kind in (({}, usual), ({"hybrid": True}, "both")):
         program = build(method, embedder=meaning(), **config)
         reader: Any = program.method.reader
         reader = getattr(reader, "inner", reader)
         with dspy.context(lm=language_model("offline")):
             memory = program.remember(history()).memory
-        assert reader.indexes.of(memory).kind == kind
-        assert program.method.reader.hybrid is (kind == "hybrid")
+        assert searched_by(reader) == kind
+        assert program.method.reader.hybrid is (kind == "both")
         assert reader.search(memory, ["Lisbon"], 3)[0]
 
 

@@ -215,13 +215,14 @@ def test_the_vector_of_a_deleted_entry_leaves_the_index(store: Store) -> None:
     add(memory, "D1", "I walk to the bakery.", f"The code of the safe is {SECRET}.")
     indexes, size = memory.program.method.reader.indexes, len(everything(memory))
     memory.search("safe")
-    assert len(indexes.of(memory.read())) == size
+    assert len(memory.read().line.indexes[indexes].index) == size
     held = [entry.id for entry in everything(memory).values() if SECRET in entry.text]
     for id in held:
         memory.delete(id)
     memory.search("safe")
-    assert set(indexes.of(memory.read()).ids).isdisjoint(held)
-    assert len(indexes.of(memory.read())) == len(everything(memory))
+    index = memory.read().line.indexes[indexes].index
+    assert set(index.ids).isdisjoint(held)
+    assert len(index) == len(everything(memory))
 
 
 def test_saying_it_again_in_another_session_is_a_new_entry(store: Store) -> None:

@@ -1,0 +1,271 @@
+"""What an index finds by words, by vectors, by both: worked out with rank_bm25 and numpy, after any changes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mempiler.engines.embedders import TextEmbedder, embedder
+from mempiler.errors import ProgramError, UserError
+from mempiler.memory import index as module
+from mempiler.memory.index import DIALOGUE, STEPS, Entry, Index, Spoken
+from mempiler.memory.tokens import tokens
+from mempiler.memory.words import ALONE, FLOOR, Shares
+from rank_bm25 import BM25Okapi
+
+WORDS = ("lisbon", "jazz", "piano", "river")
+QUERIES = [*WORDS, "lisbon river river", "nothing", "jazz\npiano", ""]
+
+
+def drawn(kinds: int = 12, size: int = 24) -> TextEmbedder:
+    """Vectors that a text decides, so many different ones: equal ones are common."""
+
+    def compute(texts: Sequence[str]) -> np.ndarray:
+        return np.stack([np.random.default_rng(sum(text.encode()) % kinds).standard_normal(size) for text in texts])
+
+    return TextEmbedder(f"drawn {kinds}", compute, size)
+
+
+KINDS: dict[str, Callable[..., Index]] = {
+    "words": lambda **settings: Index(**settings),
+    "vectors": lambda **settings: Index(drawn(), **settings),
+    "both": lambda **settings: Index(drawn(), hybrid=True, **settings),
+}
+of_each_kind = pytest.mark.parametrize("kind", KINDS)
+of_vectors = pytest.mark.parametrize("kind", ["vectors", "both"])
+
+
+def filled(index: Index, entries: Sequence[Entry]) -> Index:
+    index.add(entries)
+    return index
+
+
+def texts_of(count: int, words: int = 8) -> list[Entry]:
+    """Entries of words by Zipf's law, in dialogues of ten, of two speakers."""
+    shares = 1 / np.arange(1, 401)
+    chosen = np.random.default_rng(count).choice(400, size=(count, words), p=shares / shares.sum())
+    return [
+        Entry(
+            id=f"e{n}",
+            text=" ".join(f"w{word}" for word in row),
+            speaker=["Ada", "Bob"][n % 2],
+            tags=_in(str(n // 10)),
+        )
+        for n, row in enumerate(chosen)
+    ]
+
+
+def _in(dialogue: str) -> dict[str, str]:
+    return {DIALOGUE: dialogue} if dialogue else {}
+
+
+def ids(hits: Sequence[Any]) -> list[str]:
+    return [hit.id for hit in hits]
+
+
+def by_words(entries: Sequence[Entry], query: str, shares: Shares) -> np.ndarray:
+    """rank_bm25 with the floor of Mempiler, and what neighbours lend, one entry at a time."""
+    documents = [tokens(entry.text) for entry in entries]
+    if not any(documents):
+        return np.zeros(len(entries))
+    okapi = BM25Okapi(documents, k1=1.5, b=0.75)
+    for term in okapi.idf.keys() & tokens(query):
+        if 2 * sum(term in words for words in documents) >= len(documents):
+            okapi.idf[term] = max(okapi.epsilon * okapi.average_idf, FLOOR)
+    own, total = (okapi.get_scores(tokens(query)) for _ in range(2))
+    steps = [*((-n, s) for n, s in enumerate(shares.before, 1)), *((n, s) for n, s in enumerate(shares.after, 1))]
+    for n, entry in enumerate(entries if steps else ()):
+        same = [m for m, other in enumerate(entries) if entry.dialogue and other.dialogue == entry.dialogue]
+        for step, share in steps if same else ():
+            if 0 <= (at := same.index(n) + step) < len(same):
+                total[n] += share * own[same[at]]
+    return total
+
+
+def by_hand(kind: str, entries: Sequence[Entry], query: str, shares: Shares) -> tuple[np.ndarray, np.ndarray]:
+    """The score of every entry, and what `min_score` is compared with; NaN for what is no hit."""
+    words, asked = by_words(entries, query, shares), drawn().embed([query])[0].astype(float)
+    if kind == "words":
+        return np.where(words > 0, words, np.nan), words
+    if kind == "vectors":
+        cosines = drawn().embed([entry.text for entry in entries]) @ asked
+        return np.where(asked.any(), cosines, np.nan), cosines
+    steps, asked = [], np.round(asked * STEPS) / STEPS
+    for entry in entries:
+        steps.append(max(np.round(drawn().embed(entry.text.splitlines() or [""]) * STEPS) / STEPS @ asked))
+    cosines = np.array(steps)
+    both = [(each - each.mean()) / (each.std() if each.std() > 1e-9 else np.inf) for each in (words, cosines)]
+    return np.where(asked.any() or words.any(), sum(both), np.nan), cosines
+
+
+texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=3).map(" ".join), min_size=1, max_size=3).map("\n".join)
+entries = st.builds(
+    lambda number, text, dialogue, who: Entry(id=f"e{number}", text=text, speaker=who, tags=_in(dialogue)),
+    *(st.integers(0, 14), texts, st.sampled_from(["", "a", "b"]), st.sampled_from(["Ada", "Bob", None])),
+)
+changes = st.lists(st.lists(entries, max_size=12) | st.sets(st.integers(0, 15).map("e{}".format)), max_size=6)
+WHERE = (None, Spoken("Ada"), Spoken("Ada", same=False), Spoken("Zoe"), lambda entry: int(entry.id[1:]) % 2 == 0)
+
+
+@of_each_kind
+@settings(max_examples=80, deadline=None)
+@given(
+    *(changes, st.sampled_from([0, module.SPARE]), st.booleans(), st.sampled_from(WHERE)),
+    *(st.sampled_from([-9.0, 0.0, 0.3, 1.0]), st.sampled_from([Shares(), ALONE, Shares(after=(0.3, 0.1))])),
+)
+def test_hits_are_those_worked_out_by_hand_whatever_was_changed_before(
+    kind: str, changes: list[Any], spare: int, asked: bool, where: Any, low: float, shares: Shares
+) -> None:
+    index, kept = KINDS[kind](shares=shares), dict[str, Entry]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SPARE", spare)
+        for change in changes:
+            if isinstance(change, set):
+                index.remove(change)
+                kept = {id: entry for id, entry in kept.items() if id not in change}
+            else:
+                index.add(change)
+                kept |= {entry.id: entry for entry in change}
+            if asked:
+                index.search(QUERIES[:1], k=1, where=where)
+    assert (index.ids, len(index)) == (tuple(kept), len(kept))
+    everything = index.search(QUERIES, 99, low, where)
+    # To the last bit those of an index that was always so, and the head of a longer list.
+    assert everything == filled(KINDS[kind](shares=shares), list(kept.values())).search(QUERIES, 99, low, where)
+    assert [hits[:3] for hits in everything] == index.search(QUERIES, 3, low, where)
+    for query, hits in zip(QUERIES, everything, strict=True):
+        places = [list(kept).index(hit.id) for hit in hits]
+        assert places == sorted(places, key=lambda n: (-hits[places.index(n)].score, n))
+        assert hits == [kept[hit.id].hit(hit.score) for hit in hits]
+        if kept:
+            scores, measure = by_hand(kind, list(kept.values()), query, shares)
+            assert [hit.score for hit in hits] == pytest.approx(scores[places], abs=1e-6)
+            passing = [n for n, entry in enumerate(kept.values()) if where is None or where(entry)]
+            sure = {n for n in passing if scores[n] == scores[n] and abs(measure[n] - low) > 1e-6}
+            assert sure & set(places) == {n for n in sure if measure[n] > low}
+
+
+@of_each_kind
+@pytest.mark.parametrize("where", [None, WHERE[1], WHERE[4]])
+def test_the_first_of_many_are_the_head_of_all_and_a_batch_is_one_query_at_a_time(kind: str, where: Any) -> None:
+    index = filled(KINDS[kind](), texts_of(3000))
+    queries = [*(entry.text for entry in texts_of(7, words=3)), "w0 w1", "zebra"]
+    everything = index.search(queries, 3000, where=where)
+    for k in (1, 5, 30):
+        assert index.search(queries, k, where=where) == [hits[:k] for hits in everything]
+    assert everything == [index.search([query], 3000, where=where)[0] for query in queries]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50, 1500])
+def test_the_best_by_words_are_those_of_rank_bm25_at_any_size(size: int) -> None:
+    rows = texts_of(size)
+    index, queries = filled(Index(shares=ALONE), rows), [entry.text for entry in texts_of(9)]
+    for query, hits in zip(queries, index.search(queries, 30), strict=True):
+        scores = by_words(rows, query, ALONE)
+        found = [hit.score for hit in hits]
+        assert found == pytest.approx([score for score in sorted(scores, reverse=True)[:30] if score > 0], abs=1e-9)
+        assert found == pytest.approx([scores[int(hit.id[1:])] for hit in hits], abs=1e-9)
+
+
+@pytest.mark.parametrize("k", [1, 3, 29, 30, 31, 59, 60])
+@pytest.mark.parametrize("where", [None, lambda entry: int(entry.id[1:]) % 3 == 2])
+def test_equal_cosines_keep_the_order_of_addition_at_any_k(k: int, where: Any) -> None:
+    rows = [Entry(id=f"e{n}", text="same" if n % 2 else f"other {n}") for n in range(60)]
+    index = filled(Index(drawn(10**9)), rows)
+    index.add([rows[1].model_copy(update={"speaker": "Ann"})])
+    same = [f"e{n}" for n in range(1, 60, 2) if where is None or where(rows[n])]
+    assert ids(index.search(["same"], k, where=where)[0])[: len(same)] == same[:k]
+
+
+def test_an_answer_is_found_by_the_question_before_it_with_half_of_its_score() -> None:
+    rows = [Entry(id="q", text="did you get that job", tags=_in("D1")), Entry(id="a", text="I start", tags=_in("D1"))]
+    rows += [Entry(id=f"x{n}", text="rain again", tags=_in("D2")) for n in range(5)]
+    question, answer = filled(Index(), rows).search(["the job"], k=5)[0]
+    assert (question.id, answer.id, answer.score) == ("q", "a", pytest.approx(question.score / 2))
+    assert ids(filled(Index(shares=ALONE), rows).search(["the job"], k=5)[0]) == ["q"]
+
+
+def test_of_an_entry_of_several_lines_the_nearest_counts_beside_words() -> None:
+    near = {"asked": [0, 1, 0], "far": [1, 0, 0], "near": [0, 1, 0], "half": [1, 1, 0], "far\nnear": [0, 0, 1]}
+    placed = TextEmbedder("placed", lambda texts: np.array([near[text] for text in texts]))
+    rows = [Entry(id="one", text="half"), Entry(id="many", text="far\nnear"), Entry(id="last", text="far")]
+    assert ids(filled(Index(placed, hybrid=True), rows).search(["asked"], k=3)[0]) == ["many", "one", "last"]
+    assert ids(filled(Index(placed), rows).search(["asked"], k=1)[0]) == ["one"]
+
+
+def test_chinese_is_found_by_its_words_and_offline() -> None:
+    rows = [Entry(id="a", text="我喜欢在周末打篮球"), Entry(id="b", text="她在北京的大学教书")]
+    for index in (Index(), Index(embedder())):
+        found = filled(index, rows).search(["周末做什么运动?篮球吗", "北京大学"], k=1)
+        assert list(map(ids, found)) == [["a"], ["b"]]
+
+
+@of_each_kind
+def test_a_hit_carries_the_provenance_of_its_entry(kind: str) -> None:
+    entry = Entry(id="f1", text="Ann moved", sources=("D1:3", "D2:1"), time="2023-05-08T13:56:00", speaker="Ann")  # type: ignore[arg-type]
+    [[hit]] = filled(KINDS[kind](), [entry]).search(["Who moved?"], k=5)
+    assert hit == entry.hit(hit.score)
+    assert (hit.sources, hit.speaker) == (("D1:3", "D2:1"), "Ann")
+
+
+@of_each_kind
+@pytest.mark.parametrize(("queries", "k", "message"), [("jazz", 3, "put it in a list"), (["jazz"], -1, "k=-1")])
+def test_slips_are_named(kind: str, queries: Any, k: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        KINDS[kind]().search(queries, k)
+
+
+@of_each_kind
+def test_nothing_asked_or_wanted_finds_nothing(kind: str) -> None:
+    index = filled(KINDS[kind](), texts_of(3))
+    assert (index.search([], k=3), index.search(["w0"], k=0)) == ([], [[]])
+
+
+@of_vectors
+def test_texts_are_embedded_with_one_call_and_nobody_is_asked_for_an_empty_index(kind: str) -> None:
+    calls: list[list[str]] = []
+
+    def compute(texts: Sequence[str]) -> np.ndarray:
+        calls.append(list(texts))
+        return np.ones((len(texts), 4))
+
+    index = Index(TextEmbedder("counting", compute), hybrid=kind == "both")
+    assert index.search(["a", "b"], k=3) == [[], []]
+    index.add(Entry(id=str(n), text=f"text {n}") for n in range(3))
+    index.search(["a", "b", "a"], k=2)
+    assert calls == [["text 0", "text 1", "text 2"], ["a", "b"]]
+
+
+@of_vectors
+def test_vectors_of_another_length_are_refused_and_change_nothing(kind: str) -> None:
+    index = filled(KINDS[kind](), texts_of(3))
+    index.embedder = drawn(size=8)
+    for refused in (lambda: index.search(["a"], k=1), lambda: index.add([Entry(id="new", text="a")])):
+        with pytest.raises(ProgramError, match="gives 8 numbers a text, the index holds 24; rebuild"):
+            refused()
+    assert index.ids == ("e0", "e1", "e2")
+
+
+def test_the_thread_count_of_the_caller_is_put_back() -> None:
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(before + 3)
+    try:
+        filled(Index(drawn()), texts_of(10)).search(["a"], k=2)
+        assert faiss.omp_get_max_threads() == before + 3
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+@of_each_kind
+def test_entries_that_come_and_go_leave_no_rows(kind: str) -> None:
+    index = KINDS[kind]()
+    for n in range(0, 9000, 90):
+        index.add([Entry(id=f"e{n + m}", text="jazz\n" * (1 + n // 90 % 2)) for m in range(90)])
+        index.add([Entry(id=f"e{n + m}", text="jazz\n" * (2 - n // 90 % 2)) for m in range(90)])
+        index.remove([f"e{n - 90 + m}" for m in range(90)])
+    assert len(index) == 90
+    assert len(index._speakers) < 3000
+    assert len(index._vectors.table) < 3000
