@@ -5,17 +5,15 @@ it must find what was doctored.
 """
 
 import importlib
-import pkgutil
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dspy
-import mempiler.signatures
 import pytest
 from mempiler.programs.catalog import method_class
 from mempiler.programs.names import METHODS
+
+from tests.suite import suite
 
 PAGE = (Path(__file__).parents[1] / "docs" / "coverage.md").read_text(encoding="utf-8")
 _SYMBOL = re.compile(r"`(mempiler(?:\.\w+)+)`")
@@ -25,7 +23,9 @@ def remarks(page: str) -> list[str]:
     """What a coverage page names wrongly, and what it leaves out."""
     named = dict.fromkeys(_SYMBOL.findall(page))
     missing = [f"{symbol} does not exist" for symbol in named if not _exists(symbol)]
-    return missing + [f"{symbol} is not named" for symbol in (*_signatures(), *_methods()) if symbol not in named]
+    kinds = (*suite(), *map(method_class, METHODS))
+    symbols = (f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+    return missing + [f"{symbol} is not named" for symbol in symbols if symbol not in named]
 
 
 def _exists(symbol: str) -> bool:
@@ -43,20 +43,6 @@ def _exists(symbol: str) -> bool:
             found = fields[part] if part in fields else getattr(found, part)
         return True
     return False
-
-
-def _signatures() -> Iterator[str]:
-    """The prompts that a module of `mempiler.signatures` defines."""
-    for found in pkgutil.walk_packages(mempiler.signatures.__path__, "mempiler.signatures."):
-        module = importlib.import_module(found.name)
-        kinds = [kind for kind in vars(module).values() if isinstance(kind, type)]
-        own = [kind for kind in kinds if issubclass(kind, dspy.Signature) and kind.__module__ == module.__name__]
-        yield from (f"{kind.__module__}.{kind.__qualname__}" for kind in own)
-
-
-def _methods() -> Iterator[str]:
-    kinds = (method_class(name) for name in METHODS)
-    yield from (f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
 
 
 def test_the_page_is_right_and_complete() -> None:

@@ -5,27 +5,16 @@ Inputs are made from the types of the fields, see `generality` in conftest.py. T
 its own instructions hold no cue the engine obeys, so that demos alone shape its answers.
 """
 
-import importlib
-import pkgutil
 from datetime import date
 from typing import Any, Literal
 
 import dspy
-import mempiler.signatures
 import pytest
 
 from tests.engines.offline_prediction import make_signature
+from tests.suite import suite
 
-
-def _suite() -> list[Any]:
-    """Every signature that a module of `mempiler.signatures` defines."""
-    names = [found.name for found in pkgutil.walk_packages(mempiler.signatures.__path__, "mempiler.signatures.")]
-    modules = [importlib.import_module(name) for name in names]
-    kinds = [(module, kind) for module in modules for kind in vars(module).values() if isinstance(kind, type)]
-    return [kind for module, kind in kinds if issubclass(kind, dspy.Signature) and kind.__module__ == module.__name__]
-
-
-SUITE = _suite()
+SUITE = suite()
 ADAPTERS = {"chat": dspy.ChatAdapter(use_json_adapter_fallback=False), "json": dspy.JSONAdapter()}
 
 each_signature = pytest.mark.parametrize("signature", SUITE, ids=lambda signature: signature.__name__)
