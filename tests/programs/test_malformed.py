@@ -125,7 +125,9 @@ class SpoiledEngine(OfflineEngine):
         if names != self.fields:
             return response
         reason = "length" if self.change is cut else "stop"
-        return replace(response, message=Message.assistant(self.change(response.message.text)), finish_reason=reason)
+        return replace(
+            response, message=Message.assistant(self.change(response.message.text or "")), finish_reason=reason
+        )
 
 
 class Conversation:
