@@ -30,7 +30,6 @@ from ..programs.failing import failure_of
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import recording, texts
-from ..programs.search_once import searching_once
 from ..programs.trace import Node
 from ..records import Context, Failure, History, Hit, Query
 from .leniency import judge_name
@@ -242,7 +241,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
     clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, taken = None, Taken()
-    with recording(texts) as record, searching_once(_depth(benchmark)):
+    with recording(texts) as record:
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
