@@ -20,7 +20,7 @@ from dspy.utils.exceptions import LMError
 from ..errors import MempilerError
 from .logs import cause_of, log
 from .memories import Memories
-from .writers import AT_ONCE, Threads, Writers
+from .writers import AT_ONCE, Writers
 from .writing import LEASE, Remembered
 
 WATCH = 2.0
@@ -52,8 +52,7 @@ class Worker:
         self._gap = session_gap * 60
         sweeping = max(interval, min(15.0, self._gap / 20))
         self._stopping, self._news = threading.Event(), threading.Event()
-        self._running = Threads[Remembered](writers, ended=self._news.set)
-        self._writers = Writers(memories, lease, self._stopping.is_set, self._running)
+        self._writers = Writers(memories, lease, self._stopping.is_set, writers, self._news.set)
         self._failing = False
         # Daemons: a language model that does not return must not keep the process from ending.
         loops: list[Any] = [(self.sweep, sweeping, None), (self.watch, max(interval, WATCH), None)]
@@ -91,9 +90,9 @@ class Worker:
         for thread in self.threads:
             if thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
-        while self._running.busy and time.monotonic() < until:
+        while self._writers.busy and time.monotonic() < until:
             self._writers.ended(until - time.monotonic())
-        return not self._running.busy and not any(thread.is_alive() for thread in self.threads)
+        return not self._writers.busy and not any(thread.is_alive() for thread in self.threads)
 
     @property
     def alive(self) -> bool:
@@ -119,7 +118,7 @@ class Worker:
 
     def _write(self) -> None:
         # After a failure one user at a time, until one is written: of a model that is down not everybody need know.
-        self._writers.begin(1 if self._failing else None)
+        self._writers.claim(1 if self._failing else None)
         ended = self._writers.ended(LONGEST_PAUSE if self._failing else 0)
         errors = [error for error in (one.exception() for one in ended) if error is not None]
         done = sum((one.result() for one in ended if one.exception() is None), Remembered())

@@ -46,7 +46,7 @@ class Threads(Generic[T]):
     """
 
     def __init__(self, most: int = AT_ONCE, ended: Callable[[], None] = lambda: None) -> None:
-        self._most, self._told = most, ended
+        self._most, self._notify = most, ended
         self._running: set[Future[T]] = set()
         self._stopping = False
 
@@ -85,7 +85,7 @@ class Threads(Generic[T]):
             future.set_exception(error)
         else:
             future.set_result(value)
-        self._told()
+        self._notify()
 
     def __enter__(self) -> Self:
         return self
@@ -152,21 +152,21 @@ def remember_queued(
 
         again = [one.owner for one in memories.store.users() if one.partial]
         done = sum(all_of([partial(retried, owner) for owner in again]), done)
-    with Threads[Remembered]() as threads:
-        writers = Writers(memories, lease, lambda: threads.stopping or stop(), threads)
-        while writers.begin() or threads.busy:
+    with Writers(memories, lease, stop) as writers:
+        while writers.claim() or writers.busy:
             done = sum((one.result() for one in writers.ended(LOOK)), done)
     return done
 
 
-class Writers:
-    """Writes whoever has something queued; driven by one thread.
+class Writers(Threads[Remembered]):
+    """Writes whoever has something queued, each user in a thread of its own.
 
     Args:
         memories: What writes.
         lease: Seconds after which another worker may take over a user if this one dies.
         stop: Checked before every item; if True, the rest stays queued.
-        threads: In which they are written.
+        most: Users at the same time.
+        ended: Called by each thread whose user is through.
     """
 
     def __init__(
@@ -174,27 +174,24 @@ class Writers:
         memories: Memories,
         lease: float = LEASE,
         stop: Callable[[], bool] = lambda: False,
-        threads: Threads[Remembered] | None = None,
+        most: int = AT_ONCE,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(most, ended)
         self._memories, self._lease, self._stop = memories, lease, stop
-        self.threads = threads or Threads()
 
-    def begin(self, most: int | None = None) -> int:
+    def claim(self, most: int | None = None) -> int:
         """Claims users while there is room, so many at most, and begins to write each; returns how many."""
         begun, stamp = 0, stamp_of(self._memories.program)
-        most = self.threads.room if most is None else min(most, self.threads.room)
+        most = self.room if most is None else min(most, self.room)
         while begun < most and not self._stop():
             claims = self._memories.store.claim_many(min(most - begun, CLAIMED), self._lease, stamp)
             for claim in claims:
-                self.threads.begin(partial(self._write, claim, stamp))
+                self.begin(partial(self._write, claim, stamp))
             if not claims:
                 break
             begun += len(claims)
         return begun
 
     def _write(self, claim: Claim, stamp: Stamp) -> Remembered:
-        return write_claimed(self._memories, claim, stamp, self._lease, self._stop).done
-
-    def ended(self, timeout: float | None = None) -> list[Future[Remembered]]:
-        """What was done for users who are through, or why they are not; waits for one, so many seconds at most."""
-        return self.threads.ended(timeout)
+        return write_claimed(self._memories, claim, stamp, self._lease, lambda: self.stopping or self._stop()).done
