@@ -29,18 +29,16 @@ did (when it next asks for anybody); until then it stays there, unseen. A model'
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
-from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import dspy
 
 from ..engines.threads import in_thread
-from ..errors import ConflictError, UserError
-from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
+from ..memory.amending import Amendment
 from ..memory.entries import (
     PAGE,
     Added,
@@ -49,31 +47,27 @@ from ..memory.entries import (
     Evidence,
     ListedEntry,
     MemoryStatus,
-    Origin,
     Receipt,
     SessionStatus,
     evidence_of,
 )
 from ..memory.incoming import Messages, incoming, now, turns_of
-from ..memory.index import Entry
 from ..memory.memory import Memory
 from ..memory.metadata import Conditions, Scalar
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
-from ..programs.recalling import leaving, recalled
+from ..programs.recalling import recalled
 from ..programs.streaming import as_they_come
 from ..records import Context, Found, Hit, Item, Query, Turn
+from . import entries
 from .documents import stamp_of
 from .memories import Memories
-from .paging import page
 from .view import View, Within
 from .writing import LEASE, Remembered, remember_user
 
 P = ParamSpec("P")
 T = TypeVar("T")
-TRIES = 50
-"""How often an amendment is made anew because another one came first."""
 
 
 def _for_asyncio(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -365,7 +359,7 @@ class UserMemory:
         """
         seen = seen or self.look()
         found = seen.entry(self.program.method, entry)
-        return self._listed([found], seen)[0] if found else None
+        return entries.listed(self.memories, seen, [found])[0] if found else None
 
     def list(
         self,
@@ -395,8 +389,8 @@ class UserMemory:
         found = view.entries(self.program.method)
         if not within.everything:
             found = {id: (entry, waits) for id, (entry, waits) in found.items() if within.own(entry)}
-        ids, following = page(found, cursor, limit)
-        return EntryPage(entries=self._listed([found[id] for id in ids], view), next=following)
+        ids, following = entries.page(found, cursor, limit)
+        return EntryPage(entries=entries.listed(self.memories, view, [found[id] for id in ids]), next=following)
 
     def update(self, entry: str, text: str, by: str = "") -> Amendment | None:
         """Gives an entry another text, from now on and after every further session; None if there is no such entry.
@@ -411,7 +405,7 @@ class UserMemory:
                 its own.
             ConflictError: The user was forgotten meanwhile, or others keep changing entries.
         """
-        return self._amend("update", entry, by, text)
+        return self._change("update", entry, by, text)
 
     def delete(self, entry: str, by: str = "") -> Amendment | None:
         """Takes an entry out, with what else holds the same, until it is undone; None if there is no such entry.
@@ -426,7 +420,7 @@ class UserMemory:
             UserError: The method's entries cannot be taken out one by one.
             ConflictError: The user was forgotten meanwhile, or others keep changing entries.
         """
-        return self._amend("delete", entry, by)
+        return self._change("delete", entry, by)
 
     def undo(self, entry: str, by: str = "") -> Amendment | None:
         """Takes the last change of an entry back that stands; None if there is none.
@@ -438,20 +432,11 @@ class UserMemory:
         Raises:
             ConflictError: The user was forgotten meanwhile, or others keep changing entries.
         """
-        return self._amend("undo", entry, by)
+        return self._change("undo", entry, by)
 
     def history(self, entry: str) -> tuple[EntryChange, ...]:
         """What became of an entry: from which turns it was written, and each change since; () if there is none."""
-        rows = [row for row in self.store.amendments(self.owner) if row.entry == entry]
-        found = self.get(entry)
-        if not (rows or found):
-            return ()
-        text, turns = (rows[0].text, rows[0].sources) if rows else (found.text, found.turns) if found else ("", ())
-        written = EntryChange(what="written", text=text, at=found.time if found else None, turns=turns)
-        return written, *(
-            EntryChange(what=row.what, text=row.text, new=row.new, at=row.at, by=row.by, turns=row.sources)
-            for row in rows
-        )
+        return entries.history(self.memories, self.owner, entry, self.get(entry))
 
     def forget(self) -> Receipt:
         """Deletes everything of the user: raw sessions, memory, index, cached texts.
@@ -522,67 +507,6 @@ class UserMemory:
         conditions = Conditions.parse(where)
         return Within(since, until, self.store.turns_where(self.owner, conditions) if conditions else None)
 
-    def _amend(
-        self, what: Literal["update", "delete", "undo"], entry: str, by: str, text: str | None = None
-    ) -> Amendment | None:
-        """Stores a change of what is there; it is made anew where another one came first."""
-        by = plain_line("by", by, LONGEST_BY) if by else ""
+    def _change(self, what: entries.Change, entry: str, by: str, text: str | None = None) -> Amendment | None:
         since = self.store.forgets() if self._since is None else self._since
-        for _ in range(TRIES):
-            seen = self.look()
-            made = self._undone(entry) if what == "undo" else self._changed(what, entry, text, seen)
-            if made is None:
-                return None
-            at = datetime.now(UTC).replace(tzinfo=None)
-            made = replace(made, number=seen.snapshot.amended + 1, at=at, by=by)
-            if self.store.amend(self.owner, made, since):
-                return made
-        raise ConflictError(f"entries of user {self.owner.user!r} are being changed all the time; try again")
-
-    def _undone(self, entry: str) -> Amendment | None:
-        rows = [row for row in in_force(self.store.amendments(self.owner)) if row.entry == entry]
-        return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
-
-    def _changed(self, what: Literal["update", "delete"], entry: str, text: str | None, seen: View) -> Amendment | None:
-        found = seen.entry(self.program.method, entry)
-        if found is None:
-            return None
-        was = found[0]
-        new = worded(was, text) if text is not None else None
-        if new == was.text:
-            raise UserError(f"the {was.kind} {entry!r:.100} says this already; nothing is to be changed")
-        made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
-        self._check(made, seen)
-        return made
-
-    def _check(self, made: Amendment, seen: View) -> None:
-        """Refuses what would not show: an entry of which nothing can be changed by itself."""
-        method = self.program.method
-        amend = Amendments([made])
-        waiting = replace(seen.waiting, items=amend.items(seen.waiting.items))
-        after = replace(seen, settled=leaving(method, seen.settled, amend), waiting=waiting)
-        left = after.entry(method, made.entry)
-        if (left is None) != (made.new is None) or (left and left[0].text == made.text != made.new):
-            how = "update its turns" if made.new else "forget its session"
-            raise UserError(f"the {made.kind} {made.entry!r:.100} cannot be changed by itself here; {how}")
-
-    def _listed(self, found: Iterable[tuple[Entry, bool]], seen: View) -> tuple[ListedEntry, ...]:
-        """Entries with the sessions that they come from."""
-        found = tuple(found)
-        wanted = {turn for entry, _ in found for turn in entry.sources}
-        stored = self.store.sessions(self.owner, sorted(wanted))
-        of = {turn.id: Origin(id=item.id) for item in seen.waiting.items for turn in item.turns if turn.id in wanted}
-        of |= {turn: Origin(id=id, metadata=metadata) for turn, (id, metadata) in stored.items()}
-        return tuple(
-            ListedEntry(
-                id=entry.id,
-                text=entry.text,
-                kind=entry.kind,
-                time=entry.time,
-                speaker=entry.speaker,
-                turns=entry.sources,
-                sessions=tuple({of[turn].id: of[turn] for turn in entry.sources if turn in of}.values()),
-                waiting=waiting,
-            )
-            for entry, waiting in found
-        )
+        return entries.change(self.memories, self.owner, since, what, entry, by, text)
