@@ -251,7 +251,7 @@ def test_import_along_the_direction_passes(path: str, line: str) -> None:
 
 
 CIRCLES = [
-    {"engines.local.model", "engines.local.sampling", "engines.local.served"},
+    {"engines.local.model", "engines.local.sampling"},
     {f"programs.pramem.{name}" for name in ("consensus", "practice", "review", "writer")},
     {"runs.addresses", "runs.artifact", "runs.hub", "runs.registry"},
     {"optimizers.labelled", "optimizers.runners"},
@@ -260,7 +260,7 @@ CIRCLES = [
 
 
 def test_no_file_imports_itself_by_way_of_others(package: list[Module]) -> None:
-    assert [ring for ring in circles(package) if set(ring) not in CIRCLES] == []
+    assert [ring for ring in circles(package) if not any(ring <= known for known in CIRCLES)] == []
 
 
 def test_a_circle_of_lazy_and_type_only_imports_is_seen() -> None:
