@@ -199,7 +199,7 @@ class EntryReader(Reader):
     def search(
         self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
-        return self.indexes.of(memory).search(queries, k, self.min_score if min_score is None else min_score)
+        return self.indexes.search(memory, queries, k, self.min_score if min_score is None else min_score)
 
     def recall(self, memory: Any, query: Query) -> Context:
         return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))
