@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -66,20 +66,6 @@ class Heard:
     """What it is recalled from."""
     given: str | None = None
     """The answer that a repeated request got before."""
-    metadata: Mapping[str, Scalar] | None = None
-    """Added to what is said of the session, with the answer too: a request may bring nothing new to store."""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a chat request is answered with."""
-
-    answer: str
-    session: str
-    context: Context
-    """What the answer rests on; empty for one that was given before."""
-    seen: View
-    """What it was recalled from."""
 
 
 def request_of(body: ChatRequest, repeated: bool = False) -> Request:
@@ -107,7 +93,7 @@ def request_of(body: ChatRequest, repeated: bool = False) -> Request:
 
 def converse(
     memory: UserMemory, request: Request, gap: timedelta, deadline: Deadline, words: Words | None = None
-) -> Reply:
+) -> tuple[str, Context, Heard]:
     """Stores what is said, answers by the program, and stores the answer.
 
     Args:
@@ -117,7 +103,9 @@ def converse(
         deadline: A late answer is not stored, since the client does not get it.
         words: Takes the words of the answer as they come.
 
-    Of a user who is forgotten while this goes on nothing is stored, and the answer is given all the same.
+    Returns:
+        The answer, what it rests on, and what was stored before it. Of a user who is forgotten while this goes on
+        nothing is stored, and the answer is given all the same.
 
     Raises:
         MempilerError: See `UserMemory.say`, `UserMemory.ask` and `Words.rest`; what was said is stored unless saying it
@@ -125,7 +113,7 @@ def converse(
     """
     heard = hear(memory, request, gap)
     if heard.given is not None:
-        return Reply(heard.given, heard.session, Context(), heard.seen)
+        return heard.given, Context(), heard
     question = heard.said[-1]
     shown = _shown(heard.session, request, heard.before, heard.said[:-1])
     recent = [Session(id=heard.session, turns=shown)] if shown else []
@@ -134,16 +122,12 @@ def converse(
         found = memory.ask(question.content, recent, **asking, **request.chosen)
     if words is not None:
         words.rest(str(found.answer))
-    answered(memory, heard, str(found.answer), deadline)
-    return Reply(str(found.answer), heard.session, found.context, heard.seen)
+    answered(memory, request, heard, str(found.answer), deadline)
+    return str(found.answer), found.context, heard
 
 
 def hear(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
     """Stores what is said in the session it belongs to; arguments and errors as of `converse`."""
-    return replace(_stored(memory, request, gap), metadata=request.metadata)
-
-
-def _stored(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
     seen = memory.look()
     memory = memory.begin(seen)
     session = _session(memory, seen.snapshot.open, request.session, gap)
@@ -163,17 +147,17 @@ def _stored(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
     return Heard(id, said, before, seen.saying(Session(id=id, time=turns[0].time, turns=turns)))
 
 
-def answered(memory: UserMemory, heard: Heard, answer: str, deadline: Deadline) -> None:
+def answered(memory: UserMemory, request: Request, heard: Heard, answer: str, deadline: Deadline) -> None:
     """Stores an answer, unless it is late, or its session was forgotten meanwhile."""
     turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
     if not turns:
         return
     memory = memory.begin(heard.seen)
     try:
-        memory.say(heard.session, turns, not (heard.said or heard.before), heard.metadata)
+        memory.say(heard.session, turns, not (heard.said or heard.before), request.metadata)
     except ConflictError:
         if any(item.id == heard.session for item in memory.items()):
-            _say(memory, heard.session, turns, heard.metadata)
+            _say(memory, heard.session, turns, request.metadata)
 
 
 def _session(memory: UserMemory, opened: Sequence[Session], wanted: str | None, gap: timedelta) -> Session | None:

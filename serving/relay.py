@@ -29,7 +29,7 @@ from ..engines.upstream import Reply, Upstream
 from ..memory.incoming import now
 from ..records import Context, format_time
 from .chat_bodies import ChatRequest, Remembered
-from .conversation import Heard, answered, hear, request_of
+from .conversation import Heard, Request, answered, hear, request_of
 from .prompt_text import beside
 from .service import Service
 from .streams import Send
@@ -56,6 +56,7 @@ class Relay:
     memory: UserMemory
     repeated: bool
     upstream: Upstream
+    _request: Request = field(init=False)
     _heard: Heard = field(init=False)
     _context: Context = field(init=False, default=Context())
     _text: str = field(init=False, default="")
@@ -75,7 +76,7 @@ class Relay:
             MempilerError: See `conversation.converse`.
             LMError: See `Upstream.ask`.
         """
-        request = request_of(self.body, self.repeated)
+        self._request = request = request_of(self.body, self.repeated)
         self._heard = hear(self.memory, request, timedelta(minutes=self.service.settings.session_gap))
         if self._heard.given is not None:
             return self._heard.given
@@ -145,7 +146,7 @@ class Relay:
     def _end(self, completion: dict[str, Any], deadline: Deadline, count: bool = True) -> None:
         """Stores the text of an answer, and gives the completion Mempiler's own field."""
         self._stored = True
-        answered(self.memory, self._heard, self._text, deadline)
+        answered(self.memory, self._request, self._heard, self._text, deadline)
         self.service.note(self.memory, self.body.messages[-1].text, self._text)
         if count:
             self.upstream.count(completion.get("usage"))
