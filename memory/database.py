@@ -1,5 +1,13 @@
 """The database of a store: SQLite by path, PostgreSQL by URL; its connections, transactions and errors.
 
+Writes to an SQLite file that come at the same time share one transaction, and one flush of the disk (group commit):
+
+    writes that wait ──> whoever has the turn begins ── each under a savepoint ── commits ──> all of them return
+
+The file has one writer at a time. Who gets its turn writes for all who wait, so a flush is shared by as many as came
+during the last one. A write returns after the commit that has it. One that raises is undone alone; where the whole
+transaction fails (the disk is full), each is tried once more by itself, and only those that cannot be written fail.
+
 Limits: an SQLite file belongs on a local disk (its locks and its log do not work over a network), and has one writer at
 a time; several machines want PostgreSQL.
 """
@@ -8,7 +16,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Generator
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -19,10 +29,13 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from ..errors import MissingDependencyError, StoreError, UserError
-from .group_commit import GroupCommit
 from .upgrading import bring_up
 
 T = TypeVar("T")
+Write = tuple[Callable[[Connection], Any], "Future[Any]"]
+
+TOGETHER = 64
+"""Most writes of one transaction; other processes wait for it."""
 
 _FIXES = {
     "database is locked": "another process holds the file; try again, or use PostgreSQL for several workers",
@@ -62,7 +75,9 @@ class Database:
             self._bare = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         else:
             self._reader, self._bare = self._engine, self._engine.execution_options(bare=True)
-        self._group = None if self._server else GroupCommit(self._writer)
+        # Who waits for SQLite's own lock sleeps and tries again, and among many threads may never be lucky.
+        self._turn, self._guard = threading.Lock(), threading.Lock()
+        self._writes: list[Write] = []
         try:
             with self._write() as db:
                 bring_up(db, self.url)
@@ -91,12 +106,31 @@ class Database:
         return self
 
     def _commit(self, work: Callable[[Connection], T]) -> T:
-        """Runs a write that may share its transaction with others, and be run once more if that one fails."""
-        with self._errors():
-            if self._group is not None:
-                return self._group.write(work)
-            with self._writer.begin() as db:
+        """Runs a write, in SQLite together with others that wait; returns after its commit.
+
+        Args:
+            work: Writes; may run in another caller's thread, and a second time after the first was undone.
+        """
+        if self._server:
+            with self._errors(), self._writer.begin() as db:
                 return work(db)
+        outcome: Future[T] = Future()
+        mine = (work, outcome)
+        with self._guard:
+            self._writes.append(mine)
+        try:
+            with self._turn:
+                while not outcome.done():
+                    with self._guard:
+                        writes = [write for write in self._writes if not write[1].done()][:TOGETHER]
+                    if len(writes) == 1 or not self._together(writes):
+                        self._one_by_one(writes)
+        finally:
+            # Whoever was interrupted meanwhile writes nothing any more.
+            with self._guard:
+                self._writes.remove(mine)
+        with self._errors():
+            return outcome.result()
 
     @contextmanager
     def _write(self) -> Generator[Connection]:
@@ -106,7 +140,7 @@ class Database:
 
     def _alone(self) -> AbstractContextManager[Any]:
         """Keeps the other writes of this process waiting."""
-        return nullcontext() if self._group is None else self._group.turn
+        return nullcontext() if self._server else self._turn
 
     @contextmanager
     def _read(self) -> Generator[Connection]:
@@ -119,6 +153,36 @@ class Database:
         """For one statement that reads: it needs no transaction."""
         with self._errors(), self._bare.connect() as db:
             yield db
+
+    def _one_by_one(self, writes: Sequence[Write]) -> None:
+        for work, outcome in writes:
+            try:
+                with self._writer.begin() as db:
+                    made = work(db)
+                outcome.set_result(made)
+            except Exception as error:
+                outcome.set_exception(error)
+
+    def _together(self, writes: Sequence[Write]) -> bool:
+        """Whether all of them came to an end; if not, nothing of them is written."""
+        made: list[tuple[Any, Exception | None]] = []
+        begun = False
+        try:
+            with self._writer.begin() as db:
+                begun = True
+                for work, _ in writes:
+                    made.append(_tried(db, work))
+        except SQLAlchemyError as error:
+            if begun:
+                return False
+            # Nobody has the file, and to wait for it once more for each would take as long each time.
+            made = [(None, error)] * len(writes)
+        for (_, outcome), (value, error) in zip(writes, made, strict=True):
+            if error is None:
+                outcome.set_result(value)
+            else:
+                outcome.set_exception(error)
+        return True
 
     @contextmanager
     def _errors(self) -> Generator[None]:
@@ -136,6 +200,18 @@ class Database:
             fix = next((fix for sign, fix in _FIXES.items() if sign in reason), "put that right and try again")
             fix = fix.format(disk=Path(self._engine.url.database or ".").resolve().parent)
             raise StoreError(f"store {self.url}: {reason}; nothing was half written; {fix}") from error
+
+
+def _tried(db: Connection, work: Callable[[Connection], T]) -> tuple[T | None, Exception | None]:
+    """What a write returned or raised, under a savepoint."""
+    point = db.begin_nested()
+    try:
+        value = work(db)
+    except Exception as error:
+        point.rollback()
+        return None, error
+    point.commit()
+    return value, None
 
 
 def _engine(url: str | Path, timeout: float) -> Engine:

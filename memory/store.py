@@ -29,6 +29,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -105,7 +106,7 @@ class Store(Reading, Queue, Forgetting):
         item, said = checked(item), checked_metadata(metadata)
         since = self.forgets() if since is None else since
         digest = digest or digest_of(item, said)
-        return self._commit(lambda db: _queue(db, owner, item, digest, said, since))
+        return self._commit(partial(_queue, owner, item, digest, said, since))
 
     def append(
         self,
@@ -133,7 +134,7 @@ class Store(Reading, Queue, Forgetting):
         """
         session, said = name_of("session", session), checked_metadata(metadata)
         since = self.forgets() if since is None else since
-        return self._commit(lambda db: _append(db, owner, session, turns, begin, since, said))
+        return self._commit(partial(_append, owner, session, turns, begin, since, said))
 
     def end(self, owner: Owner, session: str) -> Added | None:
         """Ends a session: its turns become an item, queued for remembering. None if there is no such open session."""
@@ -145,7 +146,7 @@ class Store(Reading, Queue, Forgetting):
                 return None
             said = metadata_of(db, owner, which="AND session = :session", session=session).get(session, {})
             drop_open(db, owner, session)
-            return _queue(db, owner, found, digest_of(found, said))
+            return _queue(owner, found, digest_of(found, said), {}, None, db)
 
     def keep_vectors(self, owner: Owner, made: Mapping[bytes, bytes], since: int) -> bool:
         """Keeps vectors of a user's texts, until the user or one of their sessions is forgotten.
@@ -254,7 +255,7 @@ def _restore(db: Connection, contents: Contents, since: int) -> None:
         about = {"position": stored.position, "state": stored.state, "attempts": stored.attempts, "error": stored.error}
         _put_item(db, owner, item, stored.digest, **about)
     for session in contents.open:
-        _append(db, owner, name_of("session", session.id), session.turns, True, since, {})
+        _append(owner, name_of("session", session.id), session.turns, True, since, {}, db)
     rows = [{**key_of(owner), "session": id, "json": json.dumps(value)} for id, value in said.items() if value]
     insert(db, "metadata", rows)
     last = max((stored.position for stored in contents.items), default=0)
@@ -265,12 +266,7 @@ def _restore(db: Connection, contents: Contents, since: int) -> None:
 
 
 def _queue(
-    db: Connection,
-    owner: Owner,
-    item: Item,
-    digest: str,
-    metadata: Mapping[str, Any] | None = None,
-    since: int | None = None,
+    owner: Owner, item: Item, digest: str, metadata: Mapping[str, Any], since: int | None, db: Connection
 ) -> Added:
     """Appends a checked item to a user's queue; the user is made if there is none."""
     there = _there(db, owner, item.id, since)
@@ -295,13 +291,13 @@ def _queue(
 
 
 def _append(
-    db: Connection,
     owner: Owner,
     session: str,
     turns: Sequence[Turn],
     begin: bool,
     since: int,
     metadata: Mapping[str, Any],
+    db: Connection,
 ) -> tuple[Turn, ...]:
     """Appends turns to an open session, or begins one, and adds to what callers said of it."""
     there = _there(db, owner, session, since, make=begin)

@@ -31,13 +31,12 @@ def together(store: Store, calls: list[Callable[[], Any]]) -> list[Any]:
         except Exception as error:
             return error
 
-    assert store._group is not None
     with ThreadPoolExecutor(max(1, len(calls))) as pool:
-        with store._group.turn:
+        with store._turn:
             running = [pool.submit(tried, call) for call in calls]
             waited = threading.Event()
             for _ in range(500):
-                if len(store._group._waiting) == len(calls):
+                if len(store._writes) == len(calls):
                     break
                 waited.wait(0.01)
         return [one.result(30) for one in running]

@@ -219,7 +219,7 @@ def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callabl
         from mempiler.memory import store
 
         with two._write() as db:
-            store._queue(db, ADA, session("one"), "digest")
+            store._queue(ADA, session("one"), "digest", {}, None, db)
             begun.set()
             go.wait(10)
 

@@ -185,7 +185,7 @@ def test_a_memory_leads_from_turns_to_entries_and_back(browser: Browser, tmp_pat
     stored = StoredItem(1, Session(id="D1", turns=turns), "remembered")
     memory = json.dumps({"facts": [{"id": "f1", "text": "Ann: Lisbon", "sources": ["D1:1"]}], "removed": []})
     document = Document(memory, 1, None, 1, ("Ann", "Bob"), Stamp("w"))
-    page = memory_page(Contents(Owner("ann"), (stored,), ("d",), (), document))
+    page = memory_page(Contents(Owner("ann"), (stored,), (), document))
     assert page.unused == 1
     (tmp_path / "memory.html").write_text(memory_html(page), encoding="utf-8")
     browser.open(tmp_path / "memory.html")
@@ -209,7 +209,7 @@ def test_a_memory_tells_what_sessions_did_and_what_was_never_recalled(browser: B
     ]
     gone = [{"id": "f0", "text": "Ann: milk", "sources": ["D1:1"]}]
     document = Document(json.dumps({"facts": facts, "removed": gone}), 2, None, 2, ("Ann",), Stamp("w"))
-    stored = Contents(Owner("ann"), tuple(items), ("d", "e"), (), document)
+    stored = Contents(Owner("ann"), tuple(items), (), document)
     page = memory_page(stored)
     assert [session.operations for session in page.sessions] == [
         (("made", (0, 3)),),
