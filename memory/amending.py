@@ -31,7 +31,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, ConfigDict, Field
 
 from ..errors import UserError
 from ..records import ABSTRACT, Item, Turn
@@ -44,25 +46,49 @@ LONGEST_BY = 200
 """Most characters of who made an amendment."""
 
 
+def storable(text: str) -> str:
+    """A text that a store can hold.
+
+    Raises:
+        UserError: It holds NUL or half a character.
+    """
+    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+        raise UserError(f"the text {text!a:.60} holds NUL or half a character; use plain text")
+    return text
+
+
+def _checked(text: str) -> str:
+    try:
+        return storable(text)
+    except UserError as error:
+        raise ValueError(str(error)) from None
+
+
+Storable = Annotated[str, AfterValidator(_checked)]
+"""A text that is checked where it comes from outside."""
+
+
 @dataclass(frozen=True)
 class Amendment:
     """One change that was made of an entry."""
 
-    number: int
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    number: Annotated[int, Field(ge=1, lt=2**31 - 1)]
     what: Literal["delete", "update", "undo"]
-    entry: str
+    entry: Storable
     """Its id."""
-    kind: str
-    text: str
+    kind: Storable
+    text: Storable
     """What it said before."""
-    sources: tuple[str, ...]
+    sources: tuple[Storable, ...]
     """Ids of the turns it rests on."""
-    new: str | None = None
+    new: Storable | None = None
     """What it says since; None where it is gone."""
     at: datetime | None = None
-    by: str = ""
+    by: Storable = ""
     """Who made it, in the words of the caller."""
-    undoes: int = 0
+    undoes: Annotated[int, Field(ge=0, lt=2**31 - 1)] = 0
     """The number of the one that an undo takes back."""
 
     @property
@@ -244,14 +270,3 @@ def plain_line(what: str, value: object, most: int) -> str:
     if len(value) > most:
         raise UserError(f"{what} has {len(value)} characters; use at most {most}")
     return " ".join(storable(value).split())
-
-
-def storable(text: str) -> str:
-    """A text that a store can hold.
-
-    Raises:
-        UserError: It holds NUL or half a character.
-    """
-    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
-        raise UserError(f"the text {text!a:.60} holds NUL or half a character; use plain text")
-    return text

@@ -13,10 +13,12 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
 
 from ..errors import UserError
-from ..records import Item, Session
+from ..records import AnyItem, Session
 from .amending import Amendment
 
 DOCUMENT = 2
@@ -34,6 +36,10 @@ LONGEST_LEASE = 600.0
 ADDRESSABLE = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
 """Names of users and sessions over HTTP. The store takes any text; letters, digits and these signs need no escaping in
 an address, and cannot be taken for a path, a query or code."""
+
+Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
+"""What a column of a database holds."""
+Position = Annotated[Number, Field(ge=1)]
 
 State = Literal["queued", "remembered", "partial", "failed"]
 """`partial`: in the memory but for turns that could not be taken in, which the memory keeps as `unwritten`."""
@@ -132,10 +138,12 @@ class Document:
 class StoredItem:
     """A raw item and how far it got."""
 
-    position: int
-    item: Item
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    position: Position
+    item: AnyItem
     state: State
-    attempts: int = 0
+    attempts: Number = 0
     error: str = ""
     digest: str = ""
     """Identifies a repeated item: of what was given."""

@@ -12,53 +12,29 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import datetime
-from typing import Annotated, Any, Literal, TextIO
+from dataclasses import replace
+from typing import Any, TextIO
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ..errors import ConflictError, DataError, UserError
-from ..records import AnyItem, Session
+from ..records import Session
 from ..records.json_input import decode
-from .amending import Amendment, storable
+from .amending import Amendment
 from .incoming import checked, plain
 from .metadata import checked_metadata
 from .store import Store
-from .stored import Contents, Document, Owner, Stamp, State, StoredItem, name_of
+from .stored import Contents, Document, Number, Owner, Position, Stamp, StoredItem, name_of
 
 MARK = '{"mempiler": "memories"'
 """The beginning of a file of memories."""
 SCHEMA = 1
-Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
-"""What a column of a database holds."""
 _OWN = ("memory", "position", "settled", "settled_position", "speakers")
 """What a line has of a document as it is."""
-Position = Annotated[Number, Field(ge=1)]
-
-
-def _storable(text: str) -> str:
-    try:
-        return storable(text)
-    except UserError as error:
-        raise ValueError(str(error)) from None
-
-
-Storable = Annotated[str, AfterValidator(_storable)]
 
 
 class _Line(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-
-class ItemLine(_Line):
-    """A raw item."""
-
-    position: Position
-    state: State
-    error: str = ""
-    attempts: Number = 0
-    item: AnyItem
-    digest: str
 
 
 class DocumentLine(_Line):
@@ -75,30 +51,15 @@ class DocumentLine(_Line):
     schema_version: Number
 
 
-class AmendmentLine(_Line):
-    """What a user changed in an entry."""
-
-    number: Position
-    what: Literal["delete", "update", "undo"]
-    entry: Storable
-    kind: Storable
-    text: Storable
-    sources: tuple[Storable, ...]
-    new: Storable | None = None
-    at: datetime | None = None
-    by: Storable = ""
-    undoes: Number = 0
-
-
 class UserLine(_Line):
     """Everything of one user."""
 
     tenant: str
     user: str
-    items: tuple[ItemLine, ...]
+    items: tuple[StoredItem, ...]
     open: tuple[Session, ...] = ()
     document: DocumentLine | None = None
-    amendments: tuple[AmendmentLine, ...] = ()
+    amendments: tuple[Amendment, ...] = ()
     metadata: dict[Position, dict[str, Any]] = Field(default_factory=dict[int, dict[str, Any]])
     """Of items, by position."""
     open_metadata: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
@@ -177,15 +138,12 @@ def _shown(text: str) -> str:
 
 def _contents(line: UserLine) -> Contents:
     """What a line holds, as a store takes it; times are kept in UTC, as everywhere."""
-    items = tuple(
-        StoredItem(i.position, checked(plain(i.item)), i.state, i.attempts, i.error, i.digest) for i in line.items
-    )
+    items = tuple(replace(one, item=checked(plain(one.item))) for one in line.items)
     opened = tuple(checked(plain(session)) for session in line.open)
-    amendments = tuple(Amendment(**vars(row)) for row in line.amendments)
     metadata = {position: checked_metadata(said) for position, said in line.metadata.items()}
     of_open = {name_of("session", id): checked_metadata(said) for id, said in line.open_metadata.items()}
     owner = Owner(line.user, line.tenant)
-    return Contents(owner, items, opened, _document(line.document), amendments, metadata, of_open)
+    return Contents(owner, items, opened, _document(line.document), line.amendments, metadata, of_open)
 
 
 def _line(store: Store, owner: Owner, skipped: list[str] | None) -> UserLine:
@@ -193,10 +151,10 @@ def _line(store: Store, owner: Owner, skipped: list[str] | None) -> UserLine:
     return UserLine(
         tenant=owner.tenant,
         user=owner.user,
-        items=tuple(ItemLine.model_validate(vars(stored)) for stored in found.items),
+        items=found.items,
         open=found.open,
         document=_document_line(found.document) if found.document else None,
-        amendments=tuple(AmendmentLine.model_validate(vars(row)) for row in found.amendments),
+        amendments=found.amendments,
         metadata={position: dict(said) for position, said in found.metadata.items()},
         open_metadata={id: dict(said) for id, said in found.open_metadata.items()},
     )

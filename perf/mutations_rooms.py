@@ -109,12 +109,12 @@ QUEUE = of(
     ("store_queue", "ORDER BY claimed_until LIMIT", "ORDER BY claimed_until DESC LIMIT", "the last is first"),
     ("store_queue", "SET state = 'remembered', error", "SET error", "what is remembered stays queued"),
     ("store_queue", 'AND version = :version)"""', ')"""', "a void claim notes a failure"),
-    ("store", "if item.id and there.digest == digest:", "if False:", "a repeated session is refused"),
+    ("store_adding", "if item.id and there.digest == digest:", "if False:", "a repeated session is refused"),
 )
 FORGETTING = of(
     "forgetting",
     "memory",
-    ("store", "if row.refused is not None:", "if False:", "an earlier write comes back"),
+    ("store_adding", "if row.refused is not None:", "if False:", "an earlier write comes back"),
     ("store_forgetting", "AS INTEGER) + 1 AS", "AS INTEGER) + 0 AS", "who forgets gets no number"),
     (
         "store_forgetting",

@@ -216,10 +216,10 @@ def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callabl
         if first == "import":
             two.restore(users())
             return
-        from mempiler.memory import store
+        from mempiler.memory.store_adding import queue
 
         with two._write() as db:
-            store._queue(ADA, session("one"), "digest", {}, None, db)
+            queue(ADA, session("one"), "digest", {}, None, db)
             begun.set()
             go.wait(10)
 
