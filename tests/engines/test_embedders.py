@@ -1,7 +1,5 @@
-import copy
 import json
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
@@ -13,7 +11,6 @@ from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.hashed import DIMENSION
 from mempiler.engines.vector_file import default_path
 from mempiler.errors import EndpointError, UserError
-from mempiler.memory.index import Embedder
 
 
 def test_offline_rows_are_float32_of_length_one_and_zero_without_words():
@@ -51,12 +48,6 @@ def test_offline_batch_equals_one_by_one_and_never_fails(texts):
     assert all(np.array_equal(row, embedder().embed([text])[0]) for row, text in zip(batch, texts, strict=True))
 
 
-def test_every_embedder_fits_the_protocol_and_is_shared_by_copies():
-    offline = embedder()
-    assert isinstance(offline, Embedder)
-    assert copy.deepcopy(offline) is offline
-
-
 def counting(capacity=3):
     calls = []
 
@@ -83,23 +74,10 @@ def test_the_cache_forgets_what_was_used_longest_ago():
     assert calls == [["a"], ["bb"], ["ccc"], ["bb"]]
 
 
-def test_a_batch_larger_than_the_cache_is_answered_whole():
-    counted, _ = counting(capacity=2)
-    lengths = counted.embed(["a", "bb", "ccc", "dddd"])
-    assert np.allclose(lengths[:, 0] / lengths[:, 1], [1, 2, 3, 4])
-
-
 def test_changing_a_result_does_not_change_the_cache():
     counted, _ = counting()
     counted.embed(["a"])[:] = 7
     assert np.linalg.norm(counted.embed(["a"])[0]) == pytest.approx(1)
-
-
-def test_blank_texts_have_the_dimension_even_when_nothing_told_it_yet():
-    counted, calls = counting()
-    assert np.array_equal(counted.embed(["", " "]), np.zeros((2, 2)))
-    assert counted.dimension == 2
-    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -183,13 +161,6 @@ def test_a_server_is_asked_in_batches_and_its_rows_put_in_order(server):
     assert (remote.dimension, remote.name) == (3, "bge-m3")
 
 
-def test_the_provider_prefix_stays_out_of_the_request_and_the_key_goes_along(server, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    embedder("openai/text-embedding-3-small", server.url).embed(["a"])
-    assert server.requests[0]["model"] == "text-embedding-3-small"
-    assert server.keys == ["Bearer sk-test"]
-
-
 def test_a_busy_server_is_asked_again(server):
     server.replies = [(503, FAILED), (429, FAILED)]
     assert embedder("m", server.url).embed(["a"]).shape == (1, 3)
@@ -265,18 +236,6 @@ def test_vectors_belong_to_a_model_and_its_address(server, name, suffix):
     assert texts_of(server) == ["a", "a"]
 
 
-def test_threads_and_objects_share_the_file(server):
-    def work(slot):
-        return embedder("m", server.url).embed([f"{'x' * (1 + n % 5)}" for n in range(slot, slot + 5)])
-
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(work, range(8)))
-    before = len(server.requests)
-    for slot, rows in enumerate(found):
-        assert np.array_equal(work(slot), rows)
-    assert len(server.requests) == before
-
-
 def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     address = server.url.replace("://", "://user:password@")
@@ -301,8 +260,3 @@ def longer(at):
 
 def four(count):
     return [longer(at) for at in range(count)]
-
-
-def test_the_offline_embedder_keeps_nothing():
-    embedder().embed(["Ann moved to Lisbon"])
-    assert not default_path().exists()

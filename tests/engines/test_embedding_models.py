@@ -9,13 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import mempiler
 import numpy as np
 import pytest
 from mempiler.cli import main
-from mempiler.engines.embedders import MODELS, TextEmbedder, embedder
+from mempiler.engines.embedders import MODELS, embedder
 from mempiler.engines.fetch import fetch
-from mempiler.engines.onnx.convert import convert
 from mempiler.engines.onnx.encoder import Encoder
 from mempiler.engines.vector_file import VectorFile, default_path
 from mempiler.engines.vectors import Kept
@@ -125,12 +123,6 @@ def test_weights_are_fetched_converted_and_checked(unfetched: Tiny, capsys: Any)
     assert [path.name for path in WEIGHTS["minilm"].path.parent.parent.iterdir()] == ["minilm"]
 
 
-def test_kept_files_can_be_carried_to_another_machine(tiny: Tiny, monkeypatch: Any, tmp_path: Path) -> None:
-    kept = WEIGHTS["minilm"].path.parent
-    monkeypatch.setenv("MEMPILER_MODELS", str(tmp_path / "elsewhere"))
-    assert fetch(WEIGHTS["minilm"], str(kept)).read_bytes() == (kept / "model.onnx").read_bytes()
-
-
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
 def test_other_bytes_are_not_kept(unfetched: Tiny, capsys: Any, file: str) -> None:
     content = (unfetched.source / file).read_bytes()
@@ -152,15 +144,6 @@ def test_mistakes_at_fetching_are_one_line(unfetched: Tiny, capsys: Any, words: 
     assert said in refused(capsys, "models", *words)
 
 
-def test_weights_that_others_measured_are_said_to_be_so(capsys: Any) -> None:
-    main(["models", "list", "--json"])
-    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
-    assert {name: each["read"] for name, each in found.items() if each["kind"] == "embedder"} == {
-        "minilm": True,
-        "e5": False,
-    }
-
-
 def test_missing_weights_are_one_line_with_the_command(unfetched: Tiny, capsys: Any) -> None:
     with pytest.raises(UserError, match="mempiler models fetch minilm"):
         embedder("minilm")
@@ -180,20 +163,6 @@ def test_altered_files_are_refused_at_the_first_text(tiny: Tiny, number: int) ->
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     with pytest.raises(DataError, match="delete it, then run: mempiler models fetch minilm"):
         embedder("minilm").embed(TEXTS)
-
-
-@pytest.mark.parametrize("content", [b"", b'\x08\0\0\0\0\0\0\0{"a": 1}', b"\xff" * 64])
-def test_what_is_no_file_of_weights_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(DataError):
-        convert(tmp_path / "model.safetensors", tmp_path / "model.onnx")
-
-
-def test_an_encoder_is_no_language_model_and_has_no_address(tiny: Tiny) -> None:
-    with pytest.raises(UserError, match="use it as --embedder minilm"):
-        mempiler.engines.models.language_model("gguf:minilm")
-    with pytest.raises(UserError, match=r"'minilm' runs in this process, not at http.*'openai/minilm'"):
-        embedder("minilm", "http://localhost:1/v1")
 
 
 def test_what_was_fetched_does_not_choose_the_embedder(
@@ -293,13 +262,6 @@ def test_a_folder_that_is_none_is_one_line(tmp_path: Path, caplog: pytest.LogCap
     [line] = caplog.messages
     assert str(path) in line
     assert line.endswith("every process computes its vectors anew")
-
-
-def test_an_embedder_that_is_cleared_forgets_what_this_process_saw(asked: list[str]) -> None:
-    known: TextEmbedder = embedder("minilm")
-    known.embed(TEXTS)
-    known.clear()
-    assert not known._cache  # pyright: ignore[reportPrivateUsage]
 
 
 def test_other_weights_have_other_vectors(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import hashlib
 import sys
 import types
 import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -186,13 +185,6 @@ def test_without_the_extra_the_install_line_is_told(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     (tmp_path / "own.gguf").write_bytes(CONTENT)
     with pytest.raises(MissingDependencyError, match=r"\[models\]"):
-        language_model(f"gguf:{tmp_path / 'own.gguf'}")
-
-
-@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the extra models")
-def test_llama_cpp_takes_the_settings_that_are_given(tmp_path: Path) -> None:
-    (tmp_path / "own.gguf").write_bytes(CONTENT)
-    with pytest.raises(UserError, match="cannot serve it"):
         language_model(f"gguf:{tmp_path / 'own.gguf'}")
 
 

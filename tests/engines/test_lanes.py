@@ -49,16 +49,6 @@ def served(lane: Lane, callers: str) -> str:
     return "".join(order)
 
 
-@pytest.mark.parametrize(
-    ("come", "get"),
-    [("aaaa", "aaaa"), ("aaab", "abaa"), ("aabbc", "abcab"), ("abab", "abab"), ("aaaabbcd", "abcdabaa")],
-)
-def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
-    lane = Lane(1)
-    assert served(lane, come) == get
-    assert (lane.free, lane.waiting) == (1, 0)
-
-
 @settings(max_examples=20, deadline=None)
 @given(some.text("abc", max_size=12))
 def test_everybody_is_served_once_and_nobody_waits_for_more_than_one_round(come: str) -> None:

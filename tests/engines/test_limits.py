@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from mempiler.engines.guard import Limits
-from mempiler.engines.models import language_model
 from mempiler.errors import UserError
 from mempiler.runs.setup import Setup
 from mempiler.serving.settings import Settings
@@ -38,9 +37,3 @@ def test_a_number_that_stops_nothing_is_refused_by_name(kind: Any, name: str, va
 def test_no_limit_and_zero_are_limits() -> None:
     assert not Limits()
     assert Limits(max_usd=0, max_calls=5)
-
-
-@pytest.mark.parametrize("name", ["nosuch", "nosuch/model"])
-def test_a_model_that_nobody_provides_is_refused_before_it_is_asked(name: str) -> None:
-    with pytest.raises(UserError, match="no provider is known for it; write PROVIDER/MODEL"):
-        language_model(name)

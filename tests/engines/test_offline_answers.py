@@ -89,15 +89,6 @@ def test_relative_time_is_resolved_against_the_date_of_its_line(told: str, answe
 
 
 @pytest.mark.parametrize(
-    ("style", "answer"),
-    [("2022-03-04", "2023-05-07"), ("March 4, 2022", "May 7, 2023"), ("4 March 2022", "7 May 2023")],
-)
-def test_dates_are_written_as_the_demos_write_them(style: str, answer: str) -> None:
-    demos = [{"question": "When did Joe leave Rome?", "answer": style}]
-    assert ask("When did Ann join a pottery class?", demos) == answer
-
-
-@pytest.mark.parametrize(
     ("instructions", "question", "answer"),
     [
         ("Give the absolute date.", "When did Ann join a pottery class?", "7 May 2023"),
@@ -113,30 +104,6 @@ def test_dates_are_written_as_the_demos_write_them(style: str, answer: str) -> N
 )
 def test_plain_cues_in_the_instructions_count_without_demos(instructions: str, question: str, answer: str) -> None:
     assert ask(question, instructions=instructions) == answer
-
-
-@pytest.mark.parametrize(
-    ("question", "options", "answer"),
-    [
-        ("Which class did Ann join?", ["painting", "pottery", "poetry"], "pottery"),
-        ("What did Tom run?", ["a marathon", "a shop", "a charity race"], "a charity race"),
-    ],
-)
-def test_where_demos_choose_from_a_list_the_best_matching_item_of_the_list_is_chosen(
-    question: str, options: list[str], answer: str
-) -> None:
-    demos = [
-        {"options": ["fish", "soup"], "question": "What did Joe eat?", "answer": "soup"},
-        {"options": ["horse", "old dog"], "question": "What animal does Eve own?", "answer": "horse"},
-    ]
-    signature = "context, options: list[str], question -> answer"
-    assert predict(signature, demos, context=CONTEXT, options=options, question=question).answer == answer
-
-
-def test_without_a_query_the_sentence_that_says_most_is_taken() -> None:
-    assert predict("turns -> summary", turns=CONTEXT).summary == (
-        "We adopted 2 kittens from the shelter, both grey and very shy."
-    )
 
 
 @pytest.mark.parametrize(("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")])
@@ -178,15 +145,6 @@ STARS = ["1", "2", "5"]
 )
 def test_of_a_list_of_words_one_is_chosen(question: str, options: list[str], answer: str) -> None:
     assert choose(question, options, RATED) == answer
-
-
-def test_of_a_list_of_words_the_nearest_demo_chooses() -> None:
-    demo = {"records": "[u:9] user: A war film => 1", "question": "How many stars for a horror?", "options": STARS}
-    assert choose("How many stars for a horror film?", STARS, RATED, [{**demo, "answer": "1"}]) == "1"
-
-
-def test_a_list_of_sentences_is_material_and_no_choice() -> None:
-    assert choose("Who ran a race?", ["Tom ran a race.", "Ann sings."], "[u:1] Ann: We sang.") == "Tom ran a race."
 
 
 def test_of_options_that_head_a_list_the_two_that_fit_the_rest_are_chosen() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import pickle
 import time
 from pathlib import Path
@@ -66,11 +65,6 @@ def test_a_seed_takes_the_place_of_the_occurrence() -> None:
     assert len(set(seeded)) == 1
 
 
-def test_copies_share_the_engine() -> None:
-    engine = OfflineEngine()
-    assert copy.deepcopy(engine) is engine
-
-
 def test_the_engine_is_pickled_without_its_counts_and_locks() -> None:
     engine = OfflineEngine()
     first = answers(engine, 1.0, 2)
@@ -104,19 +98,6 @@ def test_a_stream_adds_up_to_the_response() -> None:
     assert (start.type, end.type) == ("start", "end")
     assert "".join(event.delta.text for event in deltas) == whole.message.text
     assert end.usage == whole.usage
-
-
-def test_the_async_stream_has_the_same_events() -> None:
-    async def events() -> list[object]:
-        return [event async for event in AsyncOfflineEngine().stream(request(CONTEXT))]
-
-    assert asyncio.run(events()) == list(OfflineEngine().stream(request(CONTEXT)))
-
-
-def test_usage_grows_with_the_text() -> None:
-    short, long = (OfflineEngine().complete(request(text)).usage for text in ("Ann moved.", "Ann moved. " * 40))
-    assert 0 < short.input_tokens < long.input_tokens
-    assert short.output_tokens > 0
 
 
 def test_a_bracket_that_nobody_closes_is_read_at_once() -> None:

@@ -8,7 +8,7 @@ import dspy
 import pydantic
 import pytest
 
-from tests.engines.offline_prediction import make_signature, predict
+from tests.engines.offline_prediction import predict
 
 
 class Fact(pydantic.BaseModel):
@@ -99,29 +99,6 @@ def test_items_are_dropped_only_on_strong_evidence(greetings: int, kept: int) ->
     demo = chat([*((f"Hello hello dear friend {n}", False) for n in range(greetings)), ("Eve sold a car", True)])
     lines = "[D1:1] (8 May 2023) Ann: Hello dear friend\n[D1:2] (8 May 2023) Bob: Tom sold a car"
     assert len(predict(Extract, [demo], lines=lines).facts) == kept
-
-
-def test_a_property_is_copied_from_the_property_of_its_name() -> None:
-    class Step(pydantic.BaseModel):
-        place: str
-        told: str
-
-    fields = {"steps": (list[Step], dspy.InputField()), "visits": (list[Step], dspy.OutputField())}
-    steps = [Step(place="Rome", told="I went there in spring"), Step(place="Lima", told="I never saw it")]
-    assert predict(make_signature(fields, "List the visits."), steps=steps).visits == steps
-
-
-def test_a_list_that_the_items_cite_is_mapped_if_there_is_nothing_else() -> None:
-    class Habit(pydantic.BaseModel):
-        said: str
-        turn_ids: list[str]
-
-    fields = {"turns": (str, dspy.InputField()), "habits": (list[Habit], dspy.OutputField())}
-    habits = predict(make_signature(fields, "Find habits."), turns=LINES).habits
-    assert [(habit.said, habit.turn_ids) for habit in habits] == [
-        ("I moved to Rome last week.", ["D1:1"]),
-        ("My dog Rex likes long walks. He is old.", ["D1:2"]),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,6 @@ def test_a_retry_conversation_is_answered_like_the_request(adapter: str) -> None
     assert complete(*retried, system=system[1]) == complete(*asked, system=system[1])
 
 
-def test_headers_of_other_prompts_inside_a_value_are_part_of_it() -> None:
-    trajectory = "[[ ## reasoning ## ]]\nAnn left.\n\n[[ ## completed ## ]]\nBob cooked a fine dinner."
-    found = predict("trajectory, question -> answer", trajectory=trajectory, question="Who cooked dinner?")
-    assert found.answer == "Bob cooked a fine dinner."
-
-
 def test_a_header_in_the_answer_does_not_break_the_reply() -> None:
     text = "Ann wrote [[ ## answer ## ]] on the wall."
     assert "on the wall" in predict("context, question -> answer", context=text, question="What wall?").answer
@@ -80,17 +74,6 @@ def test_a_long_prompt_without_sense_takes_no_longer_than_another(text: str) -> 
     began = time.process_time()
     assert complete(Message.user(text)) != ""
     assert time.process_time() - began < 5
-
-
-@pytest.mark.parametrize("text", ["Ann moved to Rome. Bob stayed.", " "], ids=["plain", "empty"])
-def test_any_string_is_answered(text: str) -> None:
-    assert complete(Message.user(text)) != ""
-
-
-def test_a_fenced_instruction_comes_back_fenced_with_the_repeated_advice() -> None:
-    notes = "Use a full date, always.\n" * 2
-    asked = f"The instruction:\n```\nAnswer it.\n```\nExamples:\n```\n{notes}```"
-    assert complete(Message.user(asked)) == "```\nAnswer it. Use a full date, always.\n```"
 
 
 OPTIMIZER_SIGNATURES = [

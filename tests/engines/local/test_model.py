@@ -32,10 +32,6 @@ def test_a_chat_template_is_used_with_its_generation_prompt(make_model):
     assert words(model, model.encode(MESSAGES)) == ["system:", "w1", "user:", "w2", "w3", "w0"]
 
 
-def test_an_answer_is_encoded_with_its_end(model):
-    assert words(model, model.encode_completion("w4 w5")) == ["w4", "w5", "<eos>"]
-
-
 def test_a_saved_model_is_the_same_model(model, tmp_path):
     loaded = LocalModel.load(model.save(tmp_path / "model"))
     assert loaded.fingerprint == model.fingerprint
@@ -77,11 +73,6 @@ def test_a_merged_model_needs_no_adapter(adapted, tmp_path):
     assert any("lora" in name for name in adapted.state())
 
 
-def test_a_second_adapter_is_refused(adapted):
-    with pytest.raises(UserError, match="has an adapter already"):
-        loading.with_lora(adapted.model, {"r": 2})
-
-
 def test_a_new_adapter_follows_from_its_seed_alone(model, tmp_path):
     torch = pytest.importorskip("torch")
     folder = model.save(tmp_path / "base")
@@ -92,17 +83,6 @@ def test_a_new_adapter_follows_from_its_seed_alone(model, tmp_path):
     torch.rand(3)
     again, other = LocalModel.load(folder, lora={"r": 2}, seed=1), LocalModel.load(folder, lora={"r": 2}, seed=2)
     assert first.fingerprint == again.fingerprint != other.fingerprint
-
-
-def test_lora_alpha_is_twice_the_rank_unless_named(model, tmp_path):
-    folder = model.save(tmp_path / "base")
-    for given, alpha in (({"r": 3}, 6), ({"r": 3, "lora_alpha": 5}, 5)):
-        assert LocalModel.load(folder, lora=given).model.peft_config["default"].lora_alpha == alpha
-
-
-def test_an_unknown_lora_setting_is_refused(model):
-    with pytest.raises(UserError, match=r"lora = {'rank': 2}: .*rank"):
-        loading.with_lora(model.model, {"rank": 2})
 
 
 def test_a_copy_shares_nothing(model):
@@ -181,14 +161,6 @@ def test_weights_are_loaded_as_bfloat16_where_that_is_asked_for_and_an_adapter_l
     scored = half.logprobs([s.prompt_ids for s in samples], [s.completion_ids for s in samples])
     for sample, row in zip(samples, scored, strict=True):
         assert row == pytest.approx(sample.logprobs, abs=0.2)
-
-
-def test_whole_weights_loaded_as_bfloat16_compute_in_it_after_they_became_float32(model, tmp_path):
-    half = LocalModel.load(model.save(tmp_path / "base"), device="cpu", dtype="bfloat16")
-    before = half.logprobs([[6]], [[7, 8]])
-    assert {p.dtype for p in half.parameters()} == {torch.float32}
-    assert half.half
-    assert half.logprobs([[6]], [[7, 8]])[0] == pytest.approx(before[0], abs=0.05)
 
 
 def test_an_unknown_dtype_is_refused(tmp_path):

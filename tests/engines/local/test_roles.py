@@ -90,13 +90,6 @@ def test_a_group_of_no_trained_role_is_refused_before_any_update(model):
     assert prints(lm) == before
 
 
-def test_new_weights_of_one_role_are_a_new_version_for_caches(model):
-    lm, job = separate(model)
-    before = lm.engine.weights_version
-    job.step([group("manage", 1.0, 0.0)])
-    assert lm.engine.weights_version != before
-
-
 def test_a_checkpoint_puts_both_roles_back_and_goes_on_as_unbroken(make_model, tmp_path):
     steps = [[group("extract", n / 3, 1.0, 0.2), group("manage", 0.5, n / 5, 0.0)] for n in range(4)]
     lm, job = separate(make_model(), output_dir=str(tmp_path))

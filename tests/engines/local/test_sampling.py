@@ -97,23 +97,3 @@ def test_a_completion_stops_where_the_context_ends(make_model):
 def test_a_prompt_that_does_not_fit_is_refused(model, length):
     with pytest.raises(UserError, match=f"a prompt of {length} tokens does not fit tiny, which holds 128"):
         model.sample([[6] * length])
-
-
-def test_an_empty_completion_scores_nothing(model):
-    assert model.logprobs([[6, 7], [6]], [[], [8]])[0] == []
-    assert model.logprobs([[6]], [[]]) == [[]]
-
-
-def test_one_thread_for_a_tiny_model_unless_told_otherwise(make_model):
-    before = torch.get_num_threads()
-    try:
-        make_model(threads=2)
-        assert torch.get_num_threads() == 2
-        make_model()
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_no_prompts_no_samples(model):
-    assert model.sample([]) == []

@@ -41,11 +41,6 @@ def test_the_seed_decides_the_order_and_with_it_the_weights(make_model):
     assert models[0].fingerprint == models[1].fingerprint != models[2].fingerprint
 
 
-def test_epochs_and_steps(make_model):
-    assert len(fit(make_model(), EXAMPLES, epochs=2, batch=2).losses) == 4
-    assert len(fit(make_model(), EXAMPLES, epochs=2, steps=3, batch=2).losses) == 3
-
-
 def test_the_learning_rate_falls_along_a_cosine(make_model):
     def last_change(cosine):
         model = make_model()
@@ -81,12 +76,6 @@ def test_finetune_gives_an_lm_over_a_trained_copy(model, tmp_path):
     assert tuned.meter is lm.meter
     assert model.fingerprint == before
     assert tuned.provider.model is tuned.engine.model
-
-
-def test_finetune_with_lora_trains_an_adapter(model, tmp_path):
-    base = local_lm(type(model).load(model.save(tmp_path / "base")))
-    tuned = base.finetune(ROWS, "chat", {"epochs": 1, "lora": 2}).result()
-    assert all("lora" in name for name in tuned.engine.model.state())
 
 
 @pytest.mark.parametrize(
@@ -128,9 +117,3 @@ def test_a_setting_of_the_wrong_kind_is_refused(kind, settings):
     [name] = settings
     with pytest.raises(UserError, match=f"training setting {name} = "):
         kind.parse(settings)
-
-
-def test_settings_are_read():
-    found = Reinforcement.parse({"learning_rate": 1, "beta": 0.02, "num_generations": 8})
-    assert (found.learning_rate, found.beta, found.num_generations) == (1, 0.02, 8)
-    assert Finetuning.parse(None) == Finetuning()
