@@ -1,7 +1,6 @@
 """Keeps the tests to themselves: caches in a temporary folder, no network, no keys, the same examples each time."""
 
 import atexit
-import importlib.util
 import json
 import os
 import re
@@ -237,15 +236,12 @@ def lasting_stub() -> Iterator[Callable[..., Any]]:
 
 
 def _stubs() -> Iterator[Callable[..., Any]]:
-    spec = importlib.util.spec_from_file_location("stub_server", Path(__file__).parent / "stub_server.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    from .stub_server import StubServer
+
     servers: list[Any] = []
 
     def start(script: Callable[[int, str], str | None] | None = None, **options: Any) -> Any:
-        servers.append(module.StubServer(script, **options).__enter__())
+        servers.append(StubServer(script, **options).__enter__())
         return servers[-1]
 
     yield start

@@ -19,13 +19,6 @@ from .stub_server import StubServer
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
-HEADINGS = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
-
-
-@pytest.mark.parametrize("heading", HEADINGS)
-def test_no_block_of_code_is_longer_than_fifteen_lines(heading: str) -> None:
-    lengths = [len([line for line in block.splitlines() if line.strip()]) for block in blocks(heading)[1:]]
-    assert 0 < max(lengths) <= 15
 
 
 def test_links_and_extras_are_there() -> None:

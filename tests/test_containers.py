@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pytest
 import yaml
 from mempiler.cli import app
-from mempiler.runs import registered_model
 
 ROOT = Path(__file__).parents[1]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-PAGE = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
 
 
 def instructions(name: str) -> list[str]:
@@ -49,15 +46,6 @@ def test_what_is_referred_to_is_there():
         assert {volume.partition(":")[0] for volume in service["volumes"]} <= set(COMPOSE["volumes"])
         assert set(service.get("secrets", [])) <= set(COMPOSE["secrets"])
         assert {config["source"] for config in service.get("configs", [])} <= set(COMPOSE["configs"])
-
-
-def test_addresses_name_services_and_their_ports():
-    environment = SERVICES["mempiler"]["environment"]
-    assert environment["MEMPILER_STORE"].split("@")[1] == "postgres/mempiler"
-    assert environment["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
-    command = SERVICES["mlflow"]["command"]
-    assert "--port=5000" in command
-    assert any(word.startswith("--allowed-hosts=mlflow:5000,") for word in command)
 
 
 def test_every_option_of_the_mlflow_server_exists():
@@ -103,19 +91,6 @@ def test_the_builder_sees_every_room_and_nothing_else():
     assert {"README.md", "LICENSE", "pyproject.toml", "constraints.txt", "py.typed", "*.py"} <= let_in
     assert not {"tests", ".git", ".env", "tokens.txt"} & let_in
     assert "runs/local" in lines
-
-
-def test_the_first_start_of_the_page_names_commands_that_exist():
-    section = PAGE.partition("## Containers")[2].partition("\n## ")[0]
-    commands = re.findall(r"docker compose run --rm mempiler\s+(\w+)", section)
-    assert set(commands) == {"compile", "register", "rebuild"}
-    assert all(app.get_command(click.Context(app), name) for name in commands)
-
-
-@pytest.mark.parametrize("name", ["MEMPILER_LM", "MEMPILER_LMS", "MEMPILER_API_BASE", "MEMPILER_EMBEDDER_API_BASE"])
-def test_the_page_names_the_variables_of_a_served_model(name):
-    assert f"`{name}`" in PAGE
-    assert name in str(registered_model.__doc__)
 
 
 def test_the_proxy_has_the_limits_of_the_service():

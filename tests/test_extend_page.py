@@ -18,8 +18,6 @@ from typing import Any
 import mempiler
 import pytest
 from mempiler import testing
-from mempiler.data.catalog import benchmark
-from mempiler.errors import DataError, UnknownNameError
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extend.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^\*\*([\w.]+)\*\*\n\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
@@ -165,35 +163,7 @@ def test_the_method_is_compiled_and_saved_with_demos_for_writing_and_reading(
     ]
 
 
-def test_the_saved_method_is_loaded_and_scores_as_before(results: dict[str, Any]) -> None:
-    compiled = results["compile session_notes:SessionNotes --on locomo"]["result"]
-    loaded = results["evaluate notes --on locomo"]
-    assert (loaded["n"], loaded["score"]) == (compiled["n"], compiled["score"])
-
-
 def test_the_benchmark_is_read_and_scored(results: dict[str, Any]) -> None:
     found = results["evaluate turn-rag --on trivia:Trivia"]
     assert (found["benchmark"], found["n"], found["score"]) == ("trivia", 2, 1.0)
     assert set(found["by"]) == {"homes", "pets"}
-
-
-def test_the_method_runs_on_the_benchmark_with_an_option(results: dict[str, Any]) -> None:
-    found = results["evaluate session_notes:SessionNotes --on trivia:Trivia"]
-    assert (found["n"], found["score"], list(found["by"])) == (1, 1.0, ["pets"])
-
-
-@pytest.mark.usefixtures("importable")
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [('[{"user": "ann"}]', "not a trivia file: 'chat'"), ("7", "not a trivia file"), ("", "the file is empty")],
-)
-def test_the_benchmark_refuses_another_file(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "other.json").write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=f"other.json: {message}"):
-        benchmark("trivia:Trivia", tmp_path / "other.json")
-
-
-@pytest.mark.usefixtures("importable")
-def test_the_benchmark_refuses_an_option_it_does_not_know(folder: Path) -> None:
-    with pytest.raises(UnknownNameError, match="unknown option of trivia 'metric'"):
-        benchmark("trivia:Trivia", folder / "trivia.json", metric="f1")

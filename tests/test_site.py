@@ -97,14 +97,6 @@ def test_a_table_shows_columns_of_records_and_a_column_that_is_not_there_is_said
         hooks.table("evidence.json, overview: method | nothing")
 
 
-def test_a_docstring_has_its_drawings_and_parts(hooks: ModuleType) -> None:
-    found = hooks.docstring("programs/pramem/method.py")
-    assert "```text\nwrite    records and profile join the memory; no LM call\n" in found
-    assert "### Equations to functions\n\nLi et al." in found
-    assert "```text\nEq. 2  M_t = Practice(H_t, M_t')" in found
-    assert "### Critical path\n\n5 calls per " in found
-
-
 def test_methods_benchmarks_and_optimizers_are_all_on_their_pages(hooks: ModuleType) -> None:
     methods = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS / "methods").glob("*.md")}
     own = "\n".join(text for name, text in methods.items() if name != "index")
@@ -126,12 +118,6 @@ def test_the_reference_has_every_public_name() -> None:
     named = {path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
     errors = {name for name in vars(mempiler.errors) if name.endswith("Error")}
     assert set(mempiler.__all__) - named - errors == {"__version__"}
-
-
-def test_drawings_are_what_their_script_makes() -> None:
-    drawings = _module("drawings")
-    made = {f"{name}.svg": drawings.drawn(*about) for name, about in drawings.DRAWINGS.items()}
-    assert {name: (DOCS / "pictures" / name).read_text(encoding="utf-8") for name in made} == made
 
 
 def test_pictures_are_small_and_all_shown() -> None:
@@ -177,15 +163,3 @@ def test_a_built_page_is_fit_for_everybody_and_fetches_nothing(browser: Browser,
         assert serious_faults(browser) == [], scheme
     assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
     assert browser.errors == []
-
-
-def test_the_search_of_a_built_site_finds_without_a_server(browser: Browser) -> None:
-    browser.open(SITE / "index.html")
-    browser.evaluate("document.querySelector('[data-md-component=search-query]').focus()")
-    for letter in "prospection":
-        browser.press(letter)
-    seen = "document.querySelector('.md-search-result__link') !== null"
-    for _ in range(50):
-        if browser.evaluate(f"new Promise((done) => setTimeout(() => done({seen}), 100))"):
-            break
-    assert "methods/pgr.html" in browser.evaluate("document.querySelector('.md-search-result__link').href")

@@ -161,26 +161,31 @@ NUMBERS = {
 }
 SERVE = {"timeout": "nan", "grace": "inf", "session-gap": "nan", "lm-timeout": "nan", "port": "70000", "log-level": "x"}
 SPOILED = (
-    "nan.json",
-    "half.json",
-    "deep.json",
-    "big.json",
-    "twice.json",
-    "utf16.json",
-    "packed.json",
-    "empty",
-    "nowhere",
+    *(f"{name}.json" for name in ("nan", "half", "deep", "big", "twice", "utf16", "packed")),
+    *("empty", "nowhere"),
 )
 TIMES = ("seconds.json", "year.json", "calendar.json")
 READERS = ("locomo", "longmemeval", "implexconv", "msc", "omnibehavior", "palbench.select", "memoryquest", "jsonl")
 OPTIONS = {
-    "memory-env": ("users=x", "users=[1]", "users=1e400", "sessions=NaN", "seed=-1", "nothing=1"),
-    "movielens": ("min_ratings=x", "questions=-1", "seed=x"),
-    "omnibehavior": ("test_actions=x", "detail=0", "history=5", "history=2025-13-01..2025-14-01", "last_day=maybe"),
-    "longmemeval": ("size=5", "types=3", "limit=x"),
+    "memory-env": (
+        "users=x",
+        "users=[1]",
+        "users=1e400",
+        "users=3",
+        "sessions=NaN",
+        "sessions=33",
+        "seed=-1",
+        "nothing=1",
+    ),
+    "movielens": ("min_ratings=x", "questions=-1", "questions=0", "users=0", "seed=x", "metric=f1"),
+    "omnibehavior": (
+        *("test_actions=x", "test_actions=0", "detail=0", "detail=NaN", "history=5", "last_day=maybe", "metric=f1"),
+        *("history=2025-13-01..2025-14-01", "test=2025-11-30..2025-10-01", "categories=video,cinema"),
+    ),
+    "longmemeval": ("size=xl", "types=3", "limit=x", "limit=0", "limit=true", "categories=riddle"),
     "personamem": ("length=5", "contexts=5", "categories=[1]"),
-    "personamem-v2": ("length=64k", "length=5"),
-    "palbench.select": ("language=5", "show_logs=5"),
+    "personamem-v2": ("length=64k", "length=5", "metric=f1", "colour=blue"),
+    "palbench.select": ("language=5", "language=fr", "show_logs=5", "metric=rouge", "lang=zh"),
     "palbench.dialogue": ("tie_margin=NaN", "tie_margin=x", "seed=x"),
     "locomo": ("nothing=1", "nothing"),
 }

@@ -6,12 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from mempiler.cli import COMMANDS, list_, main
+from mempiler.cli import COMMANDS, main
 from mempiler.cli.options import output
 from mempiler.cli.progress import progress
-from mempiler.engines.embedders import IN_PROCESS
 from mempiler.engines.meter import Meter
-from mempiler.programs.adapter import ADAPTERS
 from mempiler.runs.artifact import load
 
 EVALUATION = {
@@ -104,11 +102,6 @@ def test_the_first_line_says_what_the_numbers_rest_on(cli, arguments, asked):
     assert "MLflow run" in out
 
 
-def test_categories_restrict_an_evaluation(cli):
-    _, out, _ = cli("evaluate", "no-memory", "--on", "locomo", "--json", "--categories", "2,5", "--test", "8")
-    assert set(json.loads(out)["by"]) <= {"2", "5"}
-
-
 def test_a_saved_program_is_evaluated_with_a_note_on_what_it_was_compiled_on(cli, program):
     code, out, err = cli("evaluate", str(program), "--on", "locomo", "--json", "--categories", "4")
     assert code == 0
@@ -188,8 +181,3 @@ def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):
     assert (captured.out, captured.err, caplog.records) == ("", "", [])
     assert sys.stdout is before
     assert logger.isEnabledFor(logging.ERROR)
-
-
-def test_adapters_and_embedders_that_are_listed_are_those_there_are():
-    assert set(list_.ADAPTERS) == set(ADAPTERS)
-    assert set(list_.EMBEDDERS) == set(IN_PROCESS)

@@ -94,12 +94,6 @@ def test_every_further_run_is_compared_with_the_first(call, runs):
     assert (found["runs"][0]["cost"], found["gate"]) == (0.5, None)
 
 
-def test_a_compile_is_compared_by_its_result(call, runs):
-    name = compiled(evaluation([0.0] * 24), evaluation([1.0] * 24))
-    found = json.loads(call("compare", runs["half"], name, "--json")[1])
-    assert found["comparisons"][0]["overall"]["b"] == 1.0
-
-
 def test_too_few_questions_are_said_to_be_too_few(call, runs):
     out = call("compare", runs["half"], runs["short"])[1]
     assert "p = 1, n = 2 (95 % interval and p by question): too few to tell; --min-n is 20\n" in out

@@ -123,12 +123,6 @@ def test_what_a_user_said_cannot_steer_the_terminal(run: Run, folder: Path) -> N
             assert "[bold]x[/bold] " in out
 
 
-def test_table_lists_users(filled: Run) -> None:
-    code, out, _ = filled("memories", "list")
-    assert code == 0
-    assert "ada" in out
-
-
 def test_export_moves_to_another_store(filled: Run, folder: Path) -> None:
     assert filled("memories", "export", "all.jsonl")[2] == "1 users\n"
     assert filled("memories", "import", "all.jsonl", "--store", "new/other.sqlite")[1] == "1 users\n"
@@ -275,18 +269,6 @@ def test_users_are_there_after_a_refused_import(filled: Run) -> None:
     assert (code, "give --replace" in err) == (2, True)
     assert len(listed(filled)) == 1
     assert filled("memories", "import", "all.jsonl", "--replace")[0] == 0
-
-
-def test_failed_sessions_alone_are_written_anew(filled: Run) -> None:
-    before = listed(filled)[0]
-    assert filled("rebuild", "program", "--failed") == (
-        0,
-        "1 users, 0 sessions, 0 failures\n",
-        "",
-    )
-    assert listed(filled)[0]["updated"] == before["updated"]
-    code, _, told = filled("rebuild", "program", "--failed", "--force")
-    assert (code, "--force writes everything anew and --failed only what failed; give one of them" in told) == (2, True)
 
 
 def test_a_memory_is_looked_at_in_a_page(filled: Run, folder: Path) -> None:

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli import main
-from mempiler.cli.progress import Stage, duration, progress, spent
+from mempiler.cli.progress import Stage, progress, spent
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter, Usage
 from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
 from mempiler.programs.catalog import build
 from mempiler.runs.experiment import run_compile, run_evaluate
-from mempiler.runs.papers.paper import read_paper
-from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.setup import Setup
 from rich.console import Console
 
@@ -37,13 +34,6 @@ def test_a_phase_says_how_far_it_is_and_how_long_it_takes(told: list[tuple[int, 
     for done, total in told:
         stage.tell(done, total, 60.0)
     assert stage.line(120.0) == line
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(4.2, "4 s"), (89, "89 s"), (91, "2 min"), (5340, "89 min"), (5460, "1 h 31 min")]
-)
-def test_durations_are_as_exact_as_needed(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
 
 
 def test_what_is_spent_stands_beside_its_limit() -> None:
@@ -94,11 +84,6 @@ def test_sessions_are_counted_while_memories_are_written() -> None:
     assert sorted(told["evaluating"])[-1] == (6, 6)
 
 
-def test_a_method_that_writes_without_asking_has_no_sessions_to_wait_for() -> None:
-    setup = Setup(benchmark="locomo", test=2, embedder="offline")
-    assert list(heard(setup, lambda note: run_evaluate("turn-rag", setup, note=note))) == ["evaluating"]
-
-
 def test_an_optimizer_says_how_many_questions_it_has_asked() -> None:
     setup = Setup(benchmark="locomo", train=8, dev=2, test=2, embedder="offline", threads=1)
     told = heard(setup, lambda note: run_compile("turn-rag", setup, Compilation("bootstrap"), note=note))
@@ -126,25 +111,3 @@ def test_a_missing_key_of_any_role_is_found_before_anything_is_begun(
     with pytest.raises(UserError, match="there is no key; set OPENAI_API_KEY"):
         run_evaluate("turn-rag", setup)
     assert list(tmp_path.glob("*-evaluate-*")) == []
-
-
-@pytest.mark.parametrize("role", ["lm", "judge_lm"])
-def test_a_reproduce_finds_a_missing_key_before_anything_is_begun(
-    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    setup = Setup(benchmark="", embedder="offline", **{role: "openai/gpt-4.1-mini"})
-    with pytest.raises(UserError, match="there is no key; set OPENAI_API_KEY"):
-        reproduce(read_paper("rgmem"), setup)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_comparison_finds_a_missing_key_before_it_evaluates_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    words = ["compare", "turn-rag", "full-context", "--on", "locomo", "--preference", "--judge-lm", "openai/gpt-4.1"]
-    with pytest.raises(SystemExit):
-        main(words)
-    assert "there is no key; set OPENAI_API_KEY" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []

@@ -180,14 +180,6 @@ def test_unknown_user_is_refused(run: Run, command: list[str]) -> None:
     assert (code, "no user 'nobody' in" in line, "Traceback" in told) == (2, True, False)
 
 
-def test_receipt_of_forgetting(run: Run) -> None:
-    code, out, _ = run("memories", "forget", "--user", "eve", "--json")
-    assert (code, json.loads(out)) == (
-        0,
-        {"forgotten": 1, "sessions": 2, "turns": 2, "queued anew": 0, "erased": True, "held by": ""},
-    )
-
-
 def test_exit_code_says_that_somebody_holds_the_bytes(run: Run) -> None:
     import sqlite3
     from contextlib import closing

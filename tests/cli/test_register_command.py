@@ -47,14 +47,6 @@ def test_what_is_registered_is_asked_evaluated_and_compared(tmp_path, name, cli)
     assert cli("memories", "remember", f"models:/{name}@prod", "--store", store)[0] == 0
 
 
-def test_a_refusal_is_one_line(tmp_path, name, cli):
-    code, out, err = cli("register", saved(tmp_path / "program", None), "--name", name)
-    assert (code, out) == (2, "")
-    assert err.splitlines()[-1].startswith("mempiler: the program has no score on dev questions")
-    code, out, _ = cli("register", str(tmp_path / "program"), "--name", name, "--force", "--json")
-    assert (code, json.loads(out)["address"]) == (0, f"models:/{name}/1")
-
-
 @pytest.mark.parametrize("words", [["ask", "models:/nobody@p", "Where?"], ["memories", "remember", "models:/nobody@p"]])
 def test_an_address_that_is_not_there_is_one_line(tmp_path, cli, words):
     (tmp_path / "chat.json").write_text("[]")

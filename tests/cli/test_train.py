@@ -80,11 +80,6 @@ def trained_in(trained: dict[str, Any], capsys: pytest.CaptureFixture[str], *wor
     return json.loads(capsys.readouterr().out)
 
 
-def settings_of(result: dict[str, Any]) -> dict[str, Any]:
-    """What the asked objective was trained with, as its journal has it."""
-    return json.loads((Path(result["model"]).parent / "train.json").read_text())["settings"]
-
-
 @pytest.fixture(scope="module")
 def result(trained: dict[str, Any]) -> dict[str, Any]:
     """What `train --json` printed."""
@@ -112,15 +107,6 @@ def test_every_objective_has_a_row_with_what_it_took(result: dict[str, Any]) -> 
 REWARDS = {"grpo": "trajectory", "grpo-session": "session", "local": "trajectory", "logo-grpo": "trajectory"}
 
 
-def test_each_row_is_compared_with_the_start_and_its_seeds_grpo(result: dict[str, Any]) -> None:
-    found = [(each["row"], each["against"]) for each in result["differences"]]
-    others = [f"{name}.0" for name in ("grpo-session", "local", "logo-grpo")]
-    assert sorted(found) == sorted([(f"{name}.0", "start") for name in REWARDS] + [(name, "grpo.0") for name in others])
-    assert [each["name"] for each in result["objectives"]] == list(REWARDS)
-    kept = json.loads(Path(result["run"], "logo-grpo-0", "row.json").read_text())
-    assert len(kept["scores"]["greedy"]) == len(kept["scores"]["sampled"]) == len(kept["groups"]) == kept["n"]
-
-
 def test_numbers_are_in_the_runs_folder(result: dict[str, Any]) -> None:
     folder = Path(result["run"])
     assert json.loads((folder / "outcome.json").read_text()) == result
@@ -128,15 +114,6 @@ def test_numbers_are_in_the_runs_folder(result: dict[str, Any]) -> None:
     tokens = [point[0] for point in curves["validation"]]
     assert tokens == [point[0] for point in curves["validation_greedy"]]
     assert tokens[0] == 0 < tokens[-1] == next(r["tokens"] for r in result["rows"] if r["name"] == "logo-grpo")
-
-
-def test_what_the_user_asks_for_is_obeyed(trained: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--only", "--temperature", "0.8", "--threads", "1", "--session-reward", "cumulative", "--lora", "2"]
-    result = trained_in(trained, capsys, *words, "--samples", "3")
-    found = settings_of(result)
-    assert (found["temperature"], found["session_reward"], found["samples"]) == (0.8, "cumulative", 3)
-    adapter = json.loads((Path(result["model"]) / "adapter_config.json").read_text())
-    assert (adapter["r"], adapter["lora_alpha"]) == (2, 4)
 
 
 KILL = """
@@ -247,22 +224,6 @@ def test_the_page_has_the_questions_before_and_after(
     capsys.readouterr()
     assert run("show", result["run"], "--wrong") == 0
     assert f"of {kept['n']} questions" in capsys.readouterr().out
-
-
-def test_a_training_that_kept_no_answers_has_a_page_without_questions(result: dict[str, Any]) -> None:
-    from mempiler.data.memory_env.benchmark import MemoryEnv
-    from mempiler.runs.pages.training import training_page
-    from mempiler.runs.trained import Trained
-    from mempiler.runs.trained_answers import phases
-    from mempiler.runs.trained_row import TrainedRow
-
-    folder = Path(result["run"])
-    files = [folder / "start.json", folder / "logo-grpo-0" / "row.json"]
-    rows = [TrainedRow.model_validate_json(path.read_text()).model_copy(update={"asked": ()}) for path in files]
-    outcome = Trained(tuple(rows), "logo-grpo", folder, folder, "", "memory-env")
-    assert phases(outcome, MemoryEnv.load(users=10, sessions=2)) == {}
-    page = training_page(outcome, {"program": "memory-r2"}, "", {})
-    assert (page.phases, page.questions, len(page.trials)) == ((), (), 2)
 
 
 def test_a_finished_run_is_resumed_without_training_again(

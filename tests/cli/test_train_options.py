@@ -60,13 +60,6 @@ def test_a_comparison_has_three_seeds_and_many_users(asked: Any) -> None:
     assert asked("--option", "users=50")[0].options["users"] == 50
 
 
-def test_the_embedder_is_the_offline_one_unless_named(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked("--lm", "local:x")[0].embedder == "offline"
-    monkeypatch.setenv("MEMPILER_EMBEDDER", "minilm")
-    assert asked()[0].embedder == "minilm"
-    assert asked("--embedder", "e5")[0].embedder == "e5"
-
-
 def test_a_quick_comparison_is_smaller_unless_told(asked: Any) -> None:
     setup, course = asked("--quick")
     assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 100})
@@ -78,11 +71,6 @@ def test_without_a_comparison_one_objective_is_trained_with_one_seed(asked: Any)
     for words, name in ((["--only"], "logo-grpo"), (["--with", "grpo"], "grpo")):
         setup, course = asked(*words)
         assert (course.names(), course.seeds, setup.options) == ([name], 1, {})
-
-
-def test_threads_are_those_of_the_rollouts_where_they_are_named(asked: Any) -> None:
-    found = [asked(*words)[1].settings.threads for words in ([], ["--threads", "8"], ["--threads", "1"])]
-    assert found == [96, 8, 1]
 
 
 def test_the_reader_s_server_is_its_own(asked: Any) -> None:

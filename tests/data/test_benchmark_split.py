@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.dataset import Split
 from mempiler.data.jsonl.benchmark import JsonlBenchmark
@@ -67,42 +69,20 @@ def test_sizes_by_number_of_conversations(tmp_path: Path, conversations: int, si
     assert [len(part) for part in parts(questions(tmp_path, conversations).split())] == sizes
 
 
-@pytest.mark.parametrize("conversations", [1, 2, 3, 8, 10])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_no_question_is_in_two_parts(tmp_path: Path, conversations: int, seed: int) -> None:
-    taken = [set(ids(part)) for part in parts(questions(tmp_path, conversations).split(seed=seed))]
+@given(st.sampled_from([1, 2, 3, 8, 10]), st.integers(0, 3), st.integers(0, 40), st.integers(1, 8))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_split_keeps_its_promises(tmp_path: Path, conversations: int, seed: int, train: int, test: int) -> None:
+    """Parts share nothing, the seed decides, and the size of one part does not change another."""
+    benchmark = questions(tmp_path, conversations)
+    split, whole = benchmark.split(train, None, test, seed=seed), benchmark.split(seed=seed)
+    taken = [set(ids(part)) for part in parts(split)]
     assert all(not one & other for one, other in combinations(taken, 2))
-
-
-@pytest.mark.parametrize("conversations", [2, 3, 8, 10])
-def test_no_conversation_is_in_train_and_another_part(tmp_path: Path, conversations: int) -> None:
-    split = questions(tmp_path, conversations).split()
-    assert not groups(split.train) & (groups(split.dev) | groups(split.test))
-
-
-def test_the_same_seed_gives_the_same_split(tmp_path: Path) -> None:
-    benchmark = questions(tmp_path, 8)
-    assert benchmark.split(10, 5, 5, seed=3).digest == benchmark.split(10, 5, 5, seed=3).digest
-
-
-def test_another_seed_gives_another_split(tmp_path: Path) -> None:
-    benchmark = questions(tmp_path, 8)
-    assert benchmark.split(10, 5, 5, seed=3).digest != benchmark.split(10, 5, 5, seed=4).digest
-
-
-def test_the_size_of_train_leaves_the_test_questions_as_they_were(tmp_path: Path) -> None:
-    benchmark = questions(tmp_path, 8)
-    assert ids(benchmark.split(train=4, test=6).test) == ids(benchmark.split(train=20, dev=3, test=6).test)
-
-
-def test_a_larger_part_contains_the_smaller_one(tmp_path: Path) -> None:
-    benchmark = questions(tmp_path, 8)
-    assert set(ids(benchmark.split(train=5).train)) < set(ids(benchmark.split(train=20).train))
-
-
-@pytest.mark.parametrize(("asked", "given"), [(0, 0), (4, 4), (1000, 36)])
-def test_a_part_has_as_many_questions_as_asked_for_or_all_there_are(tmp_path: Path, asked: int, given: int) -> None:
-    assert len(questions(tmp_path, 8).split(train=asked).train) == given
+    assert conversations == 1 or not groups(split.train) & (groups(split.dev) | groups(split.test))
+    assert [len(split.train), len(split.test)] == [min(train, len(whole.train)), min(test, len(whole.test))]
+    assert set(ids(split.train)) <= set(ids(whole.train))
+    assert ids(split.test) == ids(benchmark.split(5, 1, test, seed=seed).test)
+    assert split.digest == benchmark.split(train, None, test, seed=seed).digest
+    assert conversations < 8 or whole.digest != benchmark.split(seed=seed + 1).digest
 
 
 def test_questions_are_interleaved_by_conversation(tmp_path: Path) -> None:

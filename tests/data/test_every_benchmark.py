@@ -1,21 +1,16 @@
 """Benchmarks by name: options, judges and refusals that all have alike, and the bundled samples."""
 
 import json
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import dspy
 import pytest
 from mempiler.data.catalog import BENCHMARKS, benchmark
 from mempiler.data.check import check
-from mempiler.data.longmemeval.benchmark import LongMemEval
 from mempiler.data.palbench.judges import NeedsJudge
 from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
 from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, JudgeGenerously, judge_hash
 from mempiler.signatures.judges_longmemeval import judges_hash
-
-SAMPLE = resources.files("mempiler.data.samples") / "locomo.json"
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -55,23 +50,6 @@ def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) ->
 def test_a_class_that_is_no_benchmark_is_named(name: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         benchmark(name)
-
-
-def test_your_own_questions_need_a_path() -> None:
-    with pytest.raises(DataError, match=r"give the path of a \.jsonl file"):
-        benchmark("jsonl")
-
-
-def test_the_same_file_given_as_a_path_is_no_sample() -> None:
-    with resources.as_file(SAMPLE) as path:
-        given, bundled = benchmark("locomo", path).source, benchmark("locomo").source
-    assert not given.sample
-    assert given.sha256 == bundled.sha256
-
-
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_a_check_is_named_as_its_benchmark(name: str, tmp_path: Path) -> None:
-    assert check(name, tmp_path / "nowhere").benchmark == name
 
 
 SAMPLES: dict[str, tuple[int, int, int, dict[str, int]]] = {
@@ -146,17 +124,3 @@ def test_an_unknown_metric_is_refused(name: str) -> None:
 def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere.*no such file"):
         benchmark(name, tmp_path / "nowhere.json")
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"categories": "riddle"}, UnknownNameError),
-        ({"size": "xl"}, UserError),
-        ({"limit": 0}, UserError),
-        ({"limit": True}, UserError),
-    ],
-)
-def test_values_that_an_option_cannot_have_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
-    with pytest.raises(error):
-        LongMemEval.load(**options)

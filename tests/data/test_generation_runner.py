@@ -165,9 +165,3 @@ def test_threads_ask_at_once_and_give_results_in_order(ask):
     found, report, _ = ask(reply, *topics, threads=4)
     assert [len(value) for value in found] == [2] * 8
     assert report.accepted["verses"] == 8
-
-
-def test_a_runner_has_a_thread_whatever_it_is_told(ask):
-    found, _, _ = ask(lambda kind, text, n: verses(1, 2), "sea", threads=0)
-    assert [len(value) for value in found] == [2]
-    assert ask(lambda kind, text, n: verses(1, 2), threads=0)[0] == []

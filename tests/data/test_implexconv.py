@@ -132,13 +132,6 @@ def test_a_broken_part_is_refused_and_named(tmp_path: Path, broken: Any, message
     assert any(finding.fatal for finding in seen)
 
 
-def test_a_file_that_is_no_list_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "implex.json"
-    path.write_text("{}", encoding="utf-8")
-    with pytest.raises(DataError, match="expected a list"):
-        ImplexConv.load(path)
-
-
 @pytest.mark.parametrize("option", ["kind", "categories"])
 def test_the_kind_is_kept(tmp_path: Path, option: str) -> None:
     path = written(tmp_path, item(QA, changed(**{"opposed reasoning": ...})))
@@ -203,11 +196,3 @@ def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: 
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery."))
     assert judge.asked == [("Which sport?", ["Archery."], "")]
     assert "evidence" not in found.parts
-
-
-def test_token_f1_needs_no_judge(tmp_path: Path) -> None:
-    benchmark = ImplexConv.load(written(tmp_path, item()), metric="f1")
-    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="archery"))
-    assert (bool(benchmark.scorer.asked), found.value, "evidence" in found.parts) == (False, 1.0, False)
-    with pytest.raises(UnknownNameError, match="metric"):
-        ImplexConv.load(None, metric="rouge")

@@ -1,7 +1,6 @@
 """Judges of contexts and of pairs, and how judges themselves are judged."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -10,9 +9,8 @@ from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.acknowledgement import AcknowledgementJudge, evidence_parts, recall_parts
 from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.judge import Verdict
-from mempiler.data.judge_check import LabelledAnswer, check_judge, read_labelled
+from mempiler.data.judge_check import LabelledAnswer, check_judge
 from mempiler.data.preference import Preference, PreferenceJudge, Preferred, Side, informed, preference
-from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
 from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, JudgePreference, judge_hash
 from pydantic import Field
@@ -176,15 +174,3 @@ def test_leniency_worked_by_hand() -> None:
         "specific-wrong": (1, 0, 0, 0.0),
     }
     assert (report.hash, report.right.rate, report.wrong.rate) == ("lenient", 1.0, 2 / 3)
-
-
-def test_a_line_that_is_no_labelled_answer_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "labelled.jsonl"
-    line = '{"question": "q", "gold_answer": "g", "answer": "a", "kind": "%s"}\n'
-    path.write_text(line % "right" + line % "good")
-    with pytest.raises(DataError, match="line 2, kind: Input should be"):
-        read_labelled(path)
-
-
-def test_a_kind_without_answers_has_no_rate() -> None:
-    assert check_judge(Lenient([]), []).kinds["right"].rate is None

@@ -3,13 +3,12 @@
 import csv
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.data.personamem_v2.benchmark import PersonaMemV2
 from mempiler.data.samples import sample
-from mempiler.errors import DataError, UserError
+from mempiler.errors import DataError
 
 
 def linked(folder: Path, link: str) -> Path:
@@ -60,23 +59,6 @@ def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path: Path) 
 def test_a_link_that_is_no_path_is_a_missing_history(tmp_path: Path, link: str) -> None:
     with pytest.raises(DataError):
         PersonaMemV2.load(linked(tmp_path, link))
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("memory-env", {"users": [1]}),
-        ("movielens", {"min_ratings": "many"}),
-        ("omnibehavior", {"test_actions": None}),
-        ("omnibehavior", {"detail": float("nan")}),
-        ("palbench.dialogue", {"tie_margin": float("nan")}),
-        ("personamem", {"contexts": ["a"]}),
-    ],
-)
-def test_an_option_of_another_kind_is_named(name: str, options: dict[str, Any]) -> None:
-    (option,) = options
-    with pytest.raises(UserError, match=f"{name}: {option} = "):
-        benchmark(name, **options)
 
 
 def test_a_number_is_the_text_of_it_where_a_text_is_due() -> None:

@@ -32,12 +32,6 @@ def test_the_label_is_the_score_and_token_f1_stands_beside_it(judged, answer, va
     assert example.answer in asked[0]
 
 
-def test_an_empty_answer_is_wrong_without_a_call(judged):
-    benchmark, asked = judged
-    assert benchmark.score(benchmark.examples[0], dspy.Prediction(answer=" ")).value == 0.0
-    assert asked == []
-
-
 def test_the_judge_sees_the_whole_gold_answer_of_an_open_question(judged):
     """Token F1 cuts category 3 at the first semicolon; the judge reads the reason behind it too."""
     benchmark, asked = judged

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mempiler.data.check import check
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.data.locomo.reader import NOT_MENTIONED, evidence_ids, parse_date
-from mempiler.errors import DataError, UnknownNameError
+from mempiler.errors import DataError
 
 PLAIN: list[Any] = [
     {
@@ -70,11 +70,6 @@ def test_sessions_are_in_the_order_of_their_numbers_with_their_dates(tmp_path: P
     history = Locomo.load(written(tmp_path)).examples[0].history
     times = [(session.id, session.time) for session in history.items]
     assert times == [("D2", datetime(2023, 5, 8, 13, 56)), ("D10", datetime(2023, 6, 9, 0, 5))]
-
-
-def test_the_caption_of_an_image_is_part_of_its_turn(tmp_path: Path) -> None:
-    turn = Locomo.load(written(tmp_path)).examples[0].history.items[0].turns[0]
-    assert turn.content == "Look! [shares an image of a cat]"
 
 
 def test_all_examples_of_a_conversation_share_its_history(tmp_path: Path) -> None:
@@ -227,34 +222,6 @@ def test_categories_can_be_restricted_and_rows_keep_their_ids(tmp_path: Path, ca
 
     examples = Locomo.load(written(tmp_path, change), categories=categories).examples
     assert [(example.id, example.category) for example in examples] == [("conv-1:1", "1"), ("conv-1:2", "4")]
-
-
-def test_categories_without_questions_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no question of category 1"):
-        Locomo.load(written(tmp_path), categories="1")
-
-
-@pytest.mark.parametrize("options", [{"categories": "6"}, {"category": "1"}])
-def test_unknown_categories_and_options_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(UnknownNameError):
-        Locomo.load(written(tmp_path), **options)
-
-
-@pytest.mark.parametrize(
-    ("text", "time"),
-    [
-        ("1:56 pm on 8 May, 2023", datetime(2023, 5, 8, 13, 56)),
-        ("12:00 am on 1 January, 2024", datetime(2024, 1, 1)),
-        ("10:04 am on 19 December 2023", datetime(2023, 12, 19, 10, 4)),
-        ("10:04 am on 30 February, 2023", None),
-        ("13:04 pm on 3 March, 2023", None),
-        ("10:64 am on 3 March, 2023", None),
-        ("10:04 am on 3 Mars, 2023", None),
-        ("3 March, 2023", None),
-    ],
-)
-def test_dates(text: str, time: datetime | None) -> None:
-    assert parse_date(text) == time
 
 
 @steady

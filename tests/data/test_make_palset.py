@@ -36,24 +36,6 @@ def test_texts_in_another_language_are_refused(made_palset, palset_reply):
     assert "people[1].occupation is not in Chinese: The user occupation 0" in report.rejections[0].problems[0]
 
 
-def test_a_sample_has_the_released_form(made_palset, palset_reply):
-    files, _, _ = made_palset(palset_reply)
-    user = files["input_en.json"]["0000"]
-    samples = [*user["history"], *user["query"]]
-    assert [one["sample_id"] for one in samples] == [f"0000_sample{n}" for n in range(len(samples))]
-    assert {one["dialogue_timestamp"][:7] for one in user["history"]} == {"2024-11"}
-    assert {one["dialogue_timestamp"][:7] for one in user["query"]} == {"2024-12"}
-    sample = samples[0]
-    assert list(sample) == ["sample_id", "dialogue_timestamp", "logs", "dialogue", "topics"]
-    assert list(sample["logs"][0]) == ["timestamp", "content"]
-    first = sample["dialogue"]["turn_1"]
-    assert first["user"] == {"action": "topic inquiry", "content": "I speak of T1_Q"}
-    assert first["assistant"]["action"] == "requirement prediction"
-    feedback = [one["feedback"] for one in sample["topics"]["topic-1"]["candidate_solutions"]]
-    assert feedback == ["neu", "neu", "pos", "pos", "neu", "neg", "neg", "neu"]
-    assert sample["topics"]["topic-1"]["solution"]["pos"] == ["Solution 2 of topic-1", "Solution 3 of topic-1"]
-
-
 def test_side_files_have_the_released_form(made_palset, palset_reply):
     files, _, _ = made_palset(palset_reply)
     assert list(files["background_en.json"]["0000"]) == [
@@ -120,19 +102,6 @@ def test_answers_that_break_a_rule_are_asked_for_again_with_what_was_wrong(made_
     told = [[f"- {problem}" for problem in one.problems] for one in report.rejections]
     assert all(told)
     assert list(complaints.values()) == told
-
-
-def test_no_attempt_repeats_a_question_so_that_no_cache_can_answer_it(made_palset, palset_reply):
-    seen = []
-
-    def reply(kind, text, n):
-        seen.append(text)
-        return {kind: []} if kind == "people" else palset_reply(kind, text, n)
-
-    files, report, _ = made_palset(reply, attempts=5)
-    assert (files, len(seen), len(set(seen))) == ({}, 5, 5)
-    assert "- this is attempt 4" in seen[3]
-    assert {one.problems for one in report.rejections if one.step == "people"} == {("0 users; invent 1",)}
 
 
 def test_a_solution_that_is_no_candidate_is_asked_for_again(made_palset, palset_reply):

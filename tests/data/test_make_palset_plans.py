@@ -14,21 +14,9 @@ from mempiler.data.synthesis.palset.script import script, turn_problems
 from mempiler.data.synthesis.palset.validate import AFTER, faults, validate
 from mempiler.errors import DataError
 from mempiler.signatures.synthesis_palset_records import DraftTurn
-from mempiler.signatures.synthesis_palset_situations import DraftChoice, DraftTopic
+from mempiler.signatures.synthesis_palset_situations import DraftTopic
 
-NEED = {"need": "more rest", "evidences": ["slept badly"]}
-TOPIC = {"requirement_type": "rest", "user_query": "How?", "implicit_needs": [NEED, NEED], "requirement": "All."}
-EIGHT = [f"do {n}" for n in range(8)]
-
-
-def has(found, problem):
-    """None: nothing may be found; otherwise exactly the rule that was broken, and nothing else."""
-    assert bool(found) == (problem is not None), found
-    assert all(problem in text for text in found)
-
-
-def choices(*numbers, reason="So."):
-    return [DraftChoice(solution=f"do {n}", feedback_reason=reason) for n in numbers]
+from .test_make_palset_checks import EIGHT, TOPIC, choices, has
 
 
 def test_the_calendar_ends_before_january_2025():

@@ -2,13 +2,10 @@
 
 import random
 
-import dspy
 import pytest
-from mempiler.data.catalog import benchmark
 from mempiler.data.memory_env.benchmark import MemoryEnv
 from mempiler.data.synthesis.memory_env import NAMES, NOTHING, VALUES, Conversation, vocabulary
 from mempiler.data.synthesis.memory_teacher import teach_facts, teach_operations
-from mempiler.errors import DataError, UnknownNameError
 from mempiler.signatures.memory_r2 import NewFact, StoredMemory
 
 
@@ -80,28 +77,6 @@ def test_questions_in_between_have_the_answers_of_that_moment(env: MemoryEnv) ->
     assert len(env.questions_after(talk.history, 2)[0].history) == 2
 
 
-@pytest.mark.parametrize(("answer", "value"), [("parrot", 1.0), ("Parrot.", 1.0), ("parrot cat", 0.0), ("", 0.0)])
-def test_score_is_exact_match(env: MemoryEnv, answer: str, value: float) -> None:
-    example = dspy.Example(answer="parrot", evidence=("D1:1",))
-    assert env.score(example, dspy.Prediction(answer=answer)).value == value
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "says"),
-    [
-        ({"users": 3}, DataError, "users=3"),
-        ({"sessions": 33}, DataError, "1 to 32"),
-        ({"sessions": "many"}, DataError, "'many'"),
-        ({"seed": -1}, DataError, "seed=-1"),
-        ({"turns": 3}, UnknownNameError, "turns"),
-        ({"path": "file.json"}, DataError, "leave --data out"),
-    ],
-)
-def test_a_wrong_option_is_named(options: dict, error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
-        benchmark("memory-env", options.pop("path", None), **options)
-
-
 FACT = NewFact(speaker="Ada", turn_id="D2:1", fact="Ada pet cat", related_memory_ids=["m1", "m2"])
 OTHER = StoredMemory(memory_id="m2", speaker="Ada", content="Ada city Rome")
 
@@ -137,12 +112,6 @@ def test_teacher_hears_every_fact_and_no_chatter() -> None:
         dialogue = "\n".join(turn.line() for item in talk.history.items for turn in item.turns)
         heard = [(fact.turn_id, fact.fact.split()[-1]) for fact in teach_facts(dialogue, random.Random(0))]
         assert heard == [(event.turn_id, event.value or NOTHING) for event in talk.events]
-
-
-def test_longer_histories_go_on_from_shorter_ones(env: MemoryEnv) -> None:
-    longer = MemoryEnv.load(users=20, sessions=16)
-    for id, talk in env.conversations.items():
-        assert longer.conversations[id].history.items[:8] == talk.history.items
 
 
 def test_no_word_stands_for_two_things() -> None:

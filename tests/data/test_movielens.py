@@ -3,13 +3,12 @@
 import zipfile
 from datetime import datetime
 
-import dspy
 import pytest
 from mempiler import Behavior, Profile
 from mempiler.data.check import check
 from mempiler.data.movielens.benchmark import MovieLens
 from mempiler.data.movielens.reader import RATINGS
-from mempiler.errors import DataError, MempilerError
+from mempiler.errors import DataError
 from mempiler.records import Failure
 
 from ..runs.evaluations import row as a_row
@@ -115,20 +114,6 @@ def test_a_broken_row_is_one_line_that_names_its_place(folder, name, text, messa
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"questions": 0}, "questions=0"),
-        ({"questions": 9, "min_ratings": 4}, "questions <= min_ratings"),
-        ({"users": 0}, "users=0"),
-        ({"metric": "f1"}, "option of movielens"),
-    ],
-)
-def test_impossible_options_are_refused(folder, options, message):
-    with pytest.raises(MempilerError, match=message):
-        load(folder, **options)
-
-
 def test_missing_files_are_named(folder, tmp_path):
     (folder / "movies.dat").unlink()
     with pytest.raises(DataError, match=r"holds no movies\.dat"):
@@ -157,22 +142,3 @@ def test_the_metrics_are_over_all_answers_that_name_a_rating(folder):
     assert found == pytest.approx(
         {"accuracy": 1 / 2, "macro-F1": (2 / 3) / 5, "diagonal dominance": 0.0, "failed parses": 1}
     )
-
-
-@pytest.mark.parametrize(
-    ("answer", "value", "unparsed"),
-    [("3", 1, 0), ("3.", 1, 0), ("4", 0, 0), ("3 rather than 4", 1, 0), ("between 3 and 4", 0, 1), ("", 0, 1)],
-)
-def test_one_answer_scores_by_its_class(folder, answer, value, unparsed):
-    found = load(folder)
-    score = found.score(found.examples[0], dspy.Prediction(answer=answer))
-    assert (score.value, score.parts["unparsed"]) == (value, unparsed)
-
-
-def test_the_records_that_questions_of_a_user_share_are_the_same_objects(folder):
-    first, second, third = load(folder).examples
-    assert len(first.recent) == 0
-    ((early,), (late,)) = second.recent.items, third.recent.items
-    assert (early.id, late.id) == ("user1:8-8", "user1:8-9")
-    assert early == Behavior.of("user1:8-8", early.actions)
-    assert late.turns[0] is early.turns[0]

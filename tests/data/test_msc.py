@@ -9,10 +9,9 @@ import dspy
 import pytest
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.check import check
-from mempiler.data.judge import Verdict
 from mempiler.data.msc.benchmark import Msc
 from mempiler.data.msc.reader import CURRENT, time_back
-from mempiler.errors import DataError, UserError
+from mempiler.errors import DataError
 
 
 def earlier(*texts: Any, back: Any = "2 days 3 hours ago") -> dict[str, Any]:
@@ -157,14 +156,6 @@ def test_a_broken_row_is_refused_by_line_and_reported(tmp_path: Path, row: Any, 
     assert report.counts["questions"] == 2
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"", "is empty"), (b"\xff\xfe", "UTF-8"), (b"[{", "not valid JSON")])
-def test_an_unreadable_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "msc.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=message):
-        Msc.load(path)
-
-
 @pytest.mark.parametrize(
     ("answer", "f1", "bleu1"),
     # Gold "Trout!": one word. "A brown trout" has 2 words without its article: F1 = 2 * (1/2 * 1) / (3/2), BLEU 1/2.
@@ -176,19 +167,3 @@ def test_the_metric(tmp_path: Path, answer: str, f1: float, bleu1: float) -> Non
     assert dict(found.parts) == pytest.approx({"f1": f1, "bleu1": bleu1})
     assert found.value == found.parts["f1"]
     assert benchmark.scorer.title == "token F1"
-
-
-def test_a_judge_can_decide_instead(tmp_path: Path) -> None:
-    benchmark = load(tmp_path, ROW, metric="judge")
-    with pytest.raises(UserError, match="--judge-lm"):
-        score(benchmark, "Brown trout")
-
-    class Kind:
-        hash = "kind"
-
-        def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
-            return Verdict(True, f"{answer} is {gold_answer}")
-
-    benchmark = benchmark.bound(lambda kind: Kind())
-    found = score(benchmark, "Brown trout")
-    assert (found.value, found.parts["judge"], benchmark.scorer.judge_hash) == (1.0, 1.0, "kind")

@@ -4,17 +4,13 @@ import copy
 import json
 from datetime import datetime
 
-import dspy
 import pytest
 from mempiler import Behavior
-from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.omnibehavior.benchmark import OmniBehavior
 from mempiler.data.omnibehavior.periods import Periods, seed_offset
 from mempiler.data.omnibehavior.scenes import QUESTIONS
-from mempiler.errors import DataError, MempilerError
-
-from ..runs.evaluations import row as a_row
+from mempiler.errors import DataError
 
 VIDEO = {
     "type": "Video Browsing",
@@ -166,14 +162,6 @@ def test_a_check_goes_on_and_tells_what_differs(tmp_path):
     assert report.counts["questions"] == 12
 
 
-@pytest.mark.parametrize("value", [[], {}, {"u1": {}}, {"users": "x"}, 3])
-def test_other_json_is_refused(tmp_path, value):
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(value), encoding="utf-8")
-    with pytest.raises(DataError, match="expected OmniBehavior"):
-        OmniBehavior.load(path)
-
-
 def test_a_folder_may_hold_language_folders_and_a_user_counts_once(tmp_path):
     folder = tmp_path / "raw_user_data" / "en"
     folder.mkdir(parents=True)
@@ -185,58 +173,6 @@ def test_a_folder_may_hold_language_folders_and_a_user_counts_once(tmp_path):
     raw(folder, rows, "u1", "c.json")
     with pytest.raises(DataError, match="user u1: is in the data twice"):
         OmniBehavior.load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"history": "september"}, "history='september' is no period"),
-        ({"test": "2025-11-30..2025-10-01"}, "is no period"),
-        ({"test_actions": 0}, "test_actions=0"),
-        ({"categories": "video,cinema"}, "cinema"),
-        ({"metric": "f1"}, "option of omnibehavior"),
-    ],
-)
-def test_impossible_options_are_refused(options, message):
-    with pytest.raises(MempilerError, match=message):
-        benchmark("omnibehavior", None, **options)
-
-
-def row(field, gold, answer):
-    return a_row(f"{field}{gold}{answer}", 0.0, category=field, gold=gold, answer=answer)
-
-
-def test_scenes_are_means_of_fields_and_overall_is_the_mean_of_scenes():
-    # video_liked: 2 of 3 right, F1 of Yes 2*1/(2+1); video_shared: all right, no Yes at all, F1 0.
-    rows = [row("video_liked", "Yes", "Yes"), row("video_liked", "Yes", "No"), row("video_liked", "No", "No")]
-    rows += [row("video_shared", "No", "no."), row("video_shared", "No", "hard to tell")]
-    # ad_liked: one wrong answer.
-    rows += [row("ad_liked", "No", "Yes")]
-    found = benchmark("omnibehavior").scorer.aggregate(rows)
-    wanted = {
-        "video liked ACC": 2 / 3,
-        "video liked F1": 2 / 3,
-        "video shared ACC": 1.0,
-        "video shared F1": 0.0,
-        "ad liked ACC": 0.0,
-        "ad liked F1": 0.0,
-        "Video ACC": (2 / 3 + 1) / 2,
-        "Video F1": 1 / 3,
-        "Ads ACC": 0.0,
-        "Ads F1": 0.0,
-        "Overall ACC": (2 / 3 + 1) / 4,
-        "Overall F1": 1 / 6,
-        "failed parses": 1,
-    }
-    assert found == pytest.approx(wanted)
-
-
-def test_one_answer_scores_by_its_option():
-    found = benchmark("omnibehavior")
-    example = found.examples[0]
-    assert found.score(example, dspy.Prediction(answer=example.answer.lower())).value == 1.0
-    assert found.score(example, dspy.Prediction(answer="Yes and No")).value in (0.0, 1.0)
-    assert "names none of the options" in found.score(example, dspy.Prediction(answer="maybe")).feedback
 
 
 UNSEEN = [
@@ -307,7 +243,3 @@ def test_seed_offsets_beside_the_files_make_the_draw(tmp_path):
     offsets.write_text('{"u1": "7"}', encoding="utf-8")
     with pytest.raises(DataError, match="whole number"):
         asked()
-
-
-def test_no_answers_have_no_scores():
-    assert benchmark("omnibehavior").scorer.aggregate([]) == {"failed parses": 0}

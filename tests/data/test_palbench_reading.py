@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import DataError, UserError
+from mempiler import DataError
 from mempiler.data.check import check
 from mempiler.data.palbench.benchmark import PalGenerate, PalRestate, PalSelect
 from mempiler.data.palbench.dialogue_benchmark import PalDialogue
@@ -204,22 +204,3 @@ def test_another_form_is_refused_in_one_line(value: Any, says: str, write: Calla
     with pytest.raises(DataError, match=says) as caught:
         PalRestate.load(write(value))
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"metric": "rouge"}, "unknown metric of palbench.restate 'rouge'"),
-        ({"show_logs": "maybe"}, "show_logs='maybe': it must be true or false"),
-        ({"language": "fr"}, "language='fr' is not known"),
-        ({"lang": "zh"}, "unknown option of palbench.restate 'lang'"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        PalRestate.load(**options)
-
-
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds no input.json or input_en.json"):
-        PalRestate.load(tmp_path)

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -203,20 +202,3 @@ def test_questions_are_checked_without_their_contexts(tmp_path: Path) -> None:
     ]
     assert (report.ok, report.counts["questions"], report.counts["conversations"]) == (False, 2, 0)
     assert report.counts["category suggest_new_ideas"] == 2
-
-
-@pytest.mark.skipif("MEMPILER_PERSONAMEM" not in os.environ, reason="MEMPILER_PERSONAMEM names no genuine CSV")
-def test_genuine_rows(tmp_path: Path) -> None:
-    """The genuine questions over contexts of our own; no word of them is kept here."""
-    with Path(os.environ["MEMPILER_PERSONAMEM"]).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    ids = dict.fromkeys(row["shared_context_id"] for row in rows)
-    contexts = [{id: [{"role": "user", "content": "hi"}] * 2000} for id in ids]
-    path = written(tmp_path, *rows, contexts=contexts)
-    benchmark, report = PersonaMem.load(path), check("personamem", path)
-    assert len(benchmark.examples) == len(rows)
-    assert (report.ok, report.rows) == (True, ())
-    assert {example.category for example in benchmark.examples} <= set(SKILLS)
-    assert [len(example.history.turns) for example in benchmark.examples] == [
-        int(row["end_index_in_shared_context"]) for row in rows
-    ]

@@ -5,7 +5,6 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from mempiler.cli import main
 from mempiler.data.check import check
 from mempiler.data.personamem.benchmark import PersonaMem
 from mempiler.errors import DataError, MempilerError, UnknownNameError, UserError
@@ -56,15 +55,6 @@ def test_the_check_takes_the_same_options(release):
     assert report.counts["questions"] == len(PersonaMem.load(release, length="128k").examples)
     with pytest.raises(UnknownNameError, match="option of the check of locomo"):
         check("locomo", release, length="128k")
-
-
-def test_options_reach_the_benchmark_from_the_command_line(release, capsys):
-    said = ["data", "check", "personamem", str(release), "--option", "length=1M"]
-    with pytest.raises(SystemExit):
-        main(said)
-    assert "questions_1M" in capsys.readouterr().out
-    main(["evaluate", "no-memory", "--on", "personamem", "--data", str(release), "--option", "length=32k"])
-    assert "track evolution" in capsys.readouterr().out
 
 
 def test_a_skill_without_a_question_is_listed_with_none():

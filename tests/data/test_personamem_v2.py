@@ -13,7 +13,7 @@ from mempiler.data.check import check
 from mempiler.data.dataset import Finding
 from mempiler.data.personamem_v2.benchmark import PersonaMemV2
 from mempiler.data.personamem_v2.reader import read_personamem_v2
-from mempiler.errors import DataError, UnknownNameError
+from mempiler.errors import DataError
 
 from .conftest import FixedJudge
 
@@ -182,12 +182,6 @@ def test_a_choice_is_scored_by_its_letter(said: str, right: bool) -> None:
     example = benchmark.examples[0]
     answer = said.format(gold=example.answer, letter=example.answer[1].upper())
     assert benchmark.score(example, dspy.Prediction(answer=answer)).value == float(right)
-
-
-@pytest.mark.parametrize("options", [{"metric": "f1"}, {"length": "1M"}, {"colour": "blue"}])
-def test_unknown_options_are_refused(options: dict[str, str]) -> None:
-    with pytest.raises(UnknownNameError):
-        PersonaMemV2.load(None, **options)
 
 
 def test_the_length_chooses_the_link(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The prompts that write data, as they are asked, are in files: the rest of tests/programs/test_prompts.py."""
 
 import importlib
-import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable
@@ -16,21 +15,11 @@ from mempiler.data.synthesis.personalens import read_profiles
 from mempiler.data.synthesis.runner import Runner
 from mempiler.programs.adapter import adapter
 
-TESTS = Path(__file__).parents[1]
+from ..programs import test_prompts as prompts
+from . import test_make_memoryquest as quest
+from . import test_make_palset_reviews as reviews
 
-
-def _module(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"synthesis_{path.stem}", path)
-    assert spec
-    assert spec.loader
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-prompts = _module(TESTS / "programs" / "test_prompts.py")
-quest = _module(TESTS / "data" / "test_make_memoryquest.py")
-faulty = _module(TESTS / "data" / "test_make_palset_reviews.py").faulty
+faulty = reviews.faulty
 """The fixture: a model that finds faults and mends them."""
 
 

@@ -6,8 +6,6 @@ import pytest
 from mempiler import UserError
 from mempiler.engines.models import language_model
 from mempiler.engines.providers import check_askable, check_known
-from mempiler.runs.experiment import run_evaluate
-from mempiler.runs.setup import Setup
 
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "MISTRAL_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE")
 
@@ -83,19 +81,3 @@ def test_a_model_is_refused_only_where_its_provider_says_that_there_is_none(stub
         with pytest.raises(UserError, match=f"'openai/{model}': its provider {re.escape(said)}$"):
             check_known(lm)
     assert len(server.requests) == asked
-
-
-def test_a_provider_that_cannot_be_reached_is_no_reason_to_refuse():
-    check_known(language_model("openai/gpt-4.1", api_base="http://127.0.0.1:9/v1"))
-
-
-@pytest.mark.parametrize("role", ["lm", "judge_lm", "prompt_lm"])
-def test_a_wrong_name_of_any_role_is_found_before_anything_is_begun(role, stub, tmp_path, monkeypatch):
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    right, wrong = stub(models=["right"]), stub(lambda n, text: "404", models=["right"])
-    base = {"lm": "api_base", "judge_lm": "judge_api_base", "prompt_lm": "prompt_api_base"}[role]
-    models = {"lm": "openai/right", "api_base": right.url, role: "openai/rihgt", base: wrong.url}
-    with pytest.raises(UserError, match="'openai/rihgt': its provider has no such model; it has right"):
-        run_evaluate("turn-rag", Setup(benchmark="locomo", embedder="offline", **models))
-    assert right.requests == []
-    assert list(tmp_path.iterdir()) == []

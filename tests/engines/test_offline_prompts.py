@@ -16,11 +16,6 @@ from tests.engines.offline_prediction import chat, make_lm, make_signature, pred
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from dspy.propose.dataset_summary_generator import DatasetDescriptor, ObservationSummarizer
-    from dspy.propose.grounded_proposer import DescribeModule, DescribeProgram, generate_instruction_class
-    from dspy.teleprompt.copro_optimizer import BasicGenerateInstruction, GenerateInstructionGivenAttempts
-    from dspy.teleprompt.gepa.instruction_proposal import ProposeInstruction
-    from dspy.teleprompt.simba_utils import OfferFeedback
 
 CONTEXT = "[D1:1] (8 May 2023) Ann: I joined a pottery class yesterday.\n[D1:2] (8 May 2023) Bob: I like fishing."
 QUESTION = "When did Ann join a pottery class?"
@@ -74,34 +69,3 @@ def test_a_long_prompt_without_sense_takes_no_longer_than_another(text: str) -> 
     began = time.process_time()
     assert complete(Message.user(text)) != ""
     assert time.process_time() - began < 5
-
-
-OPTIMIZER_SIGNATURES = [
-    BasicGenerateInstruction,
-    GenerateInstructionGivenAttempts,
-    ProposeInstruction,
-    OfferFeedback,
-    DatasetDescriptor,
-    ObservationSummarizer,
-    DescribeProgram,
-    DescribeModule,
-    generate_instruction_class().signature,
-]
-
-
-@pytest.mark.parametrize("adapter", ["chat", "json"])
-@pytest.mark.parametrize("signature", OPTIMIZER_SIGNATURES, ids=lambda signature: signature.__name__)
-def test_prompts_of_dspys_optimizers_are_answered(signature: Any, adapter: str) -> None:
-    samples: dict[Any, Any] = {
-        float: 0.5,
-        list[str]: ["first", "second"],
-        list[dict[str, Any]]: [{"Feedback": "Use it."}],
-    }
-    inputs = {
-        name: samples.get(field.annotation, f"Answer the question from the {name}. It was wrong.")
-        for name, field in signature.input_fields.items()
-    }
-    prediction = predict(signature, adapter=ADAPTERS[adapter](), **inputs)
-    texts = [value for value in prediction.values() if isinstance(value, str)]
-    assert texts
-    assert all(texts)

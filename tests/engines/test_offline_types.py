@@ -119,11 +119,6 @@ def test_options_and_numbers_follow_the_nearest_demo(kind: Any, near: Any, far: 
     assert predict({"value": kind}, "chat", demos).value == near
 
 
-def test_a_record_is_filled_from_the_whole_list() -> None:
-    value = predict({"value": Whole}, "chat").value
-    assert (value.kind, [part.name for part in value.parts][1]) == ("small", LINES.rpartition("Bob: ")[2])
-
-
 def random_type(rng: random.Random, depth: int = 0) -> Any:
     flat: list[Any] = [str, int, float, bool, date, Literal["keep", "drop"], Optional[str], Optional[float]]  # noqa: UP045
     if depth >= 2 or rng.random() < 0.4:

@@ -89,16 +89,6 @@ def test_a_round_trip_gives_the_same_prompts(tmp_path, scripted, fact_replies, m
     assert all(kept.values())
 
 
-def test_demos_come_back_as_the_models_they_were(tmp_path, scripted, fact_replies, make_history):
-    program = program_of("memory-r2")
-    with dspy.context(lm=scripted(fact_replies)):
-        tune(program, with_undated(make_history(2)))
-    save(program, tmp_path / "program")
-    demos = load(tmp_path / "program").method.writer.manage.demos
-    assert all(isinstance(fact, BaseModel) for demo in demos for fact in demo.new_facts)
-    assert {operation.memory_id for demo in demos for operation in demo.operations} == {None}
-
-
 def test_the_history_of_a_labelled_demo_is_not_saved(tmp_path, make_history):
     program = program_of("turn-rag")
     program.task.answer.demos = [dspy.Example(history=make_history(1), question="What of Zoe?", answer="a marker")]
@@ -189,11 +179,9 @@ NO_FILE = "is a link out of the folder, or no file; put the file itself there"
         (instead("state.json", large), ("state.json", "has 134,217,728 bytes")),
         (flip_byte, ("state.json", "altered after it was saved")),
         (edit_manifest(config={"k": 3}), ("manifest.json", "altered after it was saved")),
-        (edit_manifest(adapter="json"), ("manifest.json", "altered after it was saved")),
         (edit_manifest(comment="mine"), ("manifest.json", "comment", "altered")),
         (edit_manifest(method=7), ("manifest.json", "method", "altered")),
         (edit_manifest(schema_version=3), ("manifest.json", "schema version 3 is unknown")),
-        (edit_manifest(schema_version=None), ("manifest.json", "schema version None is unknown")),
         (
             lambda folder: (folder / "manifest.json").write_text("[" * 100_000),
             ("manifest.json", "nested more than 100 levels deep"),
@@ -202,8 +190,6 @@ NO_FILE = "is a link out of the folder, or no file; put the file itself there"
         (rehashed("[]"), ("state.json", "not the state of a saved program")),
         (rehashed('{"task.answer": {"instructions": 7}}'), ("state.json", "instructions: Input should be")),
         (cut("manifest.json"), ("manifest.json", "not valid JSON at line")),
-        (cut("state.json"), ("state.json", "altered after it was saved")),
-        (lambda folder: (folder / "manifest.json").write_text("[]"), ("manifest.json", "schema version")),
         (lambda folder: (folder / "manifest.json").write_text(""), ("manifest.json", "the file is empty")),
         (lambda folder: (folder / "state.json").unlink(), ("state.json", "cannot be read")),
         (lambda folder: (folder / "state.json").write_bytes(b"\xff\xfe\xfa"), ("state.json", "cannot be read")),
@@ -225,35 +211,10 @@ class Renamed(dspy.Signature):
     answer: str = dspy.OutputField()
 
 
-class Retyped(dspy.Signature):
-    """Answer."""
-
-    context: str = dspy.InputField()
-    question: str = dspy.InputField()
-    answer: int = dspy.OutputField()
-
-
-class Longer(dspy.Signature):
-    """Answer."""
-
-    context: str = dspy.InputField()
-    question: str = dspy.InputField()
-    answer: str = dspy.OutputField()
-    source: str = dspy.OutputField()
-
-
-@pytest.mark.parametrize(
-    ("now", "words"),
-    [
-        (Renamed, ("task.answer", "'question'", "'query'", "compile again")),
-        (Retyped, ("task.answer", "'answer' (out, str)", "'answer' (out, int)", "compile again")),
-        (Longer, ("task.answer", "'source'", "compile again")),
-    ],
-)
-def test_a_field_that_differs_is_named_with_its_predictor(saved, monkeypatch, now, words):
-    monkeypatch.setattr(tasks.QuestionAnswering, "prompt", now)
+def test_a_field_that_differs_is_named_with_its_predictor(saved, monkeypatch):
+    monkeypatch.setattr(tasks.QuestionAnswering, "prompt", Renamed)
     message = refusal(saved)
-    assert all(word in message for word in words), message
+    assert all(word in message for word in ("task.answer", "'question'", "'query'", "compile again")), message
 
 
 def test_a_change_inside_a_nested_model_is_seen(tmp_path, monkeypatch):
@@ -323,21 +284,6 @@ def test_a_folder_that_holds_anything_else_is_left_alone(tmp_path, names):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(names, "mine")
 
 
-def test_a_web_app_with_files_of_these_names_is_left_alone(tmp_path):
-    mine = {"manifest.json": '{"name": "my app", "icons": []}', "state.json": '{"open": true}'}
-    for name, text in mine.items():
-        (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match="was not written by Mempiler; choose another name"):
-        save(program_of("turn-rag"), tmp_path)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == mine
-
-
-def test_an_empty_folder_is_filled(tmp_path):
-    (tmp_path / "program").mkdir()
-    save(program_of("turn-rag"), tmp_path / "program")
-    assert load(tmp_path / "program").name == "turn-rag"
-
-
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("step", ["write_text", "rename"])
 def test_a_crash_while_saving_leaves_the_old_program(saved, monkeypatch, error, step):
@@ -364,14 +310,6 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path, write):
     assert "\n" not in str(caught.value)
 
 
-def test_checking_a_place_leaves_nothing_behind(saved):
-    before = {path.name: path.read_text() for path in saved.iterdir()}
-    check_writable(saved)
-    check_writable(saved.parent / "new")
-    assert {path.name: path.read_text() for path in saved.iterdir()} == before
-    assert [path.name for path in saved.parent.iterdir()] == ["program"]
-
-
 def test_code_outside_the_package_runs_only_when_allowed(tmp_path, monkeypatch):
     source = (
         "from mempiler.programs.baselines.turn_rag import TurnRAG\n"
@@ -389,12 +327,3 @@ def test_code_outside_the_package_runs_only_when_allowed(tmp_path, monkeypatch):
     assert "--allow-code" in message
     (tmp_path / "saved_program_of_mine.py").write_text(source + "# once more\n")
     assert load(tmp_path / "program", allow_code=True).method.config["k"] == 4
-
-
-def test_a_method_that_is_gone_is_one_line(saved):
-    manifest = read_manifest(saved)
-    assert manifest.method == "turn-rag"
-    program = program_of("turn-rag")
-    program.name = "turn-rga"
-    save(program, saved)
-    assert "did you mean 'turn-rag'" in refusal(saved)

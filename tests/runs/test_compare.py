@@ -80,13 +80,6 @@ def test_runs_without_a_common_question_are_refused(changed):
         compare(run([row("q1", 1.0)], "theirs"), run([row(**{"id": "q1", "score": 1.0, **changed})], "mine"))
 
 
-def test_shared_questions_outside_the_score_alone_tell_nothing_of_it():
-    found = compare(run([row("q1", 0.0, category="5")]), run([row("q1", 1.0, category="5")]))
-    assert (found.overall.a, found.overall.difference.verdict) == (None, "too few to tell")
-    assert (found.to_dict()["overall"]["difference"]["mean"], found.refusal(0.0)) == (None, "too few to tell")
-    assert found.by["5"].difference.mean == 1.0
-
-
 @pytest.mark.parametrize(
     ("key", "words"),
     [
@@ -105,13 +98,6 @@ def test_what_makes_a_difference_beside_the_programs_is_warned_of(key, words):
     assert compare(run(rows, basis={key: "one"}), run(rows, basis={key: "one"})).warnings == ()
 
 
-def test_a_run_that_a_limit_stopped_is_told():
-    found = compare(
-        run([row("q1", 1.0)], "whole"), run([row("q1", 1.0)], "short", stopped="budget reached: max-calls 5")
-    )
-    assert found.warnings == ("short was stopped before its end: budget reached: max-calls 5",)
-
-
 @pytest.mark.parametrize(
     ("a", "b", "margin", "refusal"),
     [
@@ -128,12 +114,6 @@ def test_a_run_that_a_limit_stopped_is_told():
 )
 def test_a_gate_refuses_what_is_worse_by_verdict_or_margin_and_what_cannot_be_told(a, b, margin, refusal):
     assert compared(a, b).refusal(margin) == refusal
-
-
-def test_usage_counts_all_questions_of_a_run():
-    usage = run([row("q1", 1.0, seconds=1.0), row("q2", 0.0, category="5", seconds=2.0)]).usage()
-    assert (usage["n"], usage["score"], usage["latency"]) == (1, 1.0, 1.5)
-    assert (usage["cost"], usage["tokens"], usage["calls"]["cached"]) == (0.5, {"input": 1200, "output": 34}, 0)
 
 
 @pytest.fixture
@@ -159,18 +139,6 @@ def test_a_run_is_read_back_as_it_was_kept(kept):
     assert [each.answer for each in found.evaluation.rows] == ["one\u2028two", "answer"]
     assert [each.where for each in found.evaluation.failed_writes] == ["ann, item D1, extract"]
     assert (found.basis["lm"], found.basis["judge_hash"], found.basis["metric"]) == ("openai/x", "ab", "f1")
-
-
-def test_of_a_compile_the_result_is_compared(tmp_path, monkeypatch):
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    folder = RunFolder.create("compile-x", {"command": "compile"})
-    start, result = evaluation([row("q1", 0.0)]), evaluation([row("q1", 1.0)])
-    keep_rows(folder, "start", start)
-    keep_rows(folder, "result", result)
-    folder.update(status="finished", result={"start": start.summary(), "result": result.summary()})
-    found = recorded(str(folder.path))
-    assert found.evaluation.score == 1.0
-    assert found.phases["start"].score == 0.0
 
 
 def _cut(folder: RunFolder) -> None:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import dspy
 import mempiler
 import pytest
 from dspy.lm15 import ServerError
@@ -149,28 +148,6 @@ def test_a_gain_that_chance_can_give_is_not_kept(tmp_path, scene, known, mean, r
     assert bool(read_manifest(tmp_path / "out").optimizer) is (refused is None)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (
-            {"min_n": 20},
-            "Too few dev questions to tell a gain (+1.000 [+1.000, +1.000], p = .0078, n = 8; --min-n is 20)",
-        ),
-        ({"dev": 1, "min_n": 1}, "Too few dev questions to tell a gain (+1.000, p = 1, n = 1; --min-n is 1)"),
-    ],
-)
-def test_below_a_least_n_nothing_is_promoted(tmp_path, scene, options, told):
-    outcome = run_compile("turn-rag", scene(learning, **options), LABELED, out=tmp_path / "out")
-    assert (outcome.promoted, outcome.refused) == (False, told)
-    assert outcome.summary()["dev_difference"]["verdict"] == "too few to tell"
-
-
-def test_what_gained_on_train_but_not_on_dev_is_not_scored_on_test(tmp_path, scene):
-    calls = run_compile("turn-rag", scene(stubborn), LABELED, out=tmp_path / "out").summary()
-    assert calls["result"] == calls["start"]
-    assert calls["promoted"] is False
-
-
 def broken(error: BaseException) -> Optimizer:
     def run(job: Any) -> Any:
         raise error
@@ -207,15 +184,6 @@ def test_an_older_program_stays_while_a_compile_fails(tmp_path, scene, monkeypat
     assert load(tmp_path / "out").method.config["k"] == 3
 
 
-def test_an_altered_program_in_out_is_replaced_at_once(tmp_path, scene, monkeypatch):
-    save(mempiler.build("turn-rag", k=3), tmp_path / "out")
-    (tmp_path / "out/state.json").write_text("{}")
-    monkeypatch.setitem(OPTIMIZERS, "broken", broken(RuntimeError("it broke")))
-    with pytest.raises(RuntimeError, match="it broke"):
-        run_compile("turn-rag", scene(learning), Compilation("broken"), out=tmp_path / "out")
-    assert load(tmp_path / "out").method.config["k"] == 10
-
-
 @pytest.mark.parametrize(
     ("method", "how", "out", "words"),
     [
@@ -237,22 +205,6 @@ def test_a_wrong_request_costs_no_call_and_no_run(tmp_path, scene, method, how, 
         run_compile(method, scene(reply), how, out=tmp_path / out)
     assert last_run().info.run_id == before
     assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
-
-
-def test_a_place_that_became_unwritable_is_seen_before_any_call(tmp_path, scene, monkeypatch):
-    """An older program in `out` is not saved over at the start, so only a check can find this out early."""
-
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        pytest.fail("a call was made")
-
-    def refuse(*args: Any, **kwargs: Any) -> str:
-        raise PermissionError(13, "Permission denied")
-
-    save(mempiler.build("turn-rag"), tmp_path / "out")
-    setup = scene(reply)
-    monkeypatch.setattr("mempiler.runs.artifact.tempfile.mkdtemp", refuse)
-    with pytest.raises(UserError, match="cannot be written: Permission denied"):
-        run_compile("turn-rag", setup, LABELED, out=tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -302,12 +254,6 @@ def test_nothing_is_written_into_the_package(tmp_path, scene):
     before = files()
     run_compile("turn-rag", scene(learning), LABELED)
     assert files() - before == set()
-
-
-def test_the_lm_of_the_process_is_left_alone(scene):
-    before = dspy.settings.lm
-    run_evaluate("turn-rag", scene(learning, test=1))
-    assert dspy.settings.lm is before
 
 
 def test_a_compile_outlives_its_tracking_store(tmp_path, scene, monkeypatch, caplog):

@@ -69,17 +69,6 @@ def test_a_saved_program_is_exported_with_its_own_adapter(tmp_path: Path, monkey
     assert Environment.open(exported).program.adapter == "json"
 
 
-def test_the_commands_of_the_page_export(tmp_path: Path) -> None:
-    page = (Path(mempiler.__file__).parent / "docs" / "training_elsewhere.md").read_text(encoding="utf-8")
-    lines = re.findall(r"^mempiler (export .*?) +#", page, re.MULTILINE)
-    assert len(lines) == 1
-    for n, line in enumerate(lines):
-        words = line.split()
-        main([*words[:-1], str(tmp_path / str(n))])
-    assert "mempiler-memory-r2-memory-env" in page
-    assert (tmp_path / "0" / "mempiler_memory_r2_memory_env").is_dir()
-
-
 @pytest.mark.parametrize(
     ("options", "method", "message"),
     [
@@ -103,11 +92,3 @@ def test_what_cannot_be_exported_is_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(SystemExit):
-        export(tmp_path)
-    assert "is not empty; choose another --out" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

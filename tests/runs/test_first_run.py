@@ -60,15 +60,6 @@ def tables(path: Path) -> set[str]:
         return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def test_mlflow_takes_the_file_as_its_own(whole: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mempiler.runs.tracking import client
-
-    shutil.copy(whole, path)
-    monkeypatch.setenv("MEMPILER_HOME", str(path.parent))
-    run = client().create_run("0")
-    assert [found.info.run_id for found in client().search_runs(["0"])] == [run.info.run_id]
-
-
 def test_kill_leaves_nothing_that_is_in_the_way(path: Path, build: Callable[[Path], None]) -> None:
     def slow(new: Path) -> None:
         half(new)

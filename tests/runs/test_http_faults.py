@@ -105,14 +105,6 @@ def test_no_answer_to_a_few_questions_is_no_score(stub, mempiler_cli, fault):
     assert ran.resume
 
 
-def test_nobody_listens_at_all(stub, mempiler_cli):
-    server = stub()
-    server.die()
-    ran = mempiler_cli(server, "evaluate", "turn-rag", test=8)
-    assert ran.code == 3
-    assert "onnection refused" in ran.line
-
-
 @pytest.mark.parametrize("threads", [1, 8])
 def test_many_threads_count_every_fault_once(stub, threads):
     server = stub(lambda n, text: "500" if n % 4 == 0 else None)

@@ -1,20 +1,15 @@
 """Every method as a real model ran it: the runs of tests/recordings, replayed without the model."""
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mempiler.programs.names import METHODS
 
+from ..recordings import make
+
 FOLDER = Path(__file__).parents[1] / "recordings"
-_SPEC = importlib.util.spec_from_file_location("recordings_make", FOLDER / "make.py")
-assert _SPEC
-assert _SPEC.loader
-make: Any = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(make)
 
 
 def test_every_command_has_its_run_and_its_table() -> None:

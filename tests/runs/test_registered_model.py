@@ -61,12 +61,6 @@ def test_a_past_has_any_form_that_a_history_file_has(served, past):
     assert found["answer"]
 
 
-def test_rows_keep_their_order(served):
-    places = ["Lisbon", "Oslo", "Quito", "Hanoi"]
-    rows = [ROW | {"messages": [SAID | {"content": f"I moved to {place}."}]} for place in places]
-    assert [found["answer"] for found in served.predict(rows, {})] == [f"I moved to {place}." for place in places]
-
-
 @pytest.mark.parametrize(
     ("row", "told"),
     [
@@ -112,24 +106,6 @@ def test_an_unreadable_answer_fails_its_row_alone(folder, monkeypatch, stub):
     first, second = Served(folder).predict([ROW, ROW | {"question": "Where did Bob go?"}], {})
     assert (first["answer"], first["failure"]) == ("Porto", None)
     assert (second["answer"], second["failure"]["kind"]) == (None, "parse")
-
-
-def test_a_dead_endpoint_is_told_apart_from_a_wrong_row(folder, monkeypatch, stub):
-    server = stub()
-    server.die()
-    monkeypatch.setenv("MEMPILER_LM", server.model)
-    monkeypatch.setenv("MEMPILER_API_BASE", server.url)
-    with pytest.raises(MlflowException, match="could not be asked") as caught:
-        Served(folder).predict([ROW], {})
-    assert caught.value.error_code == "TEMPORARILY_UNAVAILABLE"
-
-
-def test_nothing_is_kept_between_requests(served, monkeypatch):
-    before = served.program.cache
-    kept = []
-    monkeypatch.setattr(before, "remember", lambda *values: kept.append(values))
-    served.predict([ROW], {})
-    assert (kept, served.program.cache) == ([], before)
 
 
 @pytest.mark.parametrize("task", ["question-answering", "multiple-choice", "personal-response"])

@@ -12,8 +12,7 @@ import pytest
 from mempiler.engines.models import language_model
 from mempiler.errors import MempilerError
 from mempiler.programs.catalog import build
-from mempiler.runs import register as registering
-from mempiler.runs.addresses import pinned, program_folder
+from mempiler.runs.addresses import pinned
 from mempiler.runs.artifact import Manifest, load, read_manifest, save
 from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.outcome import Compiled
@@ -84,11 +83,6 @@ def test_a_program_is_loaded_by_alias_and_by_version(program, name):
     for address in (done.address, f"models:/{name}/1"):
         assert words_of(mempiler.load(address)) == "Say where."
         assert read_manifest(address) == read_manifest(folder)
-
-
-def test_without_an_alias_the_address_is_the_version(program, name):
-    done = register(program(), name)
-    assert (done.address, done.alias) == (f"models:/{name}/1", None)
 
 
 def test_an_alias_follows_the_better_program(program, name):
@@ -166,17 +160,6 @@ def test_gate(new, old, told):
     )
 
 
-def test_the_gate_takes_another_least_n():
-    others = manifest_of(0.9), manifest_of(0.5, lm="x"), "models:/m@prod"
-    assert gate(*others)
-    assert "--min-n is 21" in refusal(gate, *others, min_n=21)
-
-
-def test_the_very_program_behind_the_alias_passes():
-    """So that a command that was cut off can be given again."""
-    assert gate(manifest_of(0.5), manifest_of(0.5), "models:/m@prod")
-
-
 def test_the_same_program_makes_no_second_version(program, name):
     folder = program()
     first, second = register(folder, name), register(folder, name, "prod")
@@ -218,11 +201,6 @@ def test_a_name_that_cannot_stand_in_an_address_is_refused(program, wrong):
 def test_an_alias_that_mlflow_refuses_registers_nothing(program, name, alias):
     assert "an alias is one word" in refusal(register, program(), name, alias)
     assert client().search_registered_models(f"name = '{name}'") == []
-
-
-def test_what_is_no_program_is_refused(tmp_path):
-    assert "no saved program here" in refusal(register, "turn-rag", "m")
-    assert "manifest.json is missing" in refusal(register, tmp_path, "m")
 
 
 def test_an_altered_program_is_not_registered(program, name):
@@ -276,23 +254,6 @@ def test_evaluate_and_compile_take_an_address(registered, tmp_path):
     assert settings["program"] == "models:/shared/1"
 
 
-def test_a_compile_says_what_the_gate_will_compare(tmp_path):
-    outcome = run_compile("turn-rag", Setup(benchmark="locomo", train=4, dev=3, test=2), out=tmp_path / "out")
-    scored, manifest = outcome.gate(), read_manifest(tmp_path / "out")
-    decisive = outcome.dev[1] if outcome.promoted else outcome.dev[0]
-    assert decisive is not None
-    assert (scored["split"], scored["score"], scored["n"], scored["min_n"]) == ("dev", decisive.score, decisive.n, 20)
-    assert manifest.scores["gate"] == scored
-    assert manifest.benchmark["metric"]
-    assert gate(manifest).startswith("dev ")
-
-
-def test_a_method_name_is_no_program_folder(tmp_path):
-    assert program_folder("turn-rag") is None
-    assert program_folder(tmp_path) == tmp_path
-    assert pinned("turn-rag") == "turn-rag"
-
-
 def test_the_model_holds_text_only(registered):
     """Models from code: what was registered can be read, and holds no pickle."""
     model = Path(str(version_of(registered.address).source).removeprefix("file://"))
@@ -314,14 +275,6 @@ def test_the_copy_of_the_package_leaves_tests_and_samples_out(tmp_path):
     assert {"programs", "memory", "signatures", "records"} <= folders
     assert not {"tests", "docs", "build", "perf", "data/samples", ".git"} & folders
     assert not (tmp_path / "mempiler" / "data" / "samples").exists()
-
-
-def test_a_package_that_is_not_installed_has_no_requirements(monkeypatch):
-    def absent(name: str) -> Any:
-        raise registering.PackageNotFoundError(name)
-
-    monkeypatch.setattr(registering, "requires", absent)
-    assert "pip install ." in refusal(requirements)
 
 
 @pytest.mark.usefixtures("registered")

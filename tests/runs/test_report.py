@@ -64,26 +64,11 @@ def test_a_wiring_check_is_headed_so_on_one_line(comparable):
         assert (WIRING in text.splitlines()[0]) is not comparable
 
 
-def test_a_comparison_shows_both_and_the_difference():
-    before, after = evaluation({"1": [0.0, 0.5]}), evaluation({"1": [0.5, 1.0]})
-    text = printed(print_comparison, before, after, difference(before.counted, after.counted))
-    rows = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
-    assert ["1", "2", "0.250", "0.750", "+0.500"] in rows
-    assert ["score", "2", "0.250", "0.750", "+0.500"] in rows
-
-
 @pytest.mark.parametrize("name", ["[/b]", "[red]x", ":smile:", "$5 $x^"])
 def test_names_of_users_are_printed_as_they_are(name):
     found = evaluation({name: [0.5, 0.0]})
     assert name in printed(print_evaluation, found)
     assert name in printed(print_comparison, found, found, difference(found.counted, found.counted))
-
-
-def test_a_category_that_a_limit_left_out_has_no_number():
-    before, after = evaluation({"1": [0.5], "2": [0.5]}), evaluation({"1": [1.0]})
-    text = printed(print_comparison, before, after, difference(before.counted, after.counted))
-    rows = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
-    assert ["2", "1", "0.500", "-", "-"] in rows
 
 
 def test_the_line_says_why_the_start_was_kept():
@@ -142,10 +127,3 @@ def test_the_price_of_a_gain_is_in_the_table_of_a_compile():
     ]
     assert ["prompt tokens a question", "", "1,200", "3,400", "+2,200"] in rows
     assert "prompts 3,400 tokens a question" in usage_line(after)
-
-
-def test_recall_of_what_was_shown_and_of_the_index_have_names_of_their_own():
-    found = evaluation({"1": [0.5]})
-    rows = tuple(row.model_copy(update={"recall": {"shown": 0.25, "recall@5": 1.0}}) for row in found.rows)
-    line = usage_line(found.model_copy(update={"rows": rows}))
-    assert "evidence recall of the context that the task saw 0.250; of the index alone recall@5 1.000" in line

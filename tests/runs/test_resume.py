@@ -195,11 +195,3 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
     assert "\n" not in str(caught.value)
     again = RunStore(tmp_path / "run.sqlite")
     assert [again.get("answers", "", str(n)) for n in (0, 9)] == ["x" * 1000] * 2
-
-
-@pytest.mark.parametrize(("kind", "said"), [("folder", "cannot be opened"), ("text", "is no file of a run")])
-def test_a_file_that_is_no_store_is_refused_in_one_line(tmp_path, kind, said):
-    path = tmp_path / "run.sqlite"
-    path.mkdir() if kind == "folder" else path.write_text("this is no database" * 100)
-    with pytest.raises(UserError, match=rf"run\.sqlite: {said}: [^\n]+$"):
-        RunStore(path)

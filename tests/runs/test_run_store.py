@@ -195,13 +195,6 @@ def test_an_answer_is_found_again_at_another_address_and_with_another_key(stub, 
     assert said[0] == said[1]
 
 
-@pytest.mark.parametrize("value", ["short", "long " * 1000, {"of": ["é", 1, None] * 500}])
-def test_a_value_comes_back_as_it_was(tmp_path, value):
-    with closing(RunStore(tmp_path / "run.sqlite")) as store:
-        store.put("rows", "scope", "id", value)
-        assert store.get("rows", "scope", "id") == value
-
-
 def test_a_row_whose_score_is_no_number_comes_back_as_such(tmp_path):
     kept = row(score=math.nan)
     with closing(RunStore(tmp_path / "run.sqlite")) as store:

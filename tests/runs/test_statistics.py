@@ -35,33 +35,10 @@ def test_fewer_than_two_questions_have_no_interval(values: list[float]) -> None:
     assert interval(values, ["a"] * len(values)) is None
 
 
-def test_equal_values_give_an_interval_of_no_width() -> None:
-    assert interval([0.5] * 6, list("abcdef")) == Interval(0.5, 0.5, "group")
-
-
 def test_seed_decides_the_interval() -> None:
     values, groups = _scores(random.Random(1), groups=8)
     assert interval(values, groups, seed=3) == interval(values, groups, seed=3)
     assert interval(values, groups, seed=3) != interval(values, groups, seed=4)
-
-
-@pytest.mark.parametrize("groups", [3, 8])
-def test_order_of_questions_does_not_matter(groups: int) -> None:
-    values, names = _scores(random.Random(2), groups)
-    order = random.Random(3).sample(range(len(values)), len(values))
-    first = interval(values, names)
-    second = interval([values[n] for n in order], [names[n] for n in order])
-    assert first is not None
-    assert second is not None
-    assert (first.low, first.high) == pytest.approx((second.low, second.high))
-
-
-def test_higher_level_is_wider() -> None:
-    values, groups = _scores(random.Random(4), groups=10)
-    narrow, wide = interval(values, groups, level=0.5), interval(values, groups, level=0.99)
-    assert narrow is not None
-    assert wide is not None
-    assert wide.low < narrow.low < np.mean(values) < narrow.high < wide.high
 
 
 def test_many_draws_are_done_in_blocks() -> None:
@@ -205,11 +182,6 @@ def test_paired_without_questions_is_not_a_number() -> None:
 def test_wrong_input_is_named(values: list[float], groups: list[str], options: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         interval(values, groups, **options)
-
-
-def test_paired_refuses_other_questions() -> None:
-    with pytest.raises(UserError, match="2 scores against 1"):
-        paired([1.0, 0.0], [1.0], ["a", "a"])
 
 
 def _scores(rng: random.Random, groups: int) -> tuple[list[float], list[str]]:

@@ -22,7 +22,7 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client, tracking_uri
 from mempiler.runs.tracking_programs import keep_prompts
-from mempiler.runs.tracking_store import Store, plain_name
+from mempiler.runs.tracking_store import Store
 from mempiler.runs.tracking_traces import TRACES, default_traces, sample
 
 EVALUATE = ("evaluate", "turn-rag", "--on", "locomo", "--part", "test", "--train", "6", "--dev", "4", "--test", "6")
@@ -111,13 +111,6 @@ def test_a_trace_has_the_scores_the_gold_answer_and_the_evidence_as_assessments(
 def rows_of(runs: Runs, run: str, prefix: str) -> list[dict[str, Any]]:
     path = Path(runs.store.get_run(run).info.artifact_uri.removeprefix("file://")) / f"{prefix}_rows.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_wrong_answers_come_first(runs):
-    rows = rows_of(runs, runs.evaluated[0], "evaluation")
-    wrong = [row["id"] for row in rows if row["score"] < 0.5]
-    assert len(wrong) > 3
-    assert {spans(each)["question"].inputs["id"] for each in runs.traces(runs.evaluated[0])} == set(wrong[:3])
 
 
 def test_the_questions_are_one_dataset_that_all_runs_are_linked_to(runs):
@@ -234,18 +227,6 @@ def test_neither_a_key_nor_an_address_gets_into_the_store(stub, monkeypatch, tmp
     assert server.url.encode() not in content
 
 
-@pytest.mark.parametrize(
-    ("parts", "name"),
-    [
-        (("mempiler", "pgr+rgmem", "task"), "mempiler.pgr-rgmem.task"),
-        (("my.module:Class",), "my-module-Class"),
-        (("人物", ""), "-.-"),
-    ],
-)
-def test_names_are_such_as_the_registries_take(parts, name):
-    assert plain_name(*parts) == name
-
-
 @pytest.mark.parametrize("demos", [0, 400])
 def test_a_prompt_of_any_size_fits_the_registry(demos, turn_rag_with_demos):
     found = client()
@@ -289,11 +270,3 @@ def test_the_environment_says_how_many_traces_there_are(monkeypatch, said, trace
             Setup(benchmark="locomo")
     else:
         assert Setup(benchmark="locomo").traces == default_traces() == traces
-
-
-def test_prompts_are_found_from_every_experiment_that_uses_them(runs, turn_rag_with_demos):
-    other = runs.store.create_experiment("another-that-shares-prompts")
-    for experiment in (runs.experiment, other, other):
-        keep_prompts(Store(runs.store, tracking_uri(), experiment, "run"), turn_rag_with_demos(0), "shared")
-    (prompt,) = runs.store.search_prompts("name LIKE 'mempiler.turn-rag.shared.%'")
-    assert prompt.tags["_mlflow_experiment_ids"] == f",{runs.experiment},{other},"

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import mempiler
 import pytest
 from mempiler.errors import UserError
 from mempiler.records import Failure
@@ -100,12 +99,6 @@ def test_a_category_of_any_name_can_be_logged(category):
     assert [value for name, value in metrics.items() if name.startswith("evaluation.score_")] == [0.5]
 
 
-def test_numbers_that_are_none_are_left_out():
-    with Tracker("test-none") as tracker:
-        tracker.metrics({"known": 1.0, "unknown": None, "undefined": float("nan")})
-    assert client().get_run(tracker.run_id).data.metrics == {"known": 1.0}
-
-
 def test_the_store_and_its_artifacts_are_in_the_results_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "elsewhere"))
@@ -123,14 +116,6 @@ def test_the_tracking_uri_of_the_environment_wins(tmp_path, monkeypatch):
     with Tracker("test-uri") as tracker:
         tracker.json("found.json", {})
     assert not (tmp_path / "home").exists()
-
-
-def test_artifacts_lie_beside_the_store(tmp_path):
-    with Tracker("test-artifacts") as tracker:
-        tracker.json("found.json", {"a": 1})
-    home = Path(str(client().get_run(tracker.run_id).info.artifact_uri).removeprefix("file://"))
-    assert (home / "found.json").is_file()
-    assert Path(str(mempiler.__file__)).parent not in home.parents
 
 
 @pytest.mark.parametrize("uri", ["nowhere://x", "sqlite:////proc/none/x.db"])
@@ -175,25 +160,6 @@ def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, m
     assert f"connection to the store lost in {call}; the results are in the run's folder" in lines[0]
 
 
-def test_what_a_run_died_of_is_not_hidden_by_a_store_that_fails_too(monkeypatch):
-    def work() -> None:
-        with Tracker("test-failing-twice"):
-            failing("set_tag", monkeypatch)
-            raise ValueError("the cause")
-
-    with pytest.raises(ValueError, match="the cause"):
-        work()
-
-
-def test_a_figure_that_cannot_be_drawn_is_no_failure_of_the_store():
-    def work() -> None:
-        with Tracker("test-drawing") as tracker:
-            tracker.picture(None, "scores.png")
-
-    with pytest.raises(AttributeError):
-        work()
-
-
 @pytest.mark.parametrize(
     ("uri", "place"),
     [
@@ -221,15 +187,6 @@ def test_a_store_of_ones_own_keeps_its_artifacts_beside_it(tmp_path, monkeypatch
         tracker.json("found.json", {})
     assert list((store.parent / "mlartifacts").rglob("found.json"))
     assert not (tmp_path / "mlruns").exists()
-
-
-def test_runs_go_into_the_experiment_that_the_environment_names(monkeypatch):
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "another")
-    with Tracker("test-experiment") as tracker:
-        pass
-    found = client()
-    run = found.get_run(tracker.run_id)
-    assert found.get_experiment(run.info.experiment_id).name == "another"
 
 
 def test_a_run_says_who_ran_it_from_which_code(monkeypatch, tmp_path):

@@ -57,10 +57,6 @@ def test_usage_says_what_a_run_took_and_what_its_memory_is_worth(record):
     assert found["junk"] == pytest.approx(0.7)
 
 
-def test_junk_is_unknown_where_a_store_does_not_tell(record):
-    assert evaluation([row(0), row(1, stored=None)]).junk is None
-
-
 def test_a_comparison_leaves_out_wrong_golds(record, tmp_path, capsys):
     runs = [str(record(evaluation([row(n, score=float(n % 2 == right)) for n in range(4)]))) for right in (0, 1)]
     lines, audit = tmp_path / "a.jsonl", tmp_path / "b.json"

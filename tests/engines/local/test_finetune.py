@@ -12,12 +12,11 @@ torch = pytest.importorskip("torch", reason="local models need the local extra")
 from mempiler.cli import main  # noqa: E402
 from mempiler.data.catalog import benchmark  # noqa: E402
 from mempiler.engines.local import provider  # noqa: E402
-from mempiler.engines.local.engine import local_lm  # noqa: E402
 from mempiler.engines.local.model import LocalModel  # noqa: E402
 from mempiler.engines.local.sft import fit  # noqa: E402
 from mempiler.errors import UserError  # noqa: E402
 from mempiler.optimizers import catalog  # noqa: E402
-from mempiler.optimizers.compile import Compilation, compile_program  # noqa: E402
+from mempiler.optimizers.compile import Compilation  # noqa: E402
 from mempiler.programs.catalog import build  # noqa: E402
 from mempiler.runs.artifact import read_manifest  # noqa: E402
 from mempiler.runs.experiment import run_compile  # noqa: E402
@@ -151,20 +150,6 @@ def test_a_step_after_fine_tuning_runs_on_the_trained_weights(setup, tmp_path, m
     assert seen[1].startswith(f"{seen[0]}+")
 
 
-def test_the_command_line_reports_the_trained_model(setup, capsys):
-    arguments = ["compile", "turn-rag", "--on", "jsonl", "--data", setup.data, "--with", "finetune", "--lm", setup.lm]
-    arguments += ["--train", "3", "--dev", "1", "--test", "2", "--threads", "1", "--force"]
-    main([*arguments, "--optimizer-set", "epochs=1"])
-    assert "trained model: local:" in capsys.readouterr().out
-
-
 def test_wrong_training_settings_are_refused_before_anything_runs(setup):
     with pytest.raises(UserError, match="training setting epochs = 'many' does not fit"):
         run_compile("turn-rag", setup, Compilation("finetune", settings={"epochs": "many"}))
-
-
-def test_nothing_to_learn_from_is_told(setup, make_model):
-    program_lm = local_lm(make_model(context=3000), max_tokens=4)
-    found = benchmark("jsonl", setup.data)
-    with dspy.context(lm=program_lm), pytest.raises(UserError, match="no answer passed"):
-        compile_program(build("turn-rag"), found, found.examples, Compilation("finetune", threads=1))

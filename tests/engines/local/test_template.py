@@ -56,11 +56,3 @@ def test_other_faults_of_a_template_are_not_hidden(make_model):
     model = make_model(template="{{ raise_exception('roles must alternate') }}")
     with pytest.raises(Exception, match="roles must alternate"):
         model.encode([USER])
-
-
-def test_a_prompt_that_is_asked_again_is_not_tokenised_again(make_model, monkeypatch):
-    model = make_model(template=_BODY)
-    first = model.encode([SYSTEM, USER])
-    first.append(-1)
-    monkeypatch.setattr(type(model.tokenizer), "apply_chat_template", lambda *args, **kwargs: 1 / 0)
-    assert model.encode([SYSTEM, USER]) == first[:-1]

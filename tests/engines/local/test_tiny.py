@@ -59,15 +59,6 @@ def test_scaffolding_is_what_stands_between_values(answers: list[str], pieces: l
     assert scaffolding(answers) == sorted(pieces)
 
 
-def test_only_the_first_line_of_a_system_message_is_shown(examples: Any, tokenizer: Any) -> None:
-    messages, _ = examples[0]
-    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
-    shown = tokenizer.decode(ids)
-    assert shown.startswith("<system> dialogue -> facts <user> dialogue")
-    assert shown.endswith("<assistant>")
-    assert len(ids) < 40
-
-
 def test_a_created_model_loads_and_is_the_same_for_the_same_seed(examples: Any, tmp_path: Path) -> None:
     models = [LocalModel.load(create(tmp_path / str(n), examples, seed=seed)) for n, seed in enumerate((1, 1, 2))]
     assert models[0].fingerprint == models[1].fingerprint != models[2].fingerprint

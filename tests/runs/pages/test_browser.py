@@ -4,10 +4,8 @@ Screenshots go to the folder that MEMPILER_TEST_ARTIFACTS names, where it is set
 """
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mempiler.memory.stored import Contents, Document, Owner, Stamp, StoredItem
@@ -15,7 +13,7 @@ from mempiler.records import Session, Turn
 from mempiler.runs.pages.build import run_page
 from mempiler.runs.pages.keep import as_html
 from mempiler.runs.pages.memory import memory_html, memory_page
-from mempiler.runs.pages.page import Change, Curve, Measured, Page, Point, Trial
+from mempiler.runs.pages.page import Change, Page, Point
 from mempiler.runs.seen import Asked, Entry, Seen
 
 from tests.browser import CHROMIUM, Browser, serious_faults
@@ -159,44 +157,6 @@ def test_two_thousand_questions_are_there_in_two_seconds(browser: Browser, tmp_p
     assert text(browser, "#detail > h3") == ["Question 100?"]
 
 
-def test_a_training_has_its_curves(browser: Browser, tmp_path: Path) -> None:
-    score = Measured(value=0.5, n=9, low=0.4, high=0.6)
-    trial = Trial(
-        label="grpo.0",
-        greedy=score,
-        sampled=score,
-        greedy_failures=0.1,
-        sampled_failures=0.2,
-        tokens=1000,
-        steps=3,
-        seconds=4.0,
-        kept=True,
-    )
-    curve = Curve(label="grpo.0", name="validation", points=((0.0, 0.1), (1000.0, 0.5)))
-    page = Page(command="train", name="a-run", title="memory-r2", trials=(trial,), curves=(curve,))
-    (tmp_path / "report.html").write_text(as_html(page), encoding="utf-8")
-    browser.open(tmp_path / "report.html")
-    assert browser.evaluate("document.querySelectorAll('polyline').length") == 1
-    assert browser.errors == []
-
-
-def test_a_memory_leads_from_turns_to_entries_and_back(browser: Browser, tmp_path: Path) -> None:
-    turns = (Turn(id="D1:1", speaker="Ann", text="<b>Lisbon</b>"), Turn(id="D1:2", speaker="Bob", text="Yes."))
-    stored = StoredItem(1, Session(id="D1", turns=turns), "remembered")
-    memory = json.dumps({"facts": [{"id": "f1", "text": "Ann: Lisbon", "sources": ["D1:1"]}], "removed": []})
-    document = Document(memory, 1, None, 1, ("Ann", "Bob"), Stamp("w"))
-    page = memory_page(Contents(Owner("ann"), (stored,), (), document))
-    assert page.unused == 1
-    (tmp_path / "memory.html").write_text(memory_html(page), encoding="utf-8")
-    browser.open(tmp_path / "memory.html")
-    assert text(browser, "#t0 a") == ["facts f1"]
-    assert text(browser, "#t1 .tag") == ["in no entry"]
-    browser.evaluate("document.querySelector('#t0 a').click()")
-    assert browser.evaluate("document.querySelector(':target').id") == "e0"
-    assert "[D1:1] Ann: <b>Lisbon</b>" in browser.evaluate("document.querySelector('#e0 a').textContent")
-    assert browser.errors == []
-
-
 def test_a_memory_tells_what_sessions_did_and_what_was_never_recalled(browser: Browser, tmp_path: Path) -> None:
     items = [
         StoredItem(n, Session(id=f"D{n}", turns=(Turn(id=f"D{n}:1", speaker="Ann", text="Lisbon"),)), "remembered")
@@ -220,23 +180,3 @@ def test_a_memory_tells_what_sessions_did_and_what_was_never_recalled(browser: B
     assert text(browser, "#sessions details > summary") == ["made 2 entries", "made 2 entries", "added to 1 entry"]
     assert "Ann: Porto" in browser.evaluate("document.querySelector('#e0 ol').textContent")
     assert serious_faults(browser) == []
-
-
-def test_it_is_seen_in_every_dress(opened: Browser, tmp_path: Path) -> None:
-    """Nothing is wider than the window, on a telephone either; pictures of it are kept where they are asked for."""
-    folder = Path(os.environ.get("MEMPILER_TEST_ARTIFACTS") or tmp_path)
-    folder.mkdir(parents=True, exist_ok=True)
-    dresses: dict[str, Any] = {
-        "light": lambda: opened.media(prefers_color_scheme="light"),
-        "dark": lambda: opened.media(prefers_color_scheme="dark"),
-        "print": lambda: opened.media("print"),
-        "narrow": lambda: (opened.media(), opened.resize(390, 844)),
-    }
-    try:
-        for name, dress in dresses.items():
-            dress()
-            opened.screenshot(folder / f"report-{name}.png")
-            assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
-    finally:
-        opened.media()
-        opened.resize(1280, 900)

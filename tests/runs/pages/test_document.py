@@ -9,7 +9,7 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.errors import DataError, UserError
+from mempiler.errors import DataError
 from mempiler.optimizers.compile import Compilation
 from mempiler.programs.recording import Call, Completion
 from mempiler.programs.state import PredictorState
@@ -112,15 +112,6 @@ def test_before_and_after_are_paired(before: float, after: float, change: str) -
     assert page.total.difference.value == after - before
 
 
-def test_a_question_that_one_phase_lacks_is_shown_with_the_other() -> None:
-    page = run_page("compile", "run", {"before": evaluation(row(0), row(1)), "after": evaluation(row(1))})
-    assert [[each is not None for each in question.shown] for question in page.questions] == [
-        [True, False],
-        [True, True],
-    ]
-    assert page.questions[0].change == ""
-
-
 def test_what_was_changed_in_a_prompt_is_a_diff() -> None:
     a = PredictorState(instructions="Answer.\nShort.", fields=[], demos=[])
     b = PredictorState(instructions="Answer.\nLong.", fields=[], demos=[])
@@ -203,12 +194,6 @@ def test_an_older_run_has_a_page_without_what_was_recalled(ran: tuple[Evaluation
     (folder / DOCUMENT).write_text('{"command": 1}')
     with pytest.raises(DataError, match="is not the page of a run"):
         open_page(str(folder))
-
-
-def test_no_run_is_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    with pytest.raises(UserError, match="no run 'last'"):
-        open_page("last")
 
 
 @pytest.mark.parametrize(

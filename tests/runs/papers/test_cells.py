@@ -62,12 +62,6 @@ def test_a_metric_of_all_answers_is_computed_anew_for_every_draw(groups, unit):
     assert (cell.value, cell.n, cell.interval, cell.unit) == (1.0, 12, (0.5, 1.0), unit)
 
 
-def test_the_interval_of_the_score_is_that_of_its_summary():
-    found = scored([0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
-    cell = VariantResult("x", (found,)).cell(Column(name="all"))
-    assert (list(cell.interval or ()), cell.unit) == (found.summary()["interval"], found.summary()["interval_unit"])
-
-
 def test_seeds_are_a_mean_with_a_spread():
     cell = VariantResult("x", (scored([0.0] * 6), scored([1.0] * 6))).cell(Column(name="all"), (38.1, "40"))
     assert (cell.value, cell.interval, cell.printed) == (0.5, (0.5, 0.5), (38.1, "40"))

@@ -1,7 +1,6 @@
 """The papers' files: they load, their variants can be built, and a wrong file is told in one line."""
 
 import inspect
-import itertools
 import json
 
 import pytest
@@ -64,11 +63,6 @@ def test_the_papers_cells_stand_beside_the_right_ones_of_ours(name, section, lab
     assert paper.beside(found, label, wanted) == cells
 
 
-def test_a_cell_is_a_number_a_text_or_nothing():
-    made = parse("tiny.json", changed(**rows(["x", None], ["y", 3], ["3", "1 / 2"])))
-    assert made.printed["table1"][0].rows == (("x", None), ("y", 3), ("3", "1 / 2"))
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -97,53 +91,6 @@ def test_a_wrong_file_is_told_in_one_line(content, message):
 def test_an_unknown_paper_gets_the_closest_one():
     with pytest.raises(UnknownNameError, match=r"unknown paper 'pramen'; did you mean 'pramem'\?"):
         read_paper("pramen")
-
-
-def printed(name, key, n=0):
-    return read_paper(name).printed[key][n]
-
-
-def numbers(table, name):
-    cells = next(row for row in table.rows if row[0] == name)[1:]
-    return [float(str(cell).partition(" ")[0].replace(",", "")) for cell in cells]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [(("table3", 0), ("table2", 1)), (("table4", 0), ("table1", 0))],
-)
-def test_cells_that_rgmem_prints_twice_are_equal(one, other):
-    ours, theirs = (numbers(printed("rgmem", *table), "RGMem") for table in (one, other))
-    assert ours[:-1] == theirs
-
-
-@pytest.mark.parametrize(("key", "topics"), [("table3", 826), ("table11", 80)])
-def test_the_outcomes_of_h2memory_add_up_to_its_topics(key, topics):
-    cells = [cell for row in printed("h2memory", key).rows for cell in row[1:]]
-    assert {sum(map(int, str(cell).split("/"))) for cell in cells} == {topics}
-
-
-@pytest.mark.parametrize(
-    ("table", "name", "orders"),
-    [
-        (0, "RGMem", set()),
-        (0, "Mem0", {(1, 3, 4, 2)}),
-        (0, "Zep", {(1, 2, 3, 4)}),
-        (1, "RGMem", set()),
-        (1, "RAG", {(1, 2, 3, 4), (2, 1, 3, 4)}),
-        (1, "Full-Context", {(1, 2, 3, 4)}),
-    ],
-)
-def test_the_note_on_rgmems_table_2_is_right(table, name, orders):
-    """The orders of LoCoMo's categories in which a row's four cells give its printed average within .03."""
-    sizes = {1: 282, 2: 321, 3: 96, 4: 841}
-    *cells, average = numbers(printed("rgmem", "table2", table), name)
-    found = {
-        order
-        for order in itertools.permutations(sizes)
-        if abs(sum(c * sizes[n] for c, n in zip(cells, order, strict=True)) / sum(sizes.values()) - average) < 0.03
-    }
-    assert found == orders
 
 
 def test_a_variant_that_is_named_by_a_setting_has_it_or_has_it_by_default():

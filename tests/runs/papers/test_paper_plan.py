@@ -22,11 +22,6 @@ def test_what_a_run_takes_lies_in_its_plan(make_paper):
     assert plan.tokens.low <= used.input_tokens + used.output_tokens <= plan.tokens.high
 
 
-def test_what_an_earlier_section_has_is_not_planned_again(make_paper):
-    plan, _ = plan_paper(make_paper(), SETUP)
-    assert {name: calls.high for name, calls in plan.phases.items()} == {"turns": 16, "sizes": 8}
-
-
 def test_seeds_multiply_what_samples_alone(make_paper):
     once, thrice = (plan_paper(make_paper(), SETUP, seeds=seeds)[0] for seeds in (1, 3))
     assert once == thrice

@@ -2,7 +2,6 @@
 
 import pytest
 from mempiler.cli import main
-from mempiler.errors import UserError
 from mempiler.runs.papers.arrangement import arrange
 from mempiler.runs.papers.paper import read_paper
 from mempiler.runs.setup import Setup
@@ -77,11 +76,3 @@ def test_what_cannot_be_run_is_said_and_the_rest_is_run():
     offline, told = arrange(read_paper("h2memory"), Setup(benchmark=""), ["table3"])
     assert (offline[0].setup.judge_lm, offline[0].setup.test) == ("offline", 4)
     assert told == ("on the bundled samples: 4 questions a section; --test N takes others",)
-
-
-def test_one_file_is_not_that_of_two_benchmarks(make_paper):
-    paper = make_paper(sections=[TURNS, {**TURNS, "name": "chats", "benchmark": "msc"}])
-    with pytest.raises(
-        UserError, match=r"x\.json is one file for 2 benchmarks; say --data locomo=FILE --data msc=FILE"
-    ):
-        arrange(paper, Setup(benchmark="", data="x.json"))

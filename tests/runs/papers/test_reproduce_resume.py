@@ -99,12 +99,3 @@ def test_other_settings_are_another_reproduction(stub, mempiler_cli, words, said
     ran = mempiler_cli(server, *WORDS, "--resume", ended.found["run"], *words, test=2)
     assert (ran.code, server.texts) == (2, [])
     assert said in ran.line
-
-
-def test_a_part_of_a_reproduction_is_not_resumed_by_itself(stub, mempiler_cli):
-    server = stub()
-    ended = mempiler_cli(server, *WORDS, "--max-calls", "0", test=2)
-    (part,) = Path(ended.found["run"]).glob("parts/*")
-    ran = mempiler_cli(server, "evaluate", "rgmem", "--set", "use_l0=false", "--resume", str(part), test=2)
-    assert ran.code == 2
-    assert "was started with" in ran.line
