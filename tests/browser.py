@@ -1,4 +1,4 @@
-"""A headless Chromium that tests steer over its debugging pipe: what a page shows, asks for, and how it looks.
+"""A headless Chromium that tests steer over its debugging pipe: what a page shows and asks for.
 
     with Browser() as browser:
         browser.open(path)
@@ -7,7 +7,6 @@
 It needs the system's chromium and nothing else.
 """
 
-import base64
 import json
 import os
 import select
@@ -116,11 +115,6 @@ class Browser:
         """Shows the page as another medium, or to somebody with other wishes, e.g. `prefers_color_scheme="dark"`."""
         named = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self._call("Emulation.setEmulatedMedia", media=medium, features=named)
-
-    def screenshot(self, path: Path, whole: bool = True) -> None:
-        """Writes what is seen as PNG."""
-        found = self._call("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(found["data"]))
 
     @property
     def requests(self) -> list[str]:

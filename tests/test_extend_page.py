@@ -146,12 +146,6 @@ def test_both_come_with_an_installed_package(folder: Path, tmp_path: Path) -> No
     assert_known(run(NAMED, folder, tmp_path))
 
 
-def test_the_method_writes_a_memory_that_holds_the_evidence(results: dict[str, Any]) -> None:
-    found = results["evaluate session_notes:SessionNotes --on locomo"]
-    assert (found["failures"], found["write_failures"]) == (0, 0)
-    assert found["retrieval"]["recall@20"] > 0.5
-
-
 def test_the_method_is_compiled_and_saved_with_demos_for_writing_and_reading(
     folder: Path, results: dict[str, Any]
 ) -> None:

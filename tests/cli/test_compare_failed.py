@@ -101,12 +101,6 @@ def test_too_few_questions_are_said_to_be_too_few(call, runs):
     assert "compared on the 2 questions that both were asked, of 24 and 2" in out
 
 
-def test_another_model_is_warned_of(call, runs):
-    out = call("compare", runs["half"], runs["foreign"])[1]
-    assert "LM does, too: openai/x and openai/y" in out
-    assert "does, too" not in call("compare", runs["half"], runs["better"])[1]
-
-
 @pytest.mark.parametrize(
     ("names", "options", "code", "words"),
     [

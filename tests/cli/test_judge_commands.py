@@ -20,11 +20,14 @@ def run(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(run: Any, stub: Any, tmp_path: Path) -> None:
     rows = [("Rome", "right"), ("It was Rome.", "paraphrased-right"), ("A city.", "vague-wrong"), ("Oslo", "right")]
+    rows.append(("What?", "vague-wrong"))
     lines = [{"question": "Where?", "gold_answer": "Rome", "answer": text, "kind": kind} for text, kind in rows]
     (tmp_path / "labelled.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
     def answer(body: dict[str, Any]) -> str:
-        return FIELDS.format("WRONG" if "It was Rome." in body["messages"][-1]["content"] else "CORRECT")
+        asked = str(body["messages"])
+        said = FIELDS.format("WRONG" if "It was Rome." in asked else "CORRECT")
+        return "no fields" if "What?" in asked else said
 
     server = stub(answer=answer)
     model = ["--judge-lm", server.model, "--judge-api-base", server.url]
@@ -38,6 +41,7 @@ def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(run: Any, st
         "specific-wrong": None,
     }
     assert (found["right"]["accepted"], found["right"]["n"], found["wrong"]["rate"]) == (2, 3, 1.0)
+    assert (found["kinds"]["vague-wrong"]["n"], found["kinds"]["vague-wrong"]["unreadable"]) == (2, 1)
 
 
 def test_the_table_names_the_prompt_and_every_kind(run: Any) -> None:

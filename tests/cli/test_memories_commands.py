@@ -271,6 +271,18 @@ def test_users_are_there_after_a_refused_import(filled: Run) -> None:
     assert filled("memories", "import", "all.jsonl", "--replace")[0] == 0
 
 
+def test_failed_sessions_alone_are_written_anew(filled: Run) -> None:
+    before = listed(filled)[0]
+    assert filled("rebuild", "program", "--failed") == (
+        0,
+        "1 users, 0 sessions, 0 failures\n",
+        "",
+    )
+    assert listed(filled)[0]["updated"] == before["updated"]
+    code, _, told = filled("rebuild", "program", "--failed", "--force")
+    assert (code, "--force writes everything anew and --failed only what failed; give one of them" in told) == (2, True)
+
+
 def test_a_memory_is_looked_at_in_a_page(filled: Run, folder: Path) -> None:
     code, _, err = filled("memories", "view", "ada", "--page", "ada.html")
     html = (folder / "ada.html").read_text(encoding="utf-8")

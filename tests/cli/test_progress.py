@@ -12,7 +12,6 @@ from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter, Usage
 from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
-from mempiler.programs.catalog import build
 from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.setup import Setup
 from rich.console import Console
@@ -58,13 +57,6 @@ def test_a_file_has_a_line_now_and_then() -> None:
     assert all(line.endswith("; 0 calls") for line in lines)
 
 
-def test_a_short_run_writes_no_line() -> None:
-    said = io.StringIO()
-    with progress(Console(file=said), Meter()) as note:
-        note("evaluating")(1, 1)
-    assert said.getvalue() == ""
-
-
 def heard(setup: Setup, run: Any) -> dict[str, list[tuple[int, int]]]:
     """What a run tells, by phase."""
     told: dict[str, list[tuple[int, int]]] = {}
@@ -90,16 +82,6 @@ def test_an_optimizer_says_how_many_questions_it_has_asked() -> None:
     asked = told["compiling with bootstrap"]
     assert [done for done, _ in asked] == sorted(done for done, _ in asked)
     assert 0 < asked[-1][0] <= asked[-1][1]
-
-
-def test_what_is_written_already_is_not_waited_for(scripted: Any, fact_replies: Any, make_history: Any) -> None:
-    import dspy
-
-    program, history = build("memory-r2", "question-answering"), make_history(3)
-    with dspy.context(lm=scripted(fact_replies)):
-        assert program.unwritten([history]) == 3
-        program.remember(history)
-        assert program.unwritten([history]) == 0
 
 
 @pytest.mark.parametrize("role", ["lm", "prompt_lm", "judge_lm"])

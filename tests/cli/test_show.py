@@ -70,14 +70,6 @@ def test_a_question_shows_its_evidence_and_its_prompt(call: Any, run: str) -> No
     assert "\x1b[31m" not in out
 
 
-def test_a_question_as_json_has_its_lines_in_words(call: Any, run: str) -> None:
-    found = json.loads(call("show", run, "--question", "q1", "--json")[1])
-    shown = found["phases"]["score"]
-    assert [entry["gold"] for entry in shown["entries"]] == [True, False]
-    assert shown["calls"][0]["messages"] == [{"role": "user", "content": "What?\n[D1:2] Bob: Yes."}]
-    assert found["evidence"]["D4:2"] == "[D4:2] Ann: Elsewhere."
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [

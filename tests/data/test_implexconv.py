@@ -17,6 +17,7 @@ from mempiler.data.judge import Verdict
 from mempiler.errors import DataError, UnknownNameError, UserError
 
 from .conftest import FixedJudge
+from .test_judge_and_own_metric import FixedJudge as FixedVerdict
 
 GOLD = "Speaker1: My ankle is torn and in plaster.\n\nAssistant: No jumping, then, until the plaster is off."
 OTHER = "Speaker1: Which film should I see?\n\nAssistant: The one about the cook."
@@ -151,22 +152,14 @@ def test_evidence_is_counted_by_session(recalled: tuple[str, ...], share: float)
 
 
 def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
-    class Generous:
-        hash = "generous"
-        asked: tuple[str, ...] = ()
-
-        def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
-            self.asked = (question, gold_answer, answer)
-            return Verdict(True, "why not")
-
     benchmark = ImplexConv.load(written(tmp_path, item()), metric="answer")
     with pytest.raises(UserError, match="--judge-lm"):
         benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
-    judge = Generous()
+    judge = FixedVerdict(Verdict(True, "why not"))
     benchmark = benchmark.bound(lambda kind: judge)
     context = Context(hits=(Hit(id="D2:1", text="...", sources=("D2:1",)),))
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf.", context=context))
-    assert judge.asked == ("Which sport?", "Archery. (The reason: The ankle is torn.)", "Golf.")
+    assert judge.asked == [("Which sport?", "Archery. (The reason: The ankle is torn.)", "Golf.")]
     assert (found.value, found.parts) == (1.0, {**dict.fromkeys(WORDS, 0.0), "evidence": 1.0, "judge": 1.0})
 
 

@@ -47,23 +47,6 @@ def test_entries_are_given_before_the_rest_is_read(tmp_path: Path) -> None:
         next(entries)
 
 
-def test_a_fault_is_seen_without_reading_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path, "[{'a': 1}," + " " * 100_000)
-    read: list[int] = []
-    real = Path.open
-
-    def counting(self: Path, *args: Any, **kwargs: Any) -> Any:
-        file = real(self, *args, **kwargs)
-        inner = file.read
-        file.read = lambda n: read.append(n) or inner(n)  # type: ignore[method-assign]
-        return file
-
-    monkeypatch.setattr(Path, "open", counting)
-    with pytest.raises(DataError, match="entry 1: not valid JSON"):
-        list(stream_list(path, piece=64))
-    assert sum(read) < 1000
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -1,18 +1,15 @@
 """Judges of contexts and of pairs, and how judges themselves are judged."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
-from mempiler.data.acknowledgement import AcknowledgementJudge, evidence_parts, recall_parts
+from mempiler.data.acknowledgement import AcknowledgementJudge, recall_parts
 from mempiler.data.catalog import benchmark as load_benchmark
-from mempiler.data.judge import Verdict
-from mempiler.data.judge_check import LabelledAnswer, check_judge
 from mempiler.data.preference import Preference, PreferenceJudge, Preferred, Side, informed, preference
 from mempiler.programs.adapter import adapter
-from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, JudgePreference, judge_hash
+from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, judge_hash
 from pydantic import Field
 
 EXAMPLE = dspy.Example(
@@ -62,12 +59,6 @@ def test_recall_worked_by_hand() -> None:
         "recall_exact": 0.0,
         "recall_explicit": 0.25,
     }
-
-
-def test_evidence_recall_leaves_out_references_without_evidence() -> None:
-    evidence = [("D1:1", "D1:2"), (), ("D4:3",)]
-    assert evidence_parts(evidence, ["D1:2", "D9:9"]) == {"evidence": 0.5, "evidence_exact": 0.0}
-    assert evidence_parts([()], ["D1:1"]) == {}
 
 
 class Opinions:
@@ -142,35 +133,3 @@ def test_the_hash_covers_the_records_inside_a_field() -> None:
     assert judge_hash(same) == judge_hash(JudgeAcknowledgement)
     other = JudgeAcknowledgement.with_updated_fields("acknowledgements", type_=list[Other])
     assert judge_hash(other) != judge_hash(JudgeAcknowledgement)
-
-
-class Lenient:
-    """Accepts everything that is not the named kind of wrong, and cannot be read on one text."""
-
-    hash = "lenient"
-
-    def __init__(self, labelled: Sequence[LabelledAnswer], unreadable: str = "") -> None:
-        self.kinds = {each.answer: each.kind for each in labelled}
-        self.unreadable = unreadable
-
-    def __call__(self, question: str, gold_answer: str, answer: str) -> Verdict:
-        if answer == self.unreadable:
-            raise AdapterParseError("chat", JudgePreference, "?")  # pyright: ignore[reportArgumentType]
-        return Verdict(self.kinds[answer] != "specific-wrong")
-
-
-def test_leniency_worked_by_hand() -> None:
-    kinds = ["right", "right", "paraphrased-right", "vague-wrong", "vague-wrong", "vague-wrong", "specific-wrong"]
-    labelled = [
-        LabelledAnswer.model_validate({"question": "q", "gold_answer": "g", "answer": f"a{n}", "kind": kind})
-        for n, kind in enumerate(kinds)
-    ]
-    report = check_judge(Lenient(labelled, unreadable="a4"), labelled, threads=3)
-    rates = {kind: (found.n, found.accepted, found.unreadable, found.rate) for kind, found in report.kinds.items()}
-    assert rates == {
-        "right": (2, 2, 0, 1.0),
-        "paraphrased-right": (1, 1, 0, 1.0),
-        "vague-wrong": (3, 2, 1, 1.0),
-        "specific-wrong": (1, 0, 0, 0.0),
-    }
-    assert (report.hash, report.right.rate, report.wrong.rate) == ("lenient", 1.0, 2 / 3)

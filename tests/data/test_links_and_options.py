@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from mempiler.data.catalog import benchmark
 from mempiler.data.personamem_v2.benchmark import PersonaMemV2
 from mempiler.data.samples import sample
 from mempiler.errors import DataError
@@ -59,7 +58,3 @@ def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path: Path) 
 def test_a_link_that_is_no_path_is_a_missing_history(tmp_path: Path, link: str) -> None:
     with pytest.raises(DataError):
         PersonaMemV2.load(linked(tmp_path, link))
-
-
-def test_a_number_is_the_text_of_it_where_a_text_is_due() -> None:
-    assert {example.category for example in benchmark("locomo", categories=2).examples} == {"2"}

@@ -256,16 +256,6 @@ def command(profiles, making):
     return lambda *words: making("memoryquest", "--profiles", str(profiles), *words)
 
 
-def test_the_command_with_the_offline_engine_ends_with_a_report_and_code_1(command, tmp_path):
-    code, out, err = command("--force", "--json")
-    assert code == 1
-    summary = json.loads(out)
-    assert summary["files"] == []
-    assert summary["rejections"]
-    assert json.loads((tmp_path / "o" / "generation" / "report.json").read_text()) == summary
-    assert "no request came through" in err
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

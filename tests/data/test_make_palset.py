@@ -104,6 +104,19 @@ def test_answers_that_break_a_rule_are_asked_for_again_with_what_was_wrong(made_
     assert list(complaints.values()) == told
 
 
+def test_no_attempt_repeats_a_question_so_that_no_cache_can_answer_it(made_palset, palset_reply):
+    seen = []
+
+    def reply(kind, text, n):
+        seen.append(text)
+        return {kind: []} if kind == "people" else palset_reply(kind, text, n)
+
+    files, report, _ = made_palset(reply, attempts=5)
+    assert (files, len(seen), len(set(seen))) == ({}, 5, 5)
+    assert "- this is attempt 4" in seen[3]
+    assert {one.problems for one in report.rejections if one.step == "people"} == {("0 users; invent 1",)}
+
+
 def test_a_solution_that_is_no_candidate_is_asked_for_again(made_palset, palset_reply):
     def reply(kind, text, n):
         answer = palset_reply(kind, text, n)

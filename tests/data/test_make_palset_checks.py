@@ -20,7 +20,7 @@ from mempiler.data.synthesis.palset.persona_checks import (
 )
 from mempiler.data.synthesis.palset.wording import foreign, length_problems
 from mempiler.signatures.synthesis_palset import DraftMonth, DraftPerson, DraftPreference, DraftType
-from mempiler.signatures.synthesis_palset_records import DraftLog, DraftTurn
+from mempiler.signatures.synthesis_palset_records import DraftLog
 from mempiler.signatures.synthesis_palset_situations import DraftCandidates, DraftChoice, DraftSituation, DraftTopic
 
 FIVE, FOUR, NAME = "One. Two! Three? Four. Five.", "One. Two. Three. Four.", "Ann Bell"
@@ -203,15 +203,6 @@ def test_the_number_of_situations_and_the_first_day_of_all():
     rows, types = month(s0={"start": "2024-02-02"}), {"work-1": "rest", "work-2": "order"}
     assert situation_problems(rows, "2024-02", "", types, NAME) == []
     assert "3 situations; plan 4 to 6" in situation_problems(rows[:3], "2024-02", "", types, NAME)
-
-
-def test_types_and_actions_are_read_in_chinese():
-    assert entries(1, e0={"type": "“交易记录”"})[0].type == "transaction record"
-    turn = {"user": {"action": "方案讨论", "reference": "T1_S1", "content": "c"}}
-    turn["assistant"] = {"action": "方案讨论", "reference": "T1_S1", "content": "c"}
-    assert {said.action for said in (DraftTurn(**turn).user, DraftTurn(**turn).assistant)} == {"solution discussion"}
-    with pytest.raises(ValueError, match="web search"):
-        entries(1, e0={"type": "telepathy"})
 
 
 def test_entries_out_of_time_are_left_out_and_the_rest_is_ordered():

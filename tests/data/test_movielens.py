@@ -82,12 +82,6 @@ def test_zip_folder_and_file_read_the_same(folder, tmp_path):
     assert read[0].source.sha256 == read[1].source.sha256 != read[2].source.sha256
 
 
-def test_equal_times_keep_the_order_of_the_file(folder):
-    rows = [f"1::{n % 3 + 1}::{n % 5 + 1}::978300760" for n in range(10)]
-    (folder / "ratings.dat").write_text("\n".join(rows), encoding="latin-1")
-    assert [example.answer for example in load(folder).examples] == ["3", "4", "5"]
-
-
 def test_the_draw_of_users_is_seeded_and_counts(folder):
     rows = [f"{user}::1::3::{n}" for user in range(1, 9) for n in range(6)]
     (folder / "ratings.dat").write_text("\n".join(rows), encoding="latin-1")

@@ -154,16 +154,3 @@ def test_a_broken_row_is_refused_by_line_and_reported(tmp_path: Path, row: Any, 
     report = check("msc", path)
     assert [finding.kind for finding in report.rows if finding.fatal] == [kind]
     assert report.counts["questions"] == 2
-
-
-@pytest.mark.parametrize(
-    ("answer", "f1", "bleu1"),
-    # Gold "Trout!": one word. "A brown trout" has 2 words without its article: F1 = 2 * (1/2 * 1) / (3/2), BLEU 1/2.
-    [("trout", 1.0, 1.0), ("A brown trout", 2 / 3, 0.5), ("Pike.", 0.0, 0.0), ("", 0.0, 0.0)],
-)
-def test_the_metric(tmp_path: Path, answer: str, f1: float, bleu1: float) -> None:
-    benchmark = load(tmp_path, ROW)
-    found = score(benchmark, answer)
-    assert dict(found.parts) == pytest.approx({"f1": f1, "bleu1": bleu1})
-    assert found.value == found.parts["f1"]
-    assert benchmark.scorer.title == "token F1"

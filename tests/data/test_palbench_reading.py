@@ -124,13 +124,6 @@ def test_side_files_give_persona_and_evidence(record: dict[str, Any], write: Cal
     assert example.focus == ("L3:2",)
 
 
-def test_a_topic_alone_is_a_persona_too(record: dict[str, Any], write: Callable[..., Path]) -> None:
-    persona = PalDialogue.load(write(record)).examples[0].asked.persona
-    assert "need 2b" in persona.needs
-    assert "liked 2a" not in persona.needs
-    assert "hated 2b" in persona.preferences
-
-
 @pytest.mark.parametrize(
     ("language", "files"),
     [

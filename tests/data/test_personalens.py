@@ -1,7 +1,5 @@
 """PersonaLens's profiles: both layouts, the genuine one, what is none, and drawing users from them."""
 
-import os
-
 import pytest
 from mempiler.data.synthesis.memoryquest import choose
 from mempiler.data.synthesis.personalens import read_profiles
@@ -14,17 +12,6 @@ def test_profiles_are_read_from_both_layouts_in_the_order_of_their_numbers(profi
     found = read_profiles(profiles)
     assert [profile.user_id for profile in found] == ["user2", "user10"]
     assert found[0].domain_summaries == {**DOMAINS, "Music": "Genre: jazz, soul; Format: vinyl"}
-
-
-def test_the_genuine_profile_is_read():
-    folder = os.environ.get("MEMPILER_PERSONALENS")
-    if not folder:
-        pytest.skip("MEMPILER_PERSONALENS does not name a folder with PersonaLens' user0_profile.json")
-    profile = read_profiles(folder)[0]
-    assert profile.user_id == "user0"
-    assert len(profile.domain_summaries) == 20
-    assert profile.domain_summaries["Rental Cars"].startswith("The user")
-    assert "ethnicity" not in profile.demographics
 
 
 @pytest.mark.parametrize(

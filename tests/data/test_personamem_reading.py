@@ -12,7 +12,7 @@ from mempiler.data.blocks import Blocks
 from mempiler.data.check import check
 from mempiler.data.dataset import Finding
 from mempiler.data.personamem.benchmark import PersonaMem
-from mempiler.data.personamem.reader import SKILLS, read_contexts, read_personamem, skill_of
+from mempiler.data.personamem.reader import SKILLS, read_contexts, read_personamem
 from mempiler.errors import DataError, UnknownNameError
 
 MESSAGES = [
@@ -164,19 +164,6 @@ def test_an_end_past_the_context_is_told_and_coped_with(tmp_path: Path) -> None:
     reading = read_personamem(written(tmp_path, changed(end_index_in_shared_context="99")), seen.append)
     assert [(finding.kind, finding.fatal) for finding in seen] == [("end past the context", False)]
     assert len(reading.examples[0].history.turns) == len(MESSAGES)
-
-
-@pytest.mark.parametrize(
-    ("name", "skill"),
-    [
-        ("recalling_facts_mentioned_by_the_user", "recall_user_shared_facts"),
-        ("Recall user-shared facts", "recall_user_shared_facts"),
-        ("generalize_to_new_scenarios", "generalizing_to_new_scenarios"),
-        ("something else", "something_else"),
-    ],
-)
-def test_skills_by_their_several_names(name: str, skill: str) -> None:
-    assert skill_of(name) == skill
 
 
 def test_categories_keep_skills_and_an_absent_one_is_counted_zero(tmp_path: Path) -> None:

@@ -56,14 +56,9 @@ def test_f1_is_symmetric_and_between_0_and_1(metric, answer: str, gold: str) -> 
     assert metric(answer, gold) == pytest.approx(metric(gold, answer))
 
 
-@pytest.mark.parametrize("text", ["7 May 2023", "13 August", "January, 2023", "the summer of 2022", "2023-05-07"])
-def test_dates_are_told(text: str) -> None:
-    assert is_date(text)
-
-
-@pytest.mark.parametrize("text", ["10 years ago", "she may go", "last Friday", "three", "12345", "march to work"])
-def test_what_is_no_date(text: str) -> None:
-    assert not is_date(text)
+def test_dates_are_told_from_what_is_none() -> None:
+    assert all(map(is_date, ["7 May 2023", "13 August", "January, 2023", "the summer of 2022", "2023-05-07"]))
+    assert not any(map(is_date, ["10 years ago", "she may go", "last Friday", "three", "12345", "march to work"]))
 
 
 DATE_ADVICE = "absolute date"

@@ -1,5 +1,6 @@
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
@@ -161,6 +162,13 @@ def test_a_server_is_asked_in_batches_and_its_rows_put_in_order(server):
     assert (remote.dimension, remote.name) == (3, "bge-m3")
 
 
+def test_the_provider_prefix_stays_out_of_the_request_and_the_key_goes_along(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    embedder("openai/text-embedding-3-small", server.url).embed(["a"])
+    assert server.requests[0]["model"] == "text-embedding-3-small"
+    assert server.keys == ["Bearer sk-test"]
+
+
 def test_a_busy_server_is_asked_again(server):
     server.replies = [(503, FAILED), (429, FAILED)]
     assert embedder("m", server.url).embed(["a"]).shape == (1, 3)
@@ -234,6 +242,18 @@ def test_vectors_belong_to_a_model_and_its_address(server, name, suffix):
     embedder("m", server.url).embed(["a"])
     embedder(name, server.url + suffix).embed(["a"])
     assert texts_of(server) == ["a", "a"]
+
+
+def test_threads_and_objects_share_the_file(server):
+    def work(slot):
+        return embedder("m", server.url).embed([f"{'x' * (1 + n % 5)}" for n in range(slot, slot + 5)])
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, range(8)))
+    before = len(server.requests)
+    for slot, rows in enumerate(found):
+        assert np.array_equal(work(slot), rows)
+    assert len(server.requests) == before
 
 
 def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):

@@ -1,7 +1,6 @@
 """Embedders whose weights run in this process: the whole path on a tiny model, from fetching to a search."""
 
 import contextlib
-import json
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import pytest
 from mempiler.cli import main
 from mempiler.engines.embedders import MODELS, embedder
 from mempiler.engines.fetch import fetch
+from mempiler.engines.onnx.convert import convert
 from mempiler.engines.onnx.encoder import Encoder
 from mempiler.engines.vector_file import VectorFile, default_path
 from mempiler.engines.vectors import Kept
@@ -123,6 +123,12 @@ def test_weights_are_fetched_converted_and_checked(unfetched: Tiny, capsys: Any)
     assert [path.name for path in WEIGHTS["minilm"].path.parent.parent.iterdir()] == ["minilm"]
 
 
+def test_kept_files_can_be_carried_to_another_machine(tiny: Tiny, monkeypatch: Any, tmp_path: Path) -> None:
+    kept = WEIGHTS["minilm"].path.parent
+    monkeypatch.setenv("MEMPILER_MODELS", str(tmp_path / "elsewhere"))
+    assert fetch(WEIGHTS["minilm"], str(kept)).read_bytes() == (kept / "model.onnx").read_bytes()
+
+
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
 def test_other_bytes_are_not_kept(unfetched: Tiny, capsys: Any, file: str) -> None:
     content = (unfetched.source / file).read_bytes()
@@ -144,13 +150,6 @@ def test_mistakes_at_fetching_are_one_line(unfetched: Tiny, capsys: Any, words: 
     assert said in refused(capsys, "models", *words)
 
 
-def test_missing_weights_are_one_line_with_the_command(unfetched: Tiny, capsys: Any) -> None:
-    with pytest.raises(UserError, match="mempiler models fetch minilm"):
-        embedder("minilm")
-    words = ["evaluate", "memory-r2", "--on", "locomo", "--test", "1", "--embedder", "minilm"]
-    assert "run: mempiler models fetch minilm" in refused(capsys, *words)
-
-
 def test_a_missing_extra_is_one_line_with_the_command(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingDependencyError, match=r"onnxruntime is not installed; run: pip install '.\[models\]'"):
@@ -165,19 +164,11 @@ def test_altered_files_are_refused_at_the_first_text(tiny: Tiny, number: int) ->
         embedder("minilm").embed(TEXTS)
 
 
-def test_what_was_fetched_does_not_choose_the_embedder(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
-) -> None:
-    words = ["--on", "locomo", "--test", "1", "--json"]
-    for name in ("offline", "minilm"):
-        main(["evaluate", "memory-r2", *words])
-        printed = capsys.readouterr()
-        assert json.loads(printed.out)["embedder"] == name
-        assert f"; embedder: {name}; adapter: chat" in printed.err.splitlines()[0]
-        monkeypatch.setenv("MEMPILER_EMBEDDER", "minilm")
-    save(build("memory-r2", embedder=embedder("e5"), adapter="json"), tmp_path / "program")
-    main(["evaluate", str(tmp_path / "program"), *words])
-    assert "; embedder: e5; adapter: json" in capsys.readouterr().err.splitlines()[0]
+@pytest.mark.parametrize("content", [b"", b'\x08\0\0\0\0\0\0\0{"a": 1}', b"\xff" * 64])
+def test_what_is_no_file_of_weights_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(DataError):
+        convert(tmp_path / "model.safetensors", tmp_path / "model.onnx")
 
 
 def test_a_saved_program_may_name_a_model_of_this_process(tiny: Tiny, tmp_path: Path) -> None:

@@ -142,6 +142,12 @@ def test_a_phase_keeps_back_what_comes_after_it():
     assert guard.struck == "max-calls 10"
 
 
+def test_a_budget_does_not_make_an_endpoint_dead():
+    guard = Guard(Limits(max_calls=0))
+    assert admitted(guard, 100) == 0
+    assert guard.dead is None
+
+
 @pytest.mark.parametrize("good", range(DEAD_AFTER))
 def test_an_answer_in_between_starts_the_row_anew(good):
     guard = Guard()
@@ -157,6 +163,14 @@ def test_half_of_the_calls_may_fail_but_not_more():
         guard.worked(1, None)
         assert fail(guard) is None
     assert "failed 21 of 41 calls" in str(fail(guard))
+
+
+def test_few_calls_are_no_share():
+    guard = Guard()
+    for _ in range((SHARE_FROM - 1) // 3):
+        assert fail(guard, 2) is None
+        guard.worked(1, None)
+    assert guard.dead is None
 
 
 def test_a_refused_key_ends_the_run_at_once():

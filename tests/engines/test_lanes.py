@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +48,16 @@ def served(lane: Lane, callers: str) -> str:
     for thread in threads:
         thread.join(10)
     return "".join(order)
+
+
+@pytest.mark.parametrize(
+    ("come", "get"),
+    [("aaaa", "aaaa"), ("aaab", "abaa"), ("aabbc", "abcab"), ("abab", "abab"), ("aaaabbcd", "abcdabaa")],
+)
+def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
+    lane = Lane(1)
+    assert served(lane, come) == get
+    assert (lane.free, lane.waiting) == (1, 0)
 
 
 @settings(max_examples=20, deadline=None)
@@ -109,43 +120,33 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
     assert (lane.free, lane.waiting) == (1, 0)
 
 
-class Counting:
-    """An engine that knows how many calls it had at the same time."""
+@pytest.fixture
+def counting(scripted: Any) -> Any:
+    """An engine, and how many calls it had at the same time."""
+    found, lock = SimpleNamespace(now=0, most=0), threading.Lock()
 
-    supports_function_calling = supports_reasoning = supports_response_schema = False
-    supported_params = ("temperature", "max_tokens")
-
-    def __init__(self) -> None:
-        self.now = self.most = 0
-        self._lock = threading.Lock()
-
-    def complete(self, request: Any) -> Any:
-        from dspy.lm15 import Message, Response, Usage
-
-        with self._lock:
-            self.now += 1
-            self.most = max(self.most, self.now)
+    def reply(kind: str, text: str, n: int) -> str:
+        with lock:
+            found.now += 1
+            found.most = max(found.most, found.now)
         time.sleep(0.01)
-        with self._lock:
-            self.now -= 1
-        if "fail" in request.messages[-1].text:
+        with lock:
+            found.now -= 1
+        if "fail" in text:
             raise LMError("down")
-        usage = Usage(input_tokens=1, output_tokens=1)
-        return Response(
-            id=None, model=request.model, message=Message.assistant("yes"), finish_reason="stop", usage=usage
-        )
+        return "yes"
 
-    def __deepcopy__(self, memo: object) -> "Counting":
-        return self
+    found.engine = scripted(reply).engine
+    return found
 
 
 @pytest.mark.parametrize("places", [1, 3])
 @pytest.mark.parametrize("text", ["well", "fail"])
-def test_calls_of_all_copies_of_a_model_share_the_places(places: int, text: str) -> None:
+def test_calls_of_all_copies_of_a_model_share_the_places(counting: Any, places: int, text: str) -> None:
     from mempiler.engines.meter import Meter, MeteredLM
 
-    engine, guard = Counting(), Guard(in_flight=places)
-    models = [MeteredLM("counting/test", Meter(), guard=guard, engine=engine, cache=False) for _ in range(2)]
+    guard = Guard(in_flight=places)
+    models = [MeteredLM("counting/test", Meter(), guard=guard, engine=counting.engine, cache=False) for _ in range(2)]
     models += [model.copy(temperature=0.5) for model in models]
 
     def ask(n: int) -> None:
@@ -154,7 +155,7 @@ def test_calls_of_all_copies_of_a_model_share_the_places(places: int, text: str)
 
     for thread in [begun(lambda n=n: ask(n)) for n in range(12)]:
         thread.join(10)
-    assert engine.most == places
+    assert counting.most == places
     assert guard.lane("counting").free == places
 
 
@@ -165,12 +166,12 @@ def test_each_endpoint_has_places_of_its_own() -> None:
     assert (len(lanes), IN_FLIGHT) == (3, 128)
 
 
-def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile() -> None:
+def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(counting: Any) -> None:
     from mempiler.engines.meter import Meter, MeteredLM
     from mempiler.errors import EndpointError
 
-    engine, guard = Counting(), Guard(in_flight=1)
-    lm = MeteredLM("counting/test", Meter(), guard=guard, engine=engine, cache=False)
+    guard = Guard(in_flight=1)
+    lm = MeteredLM("counting/test", Meter(), guard=guard, engine=counting.engine, cache=False)
     told: list[Exception] = []
 
     def ask() -> None:
@@ -184,4 +185,4 @@ def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile() -> Non
         until(lambda: guard.lane("counting").waiting == 1)
         guard.stop(EndpointError("dead"))
     thread.join(10)
-    assert ([type(error) for error in told], engine.most) == ([EndpointError], 0)
+    assert ([type(error) for error in told], counting.most) == ([EndpointError], 0)

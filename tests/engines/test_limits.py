@@ -11,18 +11,13 @@ from mempiler.serving.settings import Settings
 
 WRONG = [
     (Limits, "max_usd", math.nan),
-    (Limits, "max_usd", math.inf),
     (Limits, "max_usd", -1.0),
-    (Limits, "max_minutes", math.nan),
     (Limits, "max_calls", 10**400),
     (Limits, "max_tokens", "5"),
     (Setup, "temperature", math.nan),
-    (Setup, "max_lost", math.nan),
     (Setup, "max_lost", 1.5),
-    (Setup, "timeout", 1e300),
     (Setup, "threads", 0),
     (Settings, "timeout", math.nan),
-    (Settings, "grace", math.inf),
     (Settings, "session_gap", 1e300),
 ]
 

@@ -88,19 +88,6 @@ def test_options_of_an_item_follow_the_most_alike_item_of_the_demos() -> None:
     assert [(o.op, o.memory_id) for o in operations] == [("UPDATE", "m7"), ("DELETE", None)]
 
 
-def chat(pairs: list[tuple[str, bool]]) -> dict[str, Any]:
-    lines = "\n".join(f"[D9:{n}] (1 May 2020) Eve: {text}" for n, (text, _) in enumerate(pairs))
-    kept = [Fact(fact=text, speaker="Eve", turn_id=f"D9:{n}") for n, (text, keep) in enumerate(pairs) if keep]
-    return {"lines": lines, "facts": kept}
-
-
-@pytest.mark.parametrize(("greetings", "kept"), [(2, 2), (12, 1)])
-def test_items_are_dropped_only_on_strong_evidence(greetings: int, kept: int) -> None:
-    demo = chat([*((f"Hello hello dear friend {n}", False) for n in range(greetings)), ("Eve sold a car", True)])
-    lines = "[D1:1] (8 May 2023) Ann: Hello dear friend\n[D1:2] (8 May 2023) Bob: Tom sold a car"
-    assert len(predict(Extract, [demo], lines=lines).facts) == kept
-
-
 @pytest.mark.parametrize(
     ("signature", "inputs", "expected"),
     [

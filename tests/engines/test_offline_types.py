@@ -101,24 +101,6 @@ def test_without_demos_values_come_from_the_text_or_are_the_first_option(kind: A
     assert predict({"value": kind}, "chat").value == value
 
 
-@pytest.mark.parametrize(
-    ("kind", "near", "far"),
-    [
-        (bool, False, True),
-        (Literal["a", "b", "c"], "c", "b"),
-        (float, 0.25, 7.5),
-        (list[Literal["a", "b"]], ["b"], ["a"]),
-    ],
-    ids=str,
-)
-def test_options_and_numbers_follow_the_nearest_demo(kind: Any, near: Any, far: Any) -> None:
-    demos = [
-        {"question": "Who lives in Paris?", "value": far},
-        {"question": "How much did Tom pay for the bowls?", "value": near},
-    ]
-    assert predict({"value": kind}, "chat", demos).value == near
-
-
 def random_type(rng: random.Random, depth: int = 0) -> Any:
     flat: list[Any] = [str, int, float, bool, date, Literal["keep", "drop"], Optional[str], Optional[float]]  # noqa: UP045
     if depth >= 2 or rng.random() < 0.4:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dspy.clients.call_result import CallResult
 from dspy.utils.exceptions import LMError, LMTimeoutError
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
@@ -68,24 +67,6 @@ def test_answer_that_a_run_kept_has_no_pieces(ask: Any) -> None:
         lm = named(server, answers=Kept())
         assert [ask(lm) for _ in range(2)] == [(["fine"], [["fine"]]), (["fine"], [])]
         assert lm.meter.read().calls == {"task": 1}
-
-
-def test_replayed_calls_have_no_pieces(ask: Any) -> None:
-    made: list[Any] = []
-
-    class Kept:
-        def once(self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False) -> tuple[Any, bool]:
-            made.append(compute())
-            return made[-1], False
-
-    class Replayed:
-        def answer(self, lm: Any, call: Any) -> Any:
-            return CallResult.load(made[0])
-
-    with StubServer(answer=lambda body: "fine") as server:
-        assert ask(named(server, answers=Kept())) == (["fine"], [["fine"]])
-        assert ask(named(server, replay=Replayed())) == (["fine"], [])
-        assert len(server.requests) == 1
 
 
 def test_attempt_that_is_repeated_begins_anew(ask: Any) -> None:

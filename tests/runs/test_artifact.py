@@ -89,6 +89,16 @@ def test_a_round_trip_gives_the_same_prompts(tmp_path, scripted, fact_replies, m
     assert all(kept.values())
 
 
+def test_demos_come_back_as_the_models_they_were(tmp_path, scripted, fact_replies, make_history):
+    program = program_of("memory-r2")
+    with dspy.context(lm=scripted(fact_replies)):
+        tune(program, with_undated(make_history(2)))
+    save(program, tmp_path / "program")
+    demos = load(tmp_path / "program").method.writer.manage.demos
+    assert all(isinstance(fact, BaseModel) for demo in demos for fact in demo.new_facts)
+    assert {operation.memory_id for demo in demos for operation in demo.operations} == {None}
+
+
 def test_the_history_of_a_labelled_demo_is_not_saved(tmp_path, make_history):
     program = program_of("turn-rag")
     program.task.answer.demos = [dspy.Example(history=make_history(1), question="What of Zoe?", answer="a marker")]
@@ -308,6 +318,14 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path, write):
     with pytest.raises(UserError, match=r"cannot be written: .*; choose another --out") as caught:
         write(tmp_path / "file" / "program")
     assert "\n" not in str(caught.value)
+
+
+def test_checking_a_place_leaves_nothing_behind(saved):
+    before = {path.name: path.read_text() for path in saved.iterdir()}
+    check_writable(saved)
+    check_writable(saved.parent / "new")
+    assert {path.name: path.read_text() for path in saved.iterdir()} == before
+    assert [path.name for path in saved.parent.iterdir()] == ["program"]
 
 
 def test_code_outside_the_package_runs_only_when_allowed(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.guard import Guard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.errors import BudgetError, UserError
+from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.experiment import run_evaluate
@@ -83,24 +83,6 @@ def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: p
     assert (found.calls["embedding"], sent) == (len(server.requests) - 2, 100 * (len(server.requests) - 2))
     assert found.cost == pytest.approx(sent * 1e-6)
     assert f"{found.calls['embedding']} embedding; " in usage_line(found)
-
-
-@pytest.mark.parametrize(
-    ("limits", "requests"), [(Limits(max_usd=150e-6), 2), (Limits(max_tokens=150), 2), (Limits(max_calls=3), 3)]
-)
-def test_an_embedding_endpoint_is_in_every_limit(
-    stub: Any, monkeypatch: pytest.MonkeyPatch, limits: Limits, requests: int
-) -> None:
-    server, meter, guard = stub(), Meter(), Guard(limits)
-    monkeypatch.setitem(litellm.model_cost, server.model, {"input_cost_per_token": 1e-6})
-    made = embedder(server.model, server.url)
-    assert made.account is not None
-    made.account.open(meter, guard)
-    with pytest.raises(BudgetError):
-        made.embed([f"text {n}" for n in range(1000)])
-    used = meter.read()
-    assert (len(server.requests), dict(used.calls)) == (requests, {"embedding": requests})
-    assert (used.input_tokens, used.cost, used.estimated) == (100 * requests, pytest.approx(1e-4 * requests), 0)
 
 
 @pytest.mark.parametrize("count", [int("9" * 400), 10**12])

@@ -66,20 +66,6 @@ def test_categories_are_compared_each_by_itself():
     assert found.shared == 4
 
 
-def test_only_shared_questions_are_compared_and_the_rest_is_said():
-    before = [row("q1", 0.0), row("q2", 0.0), row("q3", 1.0)]
-    after = [row("q3", 0.0), row("q2", 1.0), row("q9", 1.0), row("q8", 1.0)]
-    found = compare(run(before), run(after))
-    assert (found.shared, found.overall.a, found.overall.b, found.overall.difference.mean) == (2, 0.5, 0.5, 0.0)
-    assert found.warnings == ("compared on the 2 questions that both were asked, of 3 and 4",)
-
-
-@pytest.mark.parametrize("changed", [{"id": "q2"}, {"question": "What else?"}, {"gold": "silver"}])
-def test_runs_without_a_common_question_are_refused(changed):
-    with pytest.raises(UserError, match="mine and theirs have no question in common"):
-        compare(run([row("q1", 1.0)], "theirs"), run([row(**{"id": "q1", "score": 1.0, **changed})], "mine"))
-
-
 @pytest.mark.parametrize(
     ("key", "words"),
     [
@@ -96,24 +82,6 @@ def test_what_makes_a_difference_beside_the_programs_is_warned_of(key, words):
     assert len(found.warnings) == 1
     assert words in found.warnings[0]
     assert compare(run(rows, basis={key: "one"}), run(rows, basis={key: "one"})).warnings == ()
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "margin", "refusal"),
-    [
-        ([1.0] * 20, [0.9] * 20, None, "worse"),
-        ([0.9] * 20, [1.0] * 20, None, None),
-        ([0.5] * 20, [0.5] * 20, 0.0, None),
-        # Not told apart: -0.4 of half of the questions and +0.2 of the others.
-        ([0.4, 0.0] * 10, [0.0, 0.2] * 10, None, None),
-        ([0.4, 0.0] * 10, [0.0, 0.2] * 10, 0.05, "worse"),
-        ([0.4, 0.0] * 10, [0.0, 0.2] * 10, 0.1, None),
-        ([0.4, 0.0], [0.0, 0.2], 0.1, "too few to tell"),
-        ([0.4, 0.0], [0.0, 0.2], 0.05, "worse"),
-    ],
-)
-def test_a_gate_refuses_what_is_worse_by_verdict_or_margin_and_what_cannot_be_told(a, b, margin, refusal):
-    assert compared(a, b).refusal(margin) == refusal
 
 
 @pytest.fixture

@@ -66,11 +66,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-@pytest.fixture(scope="module")
-def bare() -> Any:
-    return build("turn-rag")
-
-
 def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The path of every value inside a JSON value."""
     yield path
@@ -302,22 +297,6 @@ def test_saving_keeps_no_secret(tmp_path):
     loaded: Any = load(tmp_path / "program")
     assert (loaded.task.answer.config, loaded.task.answer.fields) == ({"temperature": 0.3}, {})
     assert [demo.toDict() for demo in loaded.task.answer.demos] == [{"question": "Who?", "answer": "Ada"}]
-
-
-@settings(max_examples=40)
-@given(
-    st.dictionaries(
-        st.text(min_size=1, max_size=12).filter(lambda name: name not in Sampling.model_fields) | st.sampled_from(KEYS),
-        st.sampled_from(["SECRET", ["SECRET"], {"Authorization": "Bearer SECRET"}, {"a": [{"b": "SECRET"}]}]),
-        max_size=5,
-    )
-)
-def test_no_unknown_setting_is_saved(tmp_path_factory, bare, config):
-    program = bare
-    program.task.answer.config = config
-    folder = tmp_path_factory.getbasetemp() / "secrets"
-    save(program, folder)
-    assert "SECRET" not in (folder / "state.json").read_text()
 
 
 @pytest.mark.parametrize("marked", [IMAGE, f"Bob: {IMAGE} said so"])

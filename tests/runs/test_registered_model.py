@@ -172,18 +172,3 @@ def test_mlflow_serves_a_registered_program(server):
     assert (first["answer"], first["sources"]) == ("I moved to Lisbon.", ["D1:1"])
     assert second["sources"] == []
     assert _post(server, {"dataframe_records": [ROW]})[1]["predictions"] == [first]
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ({"inputs": [{"question": "Where?"}]}, "give one of history and messages"),
-        ({"inputs": [{"messages": [SAID]}]}, "question"),
-        ({"inputs": [ROW], "params": {"lm": "openai/other"}}, "is not served here"),
-        ({"inputs": []}, "question"),
-    ],
-)
-def test_a_wrong_request_is_the_clients_fault(server, body, told):
-    status, found = _post(server, body)
-    assert status == 400
-    assert told in found["message"]

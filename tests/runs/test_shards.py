@@ -144,18 +144,6 @@ def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(ray: Any, st
     assert server.answered == len(set(server.texts))
 
 
-@pytest.mark.slow
-def test_compile_scores_with_workers(ray: Any, stub: Any, mempiler_cli: Any) -> None:
-    words = ["compile", "turn-rag", "--with", "labeled", "--force", "--adapter", "chat"]
-    alone, together = [
-        mempiler_cli(stub(), *words, "--workers", str(workers), train=8, dev=0, test=8, threads=4).found
-        for workers in (1, 2)
-    ]
-    assert plain(together["start"]) == plain(alone["start"])
-    assert plain(together["result"]) == plain(alone["result"])
-    assert alone["start"]["n"] > 1
-
-
 def test_workers_warn_nobody_who_has_one_conversation(
     ray: Any, stub: Any, mempiler_cli: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

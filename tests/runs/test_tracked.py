@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,8 +21,6 @@ from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client, tracking_uri
-from mempiler.runs.tracking_programs import keep_prompts
-from mempiler.runs.tracking_store import Store
 from mempiler.runs.tracking_traces import TRACES, default_traces, sample
 
 EVALUATE = ("evaluate", "turn-rag", "--on", "locomo", "--part", "test", "--train", "6", "--dev", "4", "--test", "6")
@@ -225,37 +223,6 @@ def test_neither_a_key_nor_an_address_gets_into_the_store(stub, monkeypatch, tmp
     content = store.read_bytes() + b"".join(path.read_bytes() for path in tmp_path.rglob("*.json*"))
     assert b"sk-very-secret" not in content
     assert server.url.encode() not in content
-
-
-@pytest.mark.parametrize("demos", [0, 400])
-def test_a_prompt_of_any_size_fits_the_registry(demos, turn_rag_with_demos):
-    found = client()
-    experiment = found.get_experiment_by_name("tracked")
-    store = Store(found, tracking_uri(), experiment.experiment_id if experiment else "0", "run")
-    name = f"sized-{demos}"
-    versions = keep_prompts(store, turn_rag_with_demos(demos), name)
-    (version,) = [found.get_prompt_version(prompt, str(number)) for prompt, number in versions.items()]
-    assert len(version.template) == 2 + 2 * demos
-    again = keep_prompts(store, turn_rag_with_demos(demos), name)
-    assert again == versions
-
-
-@pytest.fixture
-def turn_rag_with_demos() -> Callable[[int], Any]:
-    import dspy
-    from mempiler.engines.embedders import embedder
-    from mempiler.programs.catalog import build
-
-    def make(demos: int) -> Any:
-        program = build("turn-rag", "question-answering", embedder("offline"), None, "chat")
-        (predictor,) = program.all_predictors().values()
-        predictor.demos = [
-            dspy.Example(context="語" * 2000, question=f"Who is {n}?", answer="Ann").with_inputs("context", "question")
-            for n in range(demos)
-        ]
-        return program
-
-    return make
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,12 @@ def test_a_category_of_any_name_can_be_logged(category):
     assert [value for name, value in metrics.items() if name.startswith("evaluation.score_")] == [0.5]
 
 
+def test_numbers_that_are_none_are_left_out():
+    with Tracker("test-none") as tracker:
+        tracker.metrics({"known": 1.0, "unknown": None, "undefined": float("nan")})
+    assert client().get_run(tracker.run_id).data.metrics == {"known": 1.0}
+
+
 def test_the_store_and_its_artifacts_are_in_the_results_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "elsewhere"))
@@ -160,6 +166,16 @@ def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, m
     assert f"connection to the store lost in {call}; the results are in the run's folder" in lines[0]
 
 
+def test_what_a_run_died_of_is_not_hidden_by_a_store_that_fails_too(monkeypatch):
+    def work() -> None:
+        with Tracker("test-failing-twice"):
+            failing("set_tag", monkeypatch)
+            raise ValueError("the cause")
+
+    with pytest.raises(ValueError, match="the cause"):
+        work()
+
+
 @pytest.mark.parametrize(
     ("uri", "place"),
     [
@@ -176,17 +192,6 @@ def test_artifacts_lie_where_the_store_is(tmp_path, monkeypatch, uri, place):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "results"))
     assert artifact_location(uri) == (place and place.format(here=tmp_path))
-
-
-def test_a_store_of_ones_own_keeps_its_artifacts_beside_it(tmp_path, monkeypatch):
-    store = tmp_path / "own" / "mlflow.db"
-    store.parent.mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
-    with Tracker("test-own-store") as tracker:
-        tracker.json("found.json", {})
-    assert list((store.parent / "mlartifacts").rglob("found.json"))
-    assert not (tmp_path / "mlruns").exists()
 
 
 def test_a_run_says_who_ran_it_from_which_code(monkeypatch, tmp_path):

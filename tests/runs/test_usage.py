@@ -70,30 +70,6 @@ def test_a_comparison_leaves_out_wrong_golds(record, tmp_path, capsys):
     assert [run["n"] for run in json.loads(capsys.readouterr().out)["runs"]] == [4, 4]
 
 
-def test_the_published_audit_of_locomo_is_taken_in_its_form(record, tmp_path):
-    """The fields of `errors.json` of dial481/locomo-audit; what is in them is made up."""
-
-    def finding(number, kind):
-        return {
-            "question_id": f"locomo_0_qa{number}",
-            "question": f"Who saw Oslo, {number}?",
-            "golden_answer": number,
-            "category": 4,
-            "error_type": kind,
-            "cited_evidence": ["D1:1"],
-            "correct_evidence": ["D1:2"],
-            "reasoning": "D1:1 says that it was Bob.",
-            "correct_answer": "Bob",
-        }
-
-    kinds = ["HALLUCINATION", "TEMPORAL_ERROR", "ATTRIBUTION_ERROR", "AMBIGUOUS", "INCOMPLETE", "WRONG_CITATION"]
-    audit = tmp_path / "errors.json"
-    audit.write_text(json.dumps([finding(n, kind) for n, kind in enumerate(kinds)], indent=2), encoding="utf-8")
-    folder = record(evaluation([row(n) for n in range(8)]))
-    found = read_wrong_golds([audit]).left_out(recorded(str(folder)))
-    assert [row.id for row in found.evaluation.rows] == ["a:5", "a:6", "a:7"]
-
-
 @pytest.mark.parametrize(
     ("text", "problem"), [("[3]", "no object"), ("{", "neither a JSON"), ('{"a": 1}', "neither a te")]
 )

@@ -91,6 +91,11 @@ def test_a_single_row_that_runs_out_of_memory_fails():
         Batcher(run).call(1)
 
 
+def test_too_few_results_are_a_failure():
+    with pytest.raises(RuntimeError, match="0 results for a batch of 1"):
+        Batcher(lambda rows: []).call(1)
+
+
 def test_an_interrupted_leader_leaves_the_others_able_to_go_on():
     first = threading.Event()
 
@@ -104,3 +109,9 @@ def test_an_interrupted_leader_leaves_the_others_able_to_go_on():
     with pytest.raises(KeyboardInterrupt):
         batcher.call(1)
     assert together(batcher, range(8), threads=4) == list(range(8))
+
+
+def test_no_thread_outlives_its_call():
+    before = threading.active_count()
+    together(Batcher(list), range(32))
+    assert threading.active_count() == before

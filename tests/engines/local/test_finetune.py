@@ -135,21 +135,6 @@ def test_better_together_keeps_the_fine_tuned_program_where_it_is_best(setup, tm
     assert (outcome.run / "model").is_dir()
 
 
-def test_a_step_after_fine_tuning_runs_on_the_trained_weights(setup, tmp_path, monkeypatch):
-    seen = []
-
-    def watch(job):
-        seen.append(job.task_lm.model)
-        return job.student
-
-    settings = catalog.OPTIMIZERS["labeled"].settings
-    monkeypatch.setitem(catalog.OPTIMIZERS, "labeled", catalog.Optimizer(watch, settings, "nothing", "nothing"))
-    strategy = {"strategy": "labeled -> finetune -> labeled"}
-    run_compile("turn-rag", setup, Compilation("better-together", settings=strategy), tmp_path / "p", force=True)
-    assert seen[0] == setup.lm.replace("local:", "local/")
-    assert seen[1].startswith(f"{seen[0]}+")
-
-
 def test_wrong_training_settings_are_refused_before_anything_runs(setup):
     with pytest.raises(UserError, match="training setting epochs = 'many' does not fit"):
         run_compile("turn-rag", setup, Compilation("finetune", settings={"epochs": "many"}))

@@ -8,7 +8,7 @@ from mempiler.errors import UserError
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
-from mempiler.engines.local.loss import denominator, divergence, grpo_loss  # noqa: E402
+from mempiler.engines.local.loss import divergence, grpo_loss  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,6 @@ from mempiler.engines.local.loss import denominator, divergence, grpo_loss  # no
 )
 def test_advantages(rewards, scale, expected):
     assert advantages(rewards, scale, eps=0.0) == pytest.approx(expected)
-
-
-def test_eps_keeps_tiny_deviations_from_blowing_up():
-    assert advantages([0.0, 1e-6], eps=1e-4)[1] == pytest.approx(0.5e-6 / (1e-6 / math.sqrt(2) + 1e-4))
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
@@ -116,19 +112,6 @@ def test_padding_may_hold_anything():
     old = torch.tensor([[-1.0, float("-inf")]])
     found = grpo_loss(torch.tensor([[-1.0, 0.0]]), old, torch.tensor([1.0]), torch.tensor([[1.0, 0.0]]))
     assert float(found) == pytest.approx(-1.0)
-
-
-@pytest.mark.parametrize("kind", ["dapo", "dr_grpo", "grpo"])
-def test_parts_of_a_batch_add_up_to_it(kind):
-    torch.manual_seed(0)
-    new, old, gains = torch.randn(6, 5), torch.randn(6, 5), torch.randn(6)
-    mask = (torch.arange(5) < torch.tensor([[5], [1], [3], [2], [4], [0]])).float()
-    total = denominator(mask, kind)
-    parts = [
-        grpo_loss(new[i : i + 2], old[i : i + 2], gains[i : i + 2], mask[i : i + 2], kind=kind, total=total)
-        for i in (0, 2, 4)
-    ]
-    assert float(sum(parts)) == pytest.approx(float(grpo_loss(new, old, gains, mask, kind=kind)), abs=1e-6)
 
 
 def test_wrong_use_is_told():

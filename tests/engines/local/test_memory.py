@@ -138,12 +138,6 @@ def test_layers_computed_again_give_the_same_gradients_with_less_kept(lora):
     assert {name: module.__dict__.get("forward") for name, module in model.named_modules()} == before
 
 
-def test_sampling_beside_a_training_with_layers_computed_again_keeps_its_cache(make_model):
-    model, plain = make_model(), make_model()
-    Update(model, 1e-3, checkpointing=True)
-    assert model.sample(PROMPTS, 1.0, 8, seed=1) == plain.sample(PROMPTS, 1.0, 8, seed=1)
-
-
 def test_a_model_without_such_layers_is_told_in_one_line(model):
     model.model.model.layers = torch.nn.ModuleList()
     with pytest.raises(UserError, match="gradient_checkpointing: LlamaForCausalLM has no layers for it; leave it off"):

@@ -73,6 +73,11 @@ def test_a_merged_model_needs_no_adapter(adapted, tmp_path):
     assert any("lora" in name for name in adapted.state())
 
 
+def test_a_second_adapter_is_refused(adapted):
+    with pytest.raises(UserError, match="has an adapter already"):
+        loading.with_lora(adapted.model, {"r": 2})
+
+
 def test_a_new_adapter_follows_from_its_seed_alone(model, tmp_path):
     torch = pytest.importorskip("torch")
     folder = model.save(tmp_path / "base")
@@ -83,6 +88,11 @@ def test_a_new_adapter_follows_from_its_seed_alone(model, tmp_path):
     torch.rand(3)
     again, other = LocalModel.load(folder, lora={"r": 2}, seed=1), LocalModel.load(folder, lora={"r": 2}, seed=2)
     assert first.fingerprint == again.fingerprint != other.fingerprint
+
+
+def test_an_unknown_lora_setting_is_refused(model):
+    with pytest.raises(UserError, match=r"lora = {'rank': 2}: .*rank"):
+        loading.with_lora(model.model, {"rank": 2})
 
 
 def test_a_copy_shares_nothing(model):

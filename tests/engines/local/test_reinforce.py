@@ -84,12 +84,10 @@ def test_a_group_of_equal_rewards_changes_nothing(model):
     assert job_of(model).step([]).rows == 0
 
 
-def test_a_weight_scales_a_group_after_normalisation(make_model):
-    losses = [
-        job_of(make_model()).step([text_group("w7", "w8 w9", rewards=[1.0, 0.0], **extra)]).loss
-        for extra in ({}, {"weight": 0.25})
-    ]
-    assert losses[1] == pytest.approx(losses[0] / 4, abs=1e-6)
+def test_empty_completions_count_in_their_group_and_train_nothing(model):
+    group = text_group("w7", "w8", rewards=[1.0, 0.0])
+    group["group"][1]["completion_ids"] = []
+    assert job_of(model).step([group]).rows == 1
 
 
 @pytest.mark.parametrize("kind", ["dapo", "dr_grpo", "grpo"])
@@ -121,6 +119,21 @@ def test_equal_rows_are_computed_once_and_weigh_as_many(make_model, monkeypatch)
         assert torch.allclose(weights, plain.state()[name], atol=2e-5), name
     # Their log-probabilities before the step, and the step.
     assert seen == [2, 2]
+
+
+def test_equal_rows_stand_in_one_batch(model, monkeypatch):
+    seen = []
+    real = model.token_logprobs
+    monkeypatch.setattr(model, "token_logprobs", lambda *args: seen.append(len(args[0])) or real(*args))
+    job_of(model, batch_size=2).step([text_group("w7", "w8", "w7", "w8", rewards=[1.0, 0.0, 0.3, 0.7])])
+    assert (seen, model.version) == ([2, 1, 1], 2)
+
+
+def test_batches_and_epochs_are_updates_of_their_own(model):
+    group = text_group("w7", "w8", "w9", "w10", rewards=[1.0, 0.0, 0.3, 0.7])
+    step = job_of(model, batch_size=2, epochs=3, learning_rate=0.1).step([group])
+    assert model.version == 6
+    assert step.clipped > 0
 
 
 @pytest.mark.parametrize(
@@ -223,3 +236,10 @@ def test_the_protocol_of_dspys_grpo(model, tmp_path):
 def test_what_is_no_group_is_refused(model, group):
     with pytest.raises(DataError, match="not a group of completions with rewards"):
         job_of(model).step([group])
+
+
+def test_another_format_and_unknown_settings_are_refused(model):
+    with pytest.raises(DataError, match="takes grpo_chat"):
+        job_of(model).step([], "chat")
+    with pytest.raises(UserError, match="no training setting 'lr'"):
+        job_of(model, lr=1.0)

@@ -97,3 +97,8 @@ def test_a_completion_stops_where_the_context_ends(make_model):
 def test_a_prompt_that_does_not_fit_is_refused(model, length):
     with pytest.raises(UserError, match=f"a prompt of {length} tokens does not fit tiny, which holds 128"):
         model.sample([[6] * length])
+
+
+def test_an_empty_completion_scores_nothing(model):
+    assert model.logprobs([[6, 7], [6]], [[], [8]])[0] == []
+    assert model.logprobs([[6]], [[]]) == [[]]

@@ -65,11 +65,3 @@ def test_a_created_model_loads_and_is_the_same_for_the_same_seed(examples: Any, 
     assert sum(p.numel() for p in models[0].model.parameters()) < 600_000
     prompt = models[0].encode(examples[0][0])
     assert models[0].sample([prompt], max_new_tokens=4)[0].completion_ids
-
-
-def test_training_teaches_it_the_form(examples: Any, tmp_path: Path) -> None:
-    from mempiler.engines.local import sft
-
-    model = LocalModel.load(create(tmp_path, examples))
-    found = sft.fit(model, examples, steps=30, learning_rate=3e-3, batch=16, micro_batch=16)
-    assert found.losses[-1] < 0.6 * found.losses[0]

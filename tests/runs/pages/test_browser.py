@@ -1,7 +1,4 @@
-"""A run's page in a browser: from a filter to a question, its prompt and its evidence; by keyboard, without network.
-
-Screenshots go to the folder that MEMPILER_TEST_ARTIFACTS names, where it is set.
-"""
+"""A run's page in a browser: from a filter to a question, its prompt and its evidence; by keyboard, without network."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +11,6 @@ from mempiler.runs.pages.build import run_page
 from mempiler.runs.pages.keep import as_html
 from mempiler.runs.pages.memory import memory_html, memory_page
 from mempiler.runs.pages.page import Change, Page, Point
-from mempiler.runs.seen import Asked, Entry, Seen
 
 from tests.browser import CHROMIUM, Browser, serious_faults
 from tests.runs.pages.test_document import HOSTILE, evaluation, row
@@ -136,25 +132,6 @@ def test_no_text_does_anything(browser: Browser, said: str, tmp_path: Path) -> N
     assert browser.errors == []
     assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert text(browser, "#count") == ["1 questions"]
-
-
-def test_two_thousand_questions_are_there_in_two_seconds(browser: Browser, tmp_path: Path) -> None:
-    """Of the size of LoCoMo's ten conversations."""
-    lines = [f"[D{n}:1] Ann: {'said before ' * 12}{n}" for n in range(6000)]
-    rows = []
-    for n in range(1986):
-        recalled = [lines[(n * 7 + k) % 6000] for k in range(20)]
-        call = Asked(predictor="p", outcome="ok", messages=(("user", "\n".join(recalled)),), answer="A")
-        entries = tuple(Entry(line=line, kind="turn", sources=()) for line in recalled)
-        rows.append(row(n, f"Question {n}?", seen=Seen(entries=entries, calls=(call,))))
-    html = as_html(run_page("compile", "a-run", {"before": evaluation(*rows), "after": evaluation(*rows)}))
-    assert len(html.encode()) < 15_000_000
-    (tmp_path / "report.html").write_text(html, encoding="utf-8")
-    assert browser.open(tmp_path / "report.html") < 2
-    assert text(browser, "#place") == ["1 to 100 of 1986"]
-    browser.evaluate("document.querySelector('#on').click()")
-    assert text(browser, "#place") == ["101 to 200 of 1986"]
-    assert text(browser, "#detail > h3") == ["Question 100?"]
 
 
 def test_a_memory_tells_what_sessions_did_and_what_was_never_recalled(browser: Browser, tmp_path: Path) -> None:

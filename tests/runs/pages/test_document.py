@@ -103,15 +103,6 @@ def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
     assert second.shown[0].entries == first.shown[0].entries
 
 
-@pytest.mark.parametrize(("before", "after", "change"), [(0.0, 1.0, "better"), (1.0, 0.0, "worse"), (1.0, 1.0, "same")])
-def test_before_and_after_are_paired(before: float, after: float, change: str) -> None:
-    page = run_page("compile", "run", {"before": evaluation(row(score=before)), "after": evaluation(row(score=after))})
-    assert only(page).change == change
-    assert page.total is not None
-    assert page.total.difference is not None
-    assert page.total.difference.value == after - before
-
-
 def test_what_was_changed_in_a_prompt_is_a_diff() -> None:
     a = PredictorState(instructions="Answer.\nShort.", fields=[], demos=[])
     b = PredictorState(instructions="Answer.\nLong.", fields=[], demos=[])

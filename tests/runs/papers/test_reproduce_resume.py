@@ -83,19 +83,3 @@ def test_a_reproduction_goes_on_with_a_larger_budget(whole, stub, mempiler_cli):
     assert ended.found["stopped"] == "max-calls 30"
     assert (len(first.texts), len(more.texts)) == (30, len(whole["asked"]) - 30)
     assert told(resumed.found) == told(whole["found"])
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--seed", "1"], "was started with seed = 0, not 1"),
-        (["--seeds", "2"], "was started with seeds = [1], not [2]"),
-        (["--section", "table2"], "was started with sections = ['table3'], not ['table2', 'table3']"),
-    ],
-)
-def test_other_settings_are_another_reproduction(stub, mempiler_cli, words, said):
-    server = stub()
-    ended = mempiler_cli(server, *WORDS, "--max-calls", "0", test=2)
-    ran = mempiler_cli(server, *WORDS, "--resume", ended.found["run"], *words, test=2)
-    assert (ran.code, server.texts) == (2, [])
-    assert said in ran.line

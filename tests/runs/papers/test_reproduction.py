@@ -8,7 +8,6 @@ from mempiler.cli import app, main
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
 from mempiler.runs.compare import recorded
-from mempiler.runs.papers.paper import read_paper
 from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
@@ -173,33 +172,6 @@ def test_the_command_prints_the_papers_tables_and_ours(capsys, monkeypatch):
     assert "(wiring check, not comparable)" in shown
     assert "paper 86.17" in shown
     assert "Figure 7" not in shown
-
-
-@pytest.mark.parametrize(
-    ("name", "section", "labels"),
-    [
-        ("pgr", "memoryquest", ["query only", "PGR, tree", "PGR, chain"]),
-        ("rgmem", "table1", ["turn RAG", "RGMem"]),
-        ("h2memory", "table2-select", ["Vanilla (with log)", "H2Memory"]),
-        ("h2memory", "table3", ["against Vanilla (with log)"]),
-        ("pramem", "table1", ["Long-context", "RAG"]),
-        ("pramem", "fig3", ["Truncation", "RAG"]),
-    ],
-)
-def test_no_answer_of_an_offline_table_is_unreadable(name, section, labels):
-    """Answers have only forms that can be read, so that nothing has to be compiled first."""
-    paper = read_paper(name)
-    (whole,) = (each for each in paper.sections if each.name == section)
-    few = whole.model_copy(update={"variants": tuple(labels), "own": labels[0], "duels": ()})
-    made = reproduce(paper.model_copy(update={"sections": (few,)}), Setup(benchmark="", test=4, embedder="offline"))
-    assert not made.failed
-    assert [row.label for row in made.sections[0].rows] == labels
-    for row in made.sections[0].rows:
-        found = row.evaluation
-        answers = {end: count for ends in found.answers.values() for end, count in ends.items()}
-        assert (found.n, found.failures, set(answers)) == (4, 0, {"ok"}), row.label
-        unread = {value for key, value in found.aggregate.items() if key.startswith(("failed", "invalid"))}
-        assert unread <= {0}
 
 
 def _turns(labels, own="nothing"):
