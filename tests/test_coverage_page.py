@@ -1,8 +1,4 @@
-"""`docs/coverage.md` keeps its word: its symbols exist, and every signature and every method is named.
-
-`remarks` reads a page and says what is wrong with it. It must find nothing in the real page, and in doctored ones
-it must find what was doctored.
-"""
+"""`docs/coverage.md` keeps its word: its symbols exist, and every signature and every method is named."""
 
 import importlib
 import re
