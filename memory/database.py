@@ -89,10 +89,6 @@ class Database:
         """Closes all connections."""
         self._engine.dispose()
 
-    def clear(self) -> None:
-        """Drops what this process keeps of users: SQLAlchemy's compiled statements hold the values they came with."""
-        self._engine.clear_compiled_cache()
-
     def __enter__(self) -> Self:
         return self
 

@@ -180,7 +180,7 @@ class Memories:
         """Drops everything that this process keeps of what the store's users said."""
         self._kept.users.drop(lambda owner: True)
         forget_words()
-        for keeper in (self.store, self.program.method.embedder, getattr(self.lm or dspy.settings.lm, "engine", None)):
+        for keeper in (self.program.method.embedder, getattr(self.lm or dspy.settings.lm, "engine", None)):
             clear = getattr(keeper, "clear", None)
             if clear is not None:
                 clear()

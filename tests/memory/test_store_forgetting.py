@@ -1,5 +1,6 @@
 """Forgetting in a store: bytes that are gone or a word of what holds them, and nothing that comes back."""
 
+import gc
 import random
 import sqlite3
 import threading
@@ -7,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -191,6 +193,24 @@ def test_who_was_forgotten_is_not_told_by_the_store(tmp_path: Path) -> None:
         store.add(Owner("ada-lovelace"), session("one"))
         store.forget(Owner("ada-lovelace"))
     assert b"ada-lovelace" not in files(tmp_path)
+
+
+def test_connections_and_statements_hold_nothing_that_was_stored(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        word = "xyzzy" + str(random.random())
+        store.add(ADA, session(word, word), metadata={"word": word})
+        store.append(ADA, f"{word}2", [Turn(id=word, speaker="Ada", text=word)])
+        assert store.turns(ADA, [word, f"{word}:1"])
+        assert store.dump(ADA)
+        assert store.forget(ADA)
+        seen, left = dict[int, Any](), [store._engine]
+        while left:
+            found = left.pop()
+            if id(found) not in seen and not isinstance(found, ModuleType | FunctionType | type):
+                seen[id(found)] = found
+                left += gc.get_referents(found)
+    assert len(seen) > 1000
+    assert not [text for text in seen.values() if isinstance(text, str) and word in text]
 
 
 def test_replaced_user_leaves_no_bytes(tmp_path: Path) -> None:
