@@ -83,6 +83,9 @@ def _for_asyncio(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
 class UserMemory:
     """One user's memory in a store; `MemoryProgram.memory` makes it.
 
+    What reads or writes the memory raises `ProgramError` where another program, embedder or version wrote it; its
+    message has the remedy.
+
     Args:
         memories: Program, store and language model.
         owner: Whose it is.
@@ -181,22 +184,14 @@ class UserMemory:
         return added
 
     def remember(self) -> Remembered:
-        """Writes all items that are queued for this user.
+        """Writes all items that are queued for this user; if the endpoint fails (LMError), the rest stays queued.
 
         What another worker is writing is waited for, no longer than the lease; the rest stays queued then.
-
-        Raises:
-            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
-            LMError: The endpoint failed; what is not written stays queued.
         """
         return remember_user(self.memories, self.owner, self._lease, self._stop)
 
     def look(self) -> View:
-        """The memory and what is not in it yet, read once for several uses.
-
-        Raises:
-            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
-        """
+        """The memory and what is not in it yet, read once for several uses."""
         return self.memories.look(self.owner)
 
     def ask(
@@ -226,7 +221,6 @@ class UserMemory:
             The task's outputs, the recalled `context` (raw turns at its end), and the `memory` it came from.
 
         Raises:
-            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
             UserError: A field of the task is missing, or a condition is malformed.
         """
         view = self._part(seen, where, since, until)
@@ -301,7 +295,6 @@ class UserMemory:
             where: Conditions.
 
         Raises:
-            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
             UserError: `k` is not a number from 1 to 1000, or a condition is malformed.
             EndpointError: The embedder cannot be reached.
         """
@@ -430,7 +423,7 @@ class UserMemory:
             by: Who says so, for the history.
 
         Raises:
-            ConflictError: The user was forgotten meanwhile, or others keep changing entries.
+            ConflictError: As of `update`.
         """
         return self._change("undo", entry, by)
 
@@ -477,12 +470,7 @@ class UserMemory:
         return done
 
     def retry(self) -> Remembered:
-        """Tries again what could not be written before: failed sessions, and turns that could not be taken in.
-
-        Raises:
-            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
-            LMError: The endpoint failed; what is not written stays as it is.
-        """
+        """Tries again what could not be written before: failed sessions, and turns that could not be taken in."""
         self.store.requeue(self.owner)
         return remember_user(self.memories, self.owner, self._lease, self._stop, retry=True)
 
