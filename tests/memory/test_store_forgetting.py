@@ -28,25 +28,24 @@ def files(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
 
 
-def test_receipt_counts_what_was_deleted(store: Store) -> None:
-    store.add(ADA, session("one", turns=2))
-    store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="two")])
-    found = store.forget(ADA)
-    assert (bool(found), found.forgotten, found.sessions, found.turns) == (True, "ada", 2, 3)
-    assert not store.forget(ADA)
-
-
-def test_receipt_of_a_session_counts_its_turns(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("forget", "name", "sessions", "turns"),
+    [
+        (lambda store: store.forget(ADA), "ada", 3, 4),
+        (lambda store: store.forget_item(ADA, "s"), "s", 1, 2),
+        (lambda store: store.forget_item(ADA, "chat"), "chat", 1, 1),
+    ],
+    ids=["user", "session", "open session"],
+)
+def test_a_receipt_counts_what_was_deleted_and_says_who_decides_about_the_bytes(
+    store: Store, forget: Callable[[Store], Any], name: str, sessions: int, turns: int
+) -> None:
     store.add(ADA, session("one", "s", turns=2))
     store.add(ADA, session("two", "t"))
-    found = store.forget_item(ADA, "s")
-    assert (bool(found), found.sessions, found.turns) == (True, 1, 2)
-    assert not store.forget_item(ADA, "s")
-
-
-def test_receipt_says_who_decides_about_the_bytes(store: Store) -> None:
-    store.add(ADA, session("one"))
-    found = store.forget(ADA)
+    store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="three")])
+    found = forget(store)
+    assert (bool(found), found.forgotten, found.sessions, found.turns) == (True, name, sessions, turns)
+    assert not forget(store)
     if store.url.startswith("sqlite"):
         assert (found.erased, found.held_by) == (True, "")
     else:
