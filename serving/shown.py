@@ -10,8 +10,7 @@ of evidence. The store keeps all of it, for whoever takes the change back.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -24,7 +23,6 @@ from .view import View
 I = TypeVar("I", bound=Item)  # noqa: E741
 
 GONE = "(deleted)"
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.+-]*Z?)?")
 
 
 def memory_shown(program: MemoryProgram, seen: View) -> dict[str, Any]:
@@ -38,7 +36,7 @@ def memory_shown(program: MemoryProgram, seen: View) -> dict[str, Any]:
     if not seen.amendments:
         return memory
     says = [entry.text for entry in program.method.reader.entries(seen.settled)]
-    return _Left(seen.amendments, says, frozenset(_ids(memory))).of(memory)
+    return _Left(seen.amendments, says).of(memory)
 
 
 def contents_shown(program: MemoryProgram, seen: View, found: Contents) -> Contents:
@@ -67,7 +65,6 @@ class _Left:
     amend: Amendments
     says: Collection[str] = ()
     """The texts of the entries that are there."""
-    ids: Collection[str] = ()
 
     def of(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -77,23 +74,7 @@ class _Left:
         return GONE if isinstance(value, str) and self._gone(value) else value
 
     def _gone(self, text: str) -> bool:
-        if text in self.ids or _MOMENT.fullmatch(text) or not self.amend.tells(text):
-            return False
-        return not any(text in said for said in self.says)
-
-
-def _ids(value: Any) -> Iterator[str]:
-    """What names the parts of a memory, and the turns that they rest on: no words."""
-    if isinstance(value, list):
-        for part in cast(list[Any], value):
-            yield from _ids(part)
-    elif isinstance(value, dict):
-        for name, part in cast(dict[str, Any], value).items():
-            yield name
-            if name in ("id", "sources"):
-                yield from map(str, cast(list[Any], part) if isinstance(part, list) else [part])
-            else:
-                yield from _ids(part)
+        return self.amend.tells(text) and not any(text in said for said in self.says)
 
 
 def _item(item: I, amend: Amendments) -> I:
