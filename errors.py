@@ -25,6 +25,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from typing import Any
 
 LONGEST = 1500
 """Most characters of a message; values of files are quoted in it, and can be of any length."""
@@ -42,7 +43,7 @@ class MempilerError(Exception):
     exit_code = 1
 
     def __init__(self, message: object = "") -> None:
-        line = " ".join(str(message).split()).encode("utf-8", "backslashreplace").decode()
+        line = one_line(message).encode("utf-8", "backslashreplace").decode()
         super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}")
 
 
@@ -178,3 +179,19 @@ def check_number(name: str, value: float | None, least: float = 0, most: float =
     if value is not None and not (isinstance(value, int | float) and least <= value <= most and value < math.inf):
         upto = "or more" if most == math.inf else f"to {most:g}"
         raise UserError(f"{name} = {str(value)[:30]}: give a finite number, {least:g} {upto}")
+
+
+def one_line(text: object, most: int | None = None) -> str:
+    """A text, or what an error says, without line breaks: what stands on a line of a prompt cannot begin another one.
+
+    Args:
+        text: Made a text; None is none.
+        most: Characters that are kept of it.
+    """
+    return " ".join(("" if text is None else str(text)).split())[:most]
+
+
+def misfit(error: Any) -> str:
+    """Where a value fits no model, and why: the first thing that a `pydantic.ValidationError` says."""
+    first = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))

@@ -18,6 +18,7 @@ from ..errors import UserError
 from .options import (
     MIN_N,
     OVERWRITE,
+    PART,
     Finite,
     first_line,
     make_setup,
@@ -40,13 +41,7 @@ _JUDGING = ("judge_lm", "judge_api_base", "threads")
 @click.command("compare")
 @click.argument("names", nargs=-1, required=True, metavar="BASELINE OTHER...")
 @setup_options
-@click.option(
-    "--part",
-    type=click.Choice(["all", "train", "dev", "test"]),
-    default="all",
-    show_default=True,
-    help="which questions programs are evaluated on",
-)
+@PART
 @click.option("--gate", is_flag=True, help="end with code 1 if another is worse, or nobody can tell")
 @MIN_N
 @click.option("--margin", type=Finite(0), help="--gate: worse, too, where the mean difference is below -MARGIN")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import (
+    PART,
     REPLAY,
     WORKERS,
     first_line,
@@ -31,13 +32,7 @@ if TYPE_CHECKING:
 @REPLAY
 @WORKERS
 @click.option("--model", help="which of an endpoint's models answers, where PROGRAM is its URL")
-@click.option(
-    "--part",
-    type=click.Choice(["all", "train", "dev", "test"]),
-    default="all",
-    show_default=True,
-    help="all questions, or a part of the split that compile uses",
-)
+@PART
 def command(
     program: str,
     as_json: bool,

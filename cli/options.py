@@ -51,6 +51,13 @@ MIN_N = click.option(
     "--min-n", type=click.IntRange(1), default=20, show_default=True, help="fewer questions than these tell nothing"
 )
 OVERWRITE = click.option("--force", "overwrite", is_flag=True, help="overwrite a file that Mempiler did not write")
+PART = click.option(
+    "--part",
+    type=click.Choice(["all", "train", "dev", "test"]),
+    default="all",
+    show_default=True,
+    help="all questions, or a part of the split that compile uses",
+)
 PLAN = click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing")
 OPTION = click.option(
     "--option", "pairs", multiple=True, metavar="NAME=VALUE", help="an option of the benchmark, e.g. length=128k"

@@ -24,8 +24,9 @@ from typing import Any, Literal, cast
 
 from dspy.utils.exceptions import AdapterParseError
 
+from ..errors import one_line
 from ..signatures.judges import Acknowledgement, JudgeAcknowledgement
-from .judge import PromptJudge, one_line
+from .judge import PromptJudge
 
 Level = Literal["not", "implicitly", "explicitly"]
 

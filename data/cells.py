@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from ..records.json_input import decode
@@ -56,6 +56,14 @@ def read_date(value: Any) -> datetime | None:
         except ValueError:
             continue
     return None
+
+
+def day(text: str) -> date | None:
+    """The day that YYYY-MM-DD means, None if it is none."""
+    try:
+        return date.fromisoformat(text) if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else None
+    except ValueError:
+        return None
 
 
 def natural(name: str) -> list[tuple[int, str]]:

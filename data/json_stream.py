@@ -45,8 +45,6 @@ def stream_list(path: Path, piece: int = PIECE) -> Iterator[Any]:
         refuse_other_than_file(path)
         with path.open(encoding="utf-8-sig") as file:
             yield from _Reader(path, file, piece).entries()
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
 

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import dspy
 
+from ..errors import one_line
 from ..signatures.judges import JudgeAnswer, JudgeGenerously, judge_hash
 
 Asked = TypeVar("Asked")
@@ -132,8 +133,3 @@ def ask_all(ask: Callable[[Asked], Said], asked: Sequence[Asked], threads: int) 
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def one_line(text: Any) -> str:
-    """A judge's reason without line breaks; "" for None."""
-    return " ".join(str(text or "").split())

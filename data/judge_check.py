@@ -18,7 +18,7 @@ from typing import Any, Literal
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import ValidationError
 
-from ..errors import DataError, UserError
+from ..errors import DataError, UserError, misfit
 from ..records import Record
 from .catalog import benchmark_class
 from .dataset import refuse_fatal
@@ -123,8 +123,7 @@ def read_labelled(path: str | Path | None = None) -> tuple[LabelledAnswer, ...]:
         try:
             found.append(LabelledAnswer.model_validate(row))
         except ValidationError as error:
-            first = error.errors()[0]
-            raise DataError(f"{path}: line {line}, {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise DataError(f"{path}: line {line}, {misfit(error)}") from error
     return tuple(found)
 
 

@@ -16,9 +16,10 @@ from typing import Literal, Protocol
 
 import dspy
 
+from ..errors import one_line
 from ..signatures.judges import JudgePreference
 from .benchmark import Benchmark
-from .judge import AnyJudge, PromptJudge, one_line
+from .judge import AnyJudge, PromptJudge
 
 Side = Literal["first", "second", "tie"]
 

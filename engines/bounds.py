@@ -46,11 +46,6 @@ class Bounds:
         self._lock = threading.Lock()
         self._overdue = 0
 
-    @property
-    def overdue(self) -> int:
-        """Calls that go on though nobody waits for them."""
-        return self._overdue
-
     def run(self, attempt: Callable[[], T], model: str) -> T:
         """Makes a call.
 

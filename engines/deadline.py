@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+
+from ..records.scope import holding
 
 TIMEOUT = 120.0
 """Seconds without a byte from the server after which a call has failed."""
@@ -74,14 +75,9 @@ class Deadline:
 _current: ContextVar[Deadline | None] = ContextVar("mempiler_deadline", default=None)
 
 
-@contextmanager
-def within(deadline: Deadline) -> Generator[None]:
+def within(deadline: Deadline) -> AbstractContextManager[None]:
     """Puts what the block does under a deadline."""
-    token = _current.set(deadline)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return holding(_current, deadline)
 
 
 def deadline_here() -> Deadline:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import EndpointError, MempilerError, UserError
+from ..errors import EndpointError, MempilerError, UserError, one_line
 from ..records import estimate_tokens
 
 if TYPE_CHECKING:
@@ -147,4 +147,4 @@ def _batches(name: str, texts: Sequence[str], request: Callable[[list[str]], Any
 
 
 def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return f"{type(error).__name__}: {one_line(error, 300)}"

@@ -20,7 +20,7 @@ from dataclasses import astuple, dataclass, fields, replace
 
 from dspy.utils.exceptions import LMAuthError, LMError
 
-from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number
+from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number, one_line
 from .lanes import IN_FLIGHT, Lane
 
 DEAD_AFTER = 5
@@ -210,7 +210,7 @@ class Guard:
         """
         if not isinstance(error, LMError):
             return
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error, 300)
         with self._lock:
             self._row, self._failed, self._done = self._row + 1, self._failed + 1, self._done + 1
             if self._dead is not None:

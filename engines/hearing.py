@@ -7,9 +7,11 @@ more time than all else of the suite's own. So a metered model tells who listens
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
+
+from ..records.scope import holding
 
 Hear = Callable[[Any, Sequence[Any]], None]
 """Takes the messages of a call, or its prompt where it has none, and the answers as DSPy has them."""
@@ -17,14 +19,9 @@ Hear = Callable[[Any, Sequence[Any]], None]
 _hear: contextvars.ContextVar[Hear | None] = contextvars.ContextVar("hear", default=None)
 
 
-@contextmanager
-def hearing(hear: Hear | None) -> Generator[None]:
+def hearing(hear: Hear | None) -> AbstractContextManager[None]:
     """Lets `hear` know of the calls of the block; None lets nobody."""
-    token = _hear.set(hear)
-    try:
-        yield
-    finally:
-        _hear.reset(token)
+    return holding(_hear, hear)
 
 
 def told(asked: Any, answers: Sequence[Any]) -> Sequence[Any]:

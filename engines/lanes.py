@@ -24,8 +24,9 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Generator, Hashable
 from concurrent.futures import Future, wait
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 
+from ..records.scope import holding
 from .bounds import NobodyWaitsError
 from .deadline import SLICE, deadline_here
 
@@ -35,14 +36,9 @@ IN_FLIGHT = 128
 _whose: contextvars.ContextVar[Hashable] = contextvars.ContextVar("mempiler_whose", default=None)
 
 
-@contextmanager
-def taking_turns(whose: Hashable) -> Generator[None]:
+def taking_turns(whose: Hashable) -> AbstractContextManager[None]:
     """Makes the calls of the block those of one user, or question: others have their turn between them."""
-    token = _whose.set(whose)
-    try:
-        yield
-    finally:
-        _whose.reset(token)
+    return holding(_whose, whose)
 
 
 class Lane:

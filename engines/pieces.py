@@ -16,13 +16,15 @@ give no pieces, but the whole answer as ever. The sampled candidates of a call w
 from __future__ import annotations
 
 import contextvars
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import aclosing, closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, aclosing, closing
 from typing import Any
 
 from dspy._vendor.lm15.result import amaterialize_response, materialize_response
 from dspy.clients.engines.lm15_engine import AsyncLM15Engine, LM15Engine
 from dspy.lm15 import StreamAssemblyError, UnsupportedFeatureError
+
+from ..records.scope import holding
 
 Take = Callable[[str], None]
 """Takes the next piece of the text of one attempt."""
@@ -31,18 +33,13 @@ Begin = Callable[[], Take]
 _begin: contextvars.ContextVar[Begin | None] = contextvars.ContextVar("pieces", default=None)
 
 
-@contextmanager
-def in_pieces(begin: Begin) -> Generator[None]:
+def in_pieces(begin: Begin) -> AbstractContextManager[None]:
     """Lets the attempts of the block's calls give their text while it comes.
 
     Args:
         begin: Called at the beginning of each attempt, in the thread that makes it.
     """
-    token = _begin.set(begin)
-    try:
-        yield
-    finally:
-        _begin.reset(token)
+    return holding(_begin, begin)
 
 
 class PieceEngine(LM15Engine):

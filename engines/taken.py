@@ -21,6 +21,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 
+from ..records.scope import holding
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -61,11 +63,8 @@ _work: contextvars.ContextVar[Work | None] = contextvars.ContextVar("work", defa
 def taking() -> Generator[Work]:
     """Hears of every call of the block that no piece of work within it takes."""
     work = Work()
-    token = _work.set(work)
-    try:
+    with holding(_work, work):
         yield work
-    finally:
-        _work.reset(token)
         work.ended = time.perf_counter()
 
 

@@ -22,6 +22,7 @@ from dspy._vendor.lm15.transports import ConnectTimeout, ReadTimeout, TransportE
 from dspy.lm15 import ProviderError
 from dspy.utils.exceptions import LMAuthError, LMTimeoutError, LMTransportError
 
+from ..errors import one_line
 from .bounds import NobodyWaitsError
 from .deadline import DEADLINE, TIMEOUT, Deadline, within
 from .meter import MeteredLM
@@ -115,7 +116,7 @@ class Upstream:
             return NobodyWaitsError("nobody waits for the answer any more", model=self.model)
         late = deadline.passed or isinstance(error, (ConnectTimeout, ReadTimeout, WriteTimeout, TimeoutError))
         kind = LMTimeoutError if late else LMTransportError
-        failed = kind(" ".join(str(error).split())[:300] or type(error).__name__, model=self.model)
+        failed = kind(one_line(error, 300) or type(error).__name__, model=self.model)
         self.lm.guard.failed(failed)
         return failed
 

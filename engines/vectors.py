@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import contextvars
 import hashlib
-from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import numpy as np
+
+from ..records.scope import holding
 
 
 class Shelf(Protocol):
@@ -37,14 +39,9 @@ class Shelf(Protocol):
 _whose: contextvars.ContextVar[Shelf | None] = contextvars.ContextVar("mempiler_shelf", default=None)
 
 
-@contextmanager
-def kept_on(shelf: Shelf) -> Generator[None]:
+def kept_on(shelf: Shelf) -> AbstractContextManager[None]:
     """Makes this the shelf of what embedders work on in the block, gathered calls included."""
-    token = _whose.set(shelf)
-    try:
-        yield
-    finally:
-        _whose.reset(token)
+    return holding(_whose, shelf)
 
 
 class Kept:

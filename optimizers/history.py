@@ -17,7 +17,7 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 
 from ..engines.meter import Meter, MeteredLM
-from ..errors import MempilerError
+from ..errors import MempilerError, one_line
 from ..programs.program import MemoryProgram
 from .proposals import ATTEMPTS, Proposals
 
@@ -157,7 +157,7 @@ def _in_one_line(error: BaseException) -> str:
         return "a proposal could not be read"
     if not str(error) and error.__context__ is not None:
         return _in_one_line(error.__context__)
-    words = " ".join(str(error).split())[:200]
+    words = one_line(error, 200)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 

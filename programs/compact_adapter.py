@@ -29,6 +29,7 @@ from dspy.adapters.utils import apply_output_field_defaults
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel
 
+from ..errors import one_line
 from ..reading.answer import LONGEST
 from ..reading.markers import neutral, restored
 from .state import type_adapter
@@ -113,7 +114,7 @@ class CompactAdapter(dspy.ChatAdapter):
             try:
                 fields[name] = _read(restored(text), signature.output_fields[name].annotation)
             except (ValueError, RecursionError) as error:
-                message = f"{name} is no {_shape(signature.output_fields[name].annotation)}: {_one_line(error)}"
+                message = f"{name} is no {_shape(signature.output_fields[name].annotation)}: {one_line(error, 300)}"
                 raise _refusal(signature, completion, message) from error
         fields = apply_output_field_defaults(signature, fields)
         if fields.keys() != signature.output_fields.keys():
@@ -255,7 +256,3 @@ def _shape(annotation: Any) -> str:
         return " or ".join(map(str, choices)) if named == "Literal" else "text" if annotation is str else str(named)
     keys = "{" + ", ".join(f'"{name}"' for name in model.model_fields) + "}"
     return keys if annotation is model else f"JSON [{keys}, ...]"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -26,6 +26,7 @@ from dspy.utils.exceptions import (
     LMUnsupportedModelError,
 )
 
+from ..errors import one_line
 from ..records import Failure
 from ..records.context import FailureKind
 
@@ -71,7 +72,7 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
 
 def failure_of(where: str, error: BaseException) -> Failure:
     """The failure that stands for an error in tables."""
-    kind, message = kind_of(error), one_line(error)
+    kind, message = kind_of(error), one_line(error, 300)
     if kind == "error" and not isinstance(error, ExternalError):
         message = f"{type(error).__name__}: {message}{own_line(error)}"
     return Failure(kind=kind, where=where, message=message)
@@ -91,8 +92,3 @@ def own_line(error: BaseException | None) -> str:
 
 _INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 """Folders of Python and of installed packages."""
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error on one line, cut to a length that fits a table."""
-    return " ".join(str(error).split())[:300]

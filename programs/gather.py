@@ -16,12 +16,14 @@ from __future__ import annotations
 import contextvars
 import functools
 import itertools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import dspy
+
+from ..records.scope import holding
 
 T = TypeVar("T")
 
@@ -52,18 +54,13 @@ place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("place", de
 _in_order: contextvars.ContextVar[bool] = contextvars.ContextVar("in_order", default=False)
 
 
-@contextmanager
-def in_order() -> Generator[None]:
+def in_order() -> AbstractContextManager[None]:
     """Makes the gathers of the block run their calls one after another: slower, and independent of timing.
 
     An engine that batches concurrent calls rounds otherwise in another batch; where that must not be, nothing may run
     at the same time.
     """
-    token = _in_order.set(True)
-    try:
-        yield
-    finally:
-        _in_order.reset(token)
+    return holding(_in_order, True)
 
 
 def gather(calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -27,6 +27,7 @@ from pydantic import BaseModel, TypeAdapter
 from .. import __version__
 from ..memory.flight import Flight
 from ..reading.json_text import PARSING
+from ..records.scope import holding
 from .method import Method, Writer
 from .part import Part, modules_below
 from .state import dump_predictor, signature_of
@@ -46,15 +47,11 @@ def rollout(name: str | int) -> Generator[None]:
     Args:
         name: What tells the rollout from its siblings.
     """
-    token = _rollout.set(str(name))
     lm = dspy.settings.lm
-    try:
-        if lm is not None and lm.kwargs.get("temperature"):
-            lm = lm.copy(rollout_id=f"{lm.kwargs.get('rollout_id') or ''}/{name}")
-        with dspy.context(lm=lm):
-            yield
-    finally:
-        _rollout.reset(token)
+    if lm is not None and lm.kwargs.get("temperature"):
+        lm = lm.copy(rollout_id=f"{lm.kwargs.get('rollout_id') or ''}/{name}")
+    with holding(_rollout, str(name)), dspy.context(lm=lm):
+        yield
 
 
 class Identities:

@@ -28,8 +28,10 @@ from dspy.utils.exceptions import LMError
 
 from ..engines.hearing import hearing
 from ..engines.taken import Taken, note, taking
+from ..errors import one_line
 from ..reading.mends import Mend
 from ..records import Context, Failure
+from ..records.scope import holding
 from .failing import concerns_prompt, kind_of
 from .gather import Place, place
 
@@ -137,14 +139,10 @@ def recording(capture: Capture | None = None) -> Generator[Recording]:
         capture: Opens the engine's own record of raw completions, which are then kept too.
     """
     record = Recording(capture)
-    tokens = _recording.set(record), _open.set(None), place.set(Place())
     try:
-        with hearing(None):
+        with holding(_recording, record), holding(_open, None), holding(place, Place()), hearing(None):
             yield record
     finally:
-        _recording.reset(tokens[0])
-        _open.reset(tokens[1])
-        place.reset(tokens[2])
         record.end()
 
 
@@ -171,7 +169,7 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
             yield call
         _counted(call)
     except Exception as error:
-        call.error = " ".join(str(error).split())[:300] or type(error).__name__
+        call.error = one_line(error, 300) or type(error).__name__
         if concerns_prompt(error) or isinstance(error, LMError):
             call.lost = True
             call.faults[kind_of(error)] += 1

@@ -23,7 +23,7 @@ from dspy.adapters.types.base_type import CUSTOM_TYPE_START_IDENTIFIER as MARKER
 from dspy.adapters.utils import get_annotation_name
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from ..errors import ProgramError
+from ..errors import ProgramError, one_line
 from .predictor import Predictor, is_for
 from .sampling import check_sampling, sampling
 
@@ -224,7 +224,7 @@ def _wrong_decisions(signature: type[dspy.Signature], decisions: dict[str, Any])
     try:
         DecisionState(signature, decisions)
     except (ValueError, TypeError, KeyError) as error:
-        return " ".join(str(error).split())[:200]
+        return one_line(error, 200)
     return None
 
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import dspy
 
@@ -26,6 +26,7 @@ from ..engines.pieces import Take, in_pieces
 from ..errors import AnswerChangedError
 from ..reading.answer import Layout
 from ..reading.growing import Growing, followed
+from ..records.scope import holding
 
 ANSWER = "answer"
 """The output of a task that is sent."""
@@ -79,28 +80,18 @@ _wanted: contextvars.ContextVar[Words | None] = contextvars.ContextVar("wanted_w
 _answering: contextvars.ContextVar[Words | None] = contextvars.ContextVar("answering", default=None)
 
 
-@contextmanager
-def wanted(words: Words | None) -> Generator[None]:
+def wanted(words: Words | None) -> AbstractContextManager[None]:
     """Sends the words of the answer that the block asks a program for; None sends nothing."""
-    token = _wanted.set(words)
-    try:
-        yield
-    finally:
-        _wanted.reset(token)
+    return holding(_wanted, words)
 
 
-@contextmanager
-def answering(as_written: bool) -> Generator[None]:
+def answering(as_written: bool) -> AbstractContextManager[None]:
     """Says that the block's predictor writes the answer.
 
     Args:
         as_written: Whether it is given as the model writes it.
     """
-    token = _answering.set(_wanted.get() if as_written else None)
-    try:
-        yield
-    finally:
-        _answering.reset(token)
+    return holding(_answering, _wanted.get() if as_written else None)
 
 
 async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGenerator[str]:

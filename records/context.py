@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from .items import Record, one_line
+from ..errors import one_line
+from .items import Record
 from .moment import format_time
 
 ABSTRACT = frozenset({"summary", "inference", "trait", "background", "principle"})

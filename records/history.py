@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
-from ..errors import DataError
+from ..errors import DataError, misfit, one_line
 from .folding import folded
-from .items import AnyItem, Item, Record, Session, Turn, one_line
+from .items import AnyItem, Item, Record, Session, Turn
 from .json_input import read_json
 
 ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
@@ -87,9 +87,7 @@ class History(Record):
             if isinstance(value, list):
                 return cls.from_messages(value, id)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise DataError(f"history {id!r}: {where}: {first['msg']}") from error
+            raise DataError(f"history {id!r}: {misfit(error)}") from error
         raise DataError(f"history {id!r}: expected {{items: [...]}} or a list of messages, got {type(value).__name__}")
 
     @classmethod

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 
+from ..errors import one_line
 from .moment import Moment, format_time
 
 
@@ -157,8 +158,3 @@ AnyItem = Annotated[
     Discriminator(_kind),
 ]
 """An item of any kind, told apart by `kind`; a session where it is left out."""
-
-
-def one_line(text: str) -> str:
-    """A text without line breaks: what stands on a line of a prompt cannot begin another one."""
-    return " ".join(text.split())

@@ -111,8 +111,6 @@ def read_text(path: Path) -> str:
     try:
         refuse_other_than_file(path)
         text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
     if not text.strip():
@@ -135,7 +133,9 @@ def refuse_other_than_file(path: Path) -> None:
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> DataError:
-    """The error for a file that cannot be read as UTF-8 text, with what to do about it."""
+    """The error for a file that is not there or cannot be read as UTF-8 text, with what to do about it."""
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path}: no such file")
     if not isinstance(error, UnicodeDecodeError):
         return DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
     begin = error.object[:4]

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import EndpointError, MempilerError, ProgramError, UserError
+from ..errors import EndpointError, MempilerError, ProgramError, UserError, one_line
 from .addresses import HUB
 from .artifact import is_intact, read_states
 from .home import home, make_folder
@@ -151,17 +151,17 @@ def _told(name: str) -> Generator[None]:
         private = "or it is private: set HF_TOKEN, or run: hf auth login"
         raise UserError(f"{name}: there is no such repository on the hub, {private}") from error
     except hub.HFValidationError as error:
-        raise UserError(f"{name}: is no name of a repository: {_line(error)}") from error
+        raise UserError(
+            f"{name}: is no name of a repository: {one_line(error, 200) or type(error).__name__}"
+        ) from error
     except hub.HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else 0
         if status in (401, 403):
             raise UserError(f"{name}: the hub refuses the token (status {status}); set another HF_TOKEN") from error
-        raise EndpointError(f"{name}: the hub fails: {_line(error)}") from error
+        raise EndpointError(f"{name}: the hub fails: {one_line(error, 200) or type(error).__name__}") from error
     except MempilerError:
         raise
     except Exception as error:  # the libraries below raise errors of many kinds, none of which is for users
-        raise EndpointError(f"{name}: the hub cannot be reached: {_line(error)}") from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+        raise EndpointError(
+            f"{name}: the hub cannot be reached: {one_line(error, 200) or type(error).__name__}"
+        ) from error

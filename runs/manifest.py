@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import __version__
-from ..errors import ProgramError
+from ..errors import ProgramError, misfit
 from ..programs.state import PredictorState
 from ..records import parse_json, read_json
 
@@ -79,9 +79,7 @@ def manifest_in(folder: Path) -> Manifest:
         manifest = Manifest.model_validate(raw)
         digest = digest_of(manifest)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ProgramError(f"{folder / MANIFEST}: field {where}: {first['msg']}; the file was altered") from error
+        raise ProgramError(f"{folder / MANIFEST}: field {misfit(error)}; the file was altered") from error
     except (ValueError, RecursionError) as error:
         raise ProgramError(f"{folder / MANIFEST}: its values are no plain JSON; the file was altered") from error
     if manifest.manifest_sha256 != digest:
@@ -103,9 +101,7 @@ def states_in(folder: Path, manifest: Manifest) -> dict[str, PredictorState]:
             name: PredictorState.model_validate(state) for name, state in parse_json(text, str(folder / STATE)).items()
         }
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ProgramError(f"{folder / STATE}: {where}: {first['msg']}; not the state of a saved program") from error
+        raise ProgramError(f"{folder / STATE}: {misfit(error)}; not the state of a saved program") from error
     except (ValueError, AttributeError, RecursionError) as error:
         raise ProgramError(f"{folder / STATE}: not the state of a saved program: {error}") from error
 

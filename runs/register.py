@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import ProgramError, UserError
+from ..errors import ProgramError, UserError, one_line
 from ..programs.program import MemoryProgram
 from .addresses import REGISTERED, program_folder
 from .artifact import (
@@ -42,7 +42,7 @@ from .promotion import refusal
 from .registered_model import ENTRY, example_row, inputs_of
 from .registry import DIGEST, resolve
 from .statistics import MIN_N, paired
-from .tracking import Tracker, client, first_line, tracking_uri
+from .tracking import Tracker, client, tracking_uri
 
 PART = "model"
 """The model's path among the artifacts of its run."""
@@ -183,7 +183,7 @@ def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:
         models = registry.search_registered_models(f"name = '{name}'")
         aliases = models[0].aliases if models else {}
     except Exception as error:
-        raise UserError(f"MLflow store {tracking_uri()}: {first_line(error)}") from error
+        raise UserError(f"MLflow store {tracking_uri()}: {one_line(error, 300)}") from error
     return (read_manifest(resolve(address)) if alias in aliases else None), address
 
 
@@ -293,4 +293,4 @@ def _asked(call: str, *values: Any, **named: Mapping[str, Any] | str) -> Any:
     try:
         return getattr(client(), call)(*values, **named)
     except Exception as error:
-        raise UserError(f"MLflow store {tracking_uri()}: {first_line(error)}") from error
+        raise UserError(f"MLflow store {tracking_uri()}: {one_line(error, 300)}") from error

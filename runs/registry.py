@@ -16,11 +16,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..errors import ProgramError, UserError
+from ..errors import ProgramError, UserError, one_line
 from .addresses import REGISTERED
 from .artifact import MANIFEST, is_intact, read_manifest, read_states
 from .home import home, make_folder
-from .tracking import client, first_line, tracking_uri
+from .tracking import client, tracking_uri
 
 DIGEST = "mempiler.manifest_sha256"
 """Tag of a version: the digest of its program's manifest, which holds that of the prompts."""
@@ -96,7 +96,7 @@ def version_of(name: str | Path) -> Any:
             return registry.get_model_version_by_alias(parts["name"], parts["alias"])
         return registry.get_model_version(parts["name"], parts["version"])
     except Exception as error:
-        raise UserError(f"{name}: {first_line(error)} (MLflow store {tracking_uri()})") from error
+        raise UserError(f"{name}: {one_line(error, 300)} (MLflow store {tracking_uri()})") from error
 
 
 def _fetch(name: str, source: str, folder: Path, digest: str) -> None:
@@ -119,5 +119,5 @@ def _downloaded(name: str, source: str, scratch: Path) -> Path:
     try:
         found = download_artifacts(f"{source.rstrip('/')}/{INSIDE}", dst_path=str(scratch), tracking_uri=uri)
     except Exception as error:
-        raise UserError(f"{name}: cannot be fetched from {source}: {first_line(error)}") from error
+        raise UserError(f"{name}: cannot be fetched from {source}: {one_line(error, 300)}") from error
     return Path(found)

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..optimizers.history import Candidate
 from .home import home, make_folder
 from .matrix import confusion_picture
@@ -68,7 +68,7 @@ class Tracker:
             self._experiment = experiment_id(self._client)
             run = self._client.create_run(self._experiment, run_name=self._name, tags={**origin(), **self._tags})
         except Exception as error:
-            raise UserError(f"MLflow store {tracking_uri()}: {first_line(error)}") from error
+            raise UserError(f"MLflow store {tracking_uri()}: {one_line(error, 300)}") from error
         self.run_id = run.info.run_id
         return self
 
@@ -77,7 +77,7 @@ class Tracker:
     ) -> None:
         status = "FINISHED" if error is None else "KILLED" if kind is KeyboardInterrupt else "FAILED"
         if error is not None:
-            self._send("set_tag", "error", first_line(error)[:500])
+            self._send("set_tag", "error", one_line(error, 300))
         self._send("set_terminated", status)
 
     def _send(self, call: str, *values: Any, **named: Any) -> None:
@@ -90,7 +90,7 @@ class Tracker:
             self._lost(error)
 
     def _lost(self, error: Exception) -> None:
-        self.failed = first_line(error)
+        self.failed = one_line(error, 300)
         told = "the results are in the run's folder, the MLflow run is not complete"
         logging.getLogger(LOG).warning("mempiler: MLflow store %s: %s; %s", tracking_uri(), self.failed, told)
 
@@ -106,7 +106,9 @@ class Tracker:
             log(Store(self._client, tracking_uri(), self._experiment, self.run_id))
         except Exception as error:  # whatever the store, or MLflow on the way to it, does not take
             told = "the MLflow run has its scores, but not all of its traces, prompts, models and questions"
-            logging.getLogger(LOG).warning("mempiler: MLflow store %s: %s; %s", tracking_uri(), first_line(error), told)
+            logging.getLogger(LOG).warning(
+                "mempiler: MLflow store %s: %s; %s", tracking_uri(), one_line(error, 300), told
+            )
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Logs parameters; long values are cut."""
@@ -255,7 +257,7 @@ def client() -> Any:
         try:
             return MlflowClient(tracking_uri=tracking_uri())
         except Exception as error:
-            raise UserError(f"MLflow store {tracking_uri()}: {first_line(error)}") from error
+            raise UserError(f"MLflow store {tracking_uri()}: {one_line(error, 300)}") from error
 
 
 def experiment_id(found: Any) -> str:
@@ -297,8 +299,3 @@ def artifact_location(uri: str) -> str | None:
 def _metric_name(name: str) -> str:
     """The name as MLflow takes it: a user's own category may hold any letter."""
     return "".join(char if char.isalnum() or char in "_-. :" else "_" for char in name)[:250]
-
-
-def first_line(error: BaseException) -> str:
-    """An error's message on one line."""
-    return " ".join(str(error).split())[:300]

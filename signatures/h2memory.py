@@ -15,7 +15,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import dspy
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from ..reading.ids import Shown
 
@@ -76,12 +76,9 @@ class DrawnSituation(BaseModel):
     """What a group of linked logs tells."""
 
     situation: str = Field(description="one paragraph")
-    aspects: list[Aspect] = Field(default=[], description="the aspects of life it mainly belongs to, at least one")
-
-    @field_validator("aspects", mode="before")
-    @classmethod
-    def _known(cls, value: Any) -> Any:
-        return aspects_of(value)
+    aspects: Annotated[list[Aspect], BeforeValidator(aspects_of)] = Field(
+        default=[], description="the aspects of life it mainly belongs to, at least one"
+    )
 
 
 class DescribeSituation(dspy.Signature):

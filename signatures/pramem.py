@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import dspy
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from ..reading.ids import Shown
 
@@ -27,6 +27,19 @@ _PRACTISED = (
     "the situation and what the user really did: [id] situation => action; below it what was asked: what the action "
     "does not tell has the answer No"
 )
+
+
+def _plain_action(value: Any) -> Any:
+    """The name of an action as the types spell it, from other spellings of it."""
+    if not isinstance(value, str):
+        return value
+    lower = " ".join(value.lower().replace("_", " ").split())
+    if lower.startswith("add ") and lower.endswith(("calibration", "bias-alert", "alert experience")):
+        return "add alert"
+    begins = {"add pattern": "add pattern", "add alert": "add alert"}
+    first = {"modify": "modify", "remove": "remove", "delete": "remove", "downgrade": "downgrade"}
+    found = next((name for start, name in begins.items() if lower.startswith(start)), None)
+    return found or first.get(lower.split(" ")[0] if lower else "", lower)
 
 
 class KnownExperience(BaseModel):
@@ -130,7 +143,7 @@ class DraftProposal(BaseModel):
     """One proposed change of the experience."""
 
     trigger: str = Field(default="", description="the kind of situation in which it applies, in a few words")
-    action: ProposedAction
+    action: Annotated[ProposedAction, BeforeValidator(_plain_action)]
     experience_id: Annotated[str | None, Shown("pattern_experiences", "alert_experiences")] = Field(
         default=None, description="the entry to modify or remove; null for a new one"
     )
@@ -138,11 +151,6 @@ class DraftProposal(BaseModel):
     record_ids: Annotated[list[str], Shown("recent_records", "practised_record")] = Field(
         default=[], description="ids of records that show it, as they stand in brackets"
     )
-
-    @field_validator("action", mode="before")
-    @classmethod
-    def _any_case(cls, value: Any) -> Any:
-        return plain_action(value)
 
 
 class ReflectOnPractice(dspy.Signature):
@@ -219,7 +227,7 @@ class PooledProposal(BaseModel):
 class ExperienceChange(BaseModel):
     """One change of the experience, with the proposals that support it."""
 
-    action: Adjustment
+    action: Annotated[Adjustment, BeforeValidator(_plain_action)]
     experience_id: Annotated[str | None, Shown("pattern_experiences", "alert_experiences")] = Field(
         default=None, description="the entry that changes; null for a new one"
     )
@@ -227,11 +235,6 @@ class ExperienceChange(BaseModel):
     proposal_ids: Annotated[list[str], Shown("proposal_pool.proposal", new=True)] = Field(
         default=[], description="ids of every proposal that supports the change"
     )
-
-    @field_validator("action", mode="before")
-    @classmethod
-    def _any_case(cls, value: Any) -> Any:
-        return plain_action(value)
 
 
 class AdjustExperience(dspy.Signature):
@@ -266,19 +269,6 @@ class AdjustExperience(dspy.Signature):
     distinct_records: bool = dspy.InputField(desc="whether these must come from as many records")
     decisions: str = dspy.OutputField(desc="what is adopted, modified, removed or downgraded, and why", default="")
     changes: list[ExperienceChange] = dspy.OutputField(desc="the changes; empty if no view has enough support")
-
-
-def plain_action(value: Any) -> Any:
-    """The name of an action as the types spell it, from other spellings of it."""
-    if not isinstance(value, str):
-        return value
-    lower = " ".join(value.lower().replace("_", " ").split())
-    if lower.startswith("add ") and lower.endswith(("calibration", "bias-alert", "alert experience")):
-        return "add alert"
-    begins = {"add pattern": "add pattern", "add alert": "add alert"}
-    first = {"modify": "modify", "remove": "remove", "delete": "remove", "downgrade": "downgrade"}
-    found = next((name for start, name in begins.items() if lower.startswith(start)), None)
-    return found or first.get(lower.split(" ")[0] if lower else "", lower)
 
 
 def listed(value: Any) -> Any:

@@ -13,12 +13,23 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import dspy
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from ..reading.ids import Shown
 
 _YES = {"true", "yes", "sensitive", "pass", "passed"}
 _NO = {"false", "no", "insensitive", "fail", "failed"}
+
+
+def _clear_bool(value: Any) -> Any:
+    """A bool where one is clearly meant, else None: an unclear verdict is a missing one."""
+    if isinstance(value, bool):
+        return value
+    said = value.strip().lower() if isinstance(value, str) else value
+    return True if said in _YES else False if said in _NO else None
+
+
+Clear = Annotated[bool | None, BeforeValidator(_clear_bool)]
 
 
 class ReviewedProposal(BaseModel):
@@ -61,13 +72,8 @@ class GroundednessVerdict(BaseModel):
     """Whether a proposal falls with the records it came from."""
 
     proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
-    sensitive: bool | None = Field(description="true if it would no longer hold; false if it would hold all the same")
+    sensitive: Clear = Field(description="true if it would no longer hold; false if it would hold all the same")
     reason: str = Field(default="", description="which records carry it, or why it is independent of them")
-
-    @field_validator("sensitive", mode="before")
-    @classmethod
-    def _as_bool(cls, value: Any) -> Any:
-        return clear_bool(value)
 
 
 class JudgeGroundedness(dspy.Signature):
@@ -116,13 +122,8 @@ class HoldVerdict(BaseModel):
     """Whether a proposal still holds on perturbed records."""
 
     proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
-    overturned: bool | None = Field(description="true if these records contradict it; false if it still holds")
+    overturned: Clear = Field(description="true if these records contradict it; false if it still holds")
     reason: str = Field(default="", description="which of the records decide")
-
-    @field_validator("overturned", mode="before")
-    @classmethod
-    def _as_bool(cls, value: Any) -> Any:
-        return clear_bool(value)
 
 
 class JudgeOnRewritten(dspy.Signature):
@@ -158,13 +159,8 @@ class GeneralityVerdict(BaseModel):
     """Whether a proposal is more than a description of one situation."""
 
     proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
-    general: bool | None = Field(description="false if the proposal alone singles the real situation out, else true")
+    general: Clear = Field(description="false if the proposal alone singles the real situation out, else true")
     reason: str = Field(default="")
-
-    @field_validator("general", mode="before")
-    @classmethod
-    def _as_bool(cls, value: Any) -> Any:
-        return clear_bool(value)
 
 
 class JudgeGenerality(dspy.Signature):
@@ -207,11 +203,3 @@ class PickScene(dspy.Signature):
     proposals: list[ReviewedProposal] = dspy.InputField(desc="the proposals")
     candidates: str = dspy.InputField(desc="the situations, each after its letter")
     picks: list[ScenePick] = dspy.OutputField(desc="one answer per proposal")
-
-
-def clear_bool(value: Any) -> Any:
-    """A bool where one is clearly meant, else None: an unclear verdict is a missing one."""
-    if isinstance(value, bool):
-        return value
-    said = value.strip().lower() if isinstance(value, str) else value
-    return True if said in _YES else False if said in _NO else None

@@ -227,7 +227,3 @@ class _Garbled(OfflineEngine):
 
 
 CHECKS: Sequence[Callable[[Make, History], Broken]] = (_writing, _memory, _searching, _prompts, _losses)
-
-
-def _items(history: History) -> Sequence[Item]:
-    return history.items

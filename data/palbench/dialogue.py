@@ -23,9 +23,10 @@ from typing import Protocol
 
 import dspy
 
+from ...errors import one_line
 from ...records import Record
 from ...signatures.pal import USER_ACTIONS, AssistantAction, PlayUser, UserAction
-from ..judge import PromptJudge, one_line
+from ..judge import PromptJudge
 from .persona import Persona
 
 GUESSES = 2

@@ -17,8 +17,9 @@ from typing import Literal, Protocol
 
 from dspy.utils.exceptions import AdapterParseError
 
+from ...errors import one_line
 from ...signatures.judges_pal import JudgeImplicitNeeds, JudgeNeedUnderstanding, JudgePreferenceUnderstanding
-from ..judge import AnyJudge, PromptJudge, ask_all, one_line
+from ..judge import AnyJudge, PromptJudge, ask_all
 from .persona import Persona
 from .topics import Topic
 

@@ -33,7 +33,7 @@ from ...records import AnyItem, History, Logs, Record, Session, Turn, read_json
 from ..cells import last_number, read_date
 from ..dataset import Finding, Note
 from .persona import Persona, SideFiles
-from .topics import Topic, read_topics
+from .topics import Topic, read_topics, values_in
 
 Language = Literal["zh", "en"]
 FILES: Mapping[Language, str] = {"zh": "input.json", "en": "input_en.json"}
@@ -142,7 +142,7 @@ class _User:
     def samples(self, value: Any, part: str) -> Sequence[Any]:
         if not isinstance(value, dict | list):
             self.fault("wrong type", part, f"expected a list of samples, got {reprlib.repr(value)}", fatal=True)
-        return samples_in(value)
+        return values_in(value)
 
     def sample(self, row: Mapping[str, Any], number: int, asked: bool) -> Iterator[Asked]:
         """Takes a sample's items in; between its logs and its dialogue its topics are asked."""
@@ -219,13 +219,6 @@ class _User:
             return None
         turns = (Turn(id=f"D{number}:{n}", speaker=role, text=text) for n, (role, text) in enumerate(said, 1))
         return Session(id=f"D{number}", time=time, turns=tuple(turns))
-
-
-def samples_in(value: Any) -> Sequence[Any]:
-    """The samples of a part of a user's record: a list, or an object by their ids."""
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
 
 
 def _turns(value: Any) -> list[Any]:

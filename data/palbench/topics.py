@@ -89,14 +89,14 @@ def read_topics(value: Any, where: str, fault: Fault) -> Iterator[tuple[str, Top
 
 
 def _topic(row: Mapping[str, Any], query: str, requirement: str, place: str, fault: Fault) -> Topic:
-    needs = tuple(text for text in map(_text, _list(row.get("implicit_needs"))) if text)
+    needs = tuple(text for text in map(_text, values_in(row.get("implicit_needs"))) if text)
     if len(needs) != 2:
         fault("number of needs", place, f"has {len(needs)} implicit needs, not 2")
     solution = row.get("solution")
-    liked, disliked = (_list(solution.get(kind)) if isinstance(solution, dict) else [] for kind in ("pos", "neg"))
+    liked, disliked = (values_in(solution.get(kind)) if isinstance(solution, dict) else [] for kind in ("pos", "neg"))
     positives = tuple(filter(None, map(_text, liked)))
     negatives = tuple(filter(None, map(_text, disliked)))
-    candidates = tuple(_candidates(_list(row.get("candidate_solutions")), positives, negatives, place, fault))
+    candidates = tuple(_candidates(values_in(row.get("candidate_solutions")), positives, negatives, place, fault))
     kinds = [candidate.feedback for candidate in candidates]
     if (len(kinds), kinds.count("pos"), kinds.count("neg")) != (CANDIDATES, 2, 2):
         counted = f"{len(kinds)} candidates, {kinds.count('pos')} liked, {kinds.count('neg')} disliked"
@@ -126,7 +126,7 @@ def _candidates(
         yield Candidate(text=text, feedback=kind)
 
 
-def _list(value: Any) -> list[Any]:
+def values_in(value: Any) -> list[Any]:
     """A list, or the values of an object used as one."""
     if isinstance(value, dict):
         return list(value.values())

@@ -15,6 +15,7 @@ from datetime import date, timedelta
 from itertools import pairwise
 
 from ...signatures.synthesis_memoryquest import DraftEvent, DraftQuery, DraftTurn
+from ..cells import day
 
 REFERENCES = (3, 5)
 EVENTS = (5, 10)
@@ -38,11 +39,11 @@ def query_problems(draft: DraftQuery, earlier: Iterable[str]) -> list[str]:
         found.append("two references say the same")
     if not all(one.text.strip() for one in draft.references):
         found.append("a reference is empty")
-    when = _day(draft.date)
+    when = day(draft.date)
     if when is None:
         found.append(_no_date(draft.date))
     for reference in draft.references:
-        told = _day(reference.date)
+        told = day(reference.date)
         if told is None:
             found.append(_no_date(reference.date))
         elif when is not None and told >= when:
@@ -59,9 +60,9 @@ def timeline_problems(events: Sequence[DraftEvent], query: DraftQuery, domains: 
         domains: The domains of the user's profile.
     """
     found = [] if EVENTS[0] <= len(events) <= EVENTS[1] else [f"{len(events)} events; plan 5 to 10"]
-    days = [_day(event.date) for event in events]
-    bad = [_no_date(event.date) for event, day in zip(events, days, strict=True) if day is None]
-    known = [day for day in days if day is not None]
+    days = [day(event.date) for event in events]
+    bad = [_no_date(event.date) for event, on in zip(events, days, strict=True) if on is None]
+    known = [on for on in days if on is not None]
     found += bad or _order_problems(known, query)
     found += _reference_problems(events, query)
     names = {_same(domain) for domain in domains}
@@ -114,13 +115,6 @@ def _reference_problems(events: Sequence[DraftEvent], query: DraftQuery) -> list
         for id in event.references
         if dates.get(id, event.date) != event.date
     ]
-
-
-def _day(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text) if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else None
-    except ValueError:
-        return None
 
 
 def _no_date(text: str) -> str:

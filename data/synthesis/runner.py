@@ -29,6 +29,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 from pydantic import TypeAdapter
 
+from ...errors import one_line
 from .journal import Journal
 
 S = TypeVar("S")
@@ -217,7 +218,7 @@ class Runner:
         try:
             return check(predictor(**inputs, complaints="\n".join(f"- {problem}" for problem in complaints)))
         except (AdapterParseError, ContextWindowExceededError) as error:
-            first = " ".join(str(error).split())[:300]
+            first = one_line(error, 300)
             return Checked(None, [f"no answer that can be read: {first}"])
 
 

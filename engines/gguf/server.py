@@ -18,7 +18,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from ...errors import MissingDependencyError, UserError
+from ...errors import MissingDependencyError, UserError, one_line
 from ..meter import MeteredLM
 
 CONTEXT = 8192
@@ -99,5 +99,5 @@ def _serve(path: Path, key: str, name: str, slots: int, context: int, guesses: b
     try:
         return xllamacpp.Server(wanted)
     except (RuntimeError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise UserError(f"{path}: llama.cpp cannot serve it: {reason}; is the file whole, and memory free?") from error

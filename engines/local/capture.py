@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ...records.scope import holding
+
 _samples: contextvars.ContextVar[list[Sample] | None] = contextvars.ContextVar("samples", default=None)
 
 
@@ -41,11 +43,8 @@ class Sample:
 def capture() -> Iterator[list[Sample]]:
     """Collects the completions that local models give to calls of the block."""
     samples: list[Sample] = []
-    token = _samples.set(samples)
-    try:
+    with holding(_samples, samples):
         yield samples
-    finally:
-        _samples.reset(token)
 
 
 def record(sample: Sample) -> None:

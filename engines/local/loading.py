@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...errors import MissingDependencyError, UserError
+from ...errors import MissingDependencyError, UserError, one_line
 
 INSTALL = "pip install torch==2.13.0 && pip install '.[local]'"
 
@@ -71,7 +71,7 @@ def load(
             model, tokenizer = _read(name, getattr(torch, dtype or usual))
         model.to(place)
     except (OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         if Path(name).is_dir():
             raise UserError(f"{name}: cannot be loaded as a language model: {reason}") from error
         raise UserError(

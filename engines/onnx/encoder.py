@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DataError, MissingDependencyError
+from ...errors import DataError, MissingDependencyError, one_line
 
 
 class Encoder:
@@ -63,7 +63,7 @@ class Encoder:
         try:
             tokenizer = tokenizers.Tokenizer.from_file(str(self._tokenizer))
         except Exception as error:  # Its errors have no class of their own.
-            raise DataError(f"{self._tokenizer}: is no tokenizer: {_one_line(error)}") from error
+            raise DataError(f"{self._tokenizer}: is no tokenizer: {one_line(error, 200)}") from error
         # A file may ask for texts that are all filled up to one length.
         tokenizer.no_padding()
         tokenizer.enable_truncation(self._longest)
@@ -73,7 +73,7 @@ class Encoder:
         try:
             session = onnxruntime.InferenceSession(str(self._model), options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise DataError(f"{self._model}: onnxruntime cannot load it: {_one_line(error)}") from error
+            raise DataError(f"{self._model}: onnxruntime cannot load it: {one_line(error, 200)}") from error
         return tokenizer, session, [each.name for each in session.get_inputs()], ThreadPoolExecutor(self._threads)
 
     def _encode(self, text: str) -> np.ndarray:
@@ -84,7 +84,7 @@ class Encoder:
         try:
             (hidden,) = session.run(["last_hidden_state"], {name: ready[name] for name in names})
         except Exception as error:
-            raise DataError(f"{self._model}: is no sentence encoder: {_one_line(error)}") from error
+            raise DataError(f"{self._model}: is no sentence encoder: {one_line(error, 200)}") from error
         return hidden[0].mean(axis=0)
 
 
@@ -99,7 +99,3 @@ def check_installed() -> None:
             __import__(package)
         except ImportError as error:
             raise MissingDependencyError(package, "models") from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

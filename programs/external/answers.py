@@ -14,7 +14,7 @@ import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
 
 from ...engines.taken import Taken, note
-from ...errors import DataError
+from ...errors import DataError, misfit
 from ...records import History, Query
 from ...records.json_input import decode, read_text
 from ..failing import ExternalError
@@ -102,8 +102,7 @@ def _row(where: str, line: str) -> Recorded:
     try:
         found = Recorded.model_validate(decode(line))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise DataError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise DataError(f"{where}: {misfit(error)}") from None
     except ValueError as error:
         raise DataError(f"{where}: not valid JSON ({error}); is the line cut short?") from None
     if found.answer is None and found.error is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...errors import one_line
 from ...memory.index import Embedder, Entry, Index
 from ...records import Item
 from ...signatures.h2memory import DraftOutline
@@ -73,14 +74,16 @@ def refined(
     inputs = {
         topic.id: {
             "overall_background": "\n".join(f"{a}: {memory.background[a].text}" for a in memory.behind(near[topic.id])),
-            "recent_situations": "\n".join(_line(situation.text) for situation in near[topic.id]) if situated else "",
+            "recent_situations": "\n".join(one_line(situation.text) for situation in near[topic.id])
+            if situated
+            else "",
             "stated_need": topic.need,
         }
         for topic in topics
     }
     asked = [id for id, given in inputs.items() if given["overall_background"] or given["recent_situations"]]
     said = gather([lambda id=id: refine(**inputs[id]) for id in asked])
-    texts = {id: " ".join(str(one.detailed_need or "").split()) for id, one in zip(asked, said, strict=True) if one}
+    texts = {id: one_line(one.detailed_need) for id, one in zip(asked, said, strict=True) if one}
     return texts, bool(asked)
 
 
@@ -101,12 +104,8 @@ def nearest(
 
 def _topic(draft: DraftOutline) -> Topic:
     solutions = [
-        Solution(text=_line(one.solution), feedback=_line(one.user_feedback), kind=one.feedback_type)
+        Solution(text=one_line(one.solution), feedback=one_line(one.user_feedback), kind=one.feedback_type)
         for one in draft.solution_list
         if one.solution.strip()
     ]
-    return Topic(need=_line(draft.requirement), solutions=tuple(solutions), preference=_line(draft.preference))
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
+    return Topic(need=one_line(draft.requirement), solutions=tuple(solutions), preference=one_line(draft.preference))

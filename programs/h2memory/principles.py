@@ -16,6 +16,7 @@ from typing import Any
 import dspy
 import numpy as np
 
+from ...errors import one_line
 from ...memory.index import Embedder
 from ..gather import gather
 from .clusters import Principle, assigned, clusters, sampled
@@ -85,13 +86,13 @@ class Principles:
         """One group's principle, and the calls that followed one another for it."""
         shown = sampled(group, self.sample, self.seed)
         said = self.ask("abstract_need", specific_needs=[topic.need for topic in shown])
-        kind = _line(said and said.general_need) or shown[0].need
+        kind = one_line(said and said.general_need) or shown[0].need
         principle = Principle(id="", need_type=kind, members=tuple(topic.id for topic in group))
         liked = [topic.preference for topic in shown if topic.preference]
         if not liked:
             return principle, 1
         said = self.ask("abstract_preference", type_of_need=kind, preference_experiences=liked)
-        return principle.model_copy(update={"preference": _line(said and said.general_preference)}), 2
+        return principle.model_copy(update={"preference": one_line(said and said.general_preference)}), 2
 
     def _joined(self, memory: HeterogeneousMemory, topics: Sequence[Topic]) -> HeterogeneousMemory:
         """The memory in which later topics have joined the nearest principles, dialogue by dialogue."""
@@ -128,7 +129,7 @@ class Principles:
         if not principle.preference:
             # No preference was stated before: there is nothing to adjust yet.
             said = self.ask("abstract_preference", type_of_need=kind, preference_experiences=liked)
-            text = _line(said and said.general_preference)
+            text = one_line(said and said.general_preference)
         else:
             said = self.ask(
                 "adjust_preference",
@@ -142,8 +143,4 @@ class Principles:
 
 def _revised(verdict: Any) -> str:
     """The new text where a verdict asks for one and gives it."""
-    return _line(verdict.revised) if verdict and verdict.adjust else ""
-
-
-def _line(text: Any) -> str:
-    return " ".join(str(text or "").split())
+    return one_line(verdict.revised) if verdict and verdict.adjust else ""

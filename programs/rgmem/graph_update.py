@@ -1,7 +1,6 @@
 """How a new unit of evidence changes RGMem's graph: nodes, edges, counters (algorithm 1, lines 10 to 14).
 
-    GraphMemory ── taken_in(evidence, paths) ──> GraphMemory      (the old one is unchanged)
-    GraphMemory ── all_taken_in(units) ──> GraphMemory            the same for the units of a step, in one pass
+    GraphMemory ── taken_in(units) ──> GraphMemory      the units of a step, in one pass; the old one is unchanged
 
 A path is a base concept, concepts and events. Names find their nodes by `entities`. Class edges never close a
 cycle: one that would is refused and counted; the path continues from the node it led to. A base concept hangs on the
@@ -11,7 +10,7 @@ Example:
     >>> from mempiler.programs.rgmem.graph_update import GraphPath, taken_in
     >>> from mempiler.programs.rgmem.memory import Evidence, GraphMemory
     >>> path = GraphPath("Dining", events=("Steak",), labels=("user avoids eating due to allergy",))
-    >>> memory = taken_in(GraphMemory(), Evidence(id="e1", step=1, fact="..."), [path])
+    >>> memory = taken_in(GraphMemory(), [(Evidence(id="e1", step=1, fact="..."), [path])])
     >>> memory.relations["r2"].count
     1
 
@@ -49,32 +48,20 @@ class GraphPath:
 
 def taken_in(
     memory: GraphMemory,
-    evidence: Evidence,
-    paths: Sequence[GraphPath] = (),
-    vectors: Mapping[str, np.ndarray] | None = None,
-    min_cosine: float = 0.85,
-) -> GraphMemory:
-    """The memory with one more unit.
-
-    Args:
-        memory: The memory so far.
-        evidence: The unit; its id is new.
-        paths: Where it belongs; a path whose base is none is left out, and so is one without an event.
-        vectors: Embeddings of the names of nodes and paths, for merging by meaning; without, only equal names merge.
-        min_cosine: Lowest cosine of names that are merged.
-    """
-    return all_taken_in(memory, [(evidence, paths)], vectors, min_cosine)
-
-
-def all_taken_in(
-    memory: GraphMemory,
     units: Sequence[tuple[Evidence, Sequence[GraphPath]]],
     vectors: Mapping[str, np.ndarray] | None = None,
     min_cosine: float = 0.85,
 ) -> GraphMemory:
     """The memory with further units, each with where it belongs, as if they had come one by one.
 
-    What is known of the graph is gathered once, however many units there are; arguments as of `taken_in`.
+    What is known of the graph is gathered once, however many units there are.
+
+    Args:
+        memory: The memory so far.
+        units: Each with a new id, and where it belongs; a path whose base is none is left out, and so is one without an
+            event.
+        vectors: Embeddings of the names of nodes and paths, for merging by meaning; without, only equal names merge.
+        min_cosine: Lowest cosine of names that are merged.
     """
     draft = _Draft(memory, vectors or {}, min_cosine)
     for evidence, paths in units:
@@ -92,7 +79,7 @@ def all_taken_in(
 
 
 class _Draft:
-    """The mutable state of one `all_taken_in`."""
+    """The mutable state of one `taken_in`."""
 
     def __init__(self, memory: GraphMemory, vectors: Mapping[str, np.ndarray], min_cosine: float) -> None:
         self.nodes = dict(memory.nodes)

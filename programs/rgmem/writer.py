@@ -22,7 +22,7 @@ from ..method import Lost, Writer
 from ..predictor import predictor
 from .evolution import evolve, single_scale
 from .extraction import Draft, placed, segments, synthesized
-from .graph_update import all_taken_in
+from .graph_update import taken_in
 from .memory import GraphMemory
 from .operators import LanguageOperators
 
@@ -89,7 +89,7 @@ class GraphWriter(Writer):
         if not self.use_l1:
             new = {unit.id: unit for unit, _ in units}
             return memory.model_copy(update={"evidence": {**memory.evidence, **new}})
-        memory = all_taken_in(memory, units, self._vectors(memory, drafts), self.merge_cosine)
+        memory = taken_in(memory, units, self._vectors(memory, drafts), self.merge_cosine)
         if not self.use_rg:
             return single_scale(memory, self._operators())
         return evolve(memory, self._operators(), self.theta_inf, self.theta_sum)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ...errors import DataError
-from ...programs.failing import one_line
+from ...errors import DataError, one_line
 from ...records.whole_file import replacing
 from .page import Page
 from .reasons import REASONS, counted
@@ -36,7 +35,7 @@ def keep_page(folder: Path, make: Callable[[], Page]) -> Path | None:
         with replacing(folder / HTML) as file:
             file.write(as_html(page))
     except Exception as error:  # whatever a model said, and wherever it broke a page
-        _log.warning("no page of %s: %s", folder.name, one_line(error))
+        _log.warning("no page of %s: %s", folder.name, one_line(error, 300))
         return None
     return folder / HTML
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...errors import DataError, UnknownNameError
+from ...errors import DataError, UnknownNameError, misfit
 
 PAPERS = ("h2memory", "memory-r2", "pgr", "pramem", "rgmem")
 
@@ -214,9 +214,7 @@ def parse(name: str, content: bytes) -> Paper:
     try:
         paper = Paper.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DataError(": ".join(filter(None, (name, where, first["msg"])))) from None
+        raise DataError(f"{name}: {misfit(error)}") from None
     if wrong := next(paper.wrong(), None):
         raise DataError(f"{name}: {wrong}")
     return paper

@@ -69,7 +69,7 @@ def driven(steps, operators, together, theta_inf=2, theta_sum=3):
         memory = memory.model_copy(update={"step": memory.step + 1})
         for paths in units:
             id = f"e{len(memory.evidence) + 1}"
-            memory = taken_in(memory, Evidence(id=id, step=memory.step, fact=id), paths)
+            memory = taken_in(memory, [(Evidence(id=id, step=memory.step, fact=id), paths)])
         memory = evolve(memory, operators, theta_inf, theta_sum, together)
     return memory
 
@@ -109,7 +109,7 @@ def test_the_depth_is_the_number_of_rounds_that_had_a_theory(steps):
 
 def test_levels_of_a_diamond_wait_for_the_longest_way():
     paths = [GraphPath("Dining", ("Top", "Left", "Low"), ("Run",)), GraphPath("Dining", ("Top", "Low"), ("Run",))]
-    memory = taken_in(GraphMemory(), Evidence(id="e1", step=1, fact=""), paths)
+    memory = taken_in(GraphMemory(), [(Evidence(id="e1", step=1, fact=""), paths)])
     low = next(node for node in memory.nodes.values() if node.name == "Low")
     memory = memory.model_copy(update={"nodes": {**memory.nodes, low.id: low.model_copy(update={"dirty": True})}})
     assert [[memory.nodes[id].name for id in ids] for ids in levels(memory)] == [
@@ -127,7 +127,7 @@ def test_nothing_is_dirty_nothing_flows():
 
 def test_the_single_scale_rewrites_every_concept_with_fresh_evidence_at_once():
     paths = [GraphPath("Dining", ("Food",), ("Steak",)), GraphPath("Work and Study", (), ("Thesis",))]
-    memory = taken_in(GraphMemory(step=1), Evidence(id="e1", step=1, fact="x"), paths)
+    memory = taken_in(GraphMemory(step=1), [(Evidence(id="e1", step=1, fact="x"), paths)])
     operators = Hashing(fails=False)
     memory = single_scale(memory, operators, in_order)
     assert {memory.nodes[id].name for _, _, id in operators.asked} == {"Food", "Work and Study"}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import embedder
 from mempiler.programs.rgmem.entities import Names
-from mempiler.programs.rgmem.graph_update import GraphPath, all_taken_in, taken_in
+from mempiler.programs.rgmem.graph_update import GraphPath, taken_in
 from mempiler.programs.rgmem.memory import BASES, USER, Conclusion, Evidence, GraphMemory, Node, Theory
 from mempiler.programs.rgmem.theories import abstracted, inferred
 from mempiler.signatures.rgmem_graph import EntityPath
@@ -19,7 +19,7 @@ def unit(n, text="something happened"):
 def grown(*steps, **settings):
     memory = GraphMemory()
     for n, paths in enumerate(steps, 1):
-        memory = taken_in(memory, unit(n), paths, **settings)
+        memory = taken_in(memory, [(unit(n), paths)], **settings)
     return memory
 
 
@@ -194,8 +194,8 @@ def test_units_that_come_together_are_taken_in_as_one_by_one(before, steps):
     known = grown(*before, vectors=vectors, min_cosine=0.3)
     memory, units = known, [(unit(n), paths) for n, paths in enumerate(steps, len(before) + 1)]
     for each, paths in units:
-        memory = taken_in(memory, each, paths, vectors, 0.3)
-    together = all_taken_in(known, units, vectors, 0.3)
+        memory = taken_in(memory, [(each, paths)], vectors, 0.3)
+    together = taken_in(known, units, vectors, 0.3)
     assert together.model_dump_json() == memory.model_dump_json()
 
 

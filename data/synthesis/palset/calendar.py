@@ -13,7 +13,6 @@ Example:
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from datetime import date
 
@@ -69,14 +68,6 @@ def draw(user: str, ends: Sequence[str], last_month: str, seed: int) -> tuple[li
         history = [end for end in kept if not end.startswith(last_month)]
         query = [end for end in kept if end.startswith(last_month)]
     return history, query
-
-
-def day(text: str) -> date | None:
-    """The day that YYYY-MM-DD means, None if it is none."""
-    try:
-        return date.fromisoformat(text) if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else None
-    except ValueError:
-        return None
 
 
 def days_left(of: date) -> int:

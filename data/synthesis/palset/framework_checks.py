@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from ....signatures.synthesis_palset_situations import DraftCandidates, DraftChoice, DraftSituation, DraftTopic
-from .calendar import day, days_left
+from ...cells import day
+from .calendar import days_left
 from .persona_checks import blank, text_problems
 from .wording import length_problems
 
