@@ -6,13 +6,15 @@ machine is gone, only the client can end the wait.
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DisconnectionError
 
 CONNECTIONS = 16
@@ -48,6 +50,18 @@ def connecting(engine: Engine, timeout: float) -> Engine:
         return kind.connect(*given, **{**options, **named})
 
     return engine
+
+
+@contextmanager
+def unbounded(db: Connection) -> Generator[None]:
+    """Lets the statements of a transaction take as long as they need."""
+    connection: Any = db.connection.driver_connection
+    db.execute(text("SET LOCAL statement_timeout = 0"))
+    before, connection.seconds = connection.seconds, math.inf
+    try:
+        yield
+    finally:
+        connection.seconds = before
 
 
 def _readable(file: int) -> bool:

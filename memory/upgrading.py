@@ -39,6 +39,11 @@ def bring_up(db: Connection, url: str) -> None:
         db.execute(text("INSERT INTO mempiler_version VALUES (:version)"), {"version": t.SCHEMA})
         # What earlier versions look for, and refuse.
         db.execute(text("INSERT INTO mempiler_meta VALUES ('schema', :version)"), {"version": t.SCHEMA})
+    elif found in EARLIER and db.dialect.name == "postgresql":
+        from .postgres import unbounded
+
+        with unbounded(db):
+            _upgrade(db)
     elif found in EARLIER:
         _upgrade(db)
     elif found != t.SCHEMA:

@@ -206,6 +206,18 @@ def test_processes_that_open_it_at_once_upgrade_it_once(url: str) -> None:
     assert [process.exitcode for process in processes] == [0] * 6
 
 
+def test_an_upgrade_may_take_longer_than_other_statements(postgres: Any) -> None:
+    url = make(postgres.emptied(), "2")
+    engine = engine_of(url)
+    with engine.begin() as db:
+        slow = "AS $$ BEGIN PERFORM pg_sleep(1.2); RETURN NULL; END $$ LANGUAGE plpgsql"
+        db.execute(text(f"CREATE FUNCTION slow() RETURNS trigger {slow}"))
+        db.execute(text("CREATE TRIGGER slow AFTER INSERT ON mempiler_changes EXECUTE FUNCTION slow()"))
+    engine.dispose()
+    with Store(url, timeout=0.1) as store:
+        assert len(store.users()) == 3
+
+
 def test_a_newer_version_is_refused_in_one_line_and_earlier_ones_refuse_this(url: str) -> None:
     with Store(url):
         assert contents(url)["mempiler_meta"] == [f"('schema', '{SCHEMA}')"]
