@@ -87,7 +87,7 @@ class Memories:
         Raises:
             ProgramError: Another program, embedder or version wrote it; the message has the command that repairs it.
         """
-        # Before the store is read: what is wiped later was taken from others' reach by then.
+        # Taken before the store is read: what an older reading keeps here, a wipe in between has put out of reach.
         user: Kept = self._kept.users.once(owner, Kept)
         known, writer = user.written, self.program.method.writer
         since = known[1].log if known else Log()

@@ -185,22 +185,6 @@ def test_threads_and_processes_of_one_user_lose_and_repeat_nothing(path: Path) -
     assert len(set(texts)) == 12
 
 
-def test_asyncio_forms_run_side_by_side(store: Store, scripted: Any) -> None:
-    own, gate = program(), threading.Barrier(12, timeout=20)
-
-    def reply(kind: str, text: str, n: int) -> dict[str, str]:
-        gate.wait()
-        return {"answer": "Lisbon"}
-
-    async def run() -> list[Any]:
-        memory = own.memory(store, "ada")
-        await memory.aadd(said("I moved to Lisbon."))
-        with dspy.context(lm=scripted(reply)):
-            return list(await asyncio.gather(*(memory.aask("Where does Ada live?") for _ in range(12))))
-
-    assert [found.answer for found in asyncio.run(run())] == ["Lisbon"] * 12
-
-
 def test_changed_writing_prompt_is_noticed_and_rebuilt(store: Store, scripted: Any) -> None:
     lm = scripted(lambda kind, text, n: {kind: "summary of notes" if "in notes" in text else "summary"})
     old, new = program("recursive-summary"), program("recursive-summary", max_words=50)
@@ -398,7 +382,7 @@ def test_search_makes_no_call_and_finds_what_recall_rests_on(method: str, store:
     lm = language_model("offline")
     memory = program(method).memory(store, "ada", lm=lm)
     for item in make_history(3).items:
-        memory.add(item)
+        asyncio.run(memory.aadd(item))
     text = make_history(3).items[0].turns[0].text
     before = lm.meter.read()
     found = memory.search(text, k=3)
