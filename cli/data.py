@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.table import Table
 
-from .options import API_BASE, JSON, LM, OPTION, USD, output, parse_settings, print_json
+from .make import make
+from .options import JSON, OPTION, output, parse_settings, print_json
 
 
 @click.group("data")
@@ -76,67 +76,4 @@ def fetch_file(name: str, out: str | None, sha256: str, as_json: bool) -> None:
     click.echo(f"{found.path}: {'fetched' if found.fresh else 'was there'}, {state}; use {use}")
 
 
-@command.group("make")
-def make() -> None:
-    """Let a language model write a data set."""
-
-
-@make.command("memoryquest")
-@click.option("--profiles", required=True, type=click.Path(), help="folder of PersonaLens profiles")
-@click.option("--users", type=click.IntRange(1), help="how many users [default: all]")
-@click.option("--out", required=True, type=click.Path(), help="folder for the files")
-@LM
-@API_BASE
-@click.option("--embedder", default="offline", show_default=True, help="an embedding model's name, for the gate")
-@click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server")
-@click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls; --resume goes on")
-@click.option("--max-usd", type=USD, help="stop when so much money is spent; --resume goes on")
-@click.option("--seed", type=int, default=0, show_default=True, help="draws the users")
-@click.option("--threads", type=click.IntRange(1), default=128, show_default=True, help="calls in flight")
-@click.option("--resume", is_flag=True, help="go on with the run in --out: pay only for what is missing")
-@click.option("--force", is_flag=True, help="let the offline embedder measure how near requests are to references")
-@JSON
-def make_quest(as_json: bool, **values: Any) -> None:
-    """Write MemoryQuest from PersonaLens profiles: --out gets a file per user, and generation/report.json.
-
-    Ends with code 1 if no user came through all checks.
-    """
-    from .make import run_memoryquest
-
-    summary = run_memoryquest(output(errors=True), **values)
-    if as_json:
-        print_json(summary)
-    if not summary["files"]:
-        sys.exit(1)
-
-
-@make.command("palset")
-@click.option("--users", required=True, type=click.IntRange(1), help="how many users")
-@click.option("--months", type=click.IntRange(2, 24), help="months of each user [default: 7 to 12, drawn]")
-@click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="of the data")
-@click.option("--out", required=True, type=click.Path(), help="folder for the files")
-@LM
-@API_BASE
-@click.option(
-    "--attempts", type=click.IntRange(1), default=10, show_default=True, help="of a step, then it is given up"
-)
-@click.option("--reviews", type=click.IntRange(0), default=1, show_default=True, help="rounds of finding and mending")
-@click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls; --resume goes on")
-@click.option("--max-usd", type=USD, help="stop when so much money is spent; --resume goes on")
-@click.option("--seed", type=int, default=0, show_default=True, help="draws months, hours and plans of dialogues")
-@click.option("--threads", type=click.IntRange(1), default=128, show_default=True, help="calls in flight")
-@click.option("--resume", is_flag=True, help="go on with the run in --out: pay only for what is missing")
-@JSON
-def make_pal(as_json: bool, **values: Any) -> None:
-    """Write a PAL-Set for palbench: users with months of device logs, dialogues and preferences, all invented.
-
-    --out gets input.json (zh) or input_en.json (en), the files beside it, and generation/report.json. Ends with code 1
-    if no user came through all steps.
-    """
-    from .make import run_palset
-
-    summary = run_palset(output(errors=True), **values)
-    if as_json:
-        print_json(summary)
-    if not summary["files"]:
-        sys.exit(1)
+command.add_command(make)

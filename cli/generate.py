@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from ..engines.models import endpoint_errors, language_model
 from ..engines.prices import needed_prices
 from ..errors import BudgetError, EndpointError, Stopped
 from ..records.whole_file import refuse_foreign, replacing
+from .options import output
 
 SHOWN = 20
 """Rejections printed; the rest are in the report file."""
@@ -29,39 +29,34 @@ Job = Callable[[Runner, Callable[[str], None]], list[Path]]
 """Makes the files with a runner, and tells its second argument a line per user."""
 
 
-@dataclass(frozen=True)
-class Writer:
-    """The model that writes, by name, and what it may cost."""
-
-    name: str
-    api_base: str | None = None
-    max_calls: int | None = None
-    max_usd: float | None = None
-
-
 def generate(
-    console: Console,
-    out: str,
-    writer: Writer,
     about: Mapping[str, Any],
     job: Job,
     attempts: int,
+    embedder: TextEmbedder | None = None,
+    *,
+    out: str,
+    lm: str,
+    api_base: str | None,
+    max_calls: int | None,
+    max_usd: float | None,
     threads: int,
     resume: bool,
-    embedder: TextEmbedder | None = None,
 ) -> dict[str, Any]:
     """Runs a job, writes `OUT/generation/report.json` and prints it, also when the run is stopped.
 
     Args:
-        console: Where lines and the table go.
-        out: Folder of the data; the journal lies below it.
-        writer: The model.
         about: What the report tells of the job.
         job: Makes the files.
         attempts: How often a step is asked before it is given up.
+        embedder: One whose endpoint, if it has one, is counted and limited with the model.
+        out: Folder of the data; the journal lies below it.
+        lm: Name of the model that writes.
+        api_base: Address of its server.
+        max_calls: Calls after which the run stops.
+        max_usd: Money after which it stops.
         threads: Calls in flight.
         resume: Whether the run in the folder goes on.
-        embedder: One whose endpoint, if it has one, is counted and limited with the model.
 
     Returns:
         The report: files written, numbers by step, every rejection, models and calls.
@@ -71,11 +66,11 @@ def generate(
         EndpointError: The model cannot be reached; `--resume` goes on.
         BudgetError: A limit struck; `--resume` goes on.
     """
-    meter, folder = Meter(), Path(out) / "generation"
+    console, meter, folder = output(errors=True), Meter(), Path(out) / "generation"
     refuse_foreign(Path(out), "", f"{folder.name}/{JOURNAL}")
-    guard = Guard(Limits(max_calls=writer.max_calls, max_usd=writer.max_usd))
-    prices = needed_prices(writer.name, writer.max_usd)
-    model = language_model(writer.name, meter, api_base=writer.api_base, guard=guard, prices=prices)
+    guard = Guard(Limits(max_calls=max_calls, max_usd=max_usd))
+    prices = needed_prices(lm, max_usd)
+    model = language_model(lm, meter, api_base=api_base, guard=guard, prices=prices)
     if embedder is not None and embedder.account is not None:
         embedder.account.open(meter, guard)
     with Journal.open(folder / JOURNAL, resume) as journal:
@@ -91,7 +86,7 @@ def generate(
         finally:
             summary = {
                 "files": [str(path) for path in files],
-                "lm": writer.name,
+                "lm": lm,
                 **about,
                 "calls": sum(meter.read().calls.values()),
                 **runner.report.to_dict(),
