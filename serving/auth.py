@@ -89,15 +89,8 @@ def _name(given: str) -> str:
     return given[1:].partition("]")[0] if given.startswith("[") else given.partition(":")[0]
 
 
-class _Shown(HTTPBearer):
-    """What the OpenAPI page says of tokens; `Access` has looked at the request's by then."""
-
-    async def __call__(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Called for every request."""
-
-
-GUARD = Depends(_Shown())
-"""A dependency of every router below `GUARDED`."""
+GUARD = Depends(HTTPBearer(auto_error=False))
+"""A dependency of every router below `GUARDED`, for the OpenAPI page: `Access` has looked at the token by then."""
 
 
 class Caller:
@@ -120,6 +113,16 @@ class Caller:
     def memory(self, user: str) -> UserMemory:
         """The memory of one of the tenant's users, known or not."""
         return self.service.memory(self.tenant, user)
+
+    def check_length(self, messages: int) -> None:
+        """Refuses requests of too many messages.
+
+        Raises:
+            Refusal: 413.
+        """
+        most = self.service.settings.max_turns
+        if messages > most:
+            raise Refusal(413, f"{messages} messages are too many; send at most {most}")
 
     async def asking(self, call: Callable[[Deadline], T]) -> T:
         """Runs a call that asks the language model."""

@@ -37,7 +37,6 @@ from .chat_bodies import ChatAnswer, ChatRequest, Choice, Completion, Model, Mod
 from .conversation import converse, request_of
 from .refusals import Refusal
 from .relay import Relay
-from .routes import check_length
 from .service import Service
 from .streams import UNBUFFERED, Send, event_of, streamed
 from .user_memory import UserMemory
@@ -68,7 +67,7 @@ async def complete(
     service = caller.service
     if not service.chats:
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
-    check_length(len(body.messages), service)
+    caller.check_length(len(body.messages))
     # A stream enters its pool by a task of its own.
     memory = await caller.begun(body.user, service.asking, later=bool(body.stream))
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")

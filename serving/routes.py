@@ -27,7 +27,7 @@ from ..memory.incoming import now
 from ..records import format_time, parse_json
 from .auth import GUARD, Asked, User
 from .bodies import By, Chosen, EntryId, Name, NewSession, NewText, Question, Search, Since, Text, Until
-from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, Refusal, malformed
+from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, malformed
 from .service import Service
 from .shown import memory_shown
 from .user_memory import UserMemory
@@ -65,7 +65,7 @@ async def forget_user(user: User, caller: Asked) -> Receipt:
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Added}})
 async def add_session(user: User, body: NewSession, caller: Asked, response: Response) -> Added:
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
-    check_length(len(body.messages), caller.service)
+    caller.check_length(len(body.messages))
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
     new: dict[str, Any] = {"id": body.id, "metadata": body.metadata}
     added = await caller.writing(user, lambda memory: memory.add(messages, remember=False, **new))
@@ -182,16 +182,6 @@ async def undo_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> 
 async def entry_history(user: User, entry: EntryId, caller: Asked) -> EntryHistory:
     """From which turns it was written, and who changed it when."""
     return await caller.storing(lambda: _history(caller.memory(user), entry))
-
-
-def check_length(messages: int, service: Service) -> None:
-    """Refuses requests of too many messages.
-
-    Raises:
-        Refusal: 413.
-    """
-    if messages > service.settings.max_turns:
-        raise Refusal(413, f"{messages} messages are too many; send at most {service.settings.max_turns}")
 
 
 def known(memory: UserMemory) -> View:

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from mempiler import Store, build
 from mempiler.engines.models import language_model
+from mempiler.serving.breaker import Breaker
 
+from ..stub_server import StubServer
+
+Reach = Callable[..., tuple["Api", openai.OpenAI, StubServer]]
 TOKENS = {"acme": "token-of-the-acme-tenant", "globex": "token-of-the-globex-tenant"}
 
 
@@ -100,6 +105,30 @@ def connect(store: Store, tmp_path: Path) -> Iterator[Callable[..., Api]]:
         yield lambda lm=None, program=None, **more: stack.enter_context(
             serving(service_over(store, tmp_path, lm, program, **more))
         )
+
+
+@pytest.fixture
+def reach(connect: Callable[..., Api]) -> Iterator[Reach]:
+    """A service whose program asks a stub model that answers by `answer`, OpenAI's client of it, and the stub."""
+    with ExitStack() as stack:
+
+        def started(
+            answer: Any = lambda body: "fine",
+            adapter: str = "chat",
+            task: str = "question-answering",
+            timeout: float = 60.0,
+            retries: int = 0,
+            **stub: Any,
+        ) -> tuple[Api, openai.OpenAI, StubServer]:
+            server = stack.enter_context(StubServer(answer=answer, **stub))
+            options: Any = {"guard": Breaker(), "cache": False, "retries": retries, "deadline": 10}
+            lm = language_model(server.model, api_base=server.url, **options)
+            client = connect(lm, build("turn-rag", task, adapter=adapter), timeout=timeout)
+            key = client.headers["Authorization"].removeprefix("Bearer ")
+            asking = openai.OpenAI(base_url=f"{client.address}/v1", api_key=key, timeout=20, max_retries=0)
+            return client, stack.enter_context(asking), server
+
+        yield started
 
 
 @pytest.fixture

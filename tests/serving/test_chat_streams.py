@@ -2,45 +2,22 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import openai
 import pytest
-from mempiler import Store, build
-from mempiler.engines.models import language_model
+from mempiler import Store
 from mempiler.memory.stored import Owner
-from mempiler.serving.breaker import Breaker
 
-from ..stub_server import StubServer, every
+from ..stub_server import every
+from .conftest import Reach
 
 ADA = Owner("ada", "acme")
 WORDS = {
     "chat": lambda answer: f"[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]",
     "json": lambda answer: json.dumps({"answer": answer}),
 }
-Reach = Callable[..., tuple[openai.OpenAI, StubServer, Any]]
-
-
-@pytest.fixture
-def reach(connect: Any) -> Iterator[Reach]:
-    """OpenAI's client of a service whose program asks a stub model, the stub, and the service itself."""
-    with ExitStack() as stack:
-
-        def started(
-            answer: Any, adapter: str = "chat", task: str = "question-answering", lm: Any = None, **more: Any
-        ) -> tuple[openai.OpenAI, StubServer, Any]:
-            settings = {name: more.pop(name) for name in ("timeout", "threads") if name in more}
-            server = stack.enter_context(StubServer(answer=answer, **more))
-            options = {"guard": Breaker(), "cache": False, "retries": 0, "deadline": 10, **(lm or {})}
-            program = build("turn-rag", task, adapter=adapter)
-            client = connect(language_model(server.model, api_base=server.url, **options), program, **settings)
-            key = client.headers["Authorization"].removeprefix("Bearer ")
-            asking = openai.OpenAI(base_url=f"{client.address}/v1", api_key=key, timeout=20, max_retries=0)
-            return stack.enter_context(asking), server, client
-
-        yield started
 
 
 def chat(client: openai.OpenAI, text: str = "Where did I move?", **more: Any) -> Any:
@@ -75,7 +52,7 @@ def test_first_word_comes_before_the_model_has_ended(reach: Reach, store: Store,
             begun.set()
             assert heard.wait(10)
 
-    client, server, _ = reach(answer, layout, between=between)
+    _, client, server = reach(answer, layout, between=between)
     said, end, last = [], None, None
     with chat(client, stream_options={"include_usage": True}) as found:
         for chunk in found:
@@ -108,7 +85,7 @@ def test_answer_held_to_a_schema_comes_as_it_is_written(reach: Reach, store: Sto
             return json.dumps({"animal": "lion", "wild": True})
         return json.dumps({name: f'{name}: "To Lisbon"\n' for name in properties})
 
-    client, server, _ = reach(answer, "auto", "personal-response")
+    _, client, server = reach(answer, "auto", "personal-response")
     assert words(chat(client)) == ["answer:", ' "To', ' Lisbon"\n']
     assert held == [True, True]
     assert [bool(body.get("stream")) for _, _, body in server.requests] == [False, True]
@@ -117,29 +94,21 @@ def test_answer_held_to_a_schema_comes_as_it_is_written(reach: Reach, store: Sto
 
 def test_reasoning_is_not_sent(reach: Reach) -> None:
     text = "[[ ## reasoning ## ]]\nShe moved.\n\n[[ ## answer ## ]]\nTo Lisbon.\n\n[[ ## completed ## ]]"
-    client, _, _ = reach(lambda body: text, "chat", "personal-response")
+    _, client, _ = reach(lambda body: text, "chat", "personal-response")
     assert words(chat(client)) == ["To", " Lisbon."]
 
 
 def test_answer_without_a_layout_comes_when_it_is_whole(reach: Reach, store: Store) -> None:
-    client, _, _ = reach(lambda body: "**Answer:** To Lisbon.")
+    _, client, _ = reach(lambda body: "**Answer:** To Lisbon.")
     assert "".join(words(chat(client))) == "To Lisbon."
     assert stored(store)[1:] == ["assistant: To Lisbon."]
-
-
-def test_repeated_request_gets_what_is_stored(reach: Reach, store: Store) -> None:
-    client, server, _ = reach(lambda body: WORDS["chat"]("To Lisbon."))
-    for headers in ({}, {"x-stainless-retry-count": "1"}):
-        assert words(chat(client, extra_headers=headers)) == ["To", " Lisbon."]
-    assert len(server.requests) == 1
-    assert stored(store) == ["user: Where did I move?", "assistant: To Lisbon."]
 
 
 @pytest.mark.parametrize(("second", "goes_on"), [("To Lisbon, in spring.", True), ("To Porto.", False)])
 def test_answer_that_is_asked_for_again_goes_on_where_it_says_the_same(
     reach: Reach, store: Store, second: str, goes_on: bool
 ) -> None:
-    client, server, _ = reach(replies(events(["[[ ## answer ## ]]\n", "To", " Lis"], "length"), WORDS["chat"](second)))
+    _, client, server = reach(replies(events(["[[ ## answer ## ]]\n", "To", " Lis"], "length"), WORDS["chat"](second)))
     if goes_on:
         assert "".join(words(chat(client))) == second
     else:
@@ -161,14 +130,6 @@ def events(texts: Sequence[str], reason: str | None = None) -> bytes:
     return b"".join(b"data: " + json.dumps({"choices": [delta]}).encode() + b"\n\n" for delta in deltas)
 
 
-def test_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer(reach: Reach, store: Store) -> None:
-    client, _, _ = reach(lambda body: events(["[[ ## answer ## ]]\n", "To Lisbon", " and"]))
-    said: list[str] = []
-    with pytest.raises(openai.APIError, match="does not answer"), chat(client) as found:
-        said += [chunk.choices[0].delta.content for chunk in found]
-    assert stored(store) == ["user: Where did I move?"]
-
-
 @pytest.mark.parametrize(
     ("answer", "script", "status"),
     [
@@ -181,7 +142,7 @@ def test_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer
 def test_what_fails_before_the_first_word_is_a_status(
     reach: Reach, store: Store, answer: Any, script: Any, status: int
 ) -> None:
-    client, _, _ = reach(answer, script=script)
+    _, client, _ = reach(answer, script=script)
     with pytest.raises(openai.APIStatusError) as caught:
         chat(client)
     assert caught.value.status_code == status
@@ -191,7 +152,7 @@ def test_what_fails_before_the_first_word_is_a_status(
 def test_call_that_fails_on_the_way_is_repeated_and_goes_on(reach: Reach, store: Store) -> None:
     fault = b'data: {"error": {"message": "overloaded", "code": "server_error"}}\n\n'
     failed = events(["[[ ## answer ## ]]\n", "To", " Lis"]) + fault
-    client, server, _ = reach(replies(failed, WORDS["chat"]("To Lisbon.")), lm={"retries": 1})
+    _, client, server = reach(replies(failed, WORDS["chat"]("To Lisbon.")), retries=1)
     assert words(chat(client)) == ["To", " Lis", "bon."]
     assert len(server.requests) == 2
     assert stored(store)[1:] == ["assistant: To Lisbon."]
@@ -199,7 +160,7 @@ def test_call_that_fails_on_the_way_is_repeated_and_goes_on(reach: Reach, store:
 
 def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Store) -> None:
     left = threading.Event()
-    client, _, service = reach(
+    service, client, _ = reach(
         lambda body: WORDS["chat"]("To Lisbon, in spring."), between=lambda n: n < 8 or left.wait(10), timeout=1.0
     )
     with pytest.raises(openai.APIError, match="request can be repeated"):
@@ -209,16 +170,10 @@ def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Sto
     assert stored(store) == ["user: Where did I move?"]
 
 
-def test_client_that_leaves_a_stream_frees_its_place(reach: Reach, store: Store) -> None:
-    left = threading.Event()
-    client, _, service = reach(
-        lambda body: WORDS["chat"]("To Lisbon, in spring."), between=lambda n: n < 8 or left.wait(10)
-    )
-    with chat(client) as found:
-        next(iter(found))
-    assert idle(service)
-    left.set()
-    assert stored(store) == ["user: Where did I move?"]
+def test_request_for_no_stream_asks_for_none(reach: Reach) -> None:
+    _, client, server = reach(lambda body: WORDS["chat"]("To Lisbon."))
+    assert chat(client, stream=False).choices[0].message.content == "To Lisbon."
+    assert [bool(body.get("stream")) for _, _, body in server.requests] == [False]
 
 
 def idle(service: Any) -> bool:
@@ -229,32 +184,57 @@ def idle(service: Any) -> bool:
     return False
 
 
-def test_tenants_and_users_stay_apart(reach: Reach) -> None:
-    def answer(body: dict[str, Any]) -> str:
-        return WORDS["chat"]("It is falcon." if "falcon" in str(body["messages"]) else "I do not know.")
-
-    client, _, service = reach(answer)
-    service.add("My marker is falcon.")
-    found = {}
-    for tenant, user in (("acme", "ada"), ("acme", "ben"), ("globex", "ada")):
-        key = service.as_tenant(tenant).headers["Authorization"].removeprefix("Bearer ")
-        asking = client.with_options(api_key=key)
-        found[tenant, user] = "".join(words(chat(asking, "What is my marker?", user=user)))
-    assert found == {
-        ("acme", "ada"): "It is falcon.",
-        ("acme", "ben"): "I do not know.",
-        ("globex", "ada"): "I do not know.",
-    }
+BOTH = pytest.mark.parametrize("model", ["my-model", "my-model-chat"], ids=["program", "model"])
+"""Who answers: the program, or the language model to which a request is handed on."""
 
 
-def test_request_for_no_stream_asks_for_none(reach: Reach) -> None:
-    client, server, _ = reach(lambda body: WORDS["chat"]("To Lisbon."))
-    assert chat(client, stream=False).choices[0].message.content == "To Lisbon."
-    assert [bool(body.get("stream")) for _, _, body in server.requests] == [False]
+def words_of(model: str, text: str) -> str:
+    """How the stub says something, so that the client gets its words."""
+    return WORDS["chat"](text) if model == "my-model" else text
 
 
-def test_calls_and_their_usage_are_counted(reach: Reach) -> None:
-    client, _, service = reach(lambda body: WORDS["chat"]("To Lisbon."))
-    words(chat(client))
+@BOTH
+def test_repeated_request_gets_what_is_stored_and_costs_nothing(reach: Reach, store: Store, model: str) -> None:
+    service, client, server = reach(lambda body: words_of(model, "To Lisbon."))
+    for headers in ({}, {"x-stainless-retry-count": "1"}):
+        more = {"extra_headers": headers, "stream_options": {"include_usage": True}}
+        assert words(chat(client, model=model, **more)) == ["To", " Lisbon."]
+    assert len(server.requests) == 1
+    assert stored(store) == ["user: Where did I move?", "assistant: To Lisbon."]
     used = service.service.lm.meter.read()
     assert (used.calls["task"], used.failed, used.input_tokens > 0, used.output_tokens > 0) == (1, 0, True, True)
+
+
+@BOTH
+def test_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer(
+    reach: Reach, store: Store, model: str
+) -> None:
+    said = ["To Lisbon", " and"] if model == "my-model-chat" else ["[[ ## answer ## ]]\n", "To Lisbon", " and"]
+    _, client, _ = reach(lambda body: events(said))
+    with pytest.raises(openai.APIError, match="does not answer"), chat(client, model=model) as found:
+        list(found)
+    assert stored(store) == ["user: Where did I move?"]
+
+
+@BOTH
+def test_client_that_leaves_a_stream_frees_its_place(reach: Reach, store: Store, model: str) -> None:
+    left = threading.Event()
+    most = 8 if model == "my-model" else 2
+    service, client, _ = reach(
+        lambda body: words_of(model, "To Lisbon, in spring."), between=lambda n: n < most or left.wait(10)
+    )
+    with chat(client, model=model) as found:
+        next(iter(found))
+    assert idle(service)
+    left.set()
+    assert stored(store) == ["user: Where did I move?"]
+
+
+@BOTH
+def test_tenants_and_users_stay_apart(reach: Reach, model: str) -> None:
+    service, client, server = reach(lambda body: words_of(model, "fine"))
+    service.add("My marker is falcon.")
+    for tenant, user in (("acme", "ada"), ("acme", "ben"), ("globex", "ada")):
+        key = service.as_tenant(tenant).headers["Authorization"].removeprefix("Bearer ")
+        words(chat(client.with_options(api_key=key), "What is my marker?", user=user, model=model))
+    assert ["falcon" in str(body) for _, _, body in server.requests] == [True, False, False]
