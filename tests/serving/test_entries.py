@@ -86,23 +86,6 @@ def test_neither_evidence_nor_memory_show_what_a_deleted_entry_said(connect: Any
         assert (response.status_code, "falcon" in response.text) == (200, False)
 
 
-def test_entries_of_another_tenant_are_out_of_reach(client: Any) -> None:
-    client.add("My code word is falcon.", id="s")
-    remember(client)
-    other, path = client.as_tenant("globex"), "/v1/users/ada/entries"
-    other.add("hello", id="t")
-    calls = [
-        other.get(f"{path}/s:1"),
-        other.get(f"{path}/s:1/history"),
-        other.patch(f"{path}/s:1", json={"text": "x"}),
-        other.delete(f"{path}/s:1"),
-        other.post(f"{path}/s:1/undo"),
-    ]
-    assert [response.status_code for response in calls] == [404] * 5
-    assert "falcon" not in other.get(path).text
-    assert client.get(f"{path}/s:1").json()["text"] == "Ada: My code word is falcon."
-
-
 def test_metadata_choose_what_is_searched_and_asked(client: Any) -> None:
     for id, word, year in (("a", "falcon", 2024), ("b", "otter", 2025)):
         messages = [{"role": "user", "name": "Ada", "content": f"My code word is {word}.", "time": f"{year}-01-01"}]
