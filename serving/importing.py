@@ -9,7 +9,6 @@ repeated as a whole, and what was stored before is `known`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -22,9 +21,6 @@ from ..memory.stored import Owner
 from ..records.json_input import decode
 from .bodies import Name, NewSession
 from .refusals import malformed
-
-MOST_LINE, MOST_TURNS = 100_000_000, 1_000_000
-"""Bytes of a line, and messages of a session."""
 
 
 class ImportedSession(NewSession):
@@ -58,7 +54,7 @@ def import_lines(store: Store, tenant: str, file: BinaryIO) -> Imported:
         StoreError: The lines before are stored.
     """
     found = Imported()
-    for number, line in enumerate(_lines(file), 1):
+    for number, line in enumerate(iter(file.readline, b""), 1):
         if not line.strip():
             continue
         try:
@@ -73,23 +69,12 @@ def import_lines(store: Store, tenant: str, file: BinaryIO) -> Imported:
     return found
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; of one that is too long a beginning that is refused for its length."""
-    while line := file.readline(MOST_LINE + 2):
-        end = line
-        while not end.endswith(b"\n") and len(end) > MOST_LINE:
-            end = file.readline(MOST_LINE + 2)
-        yield line
-
-
 def _store(store: Store, tenant: str, line: bytes) -> bool:
     """Stores the session of a line; False if it was stored before.
 
     Raises:
         UserError: It cannot be stored.
     """
-    if len(line) > MOST_LINE + 1:
-        raise UserError(f"the line has more than {MOST_LINE} bytes")
     try:
         value = decode(line.decode())
         if not isinstance(value, dict):
@@ -101,8 +86,6 @@ def _store(store: Store, tenant: str, line: bytes) -> bool:
         raise UserError(f"no JSON: {error.msg}") from error
     except ValueError as error:
         raise UserError(str(error)) from error
-    if len(found.messages) > MOST_TURNS:
-        raise UserError(f"{len(found.messages)} messages are too many; send at most {MOST_TURNS}")
     messages = [message.model_dump(exclude_none=True) for message in found.messages]
     item, digest = incoming(messages, found.id, found.metadata or {})
     return store.add(Owner(found.user, tenant), item, digest, metadata=found.metadata).new

@@ -1,9 +1,11 @@
 """What can be asked of a service: one request each, how its answer is read, and when it may be sent again.
 
-Call ──> response ── 2xx ──> its value
-── 429, 503: nothing was done ──> again, as the service asks
-── else ──> an error of `mempiler.errors`, with the service's own words
-──> no response ── it was not sent, or may be sent twice ──> again
+    Call ──> response ── 2xx ──> its value
+                      ── 429, 503: nothing was done ──> again, as the service asks
+                      ── else ──> an error of `mempiler.errors`, with the service's own words
+         ──> no response ── it was not sent, or may be sent twice ──> again
+
+A call is sent again where that cannot do a thing twice.
 """
 
 from __future__ import annotations

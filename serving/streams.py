@@ -17,7 +17,7 @@ from fastapi.responses import StreamingResponse
 
 from ..engines.deadline import Deadline
 from .auth import Caller
-from .logs import cause_of, log
+from .logs import failure, log
 from .refusals import body_of, refusal_of
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ async def _parts(parts: asyncio.Queue[Any], task: asyncio.Future[Any]) -> AsyncI
         while (part := await parts.get()) is not None:
             yield part
         if (error := task.exception()) is not None:
-            log.error("a stream broke off", extra={"kind": type(error).__name__, "cause": cause_of(error)})
+            log.error("a stream broke off", extra=failure(error))
             yield event_of(body_of(refusal_of(error)))
     finally:
         task.cancel()

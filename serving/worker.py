@@ -18,7 +18,7 @@ from typing import Any
 from dspy.utils.exceptions import LMError
 
 from ..errors import MempilerError
-from .logs import cause_of, log
+from .logs import failure, log
 from .memories import Memories
 from .writers import AT_ONCE, Writers
 from .writing import LEASE, Remembered
@@ -137,8 +137,7 @@ class Worker:
                 pause = interval
             except (MempilerError, LMError) as error:
                 pause = min(LONGEST_PAUSE, pause * 2)
-                about = {"kind": type(error).__name__, "cause": cause_of(error), "reason": str(error)}
-                log.warning("background work failed, it will be tried again", extra={**about, "pause": pause})
+                log.warning("background work failed, it will be tried again", extra={**failure(error), "pause": pause})
             except Exception:
                 pause = min(LONGEST_PAUSE, pause * 2)
                 log.error("background work failed for an unforeseen reason", exc_info=True)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from mempiler import Store
 from mempiler.cli import main
-from mempiler.serving import importing
 from mempiler.serving.importing import import_lines
 
 
@@ -63,16 +62,6 @@ def test_lines_are_stored_or_refused_by_number_and_reason(store: Store) -> None:
     assert [one.owner.user for one in store.users("acme")] == ["ada", "ben", "cleo"]
     again = import_lines(store, "acme", io.BytesIO(sent))
     assert (again.stored, again.known, len(again.refused)) == (0, 4, 9)
-
-
-def test_lines_that_are_too_long_are_refused_and_those_behind_them_stored(store: Store, monkeypatch: Any) -> None:
-    monkeypatch.setattr(importing, "MOST_LINE", 500)
-    monkeypatch.setattr(importing, "MOST_TURNS", 2)
-    many = {**session(2), "messages": session(2)["messages"] * 3}
-    sent = lines(session(1, text="x" * 600), many, session(3), session(4, text="y" * 2000), session(5))
-    found = import_lines(store, "acme", io.BytesIO(sent))
-    assert (found.stored, list(found.refused)) == (2, [1, 2, 4])
-    assert found.refused[1] == "the line has more than 500 bytes"
 
 
 def slowly_imported(url: str, sent: bytes) -> None:
