@@ -20,14 +20,20 @@ Example:
     >>> [entry.id for entry in Amendments([gone]).entries(turns)]
     ['D1:2']
 
+The model that writes is shown entries as their user left them, where a method asks `as_left` for each. A deleted one is
+in the memory, so that it can be undone, and in no prompt: what is said of it later becomes an entry of its own. So does
+what an entry with another text is updated to: an amendment of its id would keep hiding what is true since.
+
 Limits: only equal words are found: what a model made of an entry in words of its own stays. The model that writes sees
-the turns as they were, and of most methods the entries too (`memory.hiding`). Forgetting a session reaches all of it.
+the turns as they were, and of most methods the entries too. Forgetting a session reaches all of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -163,6 +169,33 @@ class Amend:
     def entries(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
         """The entries that are still there."""
         return self.parts(entries, lambda entry: entry, lambda entry, text: entry.model_copy(update={"text": text}))
+
+
+_amend: ContextVar[Amend | None] = ContextVar("mempiler_writing_under", default=None)
+
+
+@contextmanager
+def writing_under(amend: Amend | None) -> Generator[None]:
+    """What is written in the block sees entries as an amendment leaves them; as they are written if None."""
+    token = _amend.set(amend)
+    try:
+        yield
+    finally:
+        _amend.reset(token)
+
+
+def as_left(part: P, entry: Callable[[P], Entry]) -> Entry | None:
+    """The entry that is made of a part of a memory, as its user left it; None if it was deleted."""
+    amend = _amend.get()
+    return entry(part) if amend is None else amend(entry(part))
+
+
+def is_as_written(part: P, entry: Callable[[P], Entry]) -> bool:
+    """Whether the entry of a part is there as it was written."""
+    if _amend.get() is None:
+        return True
+    after = as_left(part, entry)
+    return after is not None and after.text == entry(part).text
 
 
 class Amendments(Amend):

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from pydantic import Field
@@ -119,9 +119,11 @@ def entry_of(hit: Hit) -> Entry:
     return Entry.model_validate({"id": hit.id, "text": hit.text, "tags": tags, **about})
 
 
-@runtime_checkable
 class Embedder(Protocol):
-    """What a dense index needs to know of an embedder; `engines.embedders` has implementations."""
+    """What an index needs to know of an embedder; `engines.embedders` has implementations.
+
+    One that tells what is searched for from what is searched has `embed_queries` too, of the form of `embed`.
+    """
 
     @property
     def name(self) -> str:
@@ -142,30 +144,9 @@ class Embedder(Protocol):
         ...
 
 
-@runtime_checkable
-class QueryEmbedder(Embedder, Protocol):
-    """An embedder that tells what is searched for from what is searched; an `Embedder` embeds both alike."""
-
-    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds queries; shape and errors as of `embed`."""
-        ...
-
-
 def query_vectors(embedder: Embedder, queries: Sequence[str]) -> np.ndarray:
-    """The vectors of queries, by an embedder that tells them from what is searched or by one that does not."""
-    return embedder.embed_queries(queries) if isinstance(embedder, QueryEmbedder) else embedder.embed(queries)
-
-
-def check_search(queries: Sequence[str], k: int) -> None:
-    """Refuses the arguments of `Index.search` that can only be slips.
-
-    Raises:
-        UserError: k is negative, or `queries` is one string.
-    """
-    if isinstance(queries, str):
-        raise UserError(f"search takes a list of queries, got the string {queries!r:.80}; put it in a list")
-    if k < 0:
-        raise UserError(f"search for k={k} hits; k must be 0 or more")
+    """The vectors of queries, by `embed_queries` of an embedder that tells them from what is searched."""
+    return getattr(embedder, "embed_queries", embedder.embed)(queries)
 
 
 class Index:
@@ -243,7 +224,10 @@ class Index:
             EndpointError: The embedder cannot be reached.
             ProgramError: The embedder's vectors have another length than those in the index.
         """
-        check_search(queries, k)
+        if isinstance(queries, str):
+            raise UserError(f"search takes a list of queries, got the string {queries!r:.80}; put it in a list")
+        if k < 0:
+            raise UserError(f"search for k={k} hits; k must be 0 or more")
         if not self._rows or not queries or k == 0:
             return [[] for _ in queries]
         if self.embedder is None:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ..records import Hit
-from .index import Embedder, Entry, Index, Where, check_search, query_vectors
+from .index import Embedder, Entry, Index, Where, query_vectors
 
 
 class Line:
@@ -74,9 +74,8 @@ class Indexes:
 
         Searches of one memory take turns, whichever thread they come from; their queries are embedded side by side.
         """
-        check_search(queries, k)
         with self._at(memory) as index:
-            asks = vectors is None and len(index) > 0 and k > 0 and len(queries) > 0
+            asks = vectors is None and queries and k > 0 and len(index) > 0
         if asks and self.embedder is not None:
             vectors = query_vectors(self.embedder, queries)
         with self._at(memory) as index:

@@ -1,21 +1,17 @@
-"""Text as the terms that sparse search counts: lower-case stems without function words, and Chinese as jieba's words.
+"""Text as the terms that search by words counts: lower-case stems without function words, Chinese as jieba's words.
 
-Function words are dropped and the rest cut to Porter stems, because these two steps are the largest cheap win of
-lexical search: on LoCoMo turns raw words find 43 % of the evidence in the first five, without function words 50 %, with
-stems too 53 %. The same function cuts entries and queries, so that they meet in the same terms.
+Dropping function words and cutting the rest to Porter stems is the largest cheap win of search by words: on LoCoMo raw
+words find 43 % of the evidence in the first five turns, without function words 50 %, with stems too 53 %.
 
 Example:
     >>> from mempiler.memory.tokens import tokens
-    >>> tokens("She was running in the parks!")
-    ['run', 'park']
-    >>> tokens("我喜欢在周末打篮球")
-    ['喜欢', '周末', '篮球', '打篮球']
+    >>> tokens("She was running in the parks!"), tokens("我喜欢在周末打篮球")
+    (['run', 'park'], ['喜欢', '周末', '篮球', '打篮球'])
 
-Limits: function words and stems are English; words of other alphabets are matched whole. Chinese is cut for search,
-which adds the words inside of long words. Japanese and Thai have no word cutter here: a run of kana or Thai letters
-is one term. The first Chinese text costs about a second, in which jieba reads its dictionary. Texts are hostile input,
-and jieba and the stemmer take the square of a length: runs of Chinese signs are cut at 500, and words of more than 64
-letters, which are keys and links, are terms as they are.
+Limits: function words and stems are English; words of other alphabets are matched whole, and a run of kana or Thai
+letters is one term. The first Chinese text costs about a second, in which jieba reads its dictionary. Texts are hostile
+input, and jieba and the stemmer take the square of a length: runs of Chinese signs are cut at 500, and words of more
+than 64 letters, which are keys and links, are terms as they are.
 """
 
 from __future__ import annotations

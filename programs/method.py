@@ -102,7 +102,7 @@ class Writer(Part):
 
     @property
     def relates(self) -> bool:
-        """Whether its prompts show entries of the memory as their user left them (`memory.hiding`)."""
+        """Whether its prompts show entries of the memory as their user left them (`memory.amending`)."""
         return False
 
     @property

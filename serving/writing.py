@@ -30,8 +30,7 @@ from typing import Any, NamedTuple
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 
 from ..errors import MempilerError
-from ..memory.amending import Amendments, in_force
-from ..memory.hiding import writing_under
+from ..memory.amending import Amendments, in_force, writing_under
 from ..memory.memory import Memory
 from ..memory.stored import LONGEST_LEASE, Claim, Document, Log, Owner, Stamp, StoredItem
 from ..programs.fold import Performed, fold, perform

@@ -25,7 +25,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from rpds import HashTrieMap
 
-from ...memory.hiding import is_as_written
+from ...memory.amending import is_as_written
 from ...memory.index import Entry
 from ...memory.memory import Memory
 from ...records import comparable
@@ -91,7 +91,7 @@ class FactMemory(Memory):
         Returns:
             A new memory. An INSERT of a fact that is there already, in the same letters and of the same speaker, merges
             its sources; an UPDATE unites sources and keeps the date of the first mention; an edit without content, or
-            of an id that is not there, is refused. Entries that their user amended (`memory.hiding`) take nothing in:
+            of an id that is not there, is refused. Entries that their user amended (`memory.amending`) take nothing in:
             what is said of them is an entry of its own.
         """
         draft = _Draft(self, set(shown), time)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...errors import UserError
-from ...memory.hiding import as_left
+from ...memory.amending import as_left
 from ...memory.index import Embedder, Spoken, query_vectors
 from ...memory.indexes import Indexes
 from ...records import Hit, Item, Turn, format_time

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...memory.hiding import is_as_written
+from ...memory.amending import is_as_written
 from ...memory.index import LABEL, Entry
 from ...memory.memory import Memory
 from ...records import AnyItem, Item
@@ -98,7 +98,7 @@ class PersonalMemory(Memory):
         Args:
             changes: In order. One without words is refused. One that names a fact that is not there becomes a new one,
                 and so do several that name the same fact: none says what has become of it. A fact that its user
-                amended (`memory.hiding`) takes nothing in: what it is updated to is a fact of its own in its place.
+                amended (`memory.amending`) takes nothing in: what it is updated to is a fact of its own in its place.
             sessions: What the changes were read from; their dates, ids and turns become the provenance.
 
         Returns:

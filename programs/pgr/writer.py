@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ...errors import UserError
-from ...memory.hiding import as_left, is_as_written
+from ...memory.amending import as_left, is_as_written
 from ...memory.index import Embedder
 from ...memory.indexes import Indexes
 from ...records import Failure, Item, Turn, format_time

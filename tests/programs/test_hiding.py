@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from mempiler import Session, Store, Turn, build
 from mempiler.engines.embedders import embedder
-from mempiler.memory.amending import Amendment, Amendments
-from mempiler.memory.hiding import writing_under
+from mempiler.memory.amending import Amendment, Amendments, writing_under
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.pgr.memory import Change, PersonalMemory
 
