@@ -64,7 +64,7 @@ class MemoryProgram(dspy.Module):
         self.method = method
         self.task = task
         self.cache = cache or MemoryCache()
-        self.shared = Flight(capacity=64)
+        self.shared = Flight(capacity=1024)
         """What all copies of the program share: its adapter, and what is kept of its durable memories."""
         self.identities = self.cache.identities
         self.adapter = adapter

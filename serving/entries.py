@@ -90,7 +90,7 @@ def listed(memories: Memories, view: View, found: Sequence[tuple[Entry, bool]]) 
 
 def change(
     memories: Memories, owner: Owner, since: int, what: Change, entry: str, by: str, text: str | None = None
-) -> Amendment | None:
+) -> EntryChange | None:
     """Stores a change of an entry; it is made anew where another one came first. None if there is no such entry.
 
     Args:
@@ -115,7 +115,7 @@ def change(
         at = datetime.now(UTC).replace(tzinfo=None)
         made = replace(made, number=view.snapshot.amended + 1, at=at, by=by)
         if memories.store.amend(owner, made, since):
-            return made
+            return _line(made)
     raise ConflictError(f"entries of user {owner.user!r} are being changed all the time; try again")
 
 
@@ -133,9 +133,11 @@ def history(memories: Memories, owner: Owner, entry: str, found: ListedEntry | N
         return ()
     text, turns = (rows[0].text, rows[0].sources) if rows else (found.text, found.turns) if found else ("", ())
     written = EntryChange(what="written", text=text, at=found.time if found else None, turns=turns)
-    return written, *(
-        EntryChange(what=row.what, text=row.text, new=row.new, at=row.at, by=row.by, turns=row.sources) for row in rows
-    )
+    return written, *map(_line, rows)
+
+
+def _line(row: Amendment) -> EntryChange:
+    return EntryChange(what=row.what, text=row.text, new=row.new, at=row.at, by=row.by, turns=row.sources)
 
 
 def _undone(memories: Memories, owner: Owner, entry: str) -> Amendment | None:

@@ -23,7 +23,8 @@ from starlette.routing import Route
 
 from .. import __version__
 from ..errors import MempilerError, MissingDependencyError
-from ..memory.amending import LONGEST, Amendment
+from ..memory.amending import LONGEST
+from ..memory.entries import EntryChange
 from ..records import Hit
 from .auth import Caller
 from .bodies import Chosen, Name, Time, Where
@@ -204,5 +205,5 @@ def _line(hit: Hit) -> str:
     return json.dumps({name: value for name, value in shown.items() if value}, ensure_ascii=False)
 
 
-def _amended(entry: str, made: Amendment | None) -> str:
+def _amended(entry: str, made: EntryChange | None) -> str:
     return f"There is no entry {entry}, or nothing to undo." if made is None else f"Done: {made.what} of {entry}."

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import ValidationError
 
-from ..memory.amending import Amendment
 from ..memory.entries import (
     PAGE,
     Added,
     Answer,
+    EntryChange,
     EntryHistory,
     EntryPage,
     FoundEvidence,
@@ -230,7 +230,7 @@ def _sessions(memory: UserMemory) -> Sessions:
     return Sessions(sessions=memory.sessions())
 
 
-def _changed(memory: UserMemory, entry: str, made: Amendment | None) -> EntryHistory:
+def _changed(memory: UserMemory, entry: str, made: EntryChange | None) -> EntryHistory:
     if made is None:
         raise UNKNOWN_ENTRY()
     return _history(memory, entry)

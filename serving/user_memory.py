@@ -38,7 +38,6 @@ from typing import Any, ParamSpec, Self, TypeVar
 import dspy
 
 from ..engines.threads import in_thread
-from ..memory.amending import Amendment
 from ..memory.entries import (
     PAGE,
     Added,
@@ -385,7 +384,7 @@ class UserMemory:
         ids, following = entries.page(found, cursor, limit)
         return EntryPage(entries=entries.listed(self.memories, view, [found[id] for id in ids]), next=following)
 
-    def update(self, entry: str, text: str, by: str = "") -> Amendment | None:
+    def update(self, entry: str, text: str, by: str = "") -> EntryChange | None:
         """Gives an entry another text, from now on and after every further session; None if there is no such entry.
 
         Args:
@@ -400,7 +399,7 @@ class UserMemory:
         """
         return self._change("update", entry, by, text)
 
-    def delete(self, entry: str, by: str = "") -> Amendment | None:
+    def delete(self, entry: str, by: str = "") -> EntryChange | None:
         """Takes an entry out, with what else holds the same, until it is undone; None if there is no such entry.
 
         `docs/production.md` says what a deletion reaches; `forget_session` erases what was said.
@@ -415,7 +414,7 @@ class UserMemory:
         """
         return self._change("delete", entry, by)
 
-    def undo(self, entry: str, by: str = "") -> Amendment | None:
+    def undo(self, entry: str, by: str = "") -> EntryChange | None:
         """Takes the last change of an entry back that stands; None if there is none.
 
         Args:
@@ -495,6 +494,6 @@ class UserMemory:
         conditions = Conditions.parse(where)
         return Within(since, until, self.store.turns_where(self.owner, conditions) if conditions else None)
 
-    def _change(self, what: entries.Change, entry: str, by: str, text: str | None = None) -> Amendment | None:
+    def _change(self, what: entries.Change, entry: str, by: str, text: str | None = None) -> EntryChange | None:
         since = self.store.forgets() if self._since is None else self._since
         return entries.change(self.memories, self.owner, since, what, entry, by, text)
