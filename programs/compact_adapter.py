@@ -41,22 +41,14 @@ _Value: TypeAlias = (
 
 
 class CompactAdapter(dspy.ChatAdapter):
-    """A `dspy.ChatAdapter` with short prompts, for small models.
+    """A `dspy.ChatAdapter` with short prompts, for small models."""
 
-    Args:
-        instructions: Whether the system message holds the signature's instructions and the shape of its outputs; False
-            leaves the one line that names the step.
-    """
-
-    def __init__(self, instructions: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__(use_json_adapter_fallback=False)
-        self.instructions = instructions
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
         """The step in one line, `inputs -> outputs`; then layout of inputs, instructions and shape of outputs."""
         step = f"{' '.join(signature.input_fields)} -> {' '.join(signature.output_fields)}"
-        if not self.instructions:
-            return step
         layouts = [f"{name}: {' '.join(found)}" for name, found in _layouts(signature).items()]
         outputs = [f"{name}: {_shape(field.annotation)}" for name, field in signature.output_fields.items()]
         form = "Answer with the value alone:" if len(outputs) == 1 else "Answer with one line per field:"

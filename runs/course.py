@@ -74,14 +74,14 @@ class Course:
         """The defaults for a model: those of the paper, or for `local:tiny` what fits two cores and a few minutes."""
         return TINY_COURSE if lm == TINY else cls(train_kwargs={"learning_rate": 1e-5, "beta": 0.001})
 
-    def comparing(self, objectives: tuple[str, ...] = COMPARED, seeds: int = 3) -> Course:
-        """The course with further objectives and seeds.
+    def comparing(self) -> Course:
+        """The course with further objectives and three seeds.
 
         The local groups are then all that LoGo-GRPO adds to GRPO: both reward whole trajectories, unless
         `session_reward` says otherwise.
         """
         settings = replace(self.settings, session_reward="trajectory")
-        return replace(self, compared=objectives, seeds=seeds, settings=settings)
+        return replace(self, compared=COMPARED, seeds=3, settings=settings)
 
     def shortened(self) -> Course:
         """The course in a few minutes: too short to tell objectives apart, long enough to see what a run gives.

@@ -199,14 +199,8 @@ def paired(
     )
 
 
-def crossed(
-    differences: Sequence[Sequence[float]],
-    groups: Sequence[str],
-    seed: int = 0,
-    level: float = 0.95,
-    resamples: int = 2000,
-) -> Interval:
-    """Percentile interval of the mean difference between two ways of training over several seeds.
+def crossed(differences: Sequence[Sequence[float]], groups: Sequence[str]) -> Interval:
+    """95 % percentile interval of the mean difference between two ways of training over several seeds.
 
     Users and seeds are drawn with replacement, each on its own, and the mean is taken over every drawn user in every
     drawn seed (the pigeonhole bootstrap: Owen, Annals of Applied Statistics 1, 2007). So it covers other users and
@@ -215,33 +209,32 @@ def crossed(
     Args:
         differences: For each seed one difference per question, the questions in the same order.
         groups: The user of each question.
-        seed: Seed of the draws.
-        level: Confidence level.
-        resamples: Number of draws.
 
     Raises:
         UserError: As for `interval`, or there is nothing to resample.
     """
     if not differences or not groups:
         raise UserError("there is no difference to resample; give one per question and seed")
-    checked = np.stack([_checked(each, groups, level, resamples) for each in differences])
+    checked = np.stack([_checked(each, groups) for each in differences])
     names, codes = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
     if len(names) < MIN_GROUPS:
         codes = np.arange(len(groups))
     units, sizes = codes.max() + 1, np.bincount(codes)
     sums = np.zeros((len(checked), units))
     np.add.at(sums.T, codes, checked.T)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     means = []
-    for _ in range(resamples):
+    for _ in range(2000):
         users = np.bincount(rng.integers(units, size=units), minlength=units)
         drawn = rng.integers(len(checked), size=len(checked))
         means.append(float((sums[drawn] @ users).mean() / (sizes @ users)))
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(means, [0.025, 0.975])
     return Interval(float(low), float(high), "group" if len(names) >= MIN_GROUPS else "question")
 
 
-def _checked(values: Sequence[float], groups: Sequence[str], level: float, resamples: int) -> NDArray[np.float64]:
+def _checked(
+    values: Sequence[float], groups: Sequence[str], level: float = 0.95, resamples: int = 2000
+) -> NDArray[np.float64]:
     scores = np.asarray(values, dtype=float)
     if len(scores) != len(groups):
         raise UserError(f"{len(scores)} scores but {len(groups)} groups; give one group per score")

@@ -35,20 +35,18 @@ class GgufServer:
     Args:
         path: The GGUF file.
         slots: Prompts that are worked on at the same time.
-        context: Tokens of a prompt and its answer.
-        guesses: Whether what an answer repeats is guessed ahead.
 
     Raises:
         MissingDependencyError: The extra `models` is not installed.
         UserError: The file cannot be loaded.
     """
 
-    def __init__(self, path: Path, slots: int = 1, context: int = CONTEXT, guesses: bool = True) -> None:
-        self.key, self.context = secrets.token_hex(16), context
+    def __init__(self, path: Path, slots: int = 1) -> None:
+        self.key, self.context = secrets.token_hex(16), CONTEXT
         self.model = f"{path.stem}@{fingerprint(path)}"
         """What the endpoint calls the model; other weights have another name."""
         slots = max(1, min(slots, MOST_SLOTS))
-        self._server = _serve(path, self.key, self.model, slots, context, guesses)
+        self._server = _serve(path, self.key, self.model, slots)
         self.url = f"{self._server.listening_address}/v1"
 
     def __deepcopy__(self, memo: object = None) -> GgufServer:
@@ -72,7 +70,7 @@ def fingerprint(path: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def _serve(path: Path, key: str, name: str, slots: int, context: int, guesses: bool) -> Any:
+def _serve(path: Path, key: str, name: str, slots: int) -> Any:
     try:
         import xllamacpp  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -80,7 +78,7 @@ def _serve(path: Path, key: str, name: str, slots: int, context: int, guesses: b
     cores = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     wanted: Any = xllamacpp.CommonParams()
     wanted.model.path, wanted.model_alias, wanted.api_keys = str(path), {name}, [key]
-    wanted.n_parallel, wanted.n_ctx = slots, slots * context
+    wanted.n_parallel, wanted.n_ctx = slots, slots * CONTEXT
     wanted.cpuparams.n_threads = wanted.cpuparams_batch.n_threads = cores
     if slots == 1:
         # Packed weights, and flash attention with its tiles of 64 tokens, round otherwise where a block is short.
@@ -90,10 +88,10 @@ def _serve(path: Path, key: str, name: str, slots: int, context: int, guesses: b
         wanted.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     # llama.cpp samples at .8 where a request names no temperature; then no run could be repeated.
     wanted.sampling.temp = 0.0
-    if guesses:
-        ngrams, kinds = wanted.speculative.ngram_simple, xllamacpp.common_speculative_type
-        wanted.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
-        ngrams.size_n, ngrams.size_m = _REPEATED, _GUESSED
+    # What an answer repeats is guessed ahead.
+    ngrams, kinds = wanted.speculative.ngram_simple, xllamacpp.common_speculative_type
+    wanted.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+    ngrams.size_n, ngrams.size_m = _REPEATED, _GUESSED
     # Without the model's own chat template, it would be asked in another's.
     wanted.use_jinja, wanted.warmup, wanted.ui, wanted.verbosity = True, False, False, -1
     try:

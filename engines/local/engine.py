@@ -60,7 +60,6 @@ class LocalEngine:
         model: The model, or one with roles (`roles`).
         seed: Enters the seed of every call.
         window: Seconds a batch waits for further calls.
-        limit: Calls of a batch at most.
     """
 
     supports_function_calling: ClassVar[bool] = False
@@ -70,10 +69,10 @@ class LocalEngine:
     seedable: ClassVar[bool] = True
     """`Config.seed` decides what is sampled."""
 
-    def __init__(self, model: LocalModel, seed: int = 0, window: float = WINDOW, limit: int = LIMIT) -> None:
+    def __init__(self, model: LocalModel, seed: int = 0, window: float = WINDOW) -> None:
         self.seed = seed
         self.take(model)
-        self._batcher: Batcher[_Row, Sample] = Batcher(self._run, window, limit)
+        self._batcher: Batcher[_Row, Sample] = Batcher(self._run, window, LIMIT)
         self._lock = threading.Lock()
         self._seen: dict[tuple[int, ...], int] = {}
 

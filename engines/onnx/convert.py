@@ -65,27 +65,26 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         raise DataError(f"{path}: is no safetensors file; fetch it again") from error
 
 
-def encoder(arrays: Arrays, head: int = HEAD) -> bytes:
+def encoder(arrays: Arrays) -> bytes:
     """An ONNX file with the input `input_ids`, whole texts without padding, and the output `last_hidden_state`.
 
     Args:
         arrays: Weights by their names in `transformers`.
-        head: Numbers of an attention head.
 
     Raises:
         DataError: They are not those of a BERT encoder.
     """
     try:
-        return _Encoder({name.removeprefix("bert."): array for name, array in arrays.items()}, head).bytes()
+        return _Encoder({name.removeprefix("bert."): array for name, array in arrays.items()}).bytes()
     except KeyError as error:
         raise DataError(f"the weights have no {error}; they are none of a BERT encoder") from error
 
 
 class _Encoder:
-    def __init__(self, arrays: Arrays, head: int) -> None:
+    def __init__(self, arrays: Arrays) -> None:
         self.arrays, self.graph = arrays, Graph()
         self.width = arrays["embeddings.word_embeddings.weight"].shape[1]
-        self.heads = self.width // head
+        self.heads = self.width // HEAD
 
     def bytes(self) -> bytes:
         graph = self.graph

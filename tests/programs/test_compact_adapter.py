@@ -77,7 +77,6 @@ def test_system_message_begins_with_the_step_and_holds_the_rules() -> None:
     whole = CompactAdapter().format_system_message(ExtractFacts)
     assert whole.splitlines()[0] == "dialogue -> facts"
     assert "Worth keeping" in whole
-    assert CompactAdapter(instructions=False).format_system_message(ExtractFacts) == "dialogue -> facts"
 
 
 def test_an_answer_leaves_out_defaults() -> None:
