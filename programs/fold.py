@@ -30,6 +30,8 @@ class Performed:
     calls: tuple[Call, ...] = ()
     failures: tuple[Failure, ...] = ()
     taken: Taken = field(default=Taken(), compare=False)
+    error: Exception | None = None
+    """Why it has no value, where whoever takes the step goes on without it."""
 
     def then(self, other: Performed) -> Performed:
         """Both steps as one, with the value of the later."""

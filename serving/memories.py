@@ -191,11 +191,11 @@ class Memories:
         if not last:
             return view
         if kept is None or kept.last != last or kept.written is not view.settled:
-            rows = kept.rows if kept and kept.last == last else in_force(self.store.amendments(owner))
+            rows = kept.amendments.rows if kept and kept.last == last else in_force(self.store.amendments(owner))
             amendments = Amendments(rows)
             left = leaving(self.program.method, view.settled, amendments) if rows else view.settled
-            kept = view.kept.amended = Amended(last, rows, view.settled, amendments, left)
-        if not kept.rows:
+            kept = view.kept.amended = Amended(last, view.settled, amendments, left)
+        if not kept.amendments.rows:
             return view
         waiting = replace(view.waiting, items=kept.amendments.items(view.waiting.items))
         return replace(view, settled=kept.left, waiting=waiting, amendments=kept.amendments)

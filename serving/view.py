@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from ..errors import UserError
-from ..memory.amending import Amend, Amendment, Amendments
+from ..memory.amending import Amend, Amendments
 from ..memory.index import Entry
 from ..memory.indexes import Line
 from ..memory.memory import Memory
@@ -70,7 +70,7 @@ class Amended:
     """A settled memory as it was written, and as amendments leave it."""
 
     last: int
-    rows: tuple[Amendment, ...]
+    """The number of the last amendment."""
     written: Memory
     amendments: Amendments
     left: Memory
@@ -161,11 +161,7 @@ class View:
 
     def entry(self, method: Method, id: str) -> tuple[Entry, bool] | None:
         """One of these by its id; None if there is none."""
-        found = next((entry for entry in method.reader.entries(self.settled) if entry.id == id), None)
-        if found is not None:
-            return found, False
-        items = with_unwritten(self.settled, self.waiting).items
-        return next(((entry, True) for item in items for entry in turn_entries(item) if entry.id == id), None)
+        return self.entries(method).get(id)
 
 
 def _best(found: Callable[[int], list[Hit]], k: int, within: Within) -> tuple[Hit, ...]:

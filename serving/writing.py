@@ -178,7 +178,7 @@ class _StoredSteps:
                 going = fold([stored.item for stored in self.batch], going, self, settle=False)
         return Drained(self.done, whole=fold((), going, self))
 
-    def prepare(self, items: Sequence[Item]) -> Sequence[_Tried]:
+    def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
         return gather([lambda item=item: _attempt(lambda: self.writer.prepare(item)) for item in items])
 
     def write(self, state: bool, item: Item, prepared: Performed) -> bool:
@@ -190,9 +190,8 @@ class _StoredSteps:
         for attempt in range(stored.attempts + 1, ATTEMPTS + 1):
             if attempt > stored.attempts + 1 and self.writer.prepares:
                 [made] = self.prepare([item])
-            tried = made if _error(made) else _attempt(lambda made=made: self._written(stored, made))
-            error = _error(tried)
-            if error is None:
+            tried = made if made.error else _attempt(lambda made=made: self._written(stored, made))
+            if tried.error is None:
                 failures = (*made.failures, *tried.failures)
                 document, memory = tried.value
                 settled = self.settled if self.writer.settles else memory
@@ -201,7 +200,7 @@ class _StoredSteps:
                 whole = self._commit(document, memory, settled, note, last)
                 self.done += Remembered(int(whole), failures)
                 return whole
-            self._failed(stored, error, attempt >= ATTEMPTS)
+            self._failed(stored, tried.error, attempt >= ATTEMPTS)
         return True
 
     def _written(self, stored: StoredItem, prepared: Performed) -> tuple[Document, Memory]:
@@ -288,28 +287,16 @@ class _StoredSteps:
             self.done += Remembered(0, (Failure(kind="error", where=stored.item.id, message=message),))
 
 
-@dataclass(frozen=True)
-class _Tried(Performed):
-    """A step that may have failed for the item's own sake."""
-
-    error: Exception | None = None
-
-
-def _error(step: Performed) -> Exception | None:
-    return step.error if isinstance(step, _Tried) else None
-
-
-def _attempt(work: Callable[[], Any]) -> _Tried:
+def _attempt(work: Callable[[], Any]) -> Performed:
     """Takes a step of a writer; what is the item's fault is kept, what is the endpoint's or the store's is raised."""
     try:
-        done = perform(work)
+        return perform(work)
     except LMInvalidRequestError as error:
-        return _Tried(error=error)
+        return Performed(error=error)
     except (LMError, MempilerError):
         raise
     except Exception as error:
-        return _Tried(error=error)
-    return _Tried(done.value, done.calls, done.failures)
+        return Performed(error=error)
 
 
 def _one_line(error: Exception) -> str:
