@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.text import Text
 
-from ..engines.deadline import DEADLINE, RETRIES, TIMEOUT
+from ..engines.endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
 from ..errors import MOST_SECONDS, UserError
 
 if TYPE_CHECKING:

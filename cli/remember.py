@@ -119,7 +119,7 @@ def shared(
     Returns:
         What they did, and the users of those that were killed.
     """
-    from ..engines.lanes import IN_FLIGHT
+    from ..engines.endpoint.lanes import IN_FLIGHT
     from ..runs.workers import count_of, run_parallel
     from ..serving.writing import Remembered
 

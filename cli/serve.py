@@ -100,8 +100,8 @@ def _service_of_process(given: dict[str, Any]) -> Service:
 
 def _service(given: dict[str, Any]) -> Service:
     """The service of the options."""
+    from ..engines.endpoint.names import check_askable
     from ..engines.models import language_model
-    from ..engines.providers import check_askable
     from ..runs.addresses import program_folder
     from ..runs.artifact import chosen_embedder, open_program
     from ..serving.breaker import Breaker

@@ -35,7 +35,7 @@ from typing import Self
 import numpy as np
 
 from ..errors import EndpointError, UserError
-from .embedding_endpoints import Account, Compute, any_litellm, openai_compatible
+from .endpoint.embeddings import Account, Compute, any_litellm, openai_compatible
 from .hashed import DIMENSION, OFFLINE, forget_features, hashed
 from .vector_file import VectorFile
 from .vectors import Kept

@@ -7,7 +7,7 @@ refused before it is made: a running optimizer ends within moments, and its call
               is reserved while it is in flight, so a limit is overrun by one call at most; time may be overrun by more
     breaker   trips after `DEAD_AFTER` failures in a row, when over half of at least `SHARE_FROM` calls failed, or at
               once when the endpoint refuses the key
-    lanes     so many calls are in flight at one endpoint at most; the others wait, see `engines.lanes`
+    lanes     so many calls are in flight at one endpoint at most; the others wait, see `engines.endpoint.lanes`
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 
 from dspy.utils.exceptions import LMAuthError, LMError
 
 from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number, one_line
-from .lanes import IN_FLIGHT, Lane
+from .endpoint.lanes import IN_FLIGHT, Lane
 
 DEAD_AFTER = 5
 """Consecutive failures that trip the breaker."""
@@ -62,10 +62,12 @@ class Spent:
     max_minutes: float = 0
 
     def __add__(self, other: Spent) -> Spent:
-        return Spent(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        calls, tokens = self.max_calls + other.max_calls, self.max_tokens + other.max_tokens
+        return Spent(calls, tokens, self.max_usd + other.max_usd, self.max_minutes + other.max_minutes)
 
     def __sub__(self, other: Spent) -> Spent:
-        return Spent(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        calls, tokens = self.max_calls - other.max_calls, self.max_tokens - other.max_tokens
+        return Spent(calls, tokens, self.max_usd - other.max_usd, self.max_minutes - other.max_minutes)
 
 
 class Guard:
@@ -153,6 +155,9 @@ class Guard:
         Args:
             expected: What it takes at most. A call that takes more may overrun a limit by the difference, too.
         """
+        if not self.limits:
+            yield
+            return
         with self._lock:
             while self._dead is None and self._taken_up():
                 self._lock.wait()

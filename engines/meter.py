@@ -33,12 +33,12 @@ from dspy.utils.exceptions import LMAuthError, LMConfigurationError, LMInvalidRe
 from ..errors import UserError
 from ..reading.cut import marked
 from ..records import estimate_tokens
-from .bounds import Bounds, NobodyWaitsError
+from .endpoint.engine import Engine
+from .endpoint.loop import NobodyWaitsError
 from .guard import Guard, Spent
 from .hearing import told
 from .taken import note_call
 from .threads import in_thread
-from .transport import Clients
 
 Role = Literal["task", "prompt", "judge"]
 ROLES: tuple[Role, ...] = ("task", "prompt", "judge")
@@ -188,7 +188,6 @@ class MeteredLM(dspy.LM):
         guard: Refuses calls over budget or to an unreachable endpoint; one without limits if None.
         answers: Answers of earlier calls of the run, so that a resumed run calls the model only for missing ones.
         prices: US dollars per input and output token, for answers that come without a cost.
-        bounds: What a call may take at most, its retries among it; None leaves both to DSPy.
         replay: A run whose answers are given instead of any call.
         **settings: Everything else that `dspy.LM` takes.
     """
@@ -204,7 +203,6 @@ class MeteredLM(dspy.LM):
         guard: Guard | None = None,
         answers: Answers | None = None,
         prices: tuple[float, float] | None = None,
-        bounds: Bounds | None = None,
         replay: Replayed | None = None,
         **settings: Any,
     ) -> None:
@@ -213,19 +211,21 @@ class MeteredLM(dspy.LM):
         self.role: Role = role
         self.guard = guard or Guard()
         self.answers = answers
-        self.bounds = bounds
         self.replay = replay
-        if bounds is not None:
-            settings["num_retries"] = 0
         super().__init__(model, **settings)
-        if bounds is not None:
-            self._engine_store = Clients()
 
     @with_callbacks
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         # The three steps of dspy.BaseLM.__call__, because only their result has cache hits and cost.
-        call = prepare(self, prompt, messages, self._seeded(kwargs))
+        call = self._prepared(prompt, messages, kwargs)
         return self._finished(messages or prompt, call, self._result(call))
+
+    def _prepared(self, prompt: Any, messages: Any, kwargs: dict[str, Any], asynchronous: bool = False) -> Any:
+        call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=asynchronous)
+        if isinstance(self.engine, Engine):
+            # DSPy's cache has it in its keys, though it is none of the request.
+            call.legacy["timeout"] = self.engine.endpoint.silence
+        return call
 
     def _result(self, call: Any) -> CallResult:
         """The result of a call, of the run's answers where it is among them."""
@@ -248,14 +248,14 @@ class MeteredLM(dspy.LM):
 
     @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=True)
+        call = self._prepared(prompt, messages, kwargs, asynchronous=True)
         # Where there are limits a call may have to wait for those in flight.
         if self.replay is not None or self.answers is not None or self._blocks or self.guard.limits:
             return self._finished(messages or prompt, call, await in_thread(lambda: self._result(call)))
         async with self.guard.lane(self.endpoint).aplace():
             self.guard.admit()
             try:
-                result = await self._aexecuted(call)
+                result = await aexecute(self, call)
             except Exception as error:
                 self._failed(error)
                 raise
@@ -273,18 +273,15 @@ class MeteredLM(dspy.LM):
     @property
     def endpoint(self) -> str:
         """What answers its calls: an address, or else the provider."""
+        if isinstance(self.engine, Engine):
+            return self.engine.address
         return str(self.kwargs.get("api_base") or self.kwargs.get("base_url") or self.model.partition("/")[0])
 
-    def _executed(self, call: Any) -> CallResult:
-        # What DSPy streams to a caller must be sent from the caller's own thread, and not twice.
-        if self.bounds is None or dspy.settings.send_stream is not None:
-            return execute(self, call)
-        return self.bounds.run(lambda: execute(self, call), self.model)
-
-    async def _aexecuted(self, call: Any) -> CallResult:
-        if self.bounds is None or dspy.settings.send_stream is not None:
-            return await aexecute(self, call)
-        return await self.bounds.arun(lambda: aexecute(self, call), self.model)
+    def dump_state(self) -> dict[str, Any]:
+        """That of a `dspy.LM` of the same name: an address is nothing that a program keeps."""
+        if isinstance(self.engine, Engine):
+            return self.copy(engine="auto").dump_state()
+        return super().dump_state()
 
     def _paid(self, call: Any) -> CallResult:
         # A place first: who waits for one has asked for nothing yet, and is refused when the guard trips meanwhile.
@@ -302,7 +299,7 @@ class MeteredLM(dspy.LM):
     def _admitted(self, call: Any) -> CallResult:
         self.guard.admit()
         try:
-            result = self._executed(call) if self.replay is None else self.replay.answer(self, call)
+            result = execute(self, call) if self.replay is None else self.replay.answer(self, call)
         except Exception as error:
             self._failed(error)
             raise
@@ -321,6 +318,8 @@ class MeteredLM(dspy.LM):
         self.guard.failed(error)
 
     def _counted(self, call: Any, result: CallResult) -> CallResult:
+        if isinstance(self.engine, Engine) and self.replay is None:
+            self.engine.settle(result)
         if result.cache_hit:
             self.meter.add_cached()
             self.guard.free()
@@ -351,11 +350,6 @@ class MeteredLM(dspy.LM):
 
     def __deepcopy__(self, memo: object = None) -> MeteredLM:
         return self.copy()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if self.bounds is not None:
-            self._engine_store = Clients()
 
 
 def _heard(lm: MeteredLM, call: Any, result: CallResult) -> CallResult:

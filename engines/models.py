@@ -18,11 +18,12 @@ from typing import Any
 from dspy.utils.exceptions import LMError
 
 from ..errors import EndpointError, UserError
-from .bounds import Bounds
-from .deadline import DEADLINE, RETRIES, TIMEOUT
+from .endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
+from .endpoint.endpoint import Endpoint
+from .endpoint.engine import engines
+from .endpoint.names import check_provider
 from .guard import Guard
 from .meter import Answers, Meter, MeteredLM, Replayed, Role
-from .providers import check_provider
 
 OFFLINE = "offline"
 GGUF = "gguf:"
@@ -89,9 +90,9 @@ def language_model(
         from .offline import AsyncOfflineEngine, OfflineEngine
 
         engine = OfflineEngine()
-        engines = {"engine": engine, "async_engine": AsyncOfflineEngine(engine)}
+        both = {"engine": engine, "async_engine": AsyncOfflineEngine(engine)}
         sampling = {"temperature": temperature or 0.0, "cache": bool(cache)}
-        return MeteredLM("offline/extractive-1", meter or Meter(), **shared, **engines, **sampling)
+        return MeteredLM("offline/extractive-1", meter or Meter(), **shared, **both, **sampling)
     if name.startswith(LOCAL):
         from .local.engine import local_lm
         from .local.roles import RoleModels
@@ -102,25 +103,31 @@ def language_model(
         sampling = {"rollout_id": repeat} if repeat and temperature else {}
         return local_lm(known[name], meter, temperature or 0.0, max_tokens, **shared, **sampling)
     settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens, "cache": cache is not False}
-    settings |= {"timeout": timeout, "bounds": Bounds(deadline, retries)}
     if repeat and temperature != 0:
         settings["rollout_id"] = repeat
     if name.startswith(GGUF) and live:
-        return _gguf(name, {} if loaded is None else loaded, slots, meter or Meter(), {**shared, **settings})
-    if api_base and live:
-        settings["api_base"] = api_base
-        if "OPENAI_API_KEY" not in os.environ:
-            settings["api_key"] = "none"
+        bounds = (max(timeout, GGUF_TIMEOUT), deadline, retries)
+        return _gguf(name, {} if loaded is None else loaded, slots, bounds, meter or Meter(), {**shared, **settings})
+    # Servers of one's own mostly want no key.
+    key = "none" if api_base and "OPENAI_API_KEY" not in os.environ else None
+    endpoint = Endpoint(api_base, key, timeout, deadline, retries)
     try:
-        named = MeteredLM(name, meter or Meter(), **shared, **settings)
+        named = MeteredLM(name, meter or Meter(), **shared, **settings, **engines(endpoint, name))
     except ValueError as error:
         raise UserError(f"language model {name!r}: {error}") from error
     if live:
-        check_provider(named, api_base)
+        check_provider(name, endpoint)
     return named
 
 
-def _gguf(name: str, loaded: dict[str, Any], slots: int, meter: Meter, settings: dict[str, Any]) -> MeteredLM:
+def _gguf(
+    name: str,
+    loaded: dict[str, Any],
+    slots: int,
+    bounds: tuple[float, float, int],
+    meter: Meter,
+    settings: dict[str, Any],
+) -> MeteredLM:
     """A GGUF model; its server is started if it is not there."""
     from .gguf.server import GgufLM, GgufServer
     from .weights import gguf_file
@@ -128,9 +135,9 @@ def _gguf(name: str, loaded: dict[str, Any], slots: int, meter: Meter, settings:
     if name not in loaded:
         loaded[name] = GgufServer(gguf_file(name.removeprefix(GGUF)), slots)
     server = loaded[name]
-    settings |= {"api_base": server.url, "api_key": server.key, "timeout": max(settings["timeout"], GGUF_TIMEOUT)}
     settings["max_tokens"] = settings["max_tokens"] or GGUF_TOKENS
-    lm = GgufLM(f"openai/{server.model}", meter, **settings)
+    named = f"openai/{server.model}"
+    lm = GgufLM(named, meter, **settings, **engines(Endpoint(server.url, server.key, *bounds), named))
     lm.server, lm.window = server, server.context
     return lm
 

@@ -222,9 +222,10 @@ def _response_format(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_client(lm: Any) -> bool:
-    """Whether a model is asked over the network, by the client that DSPy finds for its name."""
-    return isinstance(getattr(lm, "engine", None), str)
+    """Whether a model is asked over the network."""
+    engine = getattr(lm, "engine", None)
+    return isinstance(engine, str) or hasattr(engine, "address")
 
 
 def _address(lm: Any) -> str:
-    return str(lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or "")
+    return str(getattr(lm.engine, "address", None) or lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or "")

@@ -9,7 +9,7 @@ The predictor of the program's task is listened to, and no other: not those that
 is the beginning of the answer, or `rest` says that it is not: a call that is repeated, for a broken connection or an
 answer that could not be read, goes on where it says the same again, and sends nothing where it says something else.
 
-Limits: nothing is sent before the end where the model gives no pieces (`engines.pieces`) or their form does not tell
+Limits: nothing is sent before the end where the model gives no pieces (`endpoint.pieces`) or their form does not tell
 (`reading.growing`), under an adapter that is not `correcting`, and by tasks that make something else of the answer.
 """
 
@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import dspy
 
-from ..engines.pieces import Take, in_pieces
+from ..engines.endpoint.pieces import Take, in_pieces
 from ..errors import AnswerChangedError
 from ..reading.answer import Layout
 from ..reading.growing import Growing, followed

@@ -14,15 +14,15 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
-from ..engines.deadline import DEADLINE, RETRIES, TIMEOUT
 from ..engines.embedders import IN_PROCESS
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
+from ..engines.endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
+from ..engines.endpoint.names import check_askable, check_known
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import GGUF, is_local, is_offline, language_model
 from ..engines.prices import needed_prices
-from ..engines.providers import check_askable, check_known
 from ..errors import MOST_SECONDS, EndpointError, MempilerError, UserError, check_number
 from ..memory.flight import Flight
 from ..programs.adapter import adapter as make_adapter

@@ -27,8 +27,8 @@ import dspy
 from dspy.utils.exceptions import LMError
 
 from ..data.benchmark import Benchmark
+from ..engines.endpoint.lanes import IN_FLIGHT
 from ..engines.guard import Guard, Limits, Spent
-from ..engines.lanes import IN_FLIGHT
 from ..engines.meter import Meter, Usage
 from ..errors import BudgetError, MempilerError, ProgramError
 from ..programs.auto_adapter import AutoAdapter

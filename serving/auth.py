@@ -14,7 +14,7 @@ import anyio.to_thread
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 
-from ..engines.deadline import Deadline
+from ..engines.endpoint.deadline import Deadline
 from .bodies import Name
 from .pools import Pool
 from .refusals import OTHER_ORIGIN, OTHER_PATH, UNKNOWN_HOST, UNKNOWN_TOKEN, Refusal, response_of

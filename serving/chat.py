@@ -29,7 +29,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
-from ..engines.deadline import Deadline
+from ..engines.endpoint.deadline import Deadline
 from ..programs.streaming import Words
 from ..records.context import estimate_tokens
 from .auth import GUARD, Asked

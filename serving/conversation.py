@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from ..engines.deadline import Deadline
+from ..engines.endpoint.deadline import Deadline
 from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
 from ..memory.metadata import Scalar

@@ -24,7 +24,7 @@ from typing import Any
 
 import dspy
 
-from ..engines.lanes import taking_turns
+from ..engines.endpoint.lanes import taking_turns
 from ..engines.vectors import kept_on
 from ..errors import UserError
 from ..memory.amending import Amendments, in_force

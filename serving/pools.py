@@ -5,7 +5,7 @@
               429 none left for its tenant
 
 A tenant may hold its share of the places and of the threads, so that others are served while it waits. Language models
-and the store are called in threads; a call of a model ends when its request does (`engines.deadline`), and a place is
+and the store are called in threads; a call of a model ends when its request does (`endpoint.deadline`), and a place is
 free when its work has really ended. The place of a client that has gone away is given up.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from ..engines.deadline import Deadline, within
+from ..engines.endpoint.deadline import Deadline, within
 from .refusals import GONE, LATE, OVERLOADED, TENANT_OVERLOADED
 
 T = TypeVar("T")

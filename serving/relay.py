@@ -24,8 +24,8 @@ from typing import Any
 from dspy.utils.exceptions import LMTransportError
 from fastapi.responses import Response
 
-from ..engines.deadline import Deadline
-from ..engines.upstream import Reply, Upstream
+from ..engines.endpoint.chat import Reply, Upstream
+from ..engines.endpoint.deadline import Deadline
 from ..memory.incoming import now
 from ..records import Context, format_time
 from .chat_bodies import ChatRequest, Remembered

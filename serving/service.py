@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ..engines.endpoint.chat import Upstream, upstream_of
 from ..engines.meter import Usage
-from ..engines.upstream import Upstream, upstream_of
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram

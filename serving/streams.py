@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from fastapi.responses import StreamingResponse
 
-from ..engines.deadline import Deadline
+from ..engines.endpoint.deadline import Deadline
 from .auth import Caller
 from .logs import failure, log
 from .refusals import body_of, refusal_of

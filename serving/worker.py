@@ -6,7 +6,7 @@
 
 Any number of processes may do this over one store at the same time: it gives each user to one writer at a time, and a
 session ends once. `stop` lets every writer finish its current session; the rest stays queued for others. A user whose
-calls are slow holds up no other: what is bounded is the calls in flight at an endpoint (`engines.lanes`).
+calls are slow holds up no other: what is bounded is the calls in flight at an endpoint (`endpoint.lanes`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     claim users ── room? ──> a thread each (`serving.writing`) ──> what was written, or why not
 
-What bounds the threads is memory, not an endpoint: its calls are bounded where they are made (`engines.lanes`), so a
+What bounds the threads is memory, not an endpoint: its calls are bounded where they are made (`endpoint.lanes`), so a
 user whose calls are slow holds up no other. Threads are daemons: a language model that does not return must not keep
 the process from ending.
 

@@ -83,8 +83,8 @@ class Module:
 FROM_ENGINES = (
     ".engines.embedders.embedder",
     ".engines.hearing.hearing",
-    ".engines.pieces.Take",
-    ".engines.pieces.in_pieces",
+    ".engines.endpoint.pieces.Take",
+    ".engines.endpoint.pieces.in_pieces",
     ".engines.taken.Taken",
     ".engines.taken.note",
     ".engines.taken.taking",
@@ -150,6 +150,13 @@ def global_settings(module: Module) -> list[str]:
     return calls + [name for name, _ in module.imports() if name == "dspy.configure"]
 
 
+def private_ways(module: Module) -> list[str]:
+    """Private names of DSPy, and clients of its that are given another class: both break with its next version."""
+    names = [name for name, _ in module.imports() if name.startswith("dspy.") and "._" in name]
+    stored = (node for node in module.nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    return names + [ast.unparse(node) for node in stored if module.room == "engines" and node.attr == "__class__"]
+
+
 def vague_names(module: Module) -> list[str]:
     """Names that say nothing of what is inside."""
     return [part for part in module.parts if part in VAGUE_NAMES]
@@ -178,6 +185,7 @@ RULES: dict[Callable[[Module], list[str]], tuple[str, str]] = {
     absolute_imports: ("runs/report", "from mempiler.errors import UserError"),
     unsafe_code: ("runs/artifact", "import pickle"),
     global_settings: ("runs/evaluate", "dspy.configure(lm=None)"),
+    private_ways: ("engines/meter", "from dspy._vendor.lm15 import router"),
     vague_names: ("memory/utils", ""),
     not_alone: ("systems/inside/mem0", "from ...records import Item"),
     missing_docstrings: ("memory/facts", '"""Facts."""\n\ndef add() -> None: ...'),

@@ -17,7 +17,8 @@ from typing import Any
 
 import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
 
-from ...engines.bounds import Bounds
+from ...engines.endpoint.endpoint import Endpoint
+from ...engines.endpoint.engine import engines
 from ...engines.meter import Meter, MeteredLM
 from ...engines.models import endpoint_errors
 from ...errors import MempilerError
@@ -112,9 +113,8 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
         ) -> vf.ProgramResult:
             environment, setup = self.environment, self.environment.setup
             # The framework sets what is sampled, and repeats rollouts that failed.
-            limits = {"timeout": setup.timeout, "bounds": Bounds(setup.lm_deadline, 0)}
-            address = {"api_base": endpoint, "api_key": secret}
-            lm = MeteredLM(f"openai/{ctx.model}", Meter(), cache=False, **address, **limits)
+            asked, name = Endpoint(endpoint, secret, setup.timeout, setup.lm_deadline, 0), f"openai/{ctx.model}"
+            lm = MeteredLM(name, Meter(), cache=False, **engines(asked, name))
             past = environment.past(data.model_dump()["history"])
 
             def write() -> None:

@@ -1,5 +1,6 @@
 """A user's mistake is one line on standard error and exit code 2, whatever the mistake."""
 
+import asyncio
 import gzip
 import json
 import os
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.engines.deadline import Deadline
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import save
 
@@ -128,7 +128,11 @@ def test_a_missing_key_is_named(here, cli, monkeypatch, command, method):
 @pytest.mark.parametrize("command", ["evaluate", "compile", "ask"])
 def test_a_dead_port_is_one_line(here, cli, monkeypatch, command):
     naps: list[float] = []
-    monkeypatch.setattr(Deadline, "sleep", lambda deadline, seconds: naps.append(seconds))
+
+    async def nap(seconds: float) -> None:
+        naps.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", nap)
     model = ["--lm", "openai/x", "--api-base", "http://127.0.0.1:9/v1"]
     if command == "ask":
         save(build("turn-rag"), "program")

@@ -143,7 +143,7 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, tmp_p
     assert (wanted.n_parallel, wanted.n_ctx) == (3, 3 * 8192)
     assert wanted.sampling.temp == 0
     assert wanted.speculative.types == ["ngrams"]
-    assert wanted.api_keys == [lm.kwargs["api_key"]]
+    assert wanted.api_keys == [lm.engine.endpoint.key]
     assert language_model(name, loaded=loaded).model == lm.model
     assert len(llama.seen) == 1
     assert lm.copy(temperature=0.5).server is lm.server

@@ -12,10 +12,10 @@ import pytest
 from dspy.utils.exceptions import LMError
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from mempiler.engines.bounds import NobodyWaitsError
-from mempiler.engines.deadline import Deadline, within
+from mempiler.engines.endpoint.deadline import Deadline, within
+from mempiler.engines.endpoint.lanes import IN_FLIGHT, Lane, taking_turns
+from mempiler.engines.endpoint.loop import NobodyWaitsError
 from mempiler.engines.guard import Guard
-from mempiler.engines.lanes import IN_FLIGHT, Lane, taking_turns
 from mempiler.engines.models import language_model
 
 
@@ -97,27 +97,15 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
 
     async def cancelled() -> None:
         task = asyncio.ensure_future(atake(lane))
-        while not lane.waiting:
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(until, lambda: lane.waiting == 1)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        release.set()
-        while not lane.free:
-            await asyncio.sleep(0.001)
 
-    release, held = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with lane.place():
-            held.set()
-            release.wait(10)
-
-    thread = begun(hold)
-    assert held.wait(10)
-    asyncio.run(asyncio.wait_for(cancelled(), 10))
-    thread.join(10)
-    assert (lane.free, lane.waiting) == (1, 0)
+    with lane.place():
+        asyncio.run(cancelled())
+        assert (lane.free, lane.waiting) == (0, 0)
+    assert lane.free == 1
 
 
 @pytest.fixture

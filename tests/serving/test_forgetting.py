@@ -184,7 +184,7 @@ def use(program: Any, store: Store, lm: Any) -> None:
     """Everything that a user's words go through."""
     from datetime import timedelta
 
-    from mempiler.engines.deadline import Deadline
+    from mempiler.engines.endpoint.deadline import Deadline
     from mempiler.serving.chat_bodies import ChatRequest
     from mempiler.serving.conversation import converse, request_of
 

@@ -9,7 +9,7 @@ import click
 import mempiler
 import pytest
 from mempiler.cli import app, main
-from mempiler.engines import bounds, transport
+from mempiler.engines.endpoint import deadline, endpoint, http
 from mempiler.memory.store import Store
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
@@ -50,10 +50,9 @@ def test_settings_have_the_defaults_of_the_options() -> None:
 
 def test_the_page_has_the_numbers_that_no_option_sets() -> None:
     words = " ".join(PAGE.split())
-    assert f"up to {transport.MOST_BYTES:,} bytes" in words
-    assert (bounds.LONGEST_WAIT, "beyond a minute" in words) == (60, True)
-    assert f"`--lm-deadline` {bounds.DEADLINE:g}" in words
-    assert f"at most {bounds.MOST_OVERDUE} such calls" in words
+    assert f"up to {http.MOST_BYTES:,} bytes" in words
+    assert (endpoint.LONGEST_WAIT, "beyond a minute" in words) == (60, True)
+    assert f"`--lm-deadline` {deadline.DEADLINE:g}" in words
     assert f"**{Breaker().in_flight} calls in flight** at one endpoint" in words
     assert f"claims up to {AT_ONCE} users at the same time" in words
     assert (operations.WAIT, "in two seconds" in words) == (2, True)
@@ -96,7 +95,7 @@ def test_what_cannot_work_is_refused_at_the_start(serve: Any, words: list[str], 
 def test_runs_have_a_deadline_too() -> None:
     evaluate = app.get_command(click.Context(app), "evaluate")
     assert evaluate is not None
-    assert {p.name: p.default for p in evaluate.params}["lm_deadline"] == bounds.DEADLINE
+    assert {p.name: p.default for p in evaluate.params}["lm_deadline"] == deadline.DEADLINE
     with StubServer(at({1: "trickle"})) as server:
         setup = Setup(
             "locomo", lm=server.model, api_base=server.url, adapter="chat", lm_deadline=2.0, retries=0, test=2

@@ -1,11 +1,11 @@
 """Deadlines of work and of the calls within it.
 
-    request, 60 s ──> call of a model, 40 s, or what is left of the request ──> each read from its socket
+    request, 60 s ──> call of a model, 40 s, or what is left of the request
 
 A deadline is handed down by the context, so that a call deep inside a program ends when the request does that wants it.
 
 Example:
-    >>> from mempiler.engines.deadline import Deadline, within
+    >>> from mempiler.engines.endpoint.deadline import Deadline, within
     >>> request = Deadline(60)
     >>> with within(request):
     ...     Deadline(600).left <= 60
@@ -22,7 +22,7 @@ import time
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
-from ..records.scope import holding
+from ...records.scope import holding
 
 TIMEOUT = 120.0
 """Seconds without a byte from the server after which a call has failed."""
@@ -30,8 +30,6 @@ RETRIES = 2
 """Retries of a call that could not reach its model, after 1 and 2 seconds or as the server asks."""
 DEADLINE = 600.0
 """Seconds for a call, its retries and waits included."""
-SLICE = 0.25
-"""Seconds after which a thread that waits looks whether its deadline has been moved to now."""
 
 
 class Deadline:
@@ -56,20 +54,9 @@ class Deadline:
         """Whether the time is over, or nobody waits for the work any more."""
         return self.left <= 0
 
-    @property
-    def cut_short(self) -> bool:
-        """Whether an outer deadline has passed while time of its own is left."""
-        return self.passed and self._at > time.monotonic()
-
     def cancel(self) -> None:
         """Ends it now."""
         self._at = -math.inf
-
-    def sleep(self, seconds: float) -> None:
-        """Waits, but not beyond the deadline."""
-        until = time.monotonic() + seconds
-        while (left := min(until - time.monotonic(), self.left)) > 0:
-            time.sleep(min(left, SLICE))
 
 
 _current: ContextVar[Deadline | None] = ContextVar("mempiler_deadline", default=None)

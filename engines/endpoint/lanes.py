@@ -9,7 +9,7 @@ and generated texts may be worked on at once. Whoever has one call waiting is se
 however many that one has.
 
 Example:
-    >>> from mempiler.engines.lanes import Lane, taking_turns
+    >>> from mempiler.engines.endpoint.lanes import Lane, taking_turns
     >>> lane = Lane(places=1)
     >>> with taking_turns("Ada"), lane.place():
     ...     lane.free
@@ -18,17 +18,15 @@ Example:
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import threading
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Generator, Hashable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 
-from ..records.scope import holding
-from .bounds import NobodyWaitsError
-from .deadline import SLICE, deadline_here
+from ...records.scope import holding
+from .loop import awaited, waited
 
 IN_FLIGHT = 128
 """Calls in flight at one endpoint, unless said otherwise."""
@@ -71,32 +69,20 @@ class Lane:
         Raises:
             NobodyWaitsError: The deadline passed.
         """
-        self._take()
-        try:
+        with self._turn() as turn:
+            waited(turn)
             yield
-        finally:
-            self._give()
 
     @asynccontextmanager
     async def aplace(self) -> AsyncGenerator[None]:
         """`place` for asyncio; no thread waits."""
-        turn = self._ask()
-        with self._leaving(turn):
-            while not turn.done():
-                await asyncio.wait({asyncio.wrap_future(turn)}, timeout=_patience())
-        try:
+        with self._turn() as turn:
+            await awaited(turn)
             yield
-        finally:
-            self._give()
 
-    def _take(self) -> None:
-        turn = self._ask()
-        with self._leaving(turn):
-            while not turn.done():
-                wait({turn}, timeout=_patience())
-
-    def _ask(self) -> Future[None]:
-        """A turn that comes when there is a place; at once where one is free."""
+    @contextmanager
+    def _turn(self) -> Generator[Future[None]]:
+        """A turn that comes when there is a place, at once where one is free; the place is given on in the end."""
         turn, whose = Future[None](), _whose.get()
         with self._lock:
             if self._free:
@@ -104,47 +90,30 @@ class Lane:
                 turn.set_result(None)
             else:
                 self._waiting.setdefault(whose, deque()).append(turn)
-        return turn
-
-    @contextmanager
-    def _leaving(self, turn: Future[None]) -> Generator[None]:
-        """Takes a turn back whose caller gives up waiting."""
         try:
-            yield
-        except BaseException:
-            self._leave(_whose.get(), turn)
-            raise
+            yield turn
+        finally:
+            with self._lock:
+                if turn.cancelled():
+                    self._forget(whose, turn)
+                else:
+                    self._give()
+
+    def _forget(self, whose: Hashable, turn: Future[None]) -> None:
+        turns = self._waiting.get(whose, deque())
+        if turn in turns:
+            turns.remove(turn)
+        if not turns:
+            self._waiting.pop(whose, None)
 
     def _give(self) -> None:
         """Hands the place to the next in turn, so that no newcomer takes it."""
-        with self._lock:
-            if not self._waiting:
-                self._free += 1
-                return
+        while self._waiting:
             whose, turns = self._waiting.popitem(last=False)
             turn = turns.popleft()
             if turns:
                 self._waiting[whose] = turns  # behind all others
-        turn.set_result(None)
-
-    def _leave(self, whose: Hashable, turn: Future[None]) -> None:
-        with self._lock:
-            turns = self._waiting.get(whose, deque())
-            if turn in turns:
-                turns.remove(turn)
-                if not turns:
-                    del self._waiting[whose]
+            if turn.set_running_or_notify_cancel():
+                turn.set_result(None)
                 return
-        self._give()  # the place came at the last moment
-
-
-def _patience() -> float:
-    """Seconds to wait before the deadline is looked at again.
-
-    Raises:
-        NobodyWaitsError: It has passed.
-    """
-    left = deadline_here().left
-    if left <= 0:
-        raise NobodyWaitsError("nobody waits for the answer any more")
-    return min(SLICE, left)
+        self._free += 1

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import EndpointError, MempilerError, UserError, one_line
-from ..records import estimate_tokens
+from ...errors import EndpointError, MempilerError, UserError, one_line
+from ...records import estimate_tokens
 
 if TYPE_CHECKING:
-    from .guard import Guard
-    from .meter import Meter
+    from ..guard import Guard
+    from ..meter import Meter
 
 BATCH = 64
 """Texts per request to an endpoint."""
@@ -42,15 +42,15 @@ class Account:
         Raises:
             UserError: There is a limit of cost, and the model's price is not known.
         """
-        from .prices import needed_prices, token_prices
+        from ..prices import needed_prices, token_prices
 
         prices = needed_prices(self._name, guard.limits.max_usd) or token_prices(self._name)
         self._run = meter, guard, prices and prices[0]
 
     def ask(self, texts: list[str], request: Callable[[list[str]], Any]) -> Any:
         """The answer of the endpoint; tokens are estimated where it does not tell them."""
-        from .guard import Spent
-        from .meter import PROMPT
+        from ..guard import Spent
+        from ..meter import PROMPT
 
         if self._run is None:
             return request(texts)
@@ -75,7 +75,6 @@ def openai_compatible(name: str, base: str | None, account: Account) -> Compute:
         base: Address, up to and including its /v1.
         account: Counts the requests.
     """
-    model = name.removeprefix("openai/")
 
     @lru_cache(maxsize=1)
     def client() -> Any:
@@ -93,12 +92,9 @@ def openai_compatible(name: str, base: str | None, account: Account) -> Compute:
         weakref.finalize(made, connections.close)
         return made
 
-    def compute(texts: Sequence[str]) -> np.ndarray:
-        request = client().embeddings.create
-        ask = lambda batch: request(model=model, input=batch, encoding_format="float")  # noqa: E731
-        return _batches(name, texts, lambda batch: account.ask(batch, ask).data)
-
-    return compute
+    model = name.removeprefix("openai/")
+    ask = lambda batch: client().embeddings.create(model=model, input=batch, encoding_format="float")  # noqa: E731
+    return lambda texts: _batches(name, texts, lambda batch: account.ask(batch, ask))
 
 
 def any_litellm(name: str, account: Account) -> Compute:
@@ -111,10 +107,10 @@ def any_litellm(name: str, account: Account) -> Compute:
 
         # It otherwise prints advertisements to stdout with every error.
         litellm.suppress_debug_info = True
-        request: Callable[..., Any] = litellm.embedding
+        embedding: Callable[..., Any] = litellm.embedding
+        ask = lambda batch: embedding(model=name, input=batch, max_retries=RETRIES)  # noqa: E731
         try:
-            ask = lambda batch: request(model=name, input=batch, max_retries=RETRIES)  # noqa: E731
-            return _batches(name, texts, lambda batch: account.ask(batch, ask).data)
+            return _batches(name, texts, lambda batch: account.ask(batch, ask))
         except MempilerError as error:
             # Asked only now: some providers take credentials from elsewhere, such as AWS profiles.
             missing = litellm.validate_environment(name)["missing_keys"]
@@ -132,19 +128,16 @@ def _batches(name: str, texts: Sequence[str], request: Callable[[list[str]], Any
     rows: list[Any] = []
     try:
         for start in range(0, len(texts), BATCH):
-            data = request(list(texts[start : start + BATCH]))
+            data = request(list(texts[start : start + BATCH])).data
             plain = [row if isinstance(row, dict) else row.model_dump() for row in data]
             rows += [row["embedding"] for row in sorted(plain, key=lambda row: row["index"])]
         return np.array(rows, dtype=np.float32)
     except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
         raise UserError(f"embedder {name!r}: the key was refused; check OPENAI_API_KEY or the provider's") from error
-    except (openai.BadRequestError, openai.NotFoundError) as error:
-        raise UserError(f"embedder {name!r} was refused, check its name: {_one_line(error)}") from error
-    except openai.OpenAIError as error:
-        raise EndpointError(f"embedder {name!r}: {_one_line(error)}") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise EndpointError(f"embedder {name!r} answered no list of vectors: {_one_line(error)}") from error
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {one_line(error, 300)}"
+    except (openai.OpenAIError, AttributeError, KeyError, TypeError, ValueError) as error:
+        told = f"{type(error).__name__}: {one_line(error, 300)}"
+        if isinstance(error, openai.BadRequestError | openai.NotFoundError):
+            raise UserError(f"embedder {name!r} was refused, check its name: {told}") from error
+        if isinstance(error, openai.OpenAIError):
+            raise EndpointError(f"embedder {name!r}: {told}") from error
+        raise EndpointError(f"embedder {name!r} answered no list of vectors: {told}") from error

@@ -3,7 +3,7 @@
     MeteredLM ── upstream_of ──> Upstream ── ask(body) ──> status, headers, lines as they come
 
 DSPy asks a model for the fields of a signature. Tools, images, response formats and whatever else OpenAI's chat has are
-no such fields: a service hands these requests on as they are. The bounds are those of every call, see `transport`.
+no such fields: a service hands these requests on as they are. The bounds are those of every call, see `endpoint`.
 
 Limits: endpoints that speak OpenAI's chat only, which are OpenAI, any server at an address of one's own, and the
 providers that litellm knows to speak it. No retries: clients make their own, and see the endpoint's answer.
@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
-from dspy._vendor.lm15.transports import ConnectTimeout, ReadTimeout, TransportError, TransportRequest, WriteTimeout
-from dspy.lm15 import ProviderError
+from dspy.lm15 import ProviderError, TransportError
+from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMAuthError, LMTimeoutError, LMTransportError
 
-from ..errors import one_line
-from .bounds import NobodyWaitsError
-from .deadline import DEADLINE, TIMEOUT, Deadline, within
-from .meter import MeteredLM
-from .transport import BoundedTransport
+from ...errors import one_line
+from ..meter import MeteredLM
+from .engine import Engine
+from .http import Transport
+from .loop import NobodyWaitsError, iterate
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -71,21 +72,25 @@ class Upstream:
             LMTimeoutError: It is silent for too long, or not through in time.
             EndpointError: It has failed again and again, and is not asked for a while.
         """
-        guard, bounds = self.lm.guard, self.lm.bounds
+        engine: Any = self.lm.engine
+        guard, endpoint = self.lm.guard, engine.endpoint
         with guard.lane(self.lm.endpoint).place():
             guard.admit()
-            deadline = Deadline(bounds.seconds if bounds else DEADLINE)
             try:
-                with within(deadline), self._sent(body) as reply:
-                    yield reply
-            except (TransportError, ProviderError, TimeoutError, OSError) as error:
+                with closing(iterate(self._parts(body, endpoint.silence), endpoint.seconds)) as parts:
+                    status, headers = next(parts)
+                    yield Reply(status, headers, _lines(parts))
+            except (TransportError, ProviderError, EndpointTimeoutError) as error:
                 self.lm.meter.add_failed()
-                raise self._failed(error, deadline) from error
+                raise self._failed(error) from error
+            except NobodyWaitsError:
+                self.lm.meter.add_failed()
+                raise
             except LMAuthError as error:
                 guard.failed(error)
                 raise
-        if reply.status >= 500:
-            guard.failed(LMTransportError(f"status {reply.status}", model=self.model))
+        if status >= 500:
+            guard.failed(LMTransportError(f"status {status}", model=self.model))
 
     def count(self, usage: Any) -> None:
         """Counts a call by the usage that its answer tells, if it tells one."""
@@ -96,26 +101,22 @@ class Upstream:
         self.lm.meter.add(self.lm.role, tokens, cost)
         self.lm.guard.worked(sum(tokens.values()), cost)
 
-    @contextmanager
-    def _sent(self, body: Mapping[str, Any]) -> Generator[Reply]:
+    async def _parts(self, body: Mapping[str, Any], silence: float) -> AsyncGenerator[Any]:
+        """Status and headers, and then the body as it comes."""
         headers = [("Authorization", f"Bearer {self.key}"), ("Content-Type", "application/json")]
         headers += [("Accept", "text/event-stream" if body.get("stream") else "application/json")]
-        headers += [("Accept-Encoding", "identity")]
         content = json.dumps({**body, "model": self.model}).encode()
-        request = TransportRequest("POST", f"{self.address.rstrip('/')}/chat/completions", headers, content)
-        # One connection a call: a stream that is given up must not be what the next call reads.
-        silence = float(self.lm.kwargs.get("timeout") or TIMEOUT)
-        with BoundedTransport(read_timeout=silence) as transport, transport.stream(request) as response:
-            if response.status in (401, 403):
-                raise LMAuthError(f"the endpoint refuses the key ({response.status})", model=self.model)
-            heard = {name.lower(): value for name, value in response.headers}
-            yield Reply(response.status, heard, response.iter_lines())
+        url = f"{self.address.rstrip('/')}/chat/completions"
+        request = SimpleNamespace(method="POST", url=url, headers=headers, body=content)
+        async with Transport(silence).stream(request) as reply:
+            if reply.status in (401, 403):
+                raise LMAuthError(f"the endpoint refuses the key ({reply.status})", model=self.model)
+            yield reply.status, {name.lower(): value for name, value in reply.headers}
+            async for chunk in reply:
+                yield chunk
 
-    def _failed(self, error: Exception, deadline: Deadline) -> Exception:
-        if deadline.cut_short:
-            return NobodyWaitsError("nobody waits for the answer any more", model=self.model)
-        late = deadline.passed or isinstance(error, (ConnectTimeout, ReadTimeout, WriteTimeout, TimeoutError))
-        kind = LMTimeoutError if late else LMTransportError
+    def _failed(self, error: Exception) -> Exception:
+        kind = LMTimeoutError if isinstance(error, EndpointTimeoutError) else LMTransportError
         failed = kind(one_line(error, 300) or type(error).__name__, model=self.model)
         self.lm.guard.failed(failed)
         return failed
@@ -127,10 +128,10 @@ def upstream_of(lm: Any) -> Upstream | None:
     Args:
         lm: A `MeteredLM`.
     """
-    if not isinstance(lm, MeteredLM) or not isinstance(lm.engine, str):
+    if not isinstance(lm, MeteredLM) or not isinstance(lm.engine, Engine):
         return None
     provider, _, model = lm.model.partition("/")
-    base, key = lm.kwargs.get("api_base") or lm.kwargs.get("base_url"), lm.kwargs.get("api_key")
+    base, key = lm.engine.endpoint.address, lm.engine.endpoint.key
     if provider == "openai":
         base = base or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE") or OPENAI
         return Upstream(base, model, key or os.environ.get("OPENAI_API_KEY", "none"), lm)
@@ -143,3 +144,12 @@ def upstream_of(lm: Any) -> Upstream | None:
     if provider not in openai_compatible_providers or not found_base:
         return None
     return Upstream(found_base, model, key or found_key or "none", lm)
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+    if rest:
+        yield rest

@@ -1,0 +1,1 @@
+"""Endpoints of language models: one event loop in one thread asks them all."""
