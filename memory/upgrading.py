@@ -8,6 +8,7 @@ processes wait, and find the tables as they should be; one that is killed has ch
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
@@ -17,6 +18,8 @@ from . import store_tables as t
 
 _LOCK = 0x7265636F
 """PostgreSQL's advisory lock."""
+_ONE_BY_ONE = threading.Lock()
+"""What a revision calls (`alembic.op`) is the process's, and not a thread's."""
 EARLIER = ("1", "2")
 """Versions of before Alembic, which stand in the table `meta`."""
 
@@ -69,4 +72,5 @@ def _upgrade(db: Connection) -> None:
 
     config = Config(attributes={"connection": db})
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
-    command.upgrade(config, "head")
+    with _ONE_BY_ONE:
+        command.upgrade(config, "head")

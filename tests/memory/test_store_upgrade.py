@@ -12,6 +12,7 @@ import os
 import signal
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,13 @@ def test_processes_that_open_it_at_once_upgrade_it_once(url: str) -> None:
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 6
+
+
+def test_threads_upgrade_stores_of_their_own(tmp_path: Path) -> None:
+    urls = [make(str(tmp_path / f"{n}.sqlite"), VERSIONS[n % 2]) for n in range(8)]
+    with ThreadPoolExecutor(len(urls)) as pool:
+        list(pool.map(_open, urls))
+    assert [contents(url)["mempiler_turns"] for url in urls] == [contents(urls[0])["mempiler_turns"]] * len(urls)
 
 
 def test_an_upgrade_may_take_longer_than_other_statements(postgres: Any) -> None:
