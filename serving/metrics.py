@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest, multiprocess
@@ -108,10 +107,10 @@ def _leave_out_the_dead(folder: Path) -> None:
     """Takes back what processes that were killed are at."""
     for path in folder.glob("gauge_live*.db"):
         pid = int(path.stem.rpartition("_")[2])
-        with suppress(ProcessLookupError):
+        try:
             os.kill(pid, 0)
-            continue
-        multiprocess.mark_process_dead(pid, str(folder))
+        except (ProcessLookupError, PermissionError):  # of the latter another's process has the number by now
+            multiprocess.mark_process_dead(pid, str(folder))
 
 
 class _Held(Collector):

@@ -12,12 +12,30 @@ import openai
 import pytest
 from mempiler import Store, build
 from mempiler.engines.models import language_model
+from mempiler.memory.stored import Owner
 from mempiler.serving.breaker import Breaker
 
 from ..stub_server import StubServer
 
 Reach = Callable[..., tuple["Api", openai.OpenAI, StubServer]]
 TOKENS = {"acme": "token-of-the-acme-tenant", "globex": "token-of-the-globex-tenant"}
+
+
+ADA = Owner("ada", "acme")
+
+
+def within(seconds: float, check: Callable[[], Any]) -> Any:
+    """Waits until something is so; what was found at last."""
+    until = time.monotonic() + seconds
+    while not (found := check()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return found
+
+
+def turns(store: Store) -> list[str]:
+    """The texts of Ada's turns, ended sessions first, each with its speaker."""
+    items = [stored.item for stored in store.items(ADA)]
+    return [f"{turn.speaker}: {turn.text}" for item in (*items, *store.read(ADA).open) for turn in item.turns]
 
 
 @pytest.fixture

@@ -23,12 +23,7 @@ from sqlalchemy.exc import OperationalError
 
 from tests.stub_server import StubServer, every
 
-
-def within(seconds: float, check: Any) -> bool:
-    until = time.monotonic() + seconds
-    while not check() and time.monotonic() < until:
-        time.sleep(0.02)
-    return bool(check())
+from .conftest import within
 
 
 @contextmanager

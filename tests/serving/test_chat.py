@@ -10,16 +10,9 @@ import pytest
 from dspy.utils.exceptions import LMServerError
 from mempiler import Store
 from mempiler.memory import store_tables as t
-from mempiler.memory.stored import Owner
 from sqlalchemy import update
 
-ADA = Owner("ada", "acme")
-
-
-def turns(store: Store) -> list[str]:
-    """The texts of Ada's turns, ended sessions first, each with its speaker."""
-    items = [stored.item for stored in store.items(ADA)]
-    return [f"{turn.speaker}: {turn.text}" for item in (*items, *store.read(ADA).open) for turn in item.turns]
+from .conftest import ADA, turns
 
 
 def echo(kind: str, text: str, n: int) -> dict[str, str]:

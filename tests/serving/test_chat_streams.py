@@ -8,12 +8,10 @@ from typing import Any
 import openai
 import pytest
 from mempiler import Store
-from mempiler.memory.stored import Owner
 
 from ..stub_server import every
-from .conftest import Reach
+from .conftest import Reach, turns, within
 
-ADA = Owner("ada", "acme")
 WORDS = {
     "chat": lambda answer: f"[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]",
     "json": lambda answer: json.dumps({"answer": answer}),
@@ -32,11 +30,6 @@ def words(found: Any) -> list[str]:
     with found:
         said = [chunk.choices[0].delta.content for chunk in found if chunk.choices]
     return [each for each in said if each]
-
-
-def stored(store: Store) -> list[str]:
-    items = [each.item for each in store.items(ADA)]
-    return [f"{turn.speaker}: {turn.text}" for item in (*items, *store.read(ADA).open) for turn in item.turns]
 
 
 @pytest.mark.parametrize("layout", WORDS)
@@ -58,10 +51,10 @@ def test_first_word_comes_before_the_model_has_ended(reach: Reach, store: Store,
         for chunk in found:
             if chunk.choices and chunk.choices[0].delta.content:
                 said.append(chunk.choices[0].delta.content)
-                assert stored(store)[0] == "user: Where did I move?"
+                assert turns(store)[0] == "user: Where did I move?"
                 heard.set()
             if chunk.choices and chunk.choices[0].finish_reason:
-                assert stored(store)[1:] == ["assistant: To Lisbon & Porto, she said."]
+                assert turns(store)[1:] == ["assistant: To Lisbon & Porto, she said."]
                 end = chunk
             last = chunk
     assert begun.is_set()
@@ -89,7 +82,7 @@ def test_answer_held_to_a_schema_comes_as_it_is_written(reach: Reach, store: Sto
     assert words(chat(client)) == ["answer:", ' "To', ' Lisbon"\n']
     assert held == [True, True]
     assert [bool(body.get("stream")) for _, _, body in server.requests] == [False, True]
-    assert stored(store) == ["user: Where did I move?", 'assistant: answer: "To Lisbon"\n']
+    assert turns(store) == ["user: Where did I move?", 'assistant: answer: "To Lisbon"\n']
 
 
 def test_reasoning_is_not_sent(reach: Reach) -> None:
@@ -101,7 +94,7 @@ def test_reasoning_is_not_sent(reach: Reach) -> None:
 def test_answer_without_a_layout_comes_when_it_is_whole(reach: Reach, store: Store) -> None:
     _, client, _ = reach(lambda body: "**Answer:** To Lisbon.")
     assert "".join(words(chat(client))) == "To Lisbon."
-    assert stored(store)[1:] == ["assistant: To Lisbon."]
+    assert turns(store)[1:] == ["assistant: To Lisbon."]
 
 
 @pytest.mark.parametrize(("second", "goes_on"), [("To Lisbon, in spring.", True), ("To Porto.", False)])
@@ -115,7 +108,7 @@ def test_answer_that_is_asked_for_again_goes_on_where_it_says_the_same(
         with pytest.raises(openai.APIError, match="became another one"):
             words(chat(client))
     assert len(server.requests) == 2
-    assert stored(store) == ["user: Where did I move?", *([f"assistant: {second}"] if goes_on else [])]
+    assert turns(store) == ["user: Where did I move?", *([f"assistant: {second}"] if goes_on else [])]
 
 
 def replies(*said: Any) -> Callable[[dict[str, Any]], Any]:
@@ -146,7 +139,7 @@ def test_what_fails_before_the_first_word_is_a_status(
     with pytest.raises(openai.APIStatusError) as caught:
         chat(client)
     assert caught.value.status_code == status
-    assert stored(store) == ["user: Where did I move?"]
+    assert turns(store) == ["user: Where did I move?"]
 
 
 def test_call_that_fails_on_the_way_is_repeated_and_goes_on(reach: Reach, store: Store) -> None:
@@ -155,7 +148,7 @@ def test_call_that_fails_on_the_way_is_repeated_and_goes_on(reach: Reach, store:
     _, client, server = reach(replies(failed, WORDS["chat"]("To Lisbon.")), retries=1)
     assert words(chat(client)) == ["To", " Lis", "bon."]
     assert len(server.requests) == 2
-    assert stored(store)[1:] == ["assistant: To Lisbon."]
+    assert turns(store)[1:] == ["assistant: To Lisbon."]
 
 
 def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Store) -> None:
@@ -166,22 +159,14 @@ def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Sto
     with pytest.raises(openai.APIError, match="request can be repeated"):
         words(chat(client))
     left.set()
-    assert idle(service)
-    assert stored(store) == ["user: Where did I move?"]
+    assert within(5, lambda: not service.service.asking.busy)
+    assert turns(store) == ["user: Where did I move?"]
 
 
 def test_request_for_no_stream_asks_for_none(reach: Reach) -> None:
     _, client, server = reach(lambda body: WORDS["chat"]("To Lisbon."))
     assert chat(client, stream=False).choices[0].message.content == "To Lisbon."
     assert [bool(body.get("stream")) for _, _, body in server.requests] == [False]
-
-
-def idle(service: Any) -> bool:
-    for _ in range(200):
-        if not service.service.asking.busy:
-            return True
-        threading.Event().wait(0.02)
-    return False
 
 
 BOTH = pytest.mark.parametrize("model", ["my-model", "my-model-chat"], ids=["program", "model"])
@@ -200,7 +185,7 @@ def test_repeated_request_gets_what_is_stored_and_costs_nothing(reach: Reach, st
         more = {"extra_headers": headers, "stream_options": {"include_usage": True}}
         assert words(chat(client, model=model, **more)) == ["To", " Lisbon."]
     assert len(server.requests) == 1
-    assert stored(store) == ["user: Where did I move?", "assistant: To Lisbon."]
+    assert turns(store) == ["user: Where did I move?", "assistant: To Lisbon."]
     used = service.service.lm.meter.read()
     assert (used.calls["task"], used.failed, used.input_tokens > 0, used.output_tokens > 0) == (1, 0, True, True)
 
@@ -213,7 +198,7 @@ def test_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer
     _, client, _ = reach(lambda body: events(said))
     with pytest.raises(openai.APIError, match="does not answer"), chat(client, model=model) as found:
         list(found)
-    assert stored(store) == ["user: Where did I move?"]
+    assert turns(store) == ["user: Where did I move?"]
 
 
 @BOTH
@@ -225,9 +210,9 @@ def test_client_that_leaves_a_stream_frees_its_place(reach: Reach, store: Store,
     )
     with chat(client, model=model) as found:
         next(iter(found))
-    assert idle(service)
+    assert within(5, lambda: not service.service.asking.busy)
     left.set()
-    assert stored(store) == ["user: Where did I move?"]
+    assert turns(store) == ["user: Where did I move?"]
 
 
 @BOTH

@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,9 @@ import pytest
 from mempiler import Store, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
-from mempiler.memory.stored import Owner
 from mempiler.serving.user_memory import UserMemory
 
-ADA = Owner("ada", "acme")
+from .conftest import ADA, within
 
 
 class Gate:
@@ -69,9 +67,7 @@ def test_chat_that_waits_for_its_turn_is_answered_and_not_stored(
     first, _ = in_background(lambda: client.chat("wait", user="bob"))
     assert gate.asked.wait(15)
     second, found = in_background(lambda: client.chat("my PIN is 4711"))
-    until = time.monotonic() + 15
-    while client.service.asking.busy < 2 and time.monotonic() < until:
-        time.sleep(0.01)
+    assert within(15, lambda: client.service.asking.busy >= 2)
     store.forget(ADA)
     gate.go.set()
     first.join()
@@ -118,9 +114,7 @@ def test_session_that_waits_for_a_thread_is_refused(
     first, _ = in_background(lambda: client.add("hello", user="bob"))
     assert gate.asked.wait(15)
     second, found = in_background(lambda: client.add("my PIN is 4711"))
-    until = time.monotonic() + 15
-    while client.service.storing.busy < 2 and time.monotonic() < until:
-        time.sleep(0.01)
+    assert within(15, lambda: client.service.storing.busy >= 2)
     store.forget(ADA)
     gate.go.set()
     first.join()

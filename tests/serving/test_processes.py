@@ -2,14 +2,11 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import mempiler
 import pytest
@@ -18,14 +15,9 @@ from mempiler.memory.stored import Owner
 
 from tests.serving.served import Served
 
+from .conftest import within
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
-
-
-def within(seconds: float, check: Callable[[], Any]) -> Any:
-    until = time.monotonic() + seconds
-    while not (found := check()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return found
 
 
 def processes(parent: int) -> set[int]:
@@ -86,23 +78,10 @@ def test_processes_end_with_the_one_that_started_them(served: Served) -> None:
     assert within(30, lambda: not any(Path(f"/proc/{pid}").exists() for pid in running))
 
 
-def refused(folder: Path, *options: str) -> list[str]:
-    """What a service says that cannot start."""
-    mempiler.save(mempiler.build("turn-rag"), folder / "program")
-    command = [sys.executable, "-m", "mempiler", "serve", str(folder / "program"), "--workers", "3"]
-    command += ["--store", str(folder / "m.sqlite"), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-    return done.stderr.splitlines()
-
-
 def test_what_keeps_all_from_starting_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("acme short\n")
-    said = refused(tmp_path, "--token-file", str(tmp_path / "tokens"), "--port", "0")
-    assert sum("the token has 5 characters" in line for line in said) == 1
-
-
-def test_taken_port_is_refused(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        assert f"port {port}" in refused(tmp_path, "--port", port)[-1]
+    mempiler.save(mempiler.build("turn-rag"), tmp_path / "program")
+    command = [sys.executable, "-m", "mempiler", "serve", "program", "--token-file", "tokens", "--workers", "3"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert sum("the token has 5 characters" in line for line in done.stderr.splitlines()) == 1

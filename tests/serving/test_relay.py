@@ -8,12 +8,10 @@ from typing import Any
 import openai
 import pytest
 from mempiler import Store
-from mempiler.memory.stored import Owner
 
 from ..stub_server import every
-from .conftest import Reach
+from .conftest import ADA, Reach, turns
 
-ADA = Owner("ada", "acme")
 WEATHER = {
     "type": "function",
     "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
@@ -33,11 +31,6 @@ def chat(client: openai.OpenAI, *messages: Any, **more: Any) -> Any:
     return client.chat.completions.create(**{"model": "my-model", "user": "ada", "messages": said, **more})
 
 
-def stored(store: Store) -> list[str]:
-    items = [each.item for each in store.items(ADA)]
-    return [f"{turn.speaker}: {turn.text}" for item in (*items, *store.read(ADA).open) for turn in item.turns]
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_agent_calls_its_tool_and_only_what_was_said_is_remembered(reach: Reach, store: Store, stream: bool) -> None:
     service, client, server = reach(with_tools)
@@ -50,7 +43,7 @@ def test_agent_calls_its_tool_and_only_what_was_said_is_remembered(reach: Reach,
     result = {"role": "tool", "tool_call_id": call["id"], "content": "sunny, password hunter2"}
     again = whole(chat(client, question, {"role": "assistant", **first}, result, **more))
     assert again["content"] == "It is sunny, password hunter2."
-    assert stored(store) == [
+    assert turns(store) == [
         "Ada: I moved to Lisbon.",
         f"user: {question['content']}",
         "assistant: It is sunny, password hunter2.",
@@ -93,10 +86,10 @@ def test_words_come_while_the_model_speaks_and_the_end_when_they_are_stored(reac
             if chunk.choices and chunk.choices[0].delta.content:
                 said.append(chunk.choices[0].delta.content)
             if said == ["one", " two"]:
-                assert stored(store) == ["user: Count."]
+                assert turns(store) == ["user: Count."]
                 heard.set()
             if chunk.choices and chunk.choices[0].finish_reason:
-                assert stored(store) == ["user: Count.", "assistant: one two three"]
+                assert turns(store) == ["user: Count.", "assistant: one two three"]
             end = chunk
     assert said == ["one", " two", " three"]
     assert end is not None
@@ -114,7 +107,7 @@ def test_images_and_unknown_fields_reach_the_model_as_they_are(reach: Reach, sto
     assert "Rex is brown" in body["messages"][0]["content"][0]["text"]
     assert {name: body[name] for name in extra} == extra
     assert body["metadata"] == {"team": "a"}
-    assert stored(store) == ["Ada: My dog Rex is brown.", "user: Is this my dog Rex?", "assistant: fine"]
+    assert turns(store) == ["Ada: My dog Rex is brown.", "user: Is this my dog Rex?", "assistant: fine"]
     assert found.mempiler["session"] == "s"
     assert found.mempiler["evidence"][0]["sources"][0]["text"] == "My dog Rex is brown."
 
@@ -196,7 +189,7 @@ def test_errors_of_the_model_are_handed_back(
     assert caught.value.status_code == status
     assert says in caught.value.message
     assert ("retry-after" in caught.value.response.headers) == (status == 429)
-    assert stored(store) == ["user: Hi"]
+    assert turns(store) == ["user: Hi"]
 
 
 ODD = [
@@ -240,7 +233,7 @@ def test_repeated_request_gets_what_is_stored_and_costs_nothing(reach: Reach, st
         found = chat(client, *messages, tools=[WEATHER], extra_headers=headers)
         assert found.choices[0].message.content == "It is sunny."
     assert len(server.requests) == 2
-    assert stored(store) == ["user: How is the weather?", "assistant: It is sunny."]
+    assert turns(store) == ["user: How is the weather?", "assistant: It is sunny."]
 
 
 def test_answer_of_a_user_who_was_forgotten_meanwhile_is_not_stored(reach: Reach, store: Store) -> None:

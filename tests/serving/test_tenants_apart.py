@@ -1,6 +1,5 @@
 """Two tenants with users, sessions and entries of the same names: whatever they do, neither sees the other's."""
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
@@ -11,7 +10,7 @@ from hypothesis import strategies as some
 from mempiler import Client, MempilerError, Store
 from mempiler.serving.requests import Requests
 
-from .conftest import TOKENS, service_over, serving
+from .conftest import TOKENS, service_over, serving, within
 
 MARKS = {"acme": "anemone", "globex": "gladiolus"}
 """A word of each tenant, in all that it says, in the metadata and in the names of some of its sessions."""
@@ -101,9 +100,7 @@ def test_what_both_say_of_the_same_names_each_is_told_alone(clients: dict[str, C
     for verb in ("add", "add under the same id"):
         for of in both:
             VERBS[verb](of)
-    until = time.monotonic() + 10
-    while any(of.memory.status().queued for of in both) and time.monotonic() < until:
-        time.sleep(0.01)
+    assert within(10, lambda: not any(of.memory.status().queued for of in both))
     # Twice, for the second time there are changes of entries.
     for verb, does in (*TELLING.items(), *TELLING.items()):
         for of in both:

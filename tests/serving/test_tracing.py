@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import mempiler
 import pytest
 from mempiler import MissingDependencyError, Store
 
-from .conftest import service_over, serving
+from .conftest import service_over, serving, within
 
 pytest.importorskip("opentelemetry.instrumentation.fastapi")
 
@@ -30,10 +29,8 @@ class Traced:
 
     def named(self, name: str) -> Any:
         """The span of a name, once there is one."""
-        until = time.monotonic() + 10
-        while not (found := [span for span in self.kept.get_finished_spans() if span.name == name]):
-            assert time.monotonic() < until, [span.name for span in self.kept.get_finished_spans()]
-            time.sleep(0.01)
+        found = within(10, lambda: [span for span in self.kept.get_finished_spans() if span.name == name])
+        assert found, [span.name for span in self.kept.get_finished_spans()]
         return found[0]
 
 

@@ -1,25 +1,17 @@
 """Sessions, questions, memories and forgetting over HTTP, each user behind the tenant of a token."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from mempiler import Store, build
+
+from .conftest import within
 
 DATED = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2025-03-05T18:20:00+02:00"}]
 
 
 def said(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "name": "Ada", "content": text}]
-
-
-def eventually(check: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Whether something becomes true in time."""
-    until = time.monotonic() + seconds
-    while not check() and time.monotonic() < until:
-        time.sleep(0.02)
-    return check()
 
 
 def test_session_is_stored_once_under_its_id(client: Any) -> None:
@@ -62,7 +54,7 @@ def test_search_gives_entries_with_their_turns_and_waiting_turns_apart(client: A
 def test_queued_session_is_remembered_in_the_background(connect: Any) -> None:
     client = connect(writers=1)
     client.post("/v1/users/ada/sessions", json={"id": "s", "messages": DATED})
-    assert eventually(lambda: client.get("/v1/users/ada").json()["queued"] == 0)
+    assert within(10, lambda: client.get("/v1/users/ada").json()["queued"] == 0)
     found = client.get("/v1/users/ada/memory").json()
     assert (found["method"], found["waiting"], len(found["memory"]["turns"])) == ("turn-rag", 0, 1)
     assert client.get("/v1/users/ada/sessions").json() == {"sessions": [{"id": "s", "state": "remembered", "turns": 1}]}

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ import mempiler
 import pytest
 from dspy.utils.exceptions import LMInvalidRequestError, LMServerError
 from mempiler import EndpointError, Store, build
-from mempiler.memory.stored import Owner
 from mempiler.serving import logs
 from mempiler.serving.breaker import Breaker
 from mempiler.serving.memories import Memories
 from mempiler.serving.worker import Worker
 
-ADA = Owner("ada", "acme")
+from .conftest import ADA, within
 
 
 def note(store: Store, text: str) -> None:
@@ -35,13 +33,6 @@ def note(store: Store, text: str) -> None:
 
 def queued(store: Store) -> int:
     return sum(user.queued for user in store.users())
-
-
-def wait(check: Any, seconds: float = 15.0) -> bool:
-    until = time.monotonic() + seconds
-    while not check() and time.monotonic() < until:
-        time.sleep(0.01)
-    return bool(check())
 
 
 def test_stop_finishes_the_session_at_hand_and_leaves_the_rest_queued(store: Store, scripted: Any) -> None:
@@ -61,13 +52,13 @@ def test_stop_finishes_the_session_at_hand_and_leaves_the_rest_queued(store: Sto
     stopping = threading.Thread(target=lambda: ended.append(worker.stop(15)))
     ended: list[bool] = []
     stopping.start()
-    assert wait(lambda: not worker.alive)
+    assert within(15, lambda: not worker.alive)
     go.set()
     stopping.join(20)
     assert (ended, queued(store)) == ([True], 2)
     later = Worker(Memories(program, store, lm), session_gap=30, writers=1)
     later.start()
-    assert wait(lambda: queued(store) == 0)
+    assert within(15, lambda: queued(store) == 0)
     assert later.stop(15)
 
 
@@ -99,7 +90,7 @@ def test_worker_outlives_an_outage(store: Store, scripted: Any) -> None:
         Memories(build("recursive-summary"), store, scripted(reply)), session_gap=30, writers=1, interval=0.01
     )
     worker.start()
-    assert wait(lambda: queued(store) == 0)
+    assert within(15, lambda: queued(store) == 0)
     assert worker.alive
     assert worker.stop(15)
 
@@ -179,7 +170,7 @@ def test_logs_hold_contents_only_if_asked(
     logging.getLogger("elsewhere").warning("SECRET-of-a-library")
     logging.getLogger("elsewhere").warning("template %s", "SECRET-argument")
     assert statuses == [200, 502, 500]
-    assert wait(lambda: text.getvalue().count('"event": "request"') == 3)
+    assert within(15, lambda: text.getvalue().count('"event": "request"') == 3)
     lines = [json.loads(line) for line in text.getvalue().splitlines()]
     requests = [line for line in lines if line["event"] == "request"]
     routes = ["/v1/chat/completions", "/v1/chat/completions", "/v1/users/{user}"]
@@ -194,7 +185,7 @@ def test_logs_hold_contents_only_if_asked(
 def test_response_names_the_log_line(client: Any, log: Any) -> None:
     text = log()
     response = client.get("/v1/users/ada")
-    assert wait(lambda: "request" in text.getvalue())
+    assert within(15, lambda: "request" in text.getvalue())
     (line,) = [json.loads(line) for line in text.getvalue().splitlines()]
     assert (response.headers["x-request-id"], line["route"]) == (line["request"], "/v1/users/{user}")
 
