@@ -43,7 +43,11 @@ COMMANDS = {
 }
 
 
-GONE = {"failures": "mempiler show RUN --failed"}
+GONE = {
+    "arena": "mempiler compare RUN... --page FILE",
+    "diff": "mempiler show PROGRAM, of each",
+    "failures": "mempiler show RUN --failed",
+}
 """Commands of before, and what does it now."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """What the system says of a disk that takes no more."""

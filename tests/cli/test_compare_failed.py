@@ -223,10 +223,13 @@ def test_failures_of_an_unfinished_run_say_how_to_go_on(call):
     assert "--resume" in err
 
 
-def test_the_name_of_before_says_what_it_is_now(call, runs):
-    code, out, err = call("failures", runs["half"])
+@pytest.mark.parametrize(
+    ("name", "now"), [("failures", "show RUN --failed"), ("diff", "show PROGRAM"), ("arena", "compare RUN...")]
+)
+def test_the_name_of_before_says_what_it_is_now(call, runs, name, now):
+    code, out, err = call(name, runs["half"])
     assert (code, out) == (2, "")
-    assert "mempiler failures is now: mempiler show RUN --failed" in err
+    assert f"mempiler {name} is now: mempiler {now}" in err
 
 
 def test_failed_is_no_choice_among_others(call, runs):
