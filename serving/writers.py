@@ -22,7 +22,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from ..memory.stored import Claim, Owner, Stamp
+from ..memory.stored import Claim, Owner
 from .documents import stamp_of
 from .memories import Memories
 from .writing import LEASE, Remembered, remember_user, retry_partial, write_claimed
@@ -162,7 +162,7 @@ class Writers(Threads[Remembered]):
     """Writes whoever has something queued, each user in a thread of its own.
 
     Args:
-        memories: What writes.
+        memories: What writes; its program is to stay as it is.
         lease: Seconds after which another worker may take over a user if this one dies.
         stop: Checked before every item; if True, the rest stays queued.
         most: Users at the same time.
@@ -179,19 +179,23 @@ class Writers(Threads[Remembered]):
     ) -> None:
         super().__init__(most, ended)
         self._memories, self._lease, self._stop = memories, lease, stop
+        self._stamp = stamp_of(memories.program)
 
     def claim(self, most: int | None = None) -> int:
         """Claims users while there is room, so many at most, and begins to write each; returns how many."""
-        begun, stamp = 0, stamp_of(self._memories.program)
+        begun = 0
         most = self.room if most is None else min(most, self.room)
         while begun < most and not self._stop():
-            claims = self._memories.store.claim_many(min(most - begun, CLAIMED), self._lease, stamp)
+            claims = self._memories.store.claim_many(min(most - begun, CLAIMED), self._lease, self._stamp)
             for claim in claims:
-                self.begin(partial(self._write, claim, stamp))
+                self.begin(partial(self._write, claim))
             if not claims:
                 break
             begun += len(claims)
         return begun
 
-    def _write(self, claim: Claim, stamp: Stamp) -> Remembered:
-        return write_claimed(self._memories, claim, stamp, self._lease, lambda: self.stopping or self._stop()).done
+    def _write(self, claim: Claim) -> Remembered:
+        def stop() -> bool:
+            return self.stopping or self._stop()
+
+        return write_claimed(self._memories, claim, self._stamp, self._lease, stop).done
