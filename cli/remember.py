@@ -81,16 +81,15 @@ def written(
         named: Whether to refuse users of another program.
     """
     from ..engines.models import endpoint_errors
-    from ..serving.documents import stamp_of
     from ..serving.memories import Memories
     from ..serving.writers import all_of, remember_queued
     from ..serving.writing import LEASE, Remembered
 
-    own, memories = stamp_of(loaded), Memories(loaded, opened, model)
+    memories = Memories(loaded, opened, model)
 
     def remembered(owner: Any, stopping: Any) -> Remembered:
         stamp = opened.read(owner, lambda version: True).stamp if owner and not named else None
-        if stamp is not None and not stamp.writes_like(own):
+        if stamp is not None and not stamp.writes_like(memories.stamp):
             return Remembered()
         return remember_queued(memories, owner, lease or LEASE, stopping, retry=True)
 

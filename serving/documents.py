@@ -92,15 +92,10 @@ def stamp_of(program: MemoryProgram) -> Stamp:
     prompts that only read may change without a rebuild. The model that writes is not part of it: changing the model is
     the operator's choice, and `rebuild --force` writes everything anew.
     """
-    return replace(writer_stamp(program), program=program.identities.of_program(program))
-
-
-def writer_stamp(program: MemoryProgram) -> Stamp:
-    """The same without what only reads."""
-    writer = program.method.writer
+    writer, identities = program.method.writer, program.identities
     embedder = getattr(writer, "embedder", None)
-    writes = [program.identities.of_writer(writer), program.adapter if writer.predictors_below() else ""]
-    return Stamp(digest(writes), "", embedder.name if embedder else "")
+    writes = [identities.of_writer(writer), program.adapter if writer.predictors_below() else ""]
+    return Stamp(digest(writes), identities.of_program(program), embedder.name if embedder else "")
 
 
 def check(found: Stamp, own: Stamp, owner: Owner, url: str) -> None:

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from ..memory.user_vectors import UserVectors
 from ..programs.program import MemoryProgram
 from ..programs.recalling import leaving
 from ..programs.waiting import Waiting
-from .documents import advanced, check, parsed, writer_stamp
+from .documents import advanced, check, parsed, stamp_of
 from .view import Amended, Kept, View, Within
 
 USERS = 320
@@ -68,6 +69,11 @@ class Memories:
         )
         self._kept: _Cache = program.shared.once(("memories", self.store.url), _Cache)
 
+    @cached_property
+    def stamp(self) -> Stamp:
+        """Who writes: the program as it was when this was first asked."""
+        return stamp_of(self.program)
+
     def look(self, owner: Owner) -> View:
         """The memory that questions are answered from, as amendments leave it, and what is not in it yet.
 
@@ -77,12 +83,8 @@ class Memories:
         with self._leaving_nothing(self._kept.forgets):
             return self._amended(self.read(owner))
 
-    def read(self, owner: Owner, stamp: Stamp | None = None) -> View:
+    def read(self, owner: Owner) -> View:
         """The memory as it was written; read from the store only where it changed since this process read it.
-
-        Args:
-            owner: Whose it is.
-            stamp: `stamp_of` the program, where it is known.
 
         Raises:
             ProgramError: Another program, embedder or version wrote it; the message has the command that repairs it.
@@ -95,7 +97,7 @@ class Memories:
         if self.notice(snapshot.forgets):
             user = self._kept.users.once(owner, Kept)
         if snapshot.stamp is not None:
-            check(snapshot.stamp, stamp or writer_stamp(self.program), owner, self.store.url)
+            check(snapshot.stamp, self.stamp, owner, self.store.url)
         document = snapshot.document
         if snapshot.stamp is not None and known is not None and known[0] == snapshot.version:
             _, document, memory, settled = known

@@ -60,7 +60,6 @@ from ..programs.recalling import recalled
 from ..programs.streaming import as_they_come
 from ..records import Context, Found, Hit, Item, Query, Turn
 from . import entries
-from .documents import stamp_of
 from .memories import Memories
 from .view import View, Within
 from .writing import LEASE, Remembered, remember_user
@@ -456,7 +455,7 @@ class UserMemory:
         Until it is done, questions are answered from the raw turns, and from what has been rebuilt. A rebuild that was
         killed continues with the next call of `remember` or `rebuild`, forced or not.
         """
-        own = stamp_of(self.program)
+        own = self.memories.stamp
         stamp = self.store.read(self.owner, lambda version: True).stamp
         foreign = stamp is not None and not stamp.writes_like(own)
         planned = next(iter(self.store.rebuilds(own.writer, self.owner.tenant, self.owner.user)), None)

@@ -23,7 +23,6 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from ..memory.stored import Claim, Owner
-from .documents import stamp_of
 from .memories import Memories
 from .writing import LEASE, Remembered, remember_user, retry_partial, write_claimed
 
@@ -162,7 +161,7 @@ class Writers(Threads[Remembered]):
     """Writes whoever has something queued, each user in a thread of its own.
 
     Args:
-        memories: What writes; its program is to stay as it is.
+        memories: What writes.
         lease: Seconds after which another worker may take over a user if this one dies.
         stop: Checked before every item; if True, the rest stays queued.
         most: Users at the same time.
@@ -179,14 +178,13 @@ class Writers(Threads[Remembered]):
     ) -> None:
         super().__init__(most, ended)
         self._memories, self._lease, self._stop = memories, lease, stop
-        self._stamp = stamp_of(memories.program)
 
     def claim(self, most: int | None = None) -> int:
         """Claims users while there is room, so many at most, and begins to write each; returns how many."""
         begun = 0
         most = self.room if most is None else min(most, self.room)
         while begun < most and not self._stop():
-            claims = self._memories.store.claim_many(min(most - begun, CLAIMED), self._lease, self._stamp)
+            claims = self._memories.store.claim_many(min(most - begun, CLAIMED), self._lease, self._memories.stamp)
             for claim in claims:
                 self.begin(partial(self._write, claim))
             if not claims:
@@ -198,4 +196,4 @@ class Writers(Threads[Remembered]):
         def stop() -> bool:
             return self.stopping or self._stop()
 
-        return write_claimed(self._memories, claim, self._stamp, self._lease, stop).done
+        return write_claimed(self._memories, claim, self._lease, stop).done

@@ -32,12 +32,12 @@ from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from ..errors import MempilerError
 from ..memory.amending import Amendments, in_force, writing_under
 from ..memory.memory import Memory
-from ..memory.stored import LONGEST_LEASE, Claim, Document, Log, Owner, Stamp, StoredItem
+from ..memory.stored import LONGEST_LEASE, Claim, Document, Log, Owner, StoredItem
 from ..programs.fold import Performed, fold, perform
 from ..programs.gather import gather
 from ..programs.retry import again, close, take
 from ..records import Failure, Item
-from .documents import check, stamp_of, written
+from .documents import check, written
 from .memories import Memories, keep
 from .view import View
 
@@ -91,21 +91,21 @@ def remember_user(
         StoreError: The store failed; everything before the last commit is there.
         LMError: The endpoint failed; what is not remembered stays queued.
     """
-    store, worker, stamp, pause = memories.store, uuid.uuid4().hex, stamp_of(memories.program), 0.02
+    store, worker, pause = memories.store, uuid.uuid4().hex, 0.02
     partial = retry and any(one.partial for one in store.users(owner.tenant, owner.user))
     done = retry_partial(memories, owner, lease, stop) if partial else Remembered()
     until = time.monotonic() + min(lease, LONGEST_LEASE)
     while not stop():
-        claim = store.claim(worker, lease, stamp, owner)
+        claim = store.claim(worker, lease, memories.stamp, owner)
         if claim is not None:
-            drained = write_claimed(memories, claim, stamp, lease, stop)
+            drained = write_claimed(memories, claim, lease, stop)
             done, pause = done + drained.done, 0.02
             if drained.whole:
                 # Whatever came meanwhile, its caller waits for this user's claim.
                 return done
             until = time.monotonic() + min(lease, LONGEST_LEASE)
             continue
-        if not _busy(memories, stamp, owner) or time.monotonic() > until:
+        if not _busy(memories, owner) or time.monotonic() > until:
             return done
         time.sleep(pause)
         pause = min(1.0, pause * 1.5)
@@ -114,17 +114,16 @@ def remember_user(
 
 def retry_partial(memories: Memories, owner: Owner, lease: float, stop: Callable[[], bool]) -> Remembered:
     """Tries once more what could not be taken in of a user, unless somebody else writes them."""
-    stamp = stamp_of(memories.program)
-    claim = None if stop() else memories.store.claim(uuid.uuid4().hex, lease, stamp, owner, partial=True)
+    worker, stamp = uuid.uuid4().hex, memories.stamp
+    claim = None if stop() else memories.store.claim(worker, lease, stamp, owner, partial=True)
     if claim is None:
         return Remembered()
-    return write_claimed(memories, claim, stamp, lease, stop, retry=True).done
+    return write_claimed(memories, claim, lease, stop, retry=True).done
 
 
 def write_claimed(
     memories: Memories,
     claim: Claim,
-    stamp: Stamp,
     lease: float,
     stop: Callable[[], bool],
     retry: bool = False,
@@ -132,10 +131,10 @@ def write_claimed(
     """Remembers the queue of a claimed user as it is now, and gives the claim back."""
     steps = None
     try:
-        seen = memories.read(claim.owner, stamp)
+        seen = memories.read(claim.owner)
         if seen.snapshot.version != claim.version:
             return Drained(Remembered(), whole=False)
-        steps = _StoredSteps(memories, claim, stamp, seen, lease, stop)
+        steps = _StoredSteps(memories, claim, seen, lease, stop)
         with memories.at_work(seen, claim.owner):
             return steps.run(retry)
     finally:
@@ -143,21 +142,19 @@ def write_claimed(
             memories.store.release(claim)
 
 
-def _busy(memories: Memories, stamp: Stamp, owner: Owner) -> bool:
+def _busy(memories: Memories, owner: Owner) -> bool:
     """Whether another worker still has something to do for a user."""
     snapshot = memories.store.read(owner, lambda version: True)
     if snapshot.stamp is not None:
-        check(snapshot.stamp, stamp, owner, memories.store.url)
+        check(snapshot.stamp, memories.stamp, owner, memories.store.url)
     return any(stored.state != "failed" for stored in snapshot.waiting)
 
 
 class _StoredSteps:
     """One claimed user's memory while it is being written; the result is whether to continue."""
 
-    def __init__(
-        self, memories: Memories, claim: Claim, stamp: Stamp, seen: View, lease: float, stop: Callable[[], bool]
-    ) -> None:
-        self.memories, self.stamp, self.lease, self.stop = memories, stamp, lease, stop
+    def __init__(self, memories: Memories, claim: Claim, seen: View, lease: float, stop: Callable[[], bool]) -> None:
+        self.memories, self.lease, self.stop = memories, lease, stop
         self.store, self.writer = memories.store, memories.program.method.writer
         self.claim, self.kept = claim, seen.kept
         self.queued = [stored for stored in seen.snapshot.waiting if stored.state == "queued"]
@@ -215,7 +212,7 @@ class _StoredSteps:
             settled=None,
             settled_position=position if plain else before.settled_position if before else 0,
             speakers=tuple(dict.fromkeys((*speakers, *(turn.speaker for turn in stored.item.turns)))),
-            stamp=self.stamp,
+            stamp=self.memories.stamp,
             log=before.log if before else Log(),
         )
         return self._document(document, memory, memory if plain else self.settled), memory
