@@ -80,7 +80,8 @@ class Vectors:
     def cosines(self, vectors: np.ndarray) -> np.ndarray:
         """The cosine of the nearest line of each row that is not gone, in their order; shape [vectors, rows]."""
         owners = np.frombuffer(self._rows, np.int64)
-        lines = np.argsort(owners, kind="stable")[self.unused :]
+        lines = np.argsort(owners, kind="stable")
+        # Those of nobody come first, and begin no row.
         starts = np.flatnonzero(np.diff(owners[lines], prepend=NOBODY))
         return np.maximum.reduceat((vectors @ self.table.T)[:, lines], starts, axis=1)
 

@@ -180,6 +180,16 @@ def test_equal_cosines_keep_the_order_of_addition_at_any_k(k: int, where: Any) -
     assert ids(index.search(["same"], k, where=where)[0])[: len(same)] == same[:k]
 
 
+@pytest.mark.parametrize("k", [1, 20, 290])
+def test_cosines_are_ranked_in_double_precision_however_near_they_are(k: int) -> None:
+    rng = np.random.default_rng(0)
+    table = (rng.standard_normal(64) / 8 + rng.standard_normal((300, 64)) * 1e-8).astype(np.float32)
+    near = TextEmbedder("near", lambda texts: table[[int(text) for text in texts]], 64)
+    index = filled(Index(near), [Entry(id=str(n), text=str(n)) for n in range(300)])
+    cosines = (near.embed([str(n) for n in range(300)]).astype(float) * near.embed(["7"])[0].astype(float)).sum(axis=1)
+    assert ids(index.search(["7"], k)[0]) == [str(n) for n in np.argsort(-cosines, kind="stable")[:k]]
+
+
 def test_an_answer_is_found_by_the_question_before_it_with_half_of_its_score() -> None:
     rows = [Entry(id="q", text="did you get that job", tags=_in("D1")), Entry(id="a", text="I start", tags=_in("D1"))]
     rows += [Entry(id=f"x{n}", text="rain again", tags=_in("D2")) for n in range(5)]
@@ -268,4 +278,6 @@ def test_entries_that_come_and_go_leave_no_rows(kind: str) -> None:
         index.remove([f"e{n - 90 + m}" for m in range(90)])
     assert len(index) == 90
     assert len(index._speakers) < 3000
+    for n in range(3000):
+        index.add([Entry(id="one", text="jazz\n" * (1 + n % 2))])
     assert len(index._vectors.table) < 3000
