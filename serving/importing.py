@@ -22,6 +22,9 @@ from ..records.json_input import decode
 from .bodies import Name, NewSession
 from .refusals import malformed
 
+MOST_LINE = 100_000_000
+"""Bytes of a line."""
+
 
 class ImportedSession(NewSession):
     """One line of an import."""
@@ -51,10 +54,13 @@ def import_lines(store: Store, tenant: str, file: BinaryIO) -> Imported:
         file: Open for reading bytes.
 
     Raises:
+        UserError: A line is too long; those before it are stored.
         StoreError: The lines before are stored.
     """
     found = Imported()
-    for number, line in enumerate(iter(file.readline, b""), 1):
+    for number, line in enumerate(iter(lambda: file.readline(MOST_LINE + 1), b""), 1):
+        if len(line) > MOST_LINE:
+            raise UserError(f"line {number} has more than {MOST_LINE} bytes; those before it are stored")
         if not line.strip():
             continue
         try:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from mempiler import Store
 from mempiler.cli import main
+from mempiler.errors import UserError
+from mempiler.serving import importing
 from mempiler.serving.importing import import_lines
 
 
@@ -72,6 +74,15 @@ def slowly_imported(url: str, sent: bytes) -> None:
 
     with Store(url) as store:
         import_lines(store, "acme", Slow(sent))
+
+
+def test_a_line_that_is_too_long_ends_the_import_behind_those_before_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "MOST_LINE", 500)
+    with pytest.raises(UserError, match="line 2 has more than 500 bytes"):
+        import_lines(store, "acme", io.BytesIO(lines(session(1), session(2, "ben", "x" * 600), session(3, "cleo"))))
+    assert [one.owner.user for one in store.users("acme")] == ["ada"]
 
 
 def test_a_killed_import_is_repeated_and_duplicates_nothing(tmp_path: Path) -> None:
