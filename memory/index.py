@@ -57,6 +57,8 @@ SPARE = 1000
 """Empty rows that are kept beyond those in use before rows are numbered anew."""
 BLOCK = 64
 """Scores of which only the highest is looked at, to find where the best begin."""
+WIDER = 8
+"""How many times as many entries are looked at where a filter leaves too few."""
 LEAST = 5e-324
 """The lowest score above 0."""
 GONE = -1
@@ -318,13 +320,22 @@ class Index:
 
     def _hits(self, rows: np.ndarray, scores: np.ndarray, k: int, where: Where | None) -> list[Hit]:
         """The k rows of highest score that a filter lets pass, best first, equal ones in their order."""
-        if where is None and len(rows) > k:
-            near = scores >= np.partition(scores, len(rows) - k)[len(rows) - k]
-            rows, scores = rows[near], scores[near]
-        best = np.argsort(-scores, kind="stable")
-        ranked = zip(map(self._held.__getitem__, rows[best].tolist()), scores[best].tolist(), strict=True)
-        found = islice((one for one in ranked if where is None or where(one[0])), k)
-        return [entry.hit(score) for entry, score in found]
+        most = k
+        while True:
+            best = _highest(scores, most)
+            ranked = zip(map(self._held.__getitem__, rows[best].tolist()), scores[best].tolist(), strict=True)
+            found = list(islice((one for one in ranked if where is None or where(one[0])), k))
+            if len(found) == k or most >= len(rows):
+                return [entry.hit(score) for entry, score in found]
+            most *= WIDER
+
+
+def _highest(scores: np.ndarray, k: int) -> np.ndarray:
+    """The places of the k highest scores, best first, equal ones in their order."""
+    places = np.arange(len(scores))
+    if len(scores) > k:
+        places = np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[len(scores) - k])
+    return places[np.argsort(-scores[places], kind="stable")[:k]]
 
 
 def _reached(scores: np.ndarray, k: int) -> float:
