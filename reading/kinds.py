@@ -6,9 +6,9 @@ import functools
 import re
 import types
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from .choices import OneOf
@@ -73,8 +73,10 @@ def admits_none(annotation: Any) -> bool:
 @functools.cache
 def own_reading(model: type[BaseModel]) -> Mapping[str, Callable[[Any], Any]]:
     """What a model's own "before" validators make of each field's raw value: synonyms that no spelling is near to."""
-    found = model.__pydantic_decorators__.field_validators.values()
-    return {name: each.func for each in found if each.info.mode == "before" for name in each.info.fields}
+    fields, found = model.model_fields.items(), model.__pydantic_decorators__.field_validators.values()
+    marks = ((name, mark) for name, field in fields for mark in field.metadata if isinstance(mark, BeforeValidator))
+    methods = {name: each.func for each in found if each.info.mode == "before" for name in each.info.fields}
+    return {name: cast("Callable[[Any], Any]", mark.func) for name, mark in marks} | methods
 
 
 def admits_text(annotation: Any) -> bool:
