@@ -117,7 +117,13 @@ def _laid_out(signature: type[dspy.Signature], text: str, layout: Layout) -> tup
     marked = _sections(HEADER, text, names)
     if all(name in marked for name in needed) and marked:
         return marked, True
-    for found in (_from_json(signature, text, needed), _sections(_headings(names), text, names)):
+    headings = _headings(names)
+    value = bare_json(text)
+    under_headings, bare = _sections(headings, text, names), _from_json(signature, value, needed)
+    # A bare value below the heading of another output is that one's.
+    headed = headings.search(text[: _begin_of_json(text)])
+    rest = (under_headings, bare) if headed else (bare, under_headings)
+    for found in (_from_json(signature, value, []), *rest):
         found = {**found, **marked}
         if found and all(name in found for name in needed):
             return found, False
@@ -150,9 +156,8 @@ def _headings(names: list[str]) -> re.Pattern[str]:
     )
 
 
-def _from_json(signature: type[dspy.Signature], text: str, needed: list[str]) -> dict[str, Any]:
+def _from_json(signature: type[dspy.Signature], value: Any, needed: list[str]) -> dict[str, Any]:
     """Outputs from a JSON object with their names, or the only one that must be there from a bare JSON value."""
-    value = bare_json(text)
     if value is None:
         return {}
     plain = {name.casefold().replace("_", ""): name for name in signature.output_fields}
@@ -162,6 +167,11 @@ def _from_json(signature: type[dspy.Signature], text: str, needed: list[str]) ->
     if len(needed) == 1 and needed[0] not in named and signature.output_fields[needed[0]].annotation is not str:
         return {**named, needed[0]: value}
     return named
+
+
+def _begin_of_json(text: str) -> int:
+    found = re.search(r"[\[{]", text)
+    return found.start() if found else len(text)
 
 
 def _plain_key(key: Any) -> str:

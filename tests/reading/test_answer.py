@@ -66,6 +66,13 @@ def test_any_layout_is_read(text: str) -> None:
     assert bool(mends) == (not text.removeprefix("<think>").startswith(("[[ ##", "【【")))
 
 
+def test_a_value_below_the_heading_of_another_output_is_that_ones() -> None:
+    proposals = [{"action": "remove", "experience_id": "pattern-1"}]
+    text = f'**Tasks:**\n[{{"task": "a", "verdict": "right"}}]\n\n**Proposals:**\n{json.dumps(proposals)}'
+    found, _ = read_answer(ReflectOnPractice, text, INPUTS)
+    assert ([each.task for each in found["tasks"]], [each.action for each in found["proposals"]]) == (["a"], ["remove"])
+
+
 @pytest.mark.parametrize(
     "text", ["", "I cannot help with that.", "[[ ## facts ## ]]\n", "[[ ## fact ## ]]\n[]", f"{FACTS[:-12]}"]
 )
