@@ -19,10 +19,9 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
-
-from ...records.scope import holding
 
 TIMEOUT = 120.0
 """Seconds without a byte from the server after which a call has failed."""
@@ -62,9 +61,15 @@ class Deadline:
 _current: ContextVar[Deadline | None] = ContextVar("mempiler_deadline", default=None)
 
 
-def within(deadline: Deadline) -> AbstractContextManager[None]:
+@contextmanager
+def within(deadline: Deadline) -> Generator[None]:
     """Puts what the block does under a deadline."""
-    return holding(_current, deadline)
+    # Not by `records.scope`: the command line reads the defaults above, and would load all records with them.
+    token = _current.set(deadline)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 def deadline_here() -> Deadline:

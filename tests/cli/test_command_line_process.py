@@ -10,7 +10,20 @@ import pytest
 from mempiler.runs.tracking import Tracker
 
 COMMAND = [sys.executable, "-m", "mempiler"]
-HEAVY = ("dspy", "mlflow", "litellm", "numpy", "datasets", "faiss", "torch", "sklearn", "jieba", "nltk", "rich")
+HEAVY = (
+    "pydantic",
+    "dspy",
+    "mlflow",
+    "litellm",
+    "numpy",
+    "datasets",
+    "faiss",
+    "torch",
+    "sklearn",
+    "jieba",
+    "nltk",
+    "rich",
+)
 
 
 def python(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
