@@ -24,7 +24,7 @@ from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMAuthError, LMTimeoutError, LMTransportError
 
 from ...errors import one_line
-from ..meter import MeteredLM
+from ..meter import MOST_TOLD, MeteredLM
 from .engine import Engine
 from .http import Transport
 from .loop import NobodyWaitsError, iterate
@@ -96,7 +96,7 @@ class Upstream:
         """Counts a call by the usage that its answer tells, if it tells one."""
         told = usage if isinstance(usage, dict) else {}
         counted = ((name, told.get(name)) for name in ("prompt_tokens", "completion_tokens"))
-        tokens = {name: value if isinstance(value, int) and value >= 0 else 0 for name, value in counted}
+        tokens = {name: value if isinstance(value, int) and 0 <= value < MOST_TOLD else 0 for name, value in counted}
         cost = self.lm.priced(None, *tokens.values())
         self.lm.meter.add(self.lm.role, tokens, cost)
         self.lm.guard.worked(sum(tokens.values()), cost)

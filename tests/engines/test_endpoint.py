@@ -410,6 +410,15 @@ def reach(server: Any, **settings: Any) -> Upstream:
     return found
 
 
+@pytest.mark.parametrize("told", [10**400, -5, "many", None], ids=["long", "negative", "text", "none"])
+def test_tokens_that_no_call_takes_are_not_counted(told: Any) -> None:
+    with StubServer(answer=lambda body: "fine") as server:
+        upstream = reach(server, prices=(0.5, 0.5))
+        upstream.count({"prompt_tokens": told, "completion_tokens": 2})
+        used = upstream.lm.meter.read()
+    assert (used.calls, used.input_tokens, used.output_tokens, used.cost) == ({"task": 1}, 0, 2, 1.0)
+
+
 @pytest.mark.parametrize(
     ("fault", "settings", "error"),
     [
