@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from ..errors import UserError
+from .litellm_module import litellm_module
 from .models import GGUF, is_local, is_offline
 
 
@@ -16,11 +15,8 @@ def token_prices(name: str) -> tuple[float, float] | None:
     """
     if is_offline(name) or is_local(name) or name.startswith(GGUF):
         return 0.0, 0.0
-    # litellm otherwise fetches a newer table over the network when it is imported.
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
-    found = litellm.model_cost.get(name) or litellm.model_cost.get(name.partition("/")[2])
+    table = litellm_module().model_cost
+    found = table.get(name) or table.get(name.partition("/")[2])
     if not found or found.get("input_cost_per_token") is None:
         return None
     return float(found["input_cost_per_token"]), float(found.get("output_cost_per_token") or 0.0)

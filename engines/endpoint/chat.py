@@ -24,6 +24,7 @@ from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMAuthError, LMTimeoutError, LMTransportError
 
 from ...errors import one_line
+from ..litellm_module import litellm_module
 from ..meter import MOST_TOLD, MeteredLM
 from .engine import Engine
 from .http import Transport
@@ -135,13 +136,9 @@ def upstream_of(lm: Any) -> Upstream | None:
     if provider == "openai":
         base = base or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE") or OPENAI
         return Upstream(base, model, key or os.environ.get("OPENAI_API_KEY", "none"), lm)
-    # It otherwise fetches a price list over the network when it is imported.
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    from litellm import get_llm_provider
-    from litellm.constants import openai_compatible_providers
-
-    model, provider, found_key, found_base = get_llm_provider(lm.model, api_base=base, api_key=key)
-    if provider not in openai_compatible_providers or not found_base:
+    litellm = litellm_module()
+    model, provider, found_key, found_base = litellm.get_llm_provider(lm.model, api_base=base, api_key=key)
+    if provider not in litellm.openai_compatible_providers or not found_base:
         return None
     return Upstream(found_base, model, key or found_key or "none", lm)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import EndpointError, MempilerError, UserError, one_line
 from ...records import estimate_tokens
+from ..litellm_module import litellm_module
 
 if TYPE_CHECKING:
     from ..guard import Guard
@@ -101,10 +102,7 @@ def any_litellm(name: str, account: Account) -> Compute:
     """Asks any embedding model of litellm by its name."""
 
     def compute(texts: Sequence[str]) -> np.ndarray:
-        # At import litellm otherwise fetches its price list from the network.
-        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-        import litellm
-
+        litellm = litellm_module()
         # It otherwise prints advertisements to stdout with every error.
         litellm.suppress_debug_info = True
         embedding: Callable[..., Any] = litellm.embedding

@@ -29,6 +29,7 @@ from dspy.lm15 import (
     registered_providers,
 )
 
+from ..litellm_module import litellm_module
 from .deadline import DEADLINE, RETRIES, TIMEOUT
 from .loop import in_time
 from .pieces import completed
@@ -139,10 +140,9 @@ class Endpoint:
         return Client(model, router.lm(f"{provider}:{model}"))
 
     def _other(self) -> Any:
-        # It otherwise fetches a price list over the network, and is imported here lest that hold up the loop.
-        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-        import litellm  # noqa: F401
         from dspy.clients.engines import AsyncLiteLLMEngine
+
+        litellm_module()  # here, lest its import hold up the loop
 
         settings = {"api_key": self.key, "api_base": self.address, "timeout": self.silence}
         return AsyncLiteLLMEngine(**{name: value for name, value in settings.items() if value is not None})

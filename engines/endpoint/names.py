@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import io
-import os
 from contextlib import redirect_stdout
 from typing import Any
 
 from dspy.lm15 import Config, LM15Error, Message, Request, UnsupportedModelError
 
 from ...errors import UserError
+from ..litellm_module import litellm_module
 from .endpoint import Client, Endpoint
 from .engine import Engine
 from .loop import in_time, run
@@ -27,7 +27,7 @@ def check_provider(name: str, endpoint: Endpoint) -> None:
     """
     if endpoint.route(name):
         return
-    litellm = _litellm()
+    litellm = litellm_module()
     try:
         with redirect_stdout(io.StringIO()):  # it prints an advertisement
             litellm.get_llm_provider(name, api_base=endpoint.address)
@@ -54,7 +54,7 @@ def check_askable(lm: Any) -> None:
         _client(name, endpoint)
         return
     with redirect_stdout(io.StringIO()):
-        found = _litellm().validate_environment(name, api_key=endpoint.key, api_base=endpoint.address)
+        found = litellm_module().validate_environment(name, api_key=endpoint.key, api_base=endpoint.address)
     missing = found["missing_keys"]
     # Other settings may come from elsewhere, e.g. the rights of a machine in a cloud.
     if missing and not endpoint.address and all(each.endswith("_API_KEY") for each in missing):
@@ -100,11 +100,3 @@ def _client(name: str, endpoint: Endpoint) -> Client:
         names = " or ".join(getattr(error, "env_keys", ()))
         reason = f"there is no key; set {names}" if names else str(error).partition("\n")[0]
         raise UserError(f"language model {name!r}: {reason}") from error
-
-
-def _litellm() -> Any:
-    # It otherwise fetches a price list over the network when it is imported.
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
-    return litellm
