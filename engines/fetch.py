@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import DataError, EndpointError, MissingDependencyError, UserError
+from ..errors import DataError, EndpointError, MissingDependencyError, UserError, one_line
 from .onnx.convert import convert
 from .weights import File, Weights, check, folder
 
@@ -105,7 +105,7 @@ def _from_hub(found: Weights, file: File, part: Path) -> None:
     try:
         got = hf_hub_download(found.repository, file.at, revision=found.revision, local_dir=part.parent / "hub")
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise EndpointError(f"{found.repository} cannot be reached: {' '.join(str(error).split())[:200]}") from error
+        raise EndpointError(f"{found.repository} cannot be reached: {one_line(error, 200)}") from error
     Path(got).replace(part)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from dspy.utils.exceptions import LMError
 
-from ..errors import EndpointError, UserError
+from ..errors import EndpointError, UserError, one_line
 from .endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
 from .endpoint.endpoint import Endpoint
 from .endpoint.engine import engines
@@ -163,7 +163,7 @@ def endpoint_errors() -> Iterator[None]:
     try:
         yield
     except LMError as error:
-        raise EndpointError(f"the model could not be asked: {' '.join(str(error).split())[:300]}") from error
+        raise EndpointError(f"the model could not be asked: {one_line(error, 300)}") from error
 
 
 def is_offline(name: str) -> bool:

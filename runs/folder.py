@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, MempilerError, Stopped, UserError
+from ..errors import DataError, MempilerError, Stopped, UserError, one_line
 from ..records import read_json
 from ..records.whole_file import replacing
 from .home import home, make_folder, new_run_folder
@@ -173,7 +173,7 @@ class RunFolder:
             raise Stopped(f"what was done is kept in {self.resumed}", ("--resume", self.resumed.name)) from stop
         except BaseException as error:
             with suppress(MempilerError):
-                self.update(status="failed", error=" ".join(str(error).split())[:500])
+                self.update(status="failed", error=one_line(error, 500))
             raise
 
     def write(self, record: dict[str, Any]) -> None:

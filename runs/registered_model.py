@@ -28,7 +28,7 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError,
 
 from ..engines.meter import MeteredLM
 from ..engines.models import language_model
-from ..errors import DataError, EndpointError, MempilerError, UserError
+from ..errors import DataError, EndpointError, MempilerError, UserError, one_line
 from ..programs.gather import gather
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
@@ -152,7 +152,7 @@ def _answer(program: MemoryProgram, query: Mapping[str, Any]) -> dict[str, Any]:
         failure = Failure(kind=kind, where=query["history"].id, message=told).model_dump(mode="json")
         return {"answer": None, "sources": [], "evidence": [], "failure": failure}
     except LMError as error:
-        raise EndpointError(f"the model could not be asked: {' '.join(str(error).split())[:300]}") from error
+        raise EndpointError(f"the model could not be asked: {one_line(error, 300)}") from error
     context = prediction.get("context")
     hits = [hit.model_dump(mode="json") for hit in context.hits] if context else []
     fields = {name: value for name, value in prediction.toDict().items() if name not in ("context", "memory")}

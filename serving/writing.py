@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 
-from ..errors import MempilerError
+from ..errors import MempilerError, one_line
 from ..memory.amending import Amendments, in_force, writing_under
 from ..memory.memory import Memory
 from ..memory.stored import LONGEST_LEASE, Claim, Document, Log, Owner, StoredItem
@@ -297,4 +297,4 @@ def _attempt(work: Callable[[], Any]) -> Performed:
 
 
 def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+    return f"{type(error).__name__}: {one_line(error)}"[:300]

@@ -31,7 +31,7 @@ from fastapi import FastAPI, Header
 from fastapi.responses import JSONResponse
 
 from ..engines.taken import note_call, taking
-from ..errors import MempilerError
+from ..errors import MempilerError, one_line
 from ..memory.index import Embedder
 from ..reading.cut import CutText
 
@@ -97,7 +97,7 @@ class Proxy:
                 raise RefusedError("the key is another")
             return JSONResponse(self.answer(path, body))
         except Exception as error:
-            told = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+            told = f"{type(error).__name__}: {one_line(error, 500)}"
             return JSONResponse({"error": {"message": told, "type": "invalid_request_error", "code": None}}, 400)
 
     def _chat(self, body: Mapping[str, Any]) -> dict[str, Any]:

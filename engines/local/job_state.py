@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...errors import UserError
+from ...errors import UserError, one_line
 
 
 def write_checkpoint(folder: str | None, name: str, state: dict[str, Any]) -> Path:
@@ -39,4 +39,4 @@ def read_checkpoint(path: str | Path, *parts: str) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
         return {part: state[part] for part in parts}
     except Exception as error:  # torch raises errors of pickle, which is not imported here
-        raise UserError(f"{path}: is no checkpoint of a local job: {' '.join(str(error).split())[:120]}") from error
+        raise UserError(f"{path}: is no checkpoint of a local job: {one_line(error, 120)}") from error

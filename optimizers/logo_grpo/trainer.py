@@ -23,7 +23,7 @@ from typing import Any
 
 from dspy.clients.utils_finetune import TrainDataFormat
 
-from ...errors import EndpointError, MempilerError, UserError
+from ...errors import EndpointError, MempilerError, UserError, one_line
 from .groups import Group
 from .settings import TrainingSettings
 
@@ -156,7 +156,7 @@ class Trainer:
             if self.portable or isinstance(error, MempilerError):
                 raise
             where = self.kwargs.get("output_dir")
-            raise UserError(f"{where}: cannot be written: {' '.join(str(error).split())[:120]}") from error
+            raise UserError(f"{where}: cannot be written: {one_line(error, 120)}") from error
 
     def _bare(self, group: Group) -> list[dict[str, Any]]:
         """A group in the protocol's bare form, with its weight in the rewards."""

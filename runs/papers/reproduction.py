@@ -21,7 +21,7 @@ from ...data.preference import PreferenceJudge
 from ...engines.guard import Guard
 from ...engines.meter import Meter
 from ...engines.models import endpoint_errors
-from ...errors import BudgetError, EndpointError, MempilerError, Stopped, UserError
+from ...errors import BudgetError, EndpointError, MempilerError, Stopped, UserError, one_line
 from ...optimizers.compile import Compilation
 from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest, jsonable
@@ -127,7 +127,7 @@ class _Work:
             except MempilerError as error:
                 if self.guard.dead is not None:
                     raise
-                failed[label] = " ".join(str(error).split())
+                failed[label] = one_line(error)
                 continue
             # Scores over a part of the questions are not compared.
             if result is not None and not any(each.stopped for each in result.evaluations):
