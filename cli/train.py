@@ -17,6 +17,7 @@ from .options import (
     parse_settings,
     print_json,
     setup_options,
+    show_plan,
 )
 from .progress import progress
 
@@ -82,11 +83,10 @@ def command(method: str, as_json: bool, planned: bool, config: tuple[str, ...], 
     With `--lm local:tiny` a model of half a million weights is made and warmed up first.
     """
     from ..engines.meter import Meter
+    from ..runs.planning import plan_train
     from ..runs.train import run_train
     from ..runs.trained import print_trained
 
-    if planned:
-        raise UserError("train has no --plan: what a rollout takes depends on what the model writes; use --budget")
     allow_code = values.pop("allow_code")
     given = {name: values.pop(name) for name in list(values) if name in _OWN}
     if click.get_current_context().get_parameter_source("threads") is not ParameterSource.DEFAULT:
@@ -95,6 +95,9 @@ def command(method: str, as_json: bool, planned: bool, config: tuple[str, ...], 
     if course.compared:
         setup = replace(setup, options={"users": USERS[course.quick], **setup.options})
     first_line(errors if as_json else output(), setup, method)
+    if planned:
+        show_plan(output(), plan_train(method, setup, course, parse_settings(config), allow_code), as_json)
+        return
     meter = Meter()
     with progress(errors, meter, setup.limits) as note:
         outcome = run_train(method, setup, course, out, parse_settings(config), note, allow_code, meter)

@@ -1,8 +1,9 @@
-"""`--plan`: what a compile or an evaluation will take, before any paid call: ranges of LM calls, tokens and cost.
+"""`--plan`: what a run will take, before any paid call: ranges of LM calls, tokens, cost and minutes.
 
 Sizes are measured, not guessed: the start program runs on a few questions under the offline engine, which costs
 nothing and shows how many calls a question and an item of a history take, and how long their prompts are. `effort`
-turns an optimizer's settings into a range of program runs and proposals; prices come from litellm's table.
+turns an optimizer's settings into a range of program runs and proposals; prices come from litellm's table. Minutes
+are those of an endpoint that answers in `SECONDS`; the offline engine and models of this process have none.
 
 Calls that a cache answers are part of the range; they are free. Corrections of malformed answers, retries, and judges
 are not.
@@ -21,17 +22,20 @@ from rich.table import Table
 from ..data.benchmark import Benchmark
 from ..engines.embedders import embedder as make_embedder
 from ..engines.meter import Meter
-from ..engines.models import language_model
+from ..engines.models import is_local, is_offline, language_model
 from ..engines.prices import token_prices
 from ..errors import UserError
 from ..optimizers.compile import Compilation, plan_job
 from ..optimizers.effort import NOTHING, Range, effort
+from ..optimizers.logo_grpo.policy import by_history
+from ..optimizers.logo_grpo.settings import TrainingSettings
 from ..programs.adapter import adapter as make_adapter
 from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from ..records import History
 from .addresses import program_folder
+from .course import Course
 from .experiment import Part, chosen_examples
 from .external import plannable
 from .setup import Setup
@@ -39,6 +43,10 @@ from .setup import Setup
 SAMPLED_ITEMS = 3
 """Items of a history that are written to measure what writing takes."""
 SAMPLED_QUESTIONS = 8
+SECONDS = Range(0.4, 5)
+"""An endpoint's answer to a call."""
+SHORTEST = 8
+"""Tokens of the shortest completion that a writing predictor's answer is expected to be."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +57,19 @@ class Plan:
     tokens: Range = NOTHING
     usd: Range | None = NOTHING
     """None where litellm knows no price."""
+    minutes: Range | None = NOTHING
+    """None where no endpoint is asked: the machine decides."""
     phases: Mapping[str, Range] = field(default_factory=dict)
     """Calls by phase."""
 
     def __add__(self, other: Plan) -> Plan:
-        """Both as one, without phases; the cost is not known where that of either is not, unless it asks nothing."""
-        known = all(each.usd is not None or each.calls.high == 0 for each in (self, other))
-        usd = (self.usd or NOTHING) + (other.usd or NOTHING) if known else None
-        return Plan(self.calls + other.calls, self.tokens + other.tokens, usd)
+        """Both as one, without phases; what is not known of either is not known, unless it asks nothing."""
+
+        def both(name: str) -> Range | None:
+            parts = [getattr(each, name) for each in (self, other) if each.calls.high]
+            return None if None in parts else sum(parts, NOTHING)
+
+        return Plan(self.calls + other.calls, self.tokens + other.tokens, both("usd"), both("minutes"))
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -65,7 +78,7 @@ class Plan:
             return None if range is None else {"low": round(range.low, 4), "high": round(range.high, 4)}
 
         phases = {name: pair(range) for name, range in self.phases.items()}
-        return {"calls": pair(self.calls), "tokens": pair(self.tokens), "usd": pair(self.usd), "phases": phases}
+        return {name: pair(getattr(self, name)) for name in ("calls", "tokens", "usd", "minutes")} | {"phases": phases}
 
 
 def plan_evaluate(
@@ -81,7 +94,7 @@ def plan_evaluate(
         "writing memories": Range(0.8, 1.25).times(items * size.write_calls),
     }
     tokens = Range(0.7, 1.4).times(questions * size.read_tokens + items * size.write_tokens)
-    return _plan(phases, tokens, size, setup.lm)
+    return _plan(phases, tokens, size, setup)
 
 
 def plan_compile(
@@ -122,7 +135,62 @@ def plan_compile(
     calls = sum(phases.values(), NOTHING)
     each = (size.read_tokens + size.write_tokens) / max(1.0, size.read_calls + size.write_calls)
     # Demos make prompts longer: up to four times, as measured with 16 demos.
-    return _plan(phases, Range(calls.low * each * 0.7, calls.high * each * 4), size, setup.lm)
+    return _plan(phases, Range(calls.low * each * 0.7, calls.high * each * 4), size, setup)
+
+
+def plan_train(
+    method: str, setup: Setup, course: Course, config: Mapping[str, Any] | None = None, allow_code: bool = False
+) -> Plan:
+    """The plan of a training: for each objective its steps, validations and test scores, of all seeds.
+
+    Arguments as `train.run_train`. A budget of tokens says how many completions there can be, not how long they are.
+    """
+    benchmark = setup.load()
+    split = setup.split(benchmark)
+    size = _measured(start_program(method, setup, benchmark, config, allow_code), benchmark, split.train)
+    scored = _written(split.test, size).times(1 + course.settings.samples)
+    checked = _written(split.dev, size).times(1 + course.settings.samples)
+    phases = {"scoring the start": scored}
+    for name in course.names():
+        settings = course.shaped(name, 0)
+        steps, calls = _steps(settings, course.answer_tokens, split.train, size)
+        stages = len(settings.curriculum.horizons)
+        checks = Range(1, steps.high // settings.validate_every + stages + 1)
+        once = calls + Range(checked.low * checks.low, checked.high * checks.high) + scored
+        phases[f"training {name}"] = once.times(course.seeds)
+    calls = sum(phases.values(), NOTHING)
+    each = (size.read_tokens + size.write_tokens) / max(1.0, size.read_calls + size.write_calls)
+    return _plan(phases, Range(calls.low * each * 0.5, calls.high * each * 2), size, setup)
+
+
+def _steps(
+    settings: TrainingSettings, answer_tokens: int, train: Sequence[dspy.Example], size: _Size
+) -> tuple[Range, Range]:
+    """The steps of a training, and their calls."""
+    asked = by_history(train)
+    longest, curriculum = max(len(history) for history, _ in asked), settings.curriculum
+    drawn = min(settings.histories, len(asked))
+    questions = min(settings.reward.questions, max(len(found) for _, found in asked))
+    writes = reads = 0.0
+    stages = curriculum.stages(longest)
+    for horizon in stages:
+        rollouts, reruns = drawn * settings.num_rollouts, 0.0
+        if settings.with_local:
+            reruns = drawn * horizon * settings.local_fraction * settings.local_n
+        writes += (rollouts * horizon + reruns) * size.write_calls / len(stages)
+        reads += (rollouts + reruns) * questions * size.read_calls / len(stages)
+    low = high = float("inf") if curriculum.steps is None else curriculum.steps * len(stages)
+    if curriculum.tokens is not None:
+        # A completion has at least so many tokens, and at most as many as it may; the last step overruns its stage.
+        low = min(low, curriculum.tokens / answer_tokens / writes)
+        high = min(high, curriculum.tokens / SHORTEST / writes + len(stages))
+    return Range(low, high), Range(low * writes * 0.5, high * (writes * 1.5 + reads))
+
+
+def _written(examples: Sequence[dspy.Example], size: _Size) -> Range:
+    """Calls of writing the memories behind some questions, and of asking them."""
+    reads, writes = len(examples) * size.read_calls, _items(examples) * size.write_calls
+    return Range(reads + writes * 0.5, reads + writes * 1.5)
 
 
 def print_plan(console: Console, plan: Plan) -> None:
@@ -137,6 +205,8 @@ def print_plan(console: Console, plan: Plan) -> None:
     table.add_row("tokens", f"{plan.tokens.low:,.0f}", f"{plan.tokens.high:,.0f}")
     low, high = (f"${plan.usd.low:.2f}", f"${plan.usd.high:.2f}") if plan.usd else ("price not known", "")
     table.add_row("cost", low, high)
+    if plan.minutes is not None:
+        table.add_row("minutes", f"{plan.minutes.low:,.1f}", f"{plan.minutes.high:,.1f}")
     console.print(table)
 
 
@@ -212,11 +282,17 @@ def _measured(
     return replace(size, read_calls=turns * (size.read_calls + 1), read_tokens=2 * turns * size.read_tokens)
 
 
-def _plan(phases: Mapping[str, Range], tokens: Range, size: _Size, lm: str) -> Plan:
-    calls, prices = sum(phases.values(), NOTHING), token_prices(lm)
+def _plan(phases: Mapping[str, Range], tokens: Range, size: _Size, setup: Setup) -> Plan:
+    calls, prices = sum(phases.values(), NOTHING), token_prices(setup.lm)
     each = 0.0 if prices is None else prices[0] * (1 - size.output_share) + prices[1] * size.output_share
     usd = None if prices is None else tokens.times(each)
-    return Plan(Range(int(calls.low), int(calls.high + 0.999)), tokens, usd, phases)
+    calls = Range(int(calls.low), int(calls.high + 0.999))
+    minutes = None
+    if not (is_offline(setup.lm) or is_local(setup.lm)):
+        # All threads are busy at best, and at worst one in four: calls of one memory wait for one another.
+        minutes = Range(calls.low * SECONDS.low, calls.high * SECONDS.high * min(4, setup.threads))
+        minutes = minutes.times(1 / (60 * setup.threads))
+    return Plan(calls, tokens, usd, minutes, phases)
 
 
 def _items(examples: Sequence[dspy.Example]) -> int:

@@ -2,8 +2,8 @@
 
 Each variant is planned as `evaluate --plan` and `compile --plan` do it, one that several sections have once.
 
-Limits: memories that variants share are counted for each of them; judges, systems of others and tunings of weights are
-not counted, and the notes say so.
+Limits: memories that variants share are counted for each of them; judges and systems of others are not counted, and the
+notes say so.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from ...errors import UserError
 from ...optimizers.compile import Compilation
+from ..course import Course
 from ..external import plannable
-from ..planning import Plan, plan_compile, plan_evaluate
+from ..planning import Plan, plan_compile, plan_evaluate, plan_train
 from ..setup import Setup
 from .arrangement import arrange, repeated, settings_of
 from .paper import Paper, Variant
@@ -57,12 +58,13 @@ def plan_paper(
 
 
 def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -> list[Plan]:
-    """The plan of a variant's compile; none of one that trains weights."""
+    """The plan of a variant's compile or training; none, and a note, where it cannot be planned."""
     tuned, program = variant.tuned, variant.program
-    if tuned is None or tuned.optimizer == LOGO:
-        told[f"not counted: the training of {label}, which its settings limit"] = None
+    if tuned is None:
         return []
     try:
+        if tuned.optimizer == LOGO:
+            return [plan_train(program, setup, Course.for_model(setup.lm).changed(tuned.settings), variant.settings)]
         how = Compilation(tuned.optimizer, tuned.stage, settings=dict(tuned.settings), seed=setup.seed)
         return [plan_compile(program, setup, how, variant.settings)]
     except UserError as error:

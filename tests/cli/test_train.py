@@ -104,6 +104,18 @@ def test_every_objective_has_a_row_with_what_it_took(result: dict[str, Any]) -> 
     assert {name: journal["settings"]["session_reward"] for name, journal in rewards.items()} == REWARDS
 
 
+def test_the_completions_of_a_training_lie_in_its_plan(
+    trained: dict[str, Any], result: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert run(*command(trained, "--plan", "--json")) == 0
+    planned = json.loads(capsys.readouterr().out)["phases"]
+    for name in REWARDS:
+        rows = json.loads(Path(result["run"], f"{name}-0", "train.json").read_text())["rows"]
+        made = sum(row.get("completions", 0) for row in rows)
+        assert 0 < made <= planned[f"training {name}"]["high"] < 20 * made
+
+
 REWARDS = {"grpo": "trajectory", "grpo-session": "session", "local": "trajectory", "logo-grpo": "trajectory"}
 
 

@@ -22,7 +22,6 @@ from mempiler.errors import UserError
         (("--lm", "local:x", "--weights", "both"), "weights = 'both'; choose shared or separate"),
         (("--lm", "local:x", "--reward-set", "speed=1"), "--reward-set"),
         (("--lm", "local:x", "--reward-set", "compression=-1"), "compression = -1 is negative"),
-        (("--lm", "local:x", "--plan"), "no --plan"),
     ],
 )
 def test_mistakes_are_one_line(words: tuple[str, ...], says: str, cli: Any) -> None:

@@ -1,6 +1,7 @@
 """Plans before spending: what a run really took lies in the range that was planned."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from mempiler.cli import app
@@ -43,8 +44,14 @@ def test_the_plan_of_an_evaluation_is_close():
     assert plan.tokens.low <= sum(found.tokens.values()) <= plan.tokens.high
 
 
+@pytest.mark.parametrize("lm", ["offline", "openai/gpt-4.1-mini"])
+def test_minutes_are_planned_where_an_endpoint_is_asked(lm):
+    minutes = plan_evaluate("turn-rag", replace(SMALL, lm=lm)).minutes
+    assert minutes is None if lm == "offline" else 0 < minutes.low < 1 < minutes.high * 10
+
+
 def test_planning_makes_no_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     app.main(["compile", "turn-rag", "--on", "locomo", "--plan", "--json"], standalone_mode=False)
-    assert set(json.loads(capsys.readouterr().out)) == {"calls", "tokens", "usd", "phases"}
+    assert set(json.loads(capsys.readouterr().out)) == {"calls", "tokens", "usd", "minutes", "phases"}
     assert list(tmp_path.iterdir()) == []
