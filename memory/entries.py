@@ -11,7 +11,7 @@ Moments are in UTC, without a zone in Python and with one in JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -238,8 +238,3 @@ class Answer(_Frozen):
     def context(self) -> Context:
         """What it rests on, by the name that it has in the prediction of a memory of this process."""
         return Context(hits=tuple(one.hit for one in self.evidence))
-
-
-def evidence_of(hits: Iterable[Hit], turns: Mapping[str, Turn]) -> tuple[Evidence, ...]:
-    """Hits with the turns that they rest on."""
-    return tuple(Evidence.of(hit, turns) for hit in hits)

@@ -133,7 +133,7 @@ class _Reply:
         request = request_of(self._body, self._repeated)
         answer, context, heard = converse(self._memory, request, gap, deadline, words)
         self._service.note(self._memory, self._body.messages[-1].text, answer)
-        rests_on = self._memory.evidence(context.hits, heard.seen)
+        rests_on = self._memory.evidence(context.hits)
         completion = self.completion(answer, Remembered(session=heard.session, evidence=rests_on))
         if begun and send and words:
             for event in self._ending(completion, words.rest(answer)):

@@ -28,7 +28,6 @@ from ..programs.streaming import Words, wanted
 from ..records import Context, Session, Turn, format_time
 from .chat_bodies import ChatRequest, Own
 from .user_memory import UserMemory
-from .view import View
 
 ASSISTANT = "assistant"
 
@@ -62,8 +61,6 @@ class Heard:
     """The new turns, as they are stored."""
     before: tuple[Turn, ...]
     """Those that were stored in the session before them."""
-    seen: View
-    """What it is recalled from."""
     given: str | None = None
     """The answer that a repeated request got before."""
 
@@ -117,7 +114,7 @@ def converse(
     question = heard.said[-1]
     shown = _shown(heard.session, request, heard.before, heard.said[:-1])
     recent = [Session(id=heard.session, turns=shown)] if shown else []
-    asking = {"asked": [question.id], "seen": heard.seen, "date": format_time(now())}
+    asking = {"asked": [question.id], "date": format_time(now())}
     with wanted(words):
         found = memory.ask(question.content, recent, **asking, **request.chosen)
     if words is not None:
@@ -127,24 +124,28 @@ def converse(
 
 
 def hear(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
-    """Stores what is said in the session it belongs to; arguments and errors as of `converse`."""
+    """Stores what is said in the session it belongs to; arguments and errors as of `converse`.
+
+    The memory is then looked at as it was, with what is said now.
+    """
     seen = memory.look()
-    memory = memory.begin(seen)
+    memory.begin(seen)
     session = _session(memory, seen.snapshot.open, request.session, gap)
     given = _given(session, request) if session else None
     if session and given is not None:
-        return Heard(session.id, (), session.turns, seen, given)
+        return Heard(session.id, (), session.turns, given)
     before: tuple[Turn, ...] = session.turns if session else ()
     new = len(request.new)
     if session and new and _same(before[-new:], request.new):
-        return Heard(session.id, before[-new:], before, seen)
+        return Heard(session.id, before[-new:], before)
     id = session.id if session else request.session or f"chat-{_token()}"
     if not new:
-        return Heard(id, (), before, seen)
+        return Heard(id, (), before)
     id, said = _say(memory, id, request.new, request.metadata)
     before = before if session and id == session.id else ()
     turns = (*before, *said)
-    return Heard(id, said, before, seen.saying(Session(id=id, time=turns[0].time, turns=turns)))
+    memory.begin(seen.saying(Session(id=id, time=turns[0].time, turns=turns)))
+    return Heard(id, said, before)
 
 
 def answered(memory: UserMemory, request: Request, heard: Heard, answer: str, deadline: Deadline) -> None:
@@ -152,7 +153,6 @@ def answered(memory: UserMemory, request: Request, heard: Heard, answer: str, de
     turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
     if not turns:
         return
-    memory = memory.begin(heard.seen)
     try:
         memory.say(heard.session, turns, not (heard.said or heard.before), request.metadata)
     except ConflictError:

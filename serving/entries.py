@@ -13,22 +13,21 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from ..errors import ConflictError, UserError
 from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
-from ..memory.entries import EntryChange, ListedEntry, Origin
+from ..memory.entries import PAGE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.index import Entry
+from ..memory.metadata import Conditions
 from ..memory.stored import Owner
-from ..programs.method import Method
 from ..programs.recalling import leaving
 from .memories import Memories
-from .view import MOST, View
+from .view import MOST, View, Within
 
-Change = Literal["update", "delete", "undo"]
 TRIES = 50
 """How often a change is made anew because another one came first."""
 _NUMBER = re.compile(r"([0-9]{1,18})")
@@ -40,132 +39,199 @@ def in_order(id: str) -> tuple[Any, ...]:
     return (*parts, -1, id)
 
 
-def page(ids: Iterable[str], cursor: str | None, limit: int) -> tuple[list[str], str | None]:
-    """The ids of a page, and where the next one begins.
+class UserEntries:
+    """The entries of one user's memory, one by one; every `UserMemory` is one.
 
     Args:
-        ids: Of all entries.
-        cursor: What the page before said; None for the first.
-        limit: Most entries.
-
-    Raises:
-        UserError: The limit is not a number from 1 to 1000, or the cursor is none.
+        memories: Program, store and language model.
+        owner: Whose it is.
     """
-    if not 1 <= limit <= MOST:
-        raise UserError(f"limit is {limit}; ask for 1 to {MOST} entries")
-    if cursor is not None and not cursor:
-        raise UserError("the cursor is empty; give `next` of the page before, or none for the first page")
-    after = None if cursor is None else in_order(cursor)
-    behind = [id for id in ids if after is None or in_order(id) > after]
-    found = heapq.nsmallest(limit, behind, key=in_order)
-    return found, found[-1] if len(behind) > limit else None
 
+    def __init__(self, memories: Memories, owner: Owner) -> None:
+        self.memories, self.owner = memories, owner
+        self.program, self.store = memories.program, memories.store
+        self._since: int | None = None
+        self._seen: View | None = None
 
-def listed(memories: Memories, view: View, found: Sequence[tuple[Entry, bool]]) -> tuple[ListedEntry, ...]:
-    """Entries with the sessions that they come from.
+    def begin(self, seen: View | None = None) -> Self:
+        """Makes this the memory of one piece of work, e.g. a request: it stores nothing if the user is forgotten since.
 
-    Args:
-        memories: Whose store knows the sessions.
-        view: Where the entries were found.
-        found: Entries, each with whether it waits.
-    """
-    wanted = {turn for entry, _ in found for turn in entry.sources}
-    stored = memories.store.sessions(view.snapshot.owner, sorted(wanted))
-    of = {turn.id: Origin(id=item.id) for item in view.waiting.items for turn in item.turns if turn.id in wanted}
-    of |= {turn: Origin(id=id, metadata=metadata) for turn, (id, metadata) in stored.items()}
-    return tuple(
-        ListedEntry(
-            id=entry.id,
-            text=entry.text,
-            kind=entry.kind,
-            time=entry.time,
-            speaker=entry.speaker,
-            turns=entry.sources,
-            sessions=tuple({of[turn].id: of[turn] for turn in entry.sources if turn in of}.values()),
-            waiting=waiting,
+        Args:
+            seen: Of `look`, with which the work began, and which it goes on to look at; now if None.
+        """
+        if self._since is None:
+            self._since = self.store.forgets() if seen is None else seen.snapshot.forgets
+        self._seen = seen or self._seen
+        return self
+
+    def look(self) -> View:
+        """The memory and what is not in it yet: as `begin` was given it, or else as it is now."""
+        return self._seen or self.memories.look(self.owner)
+
+    def get(self, entry: str) -> ListedEntry | None:
+        """An entry by its id, of the memory or among the turns that are not in it yet; None if there is none.
+
+        Args:
+            entry: Its id, as `list`, `search` and the evidence of an answer give it.
+        """
+        view = self.look()
+        found = view.entries(self.program.method).get(entry)
+        return self._listed(view, [found])[0] if found else None
+
+    def list(
+        self,
+        cursor: str | None = None,
+        limit: int = PAGE,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> EntryPage:
+        """Entries in the order of their ids, a page at a time.
+
+        Pages are stable: an entry that is there all the time is listed once, whatever is added or deleted meanwhile.
+
+        Args:
+            cursor: `next` of the page before; None for the first.
+            limit: Most entries, 1 to 1000.
+            where: As in `ask`, like all that follow.
+            since: The beginning.
+            until: The end.
+
+        Raises:
+            UserError: The limit, the cursor or a condition is none.
+        """
+        if not 1 <= limit <= MOST:
+            raise UserError(f"limit is {limit}; ask for 1 to {MOST} entries")
+        if cursor is not None and not cursor:
+            raise UserError("the cursor is empty; give `next` of the page before, or none for the first page")
+        within, view = self._within(where, since, until), self.look()
+        found = view.entries(self.program.method)
+        after = None if cursor is None else in_order(cursor)
+        inside = [id for id, (entry, _) in found.items() if within.everything or within.own(entry)]
+        behind = [id for id in inside if after is None or in_order(id) > after]
+        ids = heapq.nsmallest(limit, behind, key=in_order)
+        following = ids[-1] if len(behind) > limit else None
+        return EntryPage(entries=self._listed(view, [found[id] for id in ids]), next=following)
+
+    def update(self, entry: str, text: str, by: str = "") -> EntryChange | None:
+        """Gives an entry another text, from now on and after every further session; None if there is no such entry.
+
+        Args:
+            entry: Its id.
+            text: What it says now, on one line; of a turn without its speaker.
+            by: Who says so, for the history.
+
+        Raises:
+            UserError: The text is empty, too long or the one of now, or the entry is made of others and has no text of
+                its own.
+            ConflictError: The user was forgotten meanwhile, or others keep changing entries.
+        """
+        return self._change("update", entry, by, text)
+
+    def delete(self, entry: str, by: str = "") -> EntryChange | None:
+        """Takes an entry out, with what else holds the same, until it is undone; None if there is no such entry.
+
+        `docs/production.md` says what a deletion reaches; `forget_session` erases what was said.
+
+        Args:
+            entry: Its id.
+            by: Who says so, for the history.
+
+        Raises:
+            UserError: The method's entries cannot be taken out one by one.
+            ConflictError: As of `update`.
+        """
+        return self._change("delete", entry, by)
+
+    def undo(self, entry: str, by: str = "") -> EntryChange | None:
+        """Takes the last change of an entry back that stands; None if there is none.
+
+        Args:
+            entry: Its id, at the time of the change.
+            by: Who says so, for the history.
+
+        Raises:
+            ConflictError: As of `update`.
+        """
+        return self._change("undo", entry, by)
+
+    def history(self, entry: str) -> tuple[EntryChange, ...]:
+        """What became of an entry: from which turns it was written, and each change since; () if there is none."""
+        found, rows = self.get(entry), [row for row in self.store.amendments(self.owner) if row.entry == entry]
+        if not (rows or found):
+            return ()
+        text, turns = (rows[0].text, rows[0].sources) if rows else (found.text, found.turns) if found else ("", ())
+        written = EntryChange(what="written", text=text, at=found.time if found else None, turns=turns)
+        return written, *map(_line, rows)
+
+    def _within(self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> Within:
+        conditions = Conditions.parse(where)
+        return Within(since, until, self.store.turns_where(self.owner, conditions) if conditions else None)
+
+    def _listed(self, view: View, found: Sequence[tuple[Entry, bool]]) -> tuple[ListedEntry, ...]:
+        """Entries, each with whether it waits, with the sessions that they come from."""
+        wanted = {turn for entry, _ in found for turn in entry.sources}
+        stored = self.store.sessions(self.owner, sorted(wanted))
+        of = {turn.id: Origin(id=item.id) for item in view.waiting.items for turn in item.turns if turn.id in wanted}
+        of |= {turn: Origin(id=id, metadata=metadata) for turn, (id, metadata) in stored.items()}
+        return tuple(
+            ListedEntry(
+                id=entry.id,
+                text=entry.text,
+                kind=entry.kind,
+                time=entry.time,
+                speaker=entry.speaker,
+                turns=entry.sources,
+                sessions=tuple({of[turn].id: of[turn] for turn in entry.sources if turn in of}.values()),
+                waiting=waiting,
+            )
+            for entry, waiting in found
         )
-        for entry, waiting in found
-    )
 
+    def _change(
+        self, what: Literal["update", "delete", "undo"], entry: str, by: str, text: str | None = None
+    ) -> EntryChange | None:
+        """Stores a change of an entry; it is made anew where another one came first. None if there is no such entry."""
+        since = self.store.forgets() if self._since is None else self._since
+        by = plain_line("by", by, LONGEST_BY) if by else ""
+        for _ in range(TRIES):
+            view = self.memories.look(self.owner)
+            made = self._undone(entry) if what == "undo" else self._changed(view, what, entry, text)
+            if made is None:
+                return None
+            at = datetime.now(UTC).replace(tzinfo=None)
+            made = replace(made, number=view.snapshot.amended + 1, at=at, by=by)
+            if self.store.amend(self.owner, made, since):
+                return _line(made)
+        raise ConflictError(f"entries of user {self.owner.user!r} are being changed all the time; try again")
 
-def change(
-    memories: Memories, owner: Owner, since: int, what: Change, entry: str, by: str, text: str | None = None
-) -> EntryChange | None:
-    """Stores a change of an entry; it is made anew where another one came first. None if there is no such entry.
+    def _undone(self, entry: str) -> Amendment | None:
+        rows = [row for row in in_force(self.store.amendments(self.owner)) if row.entry == entry]
+        return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
 
-    Args:
-        memories: Where it is.
-        owner: Whose.
-        since: What `Store.forgets` was when this began.
-        what: What is done with it.
-        entry: Its id.
-        by: Who says so.
-        text: What it says now.
+    def _changed(self, view: View, what: Literal["update", "delete"], entry: str, text: str | None) -> Amendment | None:
+        """The change of an entry; refused where it would not show, since the entry has no text of its own.
 
-    Raises:
-        UserError: It cannot be changed so.
-        ConflictError: The user was forgotten since, or others keep changing entries.
-    """
-    by = plain_line("by", by, LONGEST_BY) if by else ""
-    for _ in range(TRIES):
-        view = memories.look(owner)
-        made = _undone(memories, owner, entry) if what == "undo" else _changed(memories, view, what, entry, text)
-        if made is None:
+        Raises:
+            UserError: It cannot be changed so.
+        """
+        method = self.program.method
+        was, _ = view.entries(method).get(entry, (None, False))
+        if was is None:
             return None
-        at = datetime.now(UTC).replace(tzinfo=None)
-        made = replace(made, number=view.snapshot.amended + 1, at=at, by=by)
-        if memories.store.amend(owner, made, since):
-            return _line(made)
-    raise ConflictError(f"entries of user {owner.user!r} are being changed all the time; try again")
-
-
-def history(memories: Memories, owner: Owner, entry: str, found: ListedEntry | None) -> tuple[EntryChange, ...]:
-    """What became of an entry; () if there is none.
-
-    Args:
-        memories: Where it is.
-        owner: Whose.
-        entry: Its id.
-        found: What it is now.
-    """
-    rows = [row for row in memories.store.amendments(owner) if row.entry == entry]
-    if not (rows or found):
-        return ()
-    text, turns = (rows[0].text, rows[0].sources) if rows else (found.text, found.turns) if found else ("", ())
-    written = EntryChange(what="written", text=text, at=found.time if found else None, turns=turns)
-    return written, *map(_line, rows)
+        new = worded(was, text) if text is not None else None
+        if new == was.text:
+            raise UserError(f"the {was.kind} {entry!r:.100} says this already; nothing is to be changed")
+        made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
+        amend = Amendments([made])
+        waiting = replace(view.waiting, items=amend.items(view.waiting.items))
+        after = replace(view, settled=leaving(method, view.settled, amend), waiting=waiting).entries(method)
+        left, _ = after.get(entry, (None, False))
+        if (left is None) != (new is None) or (left and left.text == was.text):
+            how = "update its turns" if new else "forget its session"
+            raise UserError(f"the {was.kind} {entry!r:.100} cannot be changed by itself here; {how}")
+        return made
 
 
 def _line(row: Amendment) -> EntryChange:
     return EntryChange(what=row.what, text=row.text, new=row.new, at=row.at, by=row.by, turns=row.sources)
-
-
-def _undone(memories: Memories, owner: Owner, entry: str) -> Amendment | None:
-    rows = [row for row in in_force(memories.store.amendments(owner)) if row.entry == entry]
-    return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
-
-
-def _changed(
-    memories: Memories, view: View, what: Literal["update", "delete"], entry: str, text: str | None
-) -> Amendment | None:
-    method = memories.program.method
-    found = view.entry(method, entry)
-    if found is None:
-        return None
-    was = found[0]
-    new = worded(was, text) if text is not None else None
-    if new == was.text:
-        raise UserError(f"the {was.kind} {entry!r:.100} says this already; nothing is to be changed")
-    made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
-    _check(method, made, view)
-    return made
-
-
-def _check(method: Method, made: Amendment, view: View) -> None:
-    """Refuses what would not show: an entry of which nothing can be changed by itself."""
-    amend = Amendments([made])
-    waiting = replace(view.waiting, items=amend.items(view.waiting.items))
-    left = replace(view, settled=leaving(method, view.settled, amend), waiting=waiting).entry(method, made.entry)
-    if (left is None) != (made.new is None) or (left and left[0].text == made.text != made.new):
-        how = "update its turns" if made.new else "forget its session"
-        raise UserError(f"the {made.kind} {made.entry!r:.100} cannot be changed by itself here; {how}")

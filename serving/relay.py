@@ -108,7 +108,7 @@ class Relay:
         turns = (*self._heard.before, *self._heard.said)
         shown = {turn.id for turn in turns if (turn.speaker, turn.text) in there}
         asked = shown | {turn.id for turn in self._heard.said}
-        return self.memory.recall(texts[-1], format_time(now()), asked=asked, seen=self._heard.seen, **chosen)
+        return self.memory.recall(texts[-1], format_time(now()), asked=asked, **chosen)
 
     def _whole(self, content: bytes, deadline: Deadline) -> bytes:
         """A completion, its text stored, with Mempiler's own field."""
@@ -150,7 +150,7 @@ class Relay:
         self.service.note(self.memory, self.body.messages[-1].text, self._text)
         if count:
             self.upstream.count(completion.get("usage"))
-        rests = self.memory.evidence(self._context.hits, self._heard.seen)
+        rests = self.memory.evidence(self._context.hits)
         completion["mempiler"] = Remembered(session=self.session, evidence=rests).model_dump(mode="json")
 
 

@@ -21,7 +21,6 @@ from ..memory.entries import (
     Receipt,
     Sessions,
     Users,
-    evidence_of,
 )
 from ..memory.incoming import now
 from ..records import format_time, parse_json
@@ -31,7 +30,7 @@ from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, malformed
 from .service import Service
 from .shown import memory_shown
 from .user_memory import UserMemory
-from .view import MOST, View
+from .view import MOST
 
 router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[GUARD])
 entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], dependencies=[GUARD])
@@ -147,14 +146,14 @@ async def list_entries(
 ) -> EntryPage:
     """Entries and turns that are not in the memory yet, by id; pages do not shift while others are added."""
     memory, chosen = caller.memory(user), {"where": where, "since": since, "until": until}
-    return await caller.storing(lambda: memory.list(cursor, limit, known(memory), **chosen))
+    return await caller.storing(lambda: known(memory).list(cursor, limit, **chosen))
 
 
 @entries.get("/{entry}", summary="Read an entry")
 async def get_entry(user: User, entry: EntryId, caller: Asked) -> ListedEntry:
     """One entry, with the sessions and turns that it rests on."""
     memory = caller.memory(user)
-    found = await caller.storing(lambda: memory.get(entry, known(memory)))
+    found = await caller.storing(lambda: known(memory).get(entry))
     if found is None:
         raise UNKNOWN_ENTRY()
     return found
@@ -184,8 +183,8 @@ async def entry_history(user: User, entry: EntryId, caller: Asked) -> EntryHisto
     return await caller.storing(lambda: _history(caller.memory(user), entry))
 
 
-def known(memory: UserMemory) -> View:
-    """What a user's memory holds.
+def known(memory: UserMemory) -> UserMemory:
+    """A user's memory as it is now.
 
     Raises:
         Refusal: 404: nothing is stored of the user.
@@ -193,29 +192,26 @@ def known(memory: UserMemory) -> View:
     seen = memory.look()
     if not seen.known:
         raise UNKNOWN_USER()
-    return seen
+    return memory.begin(seen)
 
 
 def _found(body: Search, memory: UserMemory) -> FoundEvidence:
-    seen = known(memory)
-    found = memory.search(body.query, body.k, body.since, body.until, seen, body.conditions)
-    turns = memory.sources({id for hits in found for hit in hits for id in hit.sources}, seen)
-    return FoundEvidence(entries=evidence_of(found.entries, turns), waiting=evidence_of(found.waiting, turns))
+    found = known(memory).search(body.query, body.k, body.since, body.until, body.conditions)
+    return FoundEvidence(entries=memory.evidence(found.entries), waiting=memory.evidence(found.waiting))
 
 
 def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
-    seen = known(memory)
     fields: dict[str, Any] = {"date": body.date or format_time(now())}
     if body.options:
         fields["options"] = body.options
     chosen = {"where": body.conditions, "since": body.since, "until": body.until}
-    found = memory.ask(body.question, seen=seen, **chosen, **fields)
+    found = known(memory).ask(body.question, **chosen, **fields)
     service.note(memory, body.question, str(found.answer))
-    return Answer(answer=str(found.answer), evidence=memory.evidence(found.context.hits, seen))
+    return Answer(answer=str(found.answer), evidence=memory.evidence(found.context.hits))
 
 
 def _memory(service: Service, memory: UserMemory) -> MemoryState:
-    seen = known(memory)
+    seen = known(memory).look()
     return MemoryState(
         user=memory.owner.user,
         method=service.program.name,

@@ -38,30 +38,19 @@ from typing import Any, ParamSpec, Self, TypeVar
 import dspy
 
 from ..engines.threads import in_thread
-from ..memory.entries import (
-    PAGE,
-    Added,
-    EntryChange,
-    EntryPage,
-    Evidence,
-    ListedEntry,
-    MemoryStatus,
-    Receipt,
-    SessionStatus,
-    evidence_of,
-)
+from ..memory.entries import Added, Evidence, MemoryStatus, Receipt, SessionStatus
 from ..memory.incoming import Messages, incoming, now, turns_of
 from ..memory.memory import Memory
-from ..memory.metadata import Conditions, Scalar
+from ..memory.metadata import Scalar
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
 from ..programs.recalling import recalled
 from ..programs.streaming import as_they_come
 from ..records import Context, Found, Hit, Item, Query, Turn
-from . import entries
+from .entries import UserEntries
 from .memories import Memories
-from .view import View, Within
+from .view import View
 from .writing import LEASE, Remembered, remember_user
 
 P = ParamSpec("P")
@@ -78,7 +67,7 @@ def _for_asyncio(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
     return form
 
 
-class UserMemory:
+class UserMemory(UserEntries):
     """One user's memory in a store; `MemoryProgram.memory` makes it.
 
     What reads or writes the memory raises `ProgramError` where another program, embedder or version wrote it; its
@@ -99,26 +88,14 @@ class UserMemory:
         lease: float = LEASE,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.memories, self.owner = memories, owner
-        self.program, self.store = memories.program, memories.store
+        super().__init__(memories, owner)
         self._lease, self._stop = lease, stop
-        self._since: int | None = None
 
     @classmethod
     def of(cls, program: MemoryProgram, store: Store | str | Path, user: str, tenant: str, lm: Any = None) -> Self:
         """The memory of a user, as `MemoryProgram.memory` takes its arguments."""
         owner = Owner(user, tenant)
         return cls(Memories(program, store, lm), owner)
-
-    def begin(self, seen: View | None = None) -> Self:
-        """Makes this the memory of one piece of work, e.g. a request: it stores nothing if the user is forgotten since.
-
-        Args:
-            seen: Of `look`, with which the work began; now if None.
-        """
-        if self._since is None:
-            self._since = self.store.forgets() if seen is None else seen.snapshot.forgets
-        return self
 
     def add(
         self,
@@ -188,16 +165,11 @@ class UserMemory:
         """
         return remember_user(self.memories, self.owner, self._lease, self._stop)
 
-    def look(self) -> View:
-        """The memory and what is not in it yet, read once for several uses."""
-        return self.memories.look(self.owner)
-
     def ask(
         self,
         question: str = "",
         recent: Sequence[Item] = (),
         asked: Sequence[str] = (),
-        seen: View | None = None,
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -209,7 +181,6 @@ class UserMemory:
             question: The question, or request, of the program's task.
             recent: Items that the answer's prompt shows as they are, e.g. the running conversation.
             asked: Ids of stored turns that are the question itself: they would be recalled as its answer.
-            seen: What it is answered from, of `look`; what is there now if None.
             where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
             since: Only what is of this moment or later; moments without a zone are in UTC.
             until: Only what is from before this moment.
@@ -221,7 +192,7 @@ class UserMemory:
         Raises:
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        view = self._part(seen, where, since, until)
+        view = self._part(where, since, until)
         with self._asking(view):
             return self.program.answer(
                 view.settled, self._query(view, question, query, recent), view.waiting.but(asked)
@@ -232,14 +203,13 @@ class UserMemory:
         question: str = "",
         recent: Sequence[Item] = (),
         asked: Sequence[str] = (),
-        seen: View | None = None,
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         **query: Any,
     ) -> dspy.Prediction:
         """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
-        view = await in_thread(lambda: self._part(seen, where, since, until))
+        view = await in_thread(lambda: self._part(where, since, until))
         with self._asking(view):
             wanted = await in_thread(lambda: self._query(view, question, query, recent))
             return await self.program.aanswer(view.settled, wanted, view.waiting.but(asked))
@@ -262,13 +232,12 @@ class UserMemory:
         since: datetime | None = None,
         until: datetime | None = None,
         asked: Collection[str] = (),
-        seen: View | None = None,
     ) -> Context:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet.
 
         Arguments are those of `ask`; `date` is when it is asked.
         """
-        view = self._part(seen, where, since, until)
+        view = self._part(where, since, until)
         with self._asking(view):
             wanted = Query(text=query, date=date, speakers=view.speakers)
             return recalled(self.program.method, view.settled, wanted, view.waiting.but(asked)).whole()
@@ -279,7 +248,6 @@ class UserMemory:
         k: int = 10,
         since: datetime | None = None,
         until: datetime | None = None,
-        seen: View | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Found:
         """Finds the entries nearest to a query, without an answer and without a language model.
@@ -289,36 +257,29 @@ class UserMemory:
             k: Most entries of the memory, and most turns that are not in it yet.
             since: As in `ask`, like all that follow.
             until: Its end.
-            seen: What is searched.
             where: Conditions.
 
         Raises:
             UserError: `k` is not a number from 1 to 1000, or a condition is malformed.
             EndpointError: The embedder cannot be reached.
         """
-        within, view = self._within(where, since, until), seen or self.look()
+        within, view = self._within(where, since, until), self.look()
         with self._asking(view):
             return view.search(self.program.method, query, k, within)
 
     aadd = _for_asyncio(add)
     asearch = _for_asyncio(search)
 
-    def sources(self, ids: Collection[str], seen: View) -> dict[str, Turn]:
-        """Turns that something rests on, by id, each with a time; those that were forgotten or deleted are left out.
-
-        Args:
-            ids: Of the turns.
-            seen: What was recalled or searched, of `look`.
-        """
-        wanted = frozenset(ids) - (seen.amendments.withheld if seen.amendments else frozenset())
-        items = seen.waiting.items
-        waiting = {turn.id: turn.at(item.time) for item in items for turn in item.turns if turn.id in wanted}
-        stored = self.store.turns(self.owner, sorted(wanted - waiting.keys()))
-        return waiting | {id: turn.at(item.time) for id, (turn, item) in stored.items()}
-
-    def evidence(self, hits: Sequence[Hit], seen: View) -> tuple[Evidence, ...]:
-        """Hits, each with the turns it rests on, as far as they are still there; arguments as `sources`."""
-        return evidence_of(hits, self.sources({id for hit in hits for id in hit.sources}, seen))
+    def evidence(self, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
+        """Hits, each with the turns it rests on; those that were forgotten or deleted are left out."""
+        view = self.look()
+        gone = view.amendments.withheld if view.amendments else frozenset[str]()
+        wanted = {id for hit in hits for id in hit.sources} - gone
+        items = view.waiting.items
+        turns = {turn.id: turn.at(item.time) for item in items for turn in item.turns if turn.id in wanted}
+        stored = self.store.turns(self.owner, sorted(wanted - turns.keys()))
+        turns |= {id: turn.at(item.time) for id, (turn, item) in stored.items()}
+        return tuple(Evidence.of(hit, turns) for hit in hits)
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
@@ -340,94 +301,6 @@ class UserMemory:
     def status(self) -> MemoryStatus | None:
         """How many sessions are stored, queued and failed; None for an unknown user."""
         return next(iter(self.store.users(self.owner.tenant, self.owner.user)), None)
-
-    def get(self, entry: str, seen: View | None = None) -> ListedEntry | None:
-        """An entry by its id, of the memory or among the turns that are not in it yet; None if there is none.
-
-        Args:
-            entry: Its id, as `list`, `search` and the evidence of an answer give it.
-            seen: Where it is looked for, of `look`; what is there now if None.
-        """
-        seen = seen or self.look()
-        found = seen.entry(self.program.method, entry)
-        return entries.listed(self.memories, seen, [found])[0] if found else None
-
-    def list(
-        self,
-        cursor: str | None = None,
-        limit: int = PAGE,
-        seen: View | None = None,
-        where: Mapping[str, Any] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> EntryPage:
-        """Entries in the order of their ids, a page at a time.
-
-        Pages are stable: an entry that is there all the time is listed once, whatever is added or deleted meanwhile.
-
-        Args:
-            cursor: `next` of the page before; None for the first.
-            limit: Most entries, 1 to 1000.
-            seen: What is listed; as in `ask`, like all that follow.
-            where: Conditions.
-            since: The beginning.
-            until: The end.
-
-        Raises:
-            UserError: The limit, the cursor or a condition is none.
-        """
-        within, view = self._within(where, since, until), seen or self.look()
-        found = view.entries(self.program.method)
-        if not within.everything:
-            found = {id: (entry, waits) for id, (entry, waits) in found.items() if within.own(entry)}
-        ids, following = entries.page(found, cursor, limit)
-        return EntryPage(entries=entries.listed(self.memories, view, [found[id] for id in ids]), next=following)
-
-    def update(self, entry: str, text: str, by: str = "") -> EntryChange | None:
-        """Gives an entry another text, from now on and after every further session; None if there is no such entry.
-
-        Args:
-            entry: Its id.
-            text: What it says now, on one line; of a turn without its speaker.
-            by: Who says so, for the history.
-
-        Raises:
-            UserError: The text is empty, too long or the one of now, or the entry is made of others and has no text of
-                its own.
-            ConflictError: The user was forgotten meanwhile, or others keep changing entries.
-        """
-        return self._change("update", entry, by, text)
-
-    def delete(self, entry: str, by: str = "") -> EntryChange | None:
-        """Takes an entry out, with what else holds the same, until it is undone; None if there is no such entry.
-
-        `docs/production.md` says what a deletion reaches; `forget_session` erases what was said.
-
-        Args:
-            entry: Its id.
-            by: Who says so, for the history.
-
-        Raises:
-            UserError: The method's entries cannot be taken out one by one.
-            ConflictError: The user was forgotten meanwhile, or others keep changing entries.
-        """
-        return self._change("delete", entry, by)
-
-    def undo(self, entry: str, by: str = "") -> EntryChange | None:
-        """Takes the last change of an entry back that stands; None if there is none.
-
-        Args:
-            entry: Its id, at the time of the change.
-            by: Who says so, for the history.
-
-        Raises:
-            ConflictError: As of `update`.
-        """
-        return self._change("undo", entry, by)
-
-    def history(self, entry: str) -> tuple[EntryChange, ...]:
-        """What became of an entry: from which turns it was written, and each change since; () if there is none."""
-        return entries.history(self.memories, self.owner, entry, self.get(entry))
 
     def forget(self) -> Receipt:
         """Deletes everything of the user: raw sessions, memory, index, cached texts.
@@ -483,16 +356,6 @@ class UserMemory:
         fields = {**({"question": question} if question else {}), **query}
         return task.query(fields, view.left(items), recent, view.speakers)
 
-    def _part(
-        self, seen: View | None, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None
-    ) -> View:
+    def _part(self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> View:
         """What of a memory is looked at."""
-        return self.memories.part(seen or self.look(), self._within(where, since, until))
-
-    def _within(self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> Within:
-        conditions = Conditions.parse(where)
-        return Within(since, until, self.store.turns_where(self.owner, conditions) if conditions else None)
-
-    def _change(self, what: entries.Change, entry: str, by: str, text: str | None = None) -> EntryChange | None:
-        since = self.store.forgets() if self._since is None else self._since
-        return entries.change(self.memories, self.owner, since, what, entry, by, text)
+        return self.memories.part(self.look(), self._within(where, since, until))

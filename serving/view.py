@@ -159,10 +159,6 @@ class View:
         found = {entry.id: (entry, True) for item in items for entry in turn_entries(item)}
         return found | {entry.id: (entry, False) for entry in method.reader.entries(self.settled)}
 
-    def entry(self, method: Method, id: str) -> tuple[Entry, bool] | None:
-        """One of these by its id; None if there is none."""
-        return self.entries(method).get(id)
-
 
 def _best(found: Callable[[int], list[Hit]], k: int, within: Within) -> tuple[Hit, ...]:
     most = k if within.everything else _WIDER * k

@@ -18,6 +18,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
 from mempiler.programs.catalog import needs_embedder
+from mempiler.records import Hit
 from mempiler.serving.documents import stamp_of
 
 METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
@@ -102,18 +103,20 @@ def test_sources_are_there_until_another_process_forgets_them(store: Store, path
     memory = program().memory(store, "ada", lm=language_model("offline"))
     for id, town in (("s", "Lisbon"), ("t", "Porto")):
         memory.add(said(f"I moved to {town}."), id=id)
-    ids = ["s:1", "t:1", "nowhere:1"]
-    first = memory.sources(ids, memory.look())
-    assert {id: (turn.text, turn.time is None) for id, turn in first.items()} == {
-        "s:1": ("I moved to Lisbon.", False),
-        "t:1": ("I moved to Porto.", False),
-    }
+    ids = ("s:1", "t:1", "nowhere:1")
+    hit = Hit(id="x", text="Moved twice.", score=1.0, kind="fact", sources=ids)
+
+    def sources() -> dict[str, tuple[str, bool]]:
+        (one,) = memory.evidence([hit])
+        return {source.id: (source.text, source.time is None) for source in one.sources}
+
+    assert sources() == {"s:1": ("I moved to Lisbon.", False), "t:1": ("I moved to Porto.", False)}
     with Store(path) as other:
         other.forget_item(memory.owner, "s")
-    assert list(memory.sources(ids, memory.look())) == ["t:1"]
+    assert list(sources()) == ["t:1"]
     with Store(path) as other:
         other.forget(memory.owner)
-    assert memory.sources(ids, memory.look()) == {}
+    assert sources() == {}
 
 
 def test_work_stores_nothing_of_a_user_who_was_forgotten_since_it_began(store: Store) -> None:
