@@ -68,6 +68,25 @@ REPLAY = click.option(
 SET = click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20")
 
 
+LM_SET = click.option(
+    "--lm-set",
+    "lm_settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="a setting of the LM's requests: temperature, top_p, seed, reasoning_effort, or a field of the body",
+)
+
+
+def _gone(now: str) -> Callable[..., None]:
+    """What an option of before does: it says what the new one is."""
+
+    def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value is not None:
+            raise UserError(f"{param.opts[0]} is now: {now}")
+
+    return refuse
+
+
 class _Workers(click.ParamType):
     """A number of processes, or the address of a Ray cluster."""
 
@@ -123,6 +142,7 @@ _ASKING = [
     click.option(
         "--api-base", envvar="MEMPILER_API_BASE", show_envvar=True, help="address of an OpenAI-compatible server"
     ),
+    LM_SET,
     *_READING,
 ]
 
@@ -144,7 +164,8 @@ _SETUP = [
     OPTION,
     LM,
     API_BASE,
-    click.option("--temperature", type=Finite(0, 10), help="sampling temperature of the LM"),
+    LM_SET,
+    click.option("--temperature", hidden=True, expose_value=False, callback=_gone("--lm-set temperature=VALUE")),
     click.option("--prompt-lm", help="writes proposals and reflections [default: the task LM]"),
     click.option("--prompt-api-base", help="address of its server"),
     click.option("--judge-lm", help="judges answers, for benchmarks and metrics that need it"),
@@ -206,6 +227,7 @@ def make_setup(values: dict[str, Any]) -> Setup:
     names = [field.name for field in dataclasses.fields(Setup) if field.name not in ("options", "limits", "repeat")]
     named = {name: values.pop(name) for name in ("categories", "metric")}
     options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
+    values["lm_settings"] = parse_settings(values["lm_settings"])
     setup = Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
     return replayed_setup(setup, lambda name: name in ("lm", "embedder") and _said(name))
 
@@ -239,14 +261,20 @@ def open_saved(program: str, embedder: str | None, embedder_api_base: str | None
 
 
 def open_asked(
-    program: str, lm: str | None, api_base: str | None, guard: Guard | None = None, **reading: Any
+    program: str,
+    lm: str | None,
+    api_base: str | None,
+    lm_settings: tuple[str, ...] = (),
+    guard: Guard | None = None,
+    **reading: Any,
 ) -> tuple[Any, str, Any]:
     """A saved program as `open_saved` opens it; the name of its language model, and that model."""
     from ..engines.models import language_model
 
     opened = open_saved(program, **reading)
     name = opened.model(lm)
-    return opened.program, name, language_model(name, api_base=api_base, guard=guard)
+    settings = parse_settings(lm_settings)
+    return opened.program, name, language_model(name, api_base=api_base, guard=guard, **settings)
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:

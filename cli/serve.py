@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import MOST_SECONDS, UserError
-from .options import ALLOW_CODE, SECONDS, Finite, open_store
+from .options import ALLOW_CODE, LM_SET, SECONDS, Finite, open_store, parse_settings
 
 if TYPE_CHECKING:
     from ..serving.service import Service
@@ -63,6 +63,7 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 )
 @click.option("--log-contents", is_flag=True, envvar="MEMPILER_LOG_CONTENTS", help="log what is asked and answered")
 @click.option("--api-base", envvar="MEMPILER_API_BASE", help="address of an OpenAI-compatible server")
+@LM_SET
 @ALLOW_CODE
 def command(
     host: str, port: int, workers: int, token_file: str | None, lm_deadline: float, log_level: str, **given: Any
@@ -123,6 +124,7 @@ def _service(given: dict[str, Any]) -> Service:
         retries=given["lm_retries"],
         deadline=given["lm_deadline"],
         slots=settings.threads,
+        **parse_settings(given["lm_settings"]),
     )
     check_askable(model)
     spans = None

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dspy.utils.exceptions import LMError
+from dspy.utils.exceptions import LMConfigurationError, LMError
 
 from ..errors import EndpointError, UserError, one_line
 from .endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
-from .endpoint.endpoint import Endpoint
-from .endpoint.engine import engines
+from .endpoint.endpoint import BODY, Endpoint
+from .endpoint.engine import engines, request_settings
 from .endpoint.names import check_provider
 from .guard import Guard
 from .meter import Answers, Meter, MeteredLM, Replayed, Role
@@ -44,8 +44,6 @@ def language_model(
     guard: Guard | None = None,
     answers: Answers | None = None,
     prices: tuple[float, float] | None = None,
-    temperature: float | None = None,
-    max_tokens: int | None = None,
     cache: bool | None = None,
     timeout: float = TIMEOUT,
     retries: int = RETRIES,
@@ -54,6 +52,7 @@ def language_model(
     loaded: dict[str, Any] | None = None,
     slots: int = 1,
     replay: Replayed | None = None,
+    **settings: Any,
 ) -> MeteredLM:
     """Makes a metered language model.
 
@@ -65,8 +64,6 @@ def language_model(
         answers: Answers of earlier calls of the same run.
         prices: US dollars per input and output token, for answers that come without a cost.
         api_base: Address of an OpenAI-compatible server.
-        temperature: Sampling temperature; None leaves it to the provider (0 for models in this process).
-        max_tokens: Most tokens of an answer.
         cache: Whether DSPy's LM cache is used; None means: not for the engines of rules, which are faster than a cache.
             Never for local models, whose weights may change.
         timeout: Seconds without a byte from the server after which a call has failed.
@@ -77,21 +74,27 @@ def language_model(
         slots: Prompts that a GGUF model works on at the same time.
         replay: A run whose answers are given; `name` is then the one that the model had in it, and neither weights
             nor a key are needed.
+        **settings: Of every request: temperature (0 for models in this process), max_tokens, top_p, seed,
+            reasoning_effort, or any other field of the body that the endpoint takes, e.g. top_k, chat_template_kwargs.
 
     Raises:
-        UserError: The name is not one DSPy takes, or there is no such local model.
+        UserError: The name is not one DSPy takes, there is no such local model, or it does not take a setting.
         MissingDependencyError: A local model needs the `local` extra, a GGUF model the `models` extra.
     """
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers, "prices": prices, "replay": replay}
     live = replay is None
+    settings = request_settings({key: value for key, value in settings.items() if value is not None})
+    temperature = settings.get("temperature")
+    if name == OFFLINE or name.startswith(LOCAL):
+        _check_taken(name, settings)
     if name == OFFLINE:
         from .offline import AsyncOfflineEngine, OfflineEngine
 
         engine = OfflineEngine()
         both = {"engine": engine, "async_engine": AsyncOfflineEngine(engine)}
-        sampling = {"temperature": temperature or 0.0, "cache": bool(cache)}
+        sampling = {"temperature": 0.0, **settings, "cache": bool(cache)}
         return MeteredLM("offline/extractive-1", meter or Meter(), **shared, **both, **sampling)
     if name.startswith(LOCAL):
         from .local.engine import local_lm
@@ -101,8 +104,8 @@ def language_model(
         if name not in known:
             known[name] = RoleModels.open(name.removeprefix(LOCAL))
         sampling = {"rollout_id": repeat} if repeat and temperature else {}
-        return local_lm(known[name], meter, temperature or 0.0, max_tokens, **shared, **sampling)
-    settings: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens, "cache": cache is not False}
+        return local_lm(known[name], meter, **shared, **sampling, **settings)
+    settings["cache"] = cache is not False
     if repeat and temperature != 0:
         settings["rollout_id"] = repeat
     if name.startswith(GGUF) and live:
@@ -113,11 +116,19 @@ def language_model(
     endpoint = Endpoint(api_base, key, timeout, deadline, retries)
     try:
         named = MeteredLM(name, meter or Meter(), **shared, **settings, **engines(endpoint, name))
-    except ValueError as error:
-        raise UserError(f"language model {name!r}: {error}") from error
+    except (ValueError, LMConfigurationError) as error:
+        raise UserError(f"language model {name!r}: {one_line(error, 300)}") from error
     if live:
         check_provider(name, endpoint)
     return named
+
+
+def _check_taken(name: str, settings: dict[str, Any]) -> None:
+    """Refuses settings that an engine of this process would overlook."""
+    taken = ("temperature", "max_tokens", "seed")
+    unknown = [each for each in {**settings, **settings.get(BODY, {})} if each not in (*taken, BODY)]
+    if unknown:
+        raise UserError(f"--lm-set {unknown[0]}: {name} does not take it; it takes {', '.join(taken)}")
 
 
 def _gguf(
@@ -135,7 +146,7 @@ def _gguf(
     if name not in loaded:
         loaded[name] = GgufServer(gguf_file(name.removeprefix(GGUF)), slots)
     server = loaded[name]
-    settings["max_tokens"] = settings["max_tokens"] or GGUF_TOKENS
+    settings.setdefault("max_tokens", GGUF_TOKENS)
     named = f"openai/{server.model}"
     lm = GgufLM(named, meter, **settings, **engines(Endpoint(server.url, server.key, *bounds), named))
     lm.server, lm.window = server, server.context

@@ -154,7 +154,8 @@ def run_compile(
             plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
         folder = Path(out) if out else runtime.folder.program
         lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
-        manifest = Manifest(method=start.name, task=benchmark.task, benchmark=_data(benchmark, split), lms=lms)
+        made = {"benchmark": _data(benchmark, split), "lms": lms, "lm_settings": dict(setup.lm_settings)}
+        manifest = Manifest(method=start.name, task=benchmark.task, **made)
         check_writable(folder)
         older = is_intact(folder)
         if not older:

@@ -45,6 +45,8 @@ class Manifest(BaseModel):
     """Name, stage, seed and settings; empty for a program that was not compiled."""
     lms: dict[str, str] = {}
     """Model names by role."""
+    lm_settings: dict[str, Any] = {}
+    """Of every request to the task's model."""
     scores: dict[str, Any] = {}
     """Summaries of the evaluations before and after, and their difference."""
     packages: dict[str, str] = {}
@@ -129,8 +131,9 @@ def _check_file(path: Path) -> None:
 
 
 def digest_of(manifest: Manifest) -> str:
-    """The digest of a manifest, without the field that holds it."""
-    return sha256_of(json.dumps(manifest.model_dump(mode="json", exclude={"manifest_sha256"}), sort_keys=True))
+    """The digest of a manifest, without the field that holds it, and without settings where there are none."""
+    left_out = {"manifest_sha256"} if manifest.lm_settings else {"manifest_sha256", "lm_settings"}
+    return sha256_of(json.dumps(manifest.model_dump(mode="json", exclude=left_out), sort_keys=True))
 
 
 def sha256_of(text: str) -> str:

@@ -18,6 +18,7 @@ from ..engines.embedders import IN_PROCESS
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
+from ..engines.endpoint.engine import request_settings
 from ..engines.endpoint.names import check_askable, check_known
 from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, MeteredLM, Role
@@ -42,7 +43,7 @@ from .tracking_traces import default_traces
 from .workers import Workers, check_workers
 
 _FREE = "threads workers limits resume timeout retries lm_deadline traces"
-_REPLAYED = ("lm", "prompt_lm", "judge_lm", "embedder", "adapter", "temperature")
+_REPLAYED = ("lm", "prompt_lm", "judge_lm", "embedder", "adapter", "lm_settings")
 """Fields of a setup that a replay takes from the run."""
 _NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_"))}
 """Fields of a setup that a resumed run may change: they do not decide its result."""
@@ -59,7 +60,8 @@ class Setup:
     """Options of the benchmark, e.g. {"categories": "2,4"}."""
     lm: str = "offline"
     api_base: str | None = None
-    temperature: float | None = None
+    lm_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of every request to the task LM, e.g. {"temperature": 0, "top_p": 0.9}."""
     prompt_lm: str | None = None
     """Writes proposals and reflections; None: the task LM."""
     prompt_api_base: str | None = None
@@ -104,7 +106,7 @@ class Setup:
             UserError: One is negative, infinite, NaN or too large; a run that replays another one is resumed, or has
                 several processes; or several processes would each load a model.
         """
-        check_number("temperature", self.temperature, most=10)
+        request_settings(self.lm_settings)
         check_number("timeout", self.timeout, most=MOST_SECONDS)
         check_number("max_lost", self.max_lost, most=1)
         for name in ("retries", "train", "dev", "test", "traces"):
@@ -175,7 +177,15 @@ class Setup:
         found = {key: value for key, value in asdict(self).items() if key not in _NOT_DECISIVE}
         if not self.repeat:
             del found["repeat"]  # as runs have it that were started before there were repetitions
+        found["temperature"] = self.temperature
+        if not set(self.lm_settings) - {"temperature"}:
+            del found["lm_settings"]  # as runs have it that were started when it was the only one
         return {**found, "data": str(Path(self.data).absolute())} if self.data else found
+
+    @property
+    def temperature(self) -> float | None:
+        """What the task LM samples at; None leaves it to the provider."""
+        return self.lm_settings.get("temperature")
 
     @property
     def offline(self) -> bool:
@@ -184,7 +194,7 @@ class Setup:
 
 
 def replayed_setup(setup: Setup, given: Callable[[str], bool] = lambda name: False) -> Setup:
-    """The setup with the models, embedder, adapter and temperature of the run that it replays, if it does.
+    """The setup with the models, their settings, embedder and adapter of the run that it replays, if it does.
 
     Args:
         setup: Names the run, or none.
@@ -197,11 +207,13 @@ def replayed_setup(setup: Setup, given: Callable[[str], bool] = lambda name: Fal
         return setup
     folder = RunFolder.open(setup.replay)
     ran = folder.read()["settings"]
-    defaults = {field.name: field.default for field in fields(setup)}
+    defaults = {**{field.name: field.default for field in fields(setup)}, "lm_settings": {}}
+    if ran.get("temperature") is not None:
+        ran.setdefault("lm_settings", {"temperature": ran["temperature"]})
     for name in _REPLAYED:
         mine, before = getattr(setup, name), ran.get(name, defaults[name])
         if (mine != defaults[name] or given(name)) and mine != before:
-            option = f"--{name.replace('_', '-')}"
+            option = "--lm-set" if name == "lm_settings" else f"--{name.replace('_', '-')}"
             raise UserError(f"--replay {setup.replay}: ran with {option} {before}, not {mine}; leave {option} out")
     return replace(setup, replay=str(folder.path), **{name: ran.get(name, defaults[name]) for name in _REPLAYED})
 
@@ -282,16 +294,16 @@ class Runtime:
         name, api_base = names[role]
         if role == "judge" and not name:
             raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm")
-        return self.named(name, role, api_base, setup.temperature if role == "task" else None)
+        return self.named(name, role, api_base, **(setup.lm_settings if role == "task" else {}))
 
-    def named(self, name: str, role: Role, api_base: str | None, temperature: float | None = None) -> MeteredLM:
+    def named(self, name: str, role: Role, api_base: str | None, **settings: Any) -> MeteredLM:
         """A language model by its name, with the limits and the store of the run.
 
         Args:
             name: As `language_model` takes it.
             role: What its calls are counted as.
             api_base: Address of its server.
-            temperature: What it samples at; None leaves it to the provider.
+            **settings: Of every request to it.
         """
         setup, prices, asked = self.setup, needed_prices(name, self.setup.limits.max_usd), name
         if self.replay is not None:
@@ -305,7 +317,6 @@ class Runtime:
             self.meter,
             role,
             api_base,
-            temperature=temperature,
             guard=self.guard,
             answers=self.folder.store.answers,
             prices=prices,
@@ -316,6 +327,7 @@ class Runtime:
             slots=setup.threads,
             repeat=setup.repeat if role == "task" else 0,
             replay=self.replay,
+            **settings,
         )
         if self.replay is not None:
             made = self.replay.fitted(role, made)
@@ -451,7 +463,7 @@ def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> di
         "prompt_lm": setup.prompt_lm or setup.lm,
         "judge_lm": setup.judge_lm,
         "judge_hash": benchmark.scorer.judge_hash,
-        "temperature": setup.temperature,
+        **{f"lm.{name}": value for name, value in setup.lm_settings.items()},
         "embedder": program.method.embedder.name if program.method.embedder else None,
         "adapter": setup.adapter or program.adapter,
         "seed": setup.seed,

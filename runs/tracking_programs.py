@@ -130,7 +130,7 @@ def keep_model(store: Store, program: MemoryProgram, lm: str, parameters: Mappin
     known = client.search_logged_models([store.experiment], f"tags.`{_DIGEST}` = '{digest}'", max_results=1)
     if known:
         return known[0].model_id
-    own = {key: str(value) for key, value in parameters.items() if key in _OWN or key.startswith("method.")}
+    own = {key: str(value) for key, value in parameters.items() if key in _OWN or key.startswith(("method.", "lm."))}
     tags = {_DIGEST: digest, "mempiler.program": program.identities.of_program(program)}
     linked = linked_prompts(prompts)
     tags |= {_LINKED: linked} if linked else {}
@@ -140,7 +140,7 @@ def keep_model(store: Store, program: MemoryProgram, lm: str, parameters: Mappin
     return model.model_id
 
 
-_OWN = {"task", "embedder", "adapter", "temperature"}
+_OWN = {"task", "embedder", "adapter"}
 """Parameters of a run that belong to its program."""
 
 

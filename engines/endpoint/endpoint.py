@@ -21,6 +21,7 @@ from typing import Any
 from dspy.lm15 import (
     RETRYABLE_ERRORS,
     AsyncLMRouter,
+    AsyncOpenAIChatLM,
     Request,
     Response,
     RouterConfig,
@@ -34,6 +35,8 @@ from .deadline import DEADLINE, RETRIES, TIMEOUT
 from .loop import in_time
 from .pieces import completed
 
+BODY = "metadata"
+"""The setting of a request that DSPy hands on as it is: here it holds those fields of the body that DSPy refuses."""
 LONGEST_WAIT = 60.0
 """Most seconds that an endpoint may ask to wait; a call that is to wait longer has failed."""
 
@@ -47,8 +50,14 @@ class Client:
     lm: Any
 
     def routed(self, request: Request) -> Request:
-        """The request as its provider takes it."""
-        return replace(request, model=self.model)
+        """The request as its provider takes it, with the fields of the body that are no settings of DSPy's."""
+        config = request.config
+        fields: dict[str, Any] = dict(config.extensions or {})
+        fields |= fields.pop(BODY, {})
+        if config.top_k is not None and isinstance(self.lm, AsyncOpenAIChatLM):
+            fields["top_k"] = config.top_k  # its client would drop it, though many servers take it
+            config = replace(config, top_k=None)
+        return replace(request, model=self.model, config=replace(config, extensions=fields or None))
 
 
 class Endpoint:

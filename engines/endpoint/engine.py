@@ -6,16 +6,17 @@ DSPy keeps its cache, history, callbacks and candidates; one request comes here,
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 import dspy
 from dspy.clients.call_result import CallResult, combine, usage_dict
 from dspy.clients.costs import estimate_cost
-from dspy.lm15 import Message, Request, Response, Usage
+from dspy.lm15 import Message, Request, Response, UnsupportedFeatureError, Usage, request_from_openai_chat
 
-from .endpoint import Endpoint
+from ...errors import UserError, one_line
+from .endpoint import BODY, Endpoint
 from .loop import aiterate, arun, iterate, run
 
 
@@ -97,6 +98,39 @@ class AsyncEngine(Engine):
 def engines(endpoint: Endpoint, model: str) -> dict[str, Any]:
     """What a `dspy.LM` is made with to ask an endpoint: both engines, and no retries but theirs."""
     return {"engine": Engine(endpoint, model), "async_engine": AsyncEngine(endpoint, model), "num_retries": 0}
+
+
+def request_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of every request as `dspy.LM` takes them; those that it refuses become fields of the body.
+
+    Args:
+        settings: By name, as the endpoint calls them: temperature, top_p, seed, reasoning_effort, top_k,
+            chat_template_kwargs, ...
+
+    Raises:
+        UserError: A name is what each call sets by itself, or a value is none that it may have.
+    """
+    known, fields = {}, {}
+    for name, value in settings.items():
+        if name in _PER_CALL:
+            raise UserError(f"--lm-set {name}: is no setting of a model; it is set by Mempiler for each call")
+        try:
+            request_from_openai_chat({"model": "any", "messages": [{"role": "user", "content": "Hi"}], name: value})
+        except UnsupportedFeatureError:
+            fields[name] = value
+        except (TypeError, ValueError) as error:
+            raise UserError(f"--lm-set {name}={value}: {one_line(error, 200)}") from error
+        else:
+            (fields if name in _LIKE_OPTIONS_OF_DSPY else known)[name] = value
+    if isinstance(known.get("temperature"), int):
+        known["temperature"] = float(known["temperature"])  # 0 and 0.0 are one request
+    return {**known, BODY: fields} if fields else known
+
+
+_PER_CALL = {"model", "messages", "stream", "stream_options", "n", "response_format", "cache", "rollout_id", "timeout"}
+_PER_CALL |= {"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"}
+_PER_CALL |= {"api_key", "api_base", "base_url", "headers", "extra_headers", "extra_query"}
+_LIKE_OPTIONS_OF_DSPY = {BODY, "provider"}
 
 
 @functools.lru_cache(maxsize=1024)

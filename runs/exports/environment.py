@@ -36,7 +36,7 @@ from ..folder import RunFolder
 from ..setup import Runtime, Setup
 
 FILE = "export.json"
-_SETUP = ("benchmark", "data", "options", "lm", "api_base", "temperature", "embedder", "embedder_api_base", "adapter")
+_SETUP = ("benchmark", "data", "options", "lm", "api_base", "lm_settings", "embedder", "embedder_api_base", "adapter")
 _SETUP += ("train", "dev", "test", "seed", "timeout", "retries", "lm_deadline")
 """Fields of a setup that an export keeps."""
 
@@ -162,8 +162,8 @@ class Environment:
 
             name = resolve(name, setup.seed)
         limits = {"timeout": setup.timeout, "retries": setup.retries, "deadline": setup.lm_deadline}
-        temperature = setup.temperature or 0.0
-        return language_model(name, api_base=setup.api_base, temperature=temperature, cache=False, **limits)
+        settings = {"temperature": 0.0, **setup.lm_settings}
+        return language_model(name, api_base=setup.api_base, cache=False, **limits, **settings)
 
     @cached_property
     def _asked(self) -> Mapping[History, list[dspy.Example]]:

@@ -34,7 +34,6 @@ _FACTS = {
     "judge_lm": "Judge",
     "embedder": "Embedder",
     "adapter": "Adapter",
-    "temperature": "Temperature",
     "seed": "Seed",
 }
 """Parameters of a run that its page shows, as they are."""
@@ -94,7 +93,7 @@ def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, 
         program: Digest of the program.
     """
     found = [(words, str(parameters[key])) for key, words in _FACTS.items() if parameters.get(key) is not None]
-    for words, prefix in (("Settings", "method."), ("Optimizer", "optimizer.")):
+    for words, prefix in (("Settings", "method."), ("LM settings", "lm."), ("Optimizer", "optimizer.")):
         own = {key.removeprefix(prefix): value for key, value in parameters.items() if key.startswith(prefix)}
         told = ", ".join(f"{key} = {value}" for key, value in own.items() if value not in (None, {}, ""))
         found += [(words, told)] if told else []

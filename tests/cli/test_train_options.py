@@ -13,7 +13,7 @@ from mempiler.errors import UserError
         (("--lm", "offline"), "cannot be trained in this process; use --lm local:NAME"),
         (("--lm", "local:x", "--with", "ppo"), "--with 'ppo': choose one of grpo, grpo-session, "),
         (("--lm", "local:x", "--session-reward", "fair"), "session_reward = 'fair'; choose one of: session, "),
-        (("--lm", "local:x", "--temperature", "0"), "temperature = 0.0: rollouts at 0 are all the same"),
+        (("--lm", "local:x", "--lm-set", "temperature=0"), "temperature = 0: rollouts at 0 are all the same"),
         (("--lm", "local:x", "--samples", "0"), "samples = 0: at least 1"),
         (("--lm", "local:x", "--quick"), "--quick shortens the training of local:tiny"),
         (("--lm", "local:x", "--horizons", "8,x"), "--horizons '8,x'"),

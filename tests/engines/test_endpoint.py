@@ -218,6 +218,34 @@ def test_a_program_with_a_model_is_saved_without_address_and_key(tmp_path: Path,
     assert "hidden" not in str(saved)
 
 
+SETTINGS = {"top_p": 0.5, "seed": 3, "reasoning_effort": "low", "top_k": 5, "metadata": {"who": "me"}}
+SETTINGS |= {"chat_template_kwargs": {"enable_thinking": False}, "min_p": 0.1}
+
+
+def test_every_setting_reaches_the_body_and_tells_answers_apart(ask: Any) -> None:
+    with StubServer() as server:
+        for more in ({}, {"top_k": 5}, {"min_p": 0.1}, {"min_p": 0.2}, SETTINGS):
+            lm = named(server, cache=True, **more)
+            ask(lm)
+            ask(lm.copy())
+            body = server.requests[-1][2]
+            assert more == {name: body[name] for name in SETTINGS if name in body}
+        assert len(server.texts) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *(("openai/own", each) for each in ({"temperature": 11}, {"top_p": "x"}, {"n": 2}, {"model": "x"})),
+        ("offline", {"top_p": 0.5}),
+        ("offline", {"min_p": 0.5}),
+    ],
+)
+def test_a_setting_that_cannot_hold_is_refused(name: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"--lm-set {next(iter(settings))}"):
+        language_model(name, api_base="http://own/v1", **settings)
+
+
 LEFT = """
 import sys, threading, time
 from contextlib import suppress

@@ -14,7 +14,6 @@ WRONG = [
     (Limits, "max_usd", -1.0),
     (Limits, "max_calls", 10**400),
     (Limits, "max_tokens", "5"),
-    (Setup, "temperature", math.nan),
     (Setup, "max_lost", 1.5),
     (Setup, "threads", 0),
     (Settings, "timeout", math.nan),

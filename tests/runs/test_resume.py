@@ -126,11 +126,12 @@ def run_of(server: Any) -> Path:
     ("words", "sizes", "said"),
     [
         (["--seed", "1"], {}, "was started with seed = 0, not 1"),
-        (["--temperature", "0.5"], {}, "was started with temperature = None, not 0.5"),
+        (["--lm-set", "temperature=0.5"], {}, "was started with temperature = None, not 0.5"),
+        (["--lm-set", "top_k=5"], {}, "was started with lm_settings = None, not {'top_k': 5}"),
         (["--set", "k=3"], {}, "was started with config = {}, not {'k': 3}"),
         ([], {"test": 3}, "was started with test = 4, not 3"),
     ],
-    ids=["seed", "temperature", "method", "size"],
+    ids=["seed", "temperature", "body", "method", "size"],
 )
 def test_another_setting_is_another_run(stub, mempiler_cli, words, sizes, said):
     server = stub()

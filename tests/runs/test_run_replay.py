@@ -68,7 +68,7 @@ def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, wor
     [
         (["--replay", "nothing"], "no run 'nothing'"),
         (["--replay", "last", "--lm", "openai/other"], "ran with --lm "),
-        (["--replay", "last", "--temperature", "0.4"], "ran with --temperature None, not 0.4"),
+        (["--replay", "last", "--lm-set", "temperature=0.4"], "ran with --lm-set {}, not {'temperature': 0.4}"),
         (["--replay", "last", "--resume", "last"], "--replay does not go with --resume"),
         (["--replay", "last", "--workers", "2"], "--workers does not go with --replay"),
     ],
