@@ -71,7 +71,7 @@ def command(
     """Serve PROGRAM (the folder of a saved program, or models:/NAME@ALIAS) over HTTP until stopped."""
     from ..serving.app import check_address, listen, serve, serve_with_workers
     from ..serving.logs import set_up
-    from ..serving.metrics import SHARED_FOLDER
+    from ..serving.operations import SHARED_FOLDER
 
     check_address(host, token_file is not None)
     if lm_deadline >= given["timeout"]:
@@ -105,10 +105,10 @@ def _service(given: dict[str, Any]) -> Service:
     from ..engines.models import language_model
     from ..runs.addresses import program_folder
     from ..runs.artifact import chosen_embedder, open_program
+    from ..serving.auth import Tokens
     from ..serving.breaker import Breaker
     from ..serving.service import Service
     from ..serving.settings import Settings
-    from ..serving.tokens import Tokens
 
     settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
     tokens = Tokens(given["token_file"]) if given["token_file"] is not None else None

@@ -198,13 +198,6 @@ class Reading(Database):
         with self._read() as db:
             return [_status(row) for row in run(db, statement, **named)]
 
-    def states(self) -> dict[str, int]:
-        """How many items of all users are queued, partial or failed."""
-        statement = "SELECT state, count(*) AS total FROM mempiler_items WHERE state IN :states GROUP BY state"
-        with self._read() as db:
-            found = {row.state: row.total for row in run(db, statement, states=COUNTED)}
-        return {**dict.fromkeys(COUNTED, 0), **found}
-
     def measures(self) -> Measures:
         """How much there is of all users together."""
         with self._read() as db:

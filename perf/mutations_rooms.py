@@ -172,17 +172,17 @@ ACCESS = of(
     "access",
     "serving",
     (
-        "tokens",
+        "auth",
         "        self._refresh()\n        return self._tenants.get",
         "        return self._tenants.get",
         "a token stays",
     ),
-    ("tokens", "self._take({})", "pass", "a broken token file opens"),
-    ("auth", 'if (tenant == OPERATOR) != (scope["path"] == METRICS) else', "if False else", "tenants read metrics"),
-    ("auth", "if _name(host) not in LOOPBACK:", "if False:", "another host is answered"),
-    ("auth", 'if name == b"origin" and', "if False and", "pages of other origins are served"),
+    ("auth", "self._take({})", "pass", "a broken token file opens"),
+    ("auth", "if (tenant == OPERATOR) != (path == METRICS):", "if False:", "tenants read metrics"),
+    ("auth", "if name not in LOOPBACK:", "if False:", "another host is answered"),
+    ("auth", 'headers.getlist("origin")', "()", "pages of other origins are served"),
     ("auth", "if len(given) == 1 else (", "if given else (", "two tokens are one"),
-    ("auth", "self.service.memory(self.tenant, user)", 'self.service.memory("", user)', "tenants share users"),
+    ("service", "self.service.memory(self.tenant, user)", 'self.service.memory("", user)', "tenants share users"),
     ("routes", "store.users(caller.tenant)", "store.users(None)", "a tenant lists all users"),
 )
 ROOMS = (*BUDGET, *RESUME, *STATISTICS, *SAVED, *QUEUE, *FORGETTING, *DELTAS, *KEYS, *READING, *ACCESS)

@@ -35,10 +35,10 @@ from uvicorn.supervisors import Multiprocess
 from .. import __version__
 from ..errors import MempilerError, UserError
 from . import chat, operations, routes
-from .auth import LOOPBACK, Access
+from .auth import LOOPBACK
 from .bodies import ERRORS
 from .logs import failure, log
-from .middleware import BodyLimit, RequestLog
+from .middleware import Gate, RequestLog
 from .refusals import CAUGHT, malformed, refusal_of, response_of
 from .service import Service
 from .settings import Settings
@@ -64,6 +64,7 @@ def make_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service, app.state.probe = service, operations.Probe(service.store)
+    app.state.metrics = operations.Metrics()
     for router in (operations.router, routes.router, routes.entries, chat.router):
         app.include_router(router)
     if service.settings.mcp:
@@ -75,9 +76,9 @@ def make_app(service: Service) -> FastAPI:
     for kind in (HTTPException, *CAUGHT):
         app.add_exception_handler(kind, _refused)
     # The last one added is the first to see a request.
-    app.add_middleware(BodyLimit, most=service.settings.max_body, seconds=service.settings.timeout)
-    app.add_middleware(Access, service=service)
-    app.add_middleware(RequestLog, metrics=service.metrics)
+    limits = service.settings
+    app.add_middleware(Gate, tokens=service.tokens, most=limits.max_body, seconds=limits.timeout)
+    app.add_middleware(RequestLog, metrics=app.state.metrics)
     if service.spans is not None:
         from .tracing import trace  # an extra
 
@@ -92,7 +93,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     service.worker.start()
     log.info("serving", extra={"program": service.name, "tokens": service.tokens is not None})
     tools = getattr(app.state, "tools", None)
-    counting = asyncio.create_task(operations.keep_metrics(service))
+    counting = asyncio.create_task(app.state.metrics.keep(service))
     try:
         async with tools.session_manager.run() if tools else nullcontext():
             yield
@@ -102,7 +103,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         ended = await anyio.to_thread.run_sync(service.worker.stop, left)
         if service.spans is not None:
             await anyio.to_thread.run_sync(service.spans.shutdown)
-        about = {"finished": ended, "seconds": round(time.monotonic() - begun, 1), "requests": service.busy}
+        about = {
+            "finished": ended,
+            "seconds": round(time.monotonic() - begun, 1),
+            "requests": service.asking.busy + service.storing.busy,
+        }
         log.info("stopped", extra=about)
 
 

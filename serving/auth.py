@@ -1,27 +1,39 @@
-"""Authentication: bearer tokens are checked before a body is read, and every route gets its user through its tenant.
+"""Authentication: bearer tokens, each bound to a tenant whose memories it gives access to.
 
     Authorization: Bearer TOKEN ──> tenant ──> Owner(user, tenant)
 
-No route takes a tenant from the request, so no token reaches the users of another tenant.
+A token file has one line per token, `TENANT TOKEN` or `TENANT sha256:HEX`; empty lines and lines that begin with # are
+left out. The file is read again when it changes, so a token is withdrawn by deleting its line. A file that has become
+unreadable or invalid could have withdrawn any token, so all requests are refused until it is repaired.
+
+No route takes a tenant from the request, so no token reaches the users of another tenant. A service without tokens
+answers to programs of its own machine, and to no page of a browser there.
+
+Example:
+    >>> from pathlib import Path
+    >>> from mempiler.serving.auth import Tokens
+    >>> _ = Path("tokens.txt").write_text("acme a-long-random-token")
+    >>> Tokens("tokens.txt").tenant("a-long-random-token")
+    'acme'
+
+Limits: a token of a tenant gives access to all of its users; there are no narrower rights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+import hashlib
+import logging
+import re
+import stat
+import threading
+from pathlib import Path
+from typing import Any
 
-import anyio.to_thread
-from fastapi import Depends, Path, Request
-from fastapi.security import HTTPBearer
+from starlette.datastructures import Headers
 
-from ..engines.endpoint.deadline import Deadline
-from .bodies import Name
-from .pools import Pool
-from .refusals import OTHER_ORIGIN, OTHER_PATH, UNKNOWN_HOST, UNKNOWN_TOKEN, Refusal, response_of
-from .service import Service
-from .user_memory import UserMemory
-
-T = TypeVar("T")
+from ..errors import UserError
+from ..memory.stored import name_of
+from .refusals import OTHER_ORIGIN, OTHER_PATH, UNKNOWN_HOST, UNKNOWN_TOKEN
 
 GUARDED = "/v1"
 """Below this path every request needs a token; other paths reveal nothing about users."""
@@ -29,130 +41,158 @@ METRICS = "/metrics"
 """What all tenants together did is for nobody but the operator."""
 OPERATOR = "metrics"
 """The tenant whose tokens open `METRICS`, and nothing else."""
+OPEN_TENANT = "default"
+"""Whose users a service without tokens serves."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names of this machine; a service without tokens answers to no other."""
+SHORTEST = 16
+"""Fewest characters of a token."""
+
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_log = logging.getLogger("mempiler.serving")
 
 
-class Access:
-    """ASGI middleware that turns a token into a tenant.
-
-    Args:
-        app: The application behind it.
-        service: Knows the tokens.
-    """
-
-    def __init__(self, app: Any, service: Service) -> None:
-        self._app, self._service = app, service
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Passes a request on with its tenant; or refuses it."""
-        if scope["type"] == "http" and (scope["path"].startswith(GUARDED) or scope["path"] == METRICS):
-            tenant = self._service.tenant_of(token_of(scope["headers"]))
-            if (refused := self._refused(scope, tenant)) is not None:
-                await response_of(refused)(scope, receive, send)
-                return
-            scope.setdefault("state", {})["tenant"] = tenant
-        await self._app(scope, receive, send)
-
-    def _refused(self, scope: Any, tenant: str | None) -> Refusal | None:
-        """Why a request is not served."""
-        if tenant is None:
-            return UNKNOWN_TOKEN()
-        if self._service.tokens is None:
-            return _of_another_page(scope["headers"])
-        return OTHER_PATH() if (tenant == OPERATOR) != (scope["path"] == METRICS) else None
-
-
-def token_of(headers: Any) -> str | None:
-    """The bearer token of a request; None if there is none, or more than one."""
-    given = [value for name, value in headers if name == b"authorization"]
-    scheme, _, token = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
-    return token.strip() if scheme.lower() == "bearer" else None
-
-
-def _of_another_page(headers: Any) -> Refusal | None:
-    """Why a web page in a browser of this machine must not be taken for its user; None for anything else."""
-    given = [value.decode("latin-1") for name, value in headers if name == b"host"]
-    host = given[0] if len(given) == 1 else ""
-    if _name(host) not in LOOPBACK:
-        return UNKNOWN_HOST()  # DNS rebinding
-    for name, value in headers:
-        if name == b"origin" and value.decode("latin-1").lower() not in (f"http://{host}", f"https://{host}"):
-            return OTHER_ORIGIN()
-        if name == b"sec-fetch-site" and value not in (b"same-origin", b"none"):
-            return OTHER_ORIGIN()
-    return None
-
-
-def _name(given: str) -> str:
-    """A host without its port."""
-    return given[1:].partition("]")[0] if given.startswith("[") else given.partition(":")[0]
-
-
-GUARD = Depends(HTTPBearer(auto_error=False))
-"""A dependency of every router below `GUARDED`, for the OpenAPI page: `Access` has looked at the token by then."""
-
-
-class Caller:
-    """Who asks: a tenant, its memories, and where work for it is done.
+class Tokens:
+    """The tokens of a file, kept as digests only.
 
     Args:
-        request: What `Access` let pass.
+        path: The token file.
 
     Raises:
-        Refusal: The request came past the middleware (401).
+        UserError: It cannot be read, holds no token, or a line is wrong.
     """
 
-    def __init__(self, request: Request) -> None:
-        self.service: Service = request.app.state.service
-        self.tenant: str = request.scope.get("state", {}).get("tenant") or ""
-        self._receive = request.receive
-        if not self.tenant:
-            raise UNKNOWN_TOKEN()
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._lock = threading.Lock()
+        self._seen = self._state()
+        self._take(read_tokens(self._path))
 
-    def memory(self, user: str) -> UserMemory:
-        """The memory of one of the tenant's users, known or not."""
-        return self.service.memory(self.tenant, user)
+    def tenant(self, token: str) -> str | None:
+        """The tenant of a token; None for an unknown one.
 
-    def check_length(self, messages: int) -> None:
-        """Refuses requests of too many messages.
-
-        Raises:
-            Refusal: 413.
+        The token is looked up by its digest, so the time this takes tells nothing of the tokens there are.
         """
-        most = self.service.settings.max_turns
-        if messages > most:
-            raise Refusal(413, f"{messages} messages are too many; send at most {most}")
+        self._refresh()
+        return self._tenants.get(_digest(token))
 
-    async def asking(self, call: Callable[[Deadline], T]) -> T:
-        """Runs a call that asks the language model."""
-        return await self.service.asking.run(call, self.tenant, self._receive)
+    @property
+    def works(self) -> bool:
+        """Whether the file can be used."""
+        self._refresh()
+        return bool(self._tenants)
 
-    async def storing(self, call: Callable[[], T]) -> T:
-        """Runs a call that needs the store alone."""
-        return await self.service.storing.run(lambda _: call(), self.tenant, self._receive)
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one tenant."""
+        return self._several
 
-    async def writing(self, user: str, call: Callable[[UserMemory], T]) -> T:
-        """Runs a call that stores something of a user: it does not if the user is forgotten meanwhile."""
-        memory = await self.begun(user, self.service.storing)
-        return await self.storing(lambda: call(memory.begin()))
+    def _refresh(self) -> None:
+        state = self._state()
+        if state == self._seen:
+            return
+        with self._lock:
+            if state == self._seen:
+                return
+            try:
+                self._take(read_tokens(self._path))
+            except UserError as error:
+                self._take({})
+                _log.error("token file is wrong, all requests are refused", extra={"cause": str(error)})
+            self._seen = state
 
-    async def begun(self, user: str, pool: Pool, later: bool = False) -> UserMemory:
-        """A user's memory, for work that stores something: what has to wait begins now, as its user may be forgotten.
+    def _take(self, tenants: dict[str, str]) -> None:
+        self._tenants, self._several = tenants, len(set(tenants.values())) > 1
 
-        Args:
-            user: Whose.
-            pool: Where the work is done next.
-            later: Whether others may come there first.
-        """
-        memory = self.memory(user)
-        return await anyio.to_thread.run_sync(memory.begin) if later or pool.waits(self.tenant) else memory
-
-
-async def _caller(request: Request) -> Caller:
-    # A coroutine though it waits for nothing: FastAPI calls a plain function in a thread.
-    return Caller(request)
+    def _state(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-Asked = Annotated[Caller, Depends(_caller)]
-User = Annotated[Name, Path(description="The user")]
+def read_tokens(path: Path) -> dict[str, str]:
+    """The tenants of a token file by the digests of their tokens.
+
+    Raises:
+        UserError: It cannot be read, holds no token, or a line is wrong; no message holds a token.
+    """
+    try:
+        mode, text = path.stat().st_mode, path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: the token file cannot be read: {error}") from error
+    if text.startswith("\ufeff"):
+        raise UserError(f"{path}: the token file begins with a byte-order mark; save it as UTF-8 without one")
+    if mode & stat.S_IROTH:
+        _log.warning("everybody on this machine can read the token file; take that right away: chmod o-r")
+    lines = text.splitlines()
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        tenant, digest = _parsed(line, f"{path}: line {number}")
+        if found.setdefault(digest, tenant) != tenant:
+            raise UserError(f"{path}: line {number}: this token is bound to another tenant above; give each its own")
+    if not found:
+        raise UserError(f"{path}: holds no token; write lines of the form: TENANT TOKEN")
+    return found
+
+
+def _parsed(line: str, where: str) -> tuple[str, str]:
+    parts = line.split()
+    if len(parts) != 2:
+        raise UserError(f"{where}: expected TENANT TOKEN, or TENANT sha256:HEX, found {len(parts)} words")
+    tenant, token = parts
+    tenant = name_of("tenant", tenant)
+    if token.startswith("sha256:"):
+        digest = _DIGEST.fullmatch(token)
+        if digest is None:
+            raise UserError(f"{where}: sha256: must be followed by 64 hexadecimal digits, in lower case")
+        return tenant, digest.group(1)
+    if len(token) < SHORTEST:
+        raise UserError(f"{where}: the token has {len(token)} characters; use at least {SHORTEST}, chosen at random")
+    return tenant, _digest(token)
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def tenant_of(scope: Any, tokens: Tokens | None) -> str | None:
+    """The tenant that a request is of; None for one that needs none.
+
+    Args:
+        scope: What ASGI says of the request.
+        tokens: Who may ask; None lets everybody on this machine in, as tenant `default`.
+
+    Raises:
+        Refusal: The token is unknown or of another use (401, 403), or a page of another host asks (403).
+    """
+    path, headers = scope["path"], Headers(scope=scope)
+    if not (path.startswith(GUARDED) or path == METRICS):
+        return None
+    if tokens is None:
+        _check_page(headers)
+        return OPEN_TENANT
+    given = headers.getlist("authorization")
+    scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    tenant = tokens.tenant(token.strip()) if scheme.lower() == "bearer" and token.strip() else None
+    if tenant is None:
+        raise UNKNOWN_TOKEN()
+    if (tenant == OPERATOR) != (path == METRICS):
+        raise OTHER_PATH()
+    return tenant
+
+
+def _check_page(headers: Headers) -> None:
+    """Refuses what a web page in a browser of this machine asks, which must not be taken for its user."""
+    given = headers.getlist("host")
+    host = given[0] if len(given) == 1 else ""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if name not in LOOPBACK:
+        raise UNKNOWN_HOST()  # DNS rebinding
+    if any(origin.lower() not in (f"http://{host}", f"https://{host}") for origin in headers.getlist("origin")):
+        raise OTHER_ORIGIN()
+    if not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site")):
+        raise OTHER_ORIGIN()

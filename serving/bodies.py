@@ -173,12 +173,9 @@ class Search(Chosen):
 
 
 class Health(BaseModel):
-    """That the process runs, and what it could not write or read."""
+    """That the process runs."""
 
     status: Literal["ok"] = "ok"
-    partial: int | None = Field(None, description="Sessions with turns that could not be taken in; None without store.")
-    failed: int | None = Field(None, description="Sessions that could not be written; None without store.")
-    answers: dict[str, int] = Field({}, description="The model's answers since the start: ok, salvaged, ..., lost.")
 
 
 class Readiness(BaseModel):

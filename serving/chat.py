@@ -32,12 +32,11 @@ from fastapi.responses import StreamingResponse
 from ..engines.endpoint.deadline import Deadline
 from ..programs.streaming import Words
 from ..records.context import estimate_tokens
-from .auth import GUARD, Asked
 from .chat_bodies import ChatAnswer, ChatRequest, Choice, Completion, Model, Models, Remembered, Tokens
 from .conversation import converse, request_of
 from .refusals import Refusal
 from .relay import Relay
-from .service import Service
+from .service import GUARD, Asked, Service
 from .streams import UNBUFFERED, Send, event_of, streamed
 from .user_memory import UserMemory
 
@@ -68,13 +67,12 @@ async def complete(
     if not service.chats:
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     caller.check_length(len(body.messages))
-    # A stream enters its pool by a task of its own.
-    memory = await caller.begun(body.user, service.asking, later=bool(body.stream))
+    memory = caller.memory(body.user)
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
     reply = _Reply(body, service, memory, repeated)
     relay = _relay(body, service, memory, repeated)
     call = relay.answer if relay else reply.answer
-    answer: Any = await (streamed(call, caller) if body.stream else caller.asking(call))
+    answer: Any = await (streamed(call, caller, memory) if body.stream else caller.asking(call, memory))
     service.worker.wake()
     if relay and isinstance(answer, str):
         answer = reply.completion(answer, Remembered(session=relay.session, evidence=()))

@@ -26,10 +26,9 @@ from ..errors import MempilerError, MissingDependencyError
 from ..memory.amending import LONGEST
 from ..memory.entries import EntryChange
 from ..records import Hit
-from .auth import Caller
 from .bodies import Chosen, Name, Time, Where
 from .refusals import CAUGHT, Refusal, refusal_of
-from .service import Service
+from .service import Caller, Service
 from .user_memory import UserMemory
 
 try:
@@ -154,9 +153,9 @@ def service_tools(service: Service) -> MCPServer:
 
     async def work(request: Any, call: Call) -> str:
         try:
-            caller = Caller(request)
-            memory = await caller.begun(_user(request), service.asking)
-            return await caller.asking(lambda _: call(memory.begin()))
+            caller = await Caller.of(request)
+            memory = caller.memory(_user(request))
+            return await caller.asking(lambda _: call(memory.begin()), memory)
         except CAUGHT as error:
             raise ToolError(refusal_of(error).detail) from error
 

@@ -1,4 +1,4 @@
-"""What every request passes before its route: a line of the log, and bounds of its body."""
+"""What every request passes before its route: a line of the log, then its token, then the bounds of its body."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import time
 import uuid
 from typing import Any
 
+from .auth import Tokens, tenant_of
 from .logs import log
-from .metrics import Metrics
-from .refusals import BUG, SLOW_BODY, TOO_LARGE, response_of
+from .operations import Metrics
+from .refusals import BUG, SLOW_BODY, TOO_LARGE, Refusal, response_of
 
 
 class RequestLog:
@@ -45,43 +46,40 @@ class RequestLog:
             if not status:
                 await response_of(BUG())(scope, receive, sent)
         finally:
-            self._line(scope, request, status, time.perf_counter() - begun)
-
-    def _line(self, scope: Any, request: str, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", None)
-        self._metrics.request(route, scope["method"], status, seconds)
-        line = {"request": request, "method": scope["method"], "route": route, "status": status}
-        line |= {"ms": round(seconds * 1000, 1), "tenant": scope["state"].get("tenant")}
-        log.info("request", extra=line)
+            seconds, route = time.perf_counter() - begun, getattr(scope.get("route"), "path", None)
+            self._metrics.request(route, scope["method"], status, seconds)
+            line = {"request": request, "method": scope["method"], "route": route, "status": status}
+            line |= {"ms": round(seconds * 1000, 1), "tenant": scope["state"].get("tenant")}
+            log.info("request", extra=line)
 
 
-class BodyLimit:
-    """ASGI middleware that refuses bodies that are large, announced or not (413), or slow (408), before any parsing.
+class Gate:
+    """ASGI middleware: a request goes on with its tenant and its whole body, or is refused before any parsing.
+
+    Without a token no body is read. One that is large, announced or not, is refused with 413, a slow one with 408.
 
     Args:
         app: The application behind it.
-        most: Bytes.
+        tokens: Who may ask, see `tenant_of`.
+        most: Bytes of a body.
         seconds: Time for the whole body to come.
     """
 
-    def __init__(self, app: Any, most: int, seconds: float) -> None:
-        self._app, self._most, self._seconds = app, most, seconds
+    def __init__(self, app: Any, tokens: Tokens | None, most: int, seconds: float) -> None:
+        self._app, self._tokens, self._most, self._seconds = app, tokens, most, seconds
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Passes a request on, with its whole body read; or refuses it."""
+        """Passes a request on, or refuses it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        announced = dict(scope["headers"]).get(b"content-length", b"0")
-        too_large = announced.isdigit() and int(announced[:20]) > self._most
         try:
+            scope.setdefault("state", {})["tenant"] = tenant_of(scope, self._tokens)
             async with asyncio.timeout(self._seconds):
-                body = None if too_large else await self._read(receive)
-        except TimeoutError:
-            await response_of(SLOW_BODY())(scope, receive, send)
-            return
-        if body is None:
-            await response_of(TOO_LARGE())(scope, receive, send)
+                body = await self._body(scope["headers"], receive)
+        except (Refusal, TimeoutError) as error:
+            refused = error if isinstance(error, Refusal) else SLOW_BODY()
+            await response_of(refused)(scope, receive, send)
             return
         # Read once more, the body is the whole one; a wait for more is a wait for the client to leave.
         messages = iter([{"type": "http.request", "body": body, "more_body": False}])
@@ -92,15 +90,15 @@ class BodyLimit:
 
         await self._app(scope, replay, send)
 
-    async def _read(self, receive: Any) -> bytes | None:
-        parts, size = [], 0
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return b"".join(parts)
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self._most:
-                return None
+    async def _body(self, headers: Any, receive: Any) -> bytes:
+        announced = dict(headers).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced[:20]) > self._most:
+            raise TOO_LARGE()
+        body = bytearray()
+        while (message := await receive())["type"] == "http.request":
+            body += message.get("body", b"")
+            if len(body) > self._most:
+                raise TOO_LARGE()
             if not message.get("more_body"):
-                return b"".join(parts)
+                break
+        return bytes(body)

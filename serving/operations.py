@@ -1,20 +1,30 @@
-"""The routes for whoever runs a service: whether it runs, whether it serves, what it counted."""
+"""The routes for whoever runs a service: whether it runs, whether it serves, and what it counted, for Prometheus.
+
+The processes of one service (`serve --workers`) share a folder, PROMETHEUS_MULTIPROC_DIR: whichever is asked tells the
+sums, and what a process counted stays when it dies. Values of labels are routes, statuses and kinds; no tenant, user or
+text is one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest, multiprocess
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
 
+from ..engines.meter import Usage
 from ..errors import StoreError
 from ..memory.store import Store
 from ..memory.stored import Measures, Owner
@@ -32,6 +42,11 @@ WRITES_EVERY = 10.0
 """Seconds between two looks whether the store can be written."""
 METERED_EVERY = 2.0
 """Seconds between two looks at what a process is at, which the others of its service tell of."""
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable that prometheus-client looks at, when it is imported."""
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Seconds, the upper bounds of the histogram of latencies."""
+METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
 @dataclass
@@ -42,7 +57,6 @@ class Seen:
     """Whether it can be read."""
     disk: bool = False
     """Whether it can be written."""
-    counts: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class Probe:
@@ -73,39 +87,138 @@ class Probe:
         return self._seen
 
     def _run(self, seen: Seen) -> None:
-        seen.store = self._tried(lambda: self._read(seen), "the store cannot be read")
+        seen.store = _works(lambda: self._store.read(Owner("ready", "ready")), "the store cannot be read")
         if time.monotonic() - self._written < WRITES_EVERY:
             seen.disk = seen.store
-        elif self._tried(self._store.check, "the store cannot be written"):
+        elif _works(self._store.check, "the store cannot be written"):
             self._written, seen.disk = time.monotonic(), True
 
-    def _read(self, seen: Seen) -> None:
-        self._store.read(Owner("ready", "ready"))
-        seen.counts = self._store.states()
 
-    def _tried(self, call: Callable[[], object], told: str) -> bool:
+def _works(call: Callable[[], object], otherwise: str) -> bool:
+    try:
+        call()
+    except Exception as error:
+        log.error(otherwise, extra=failure(error))
+        return False
+    return True
+
+
+class Metrics:
+    """The counters of one process."""
+
+    def __init__(self) -> None:
+        self._own = own = CollectorRegistry()
+        self._requests = Counter(
+            "mempiler_requests", "Requests by route, method and status.", ("route", "method", "status"), registry=own
+        )
+        self._seconds = Histogram(
+            "mempiler_request_seconds",
+            "Time from the first byte of a request to the end of its answer.",
+            ("route",),
+            buckets=BUCKETS,
+            registry=own,
+        )
+        self._working = Gauge(
+            "mempiler_requests_in_progress",
+            "Requests that are worked on or wait, by pool of threads.",
+            ("pool",),
+            multiprocess_mode="livesum",
+            registry=own,
+        )
+        self._calls = Counter(
+            "mempiler_lm_calls", "Calls of the language model, by how they ended.", ("outcome",), registry=own
+        )
+        self._tokens = Counter(
+            "mempiler_lm_tokens", "Tokens of the language model, by direction.", ("direction",), registry=own
+        )
+        self._cost = Counter("mempiler_lm_cost_dollars", "US dollars of calls whose price is known.", registry=own)
+        self._answers = Counter(
+            "mempiler_lm_answers",
+            "Answers of the language model, by how they could be read.",
+            ("outcome",),
+            registry=own,
+        )
+        self._used = Usage()
+
+    def request(self, route: str | None, method: str, status: int, seconds: float) -> None:
+        """Counts a request that was answered."""
+        route = route or "none"
+        self._requests.labels(route, method if method in METHODS else "other", status).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def update(self, service: Service) -> None:
+        """Counts what is known of the pools and of the model since this was last called."""
+        for pool in ("asking", "storing"):
+            self._working.labels(pool).set(getattr(service, pool).busy)
+        used = service.used or self._used
+        new, self._used = used - self._used, used
+        for outcome, count in (("answered", new.calls.total()), ("cached", new.cached), ("failed", new.failed)):
+            self._calls.labels(outcome).inc(count)
+        self._tokens.labels("input").inc(new.input_tokens)
+        self._tokens.labels("output").inc(new.output_tokens)
+        self._cost.inc(new.cost)
+        for (_, outcome), count in new.answers.items():
+            self._answers.labels(outcome).inc(count)
+
+    async def keep(self, service: Service) -> None:
+        """Does so now and then, for the other processes of the service."""
+        while True:
+            self.update(service)
+            await asyncio.sleep(METERED_EVERY)
+
+    def text(self, measures: Measures | None) -> bytes:
+        """All values, those of the other processes added.
+
+        Args:
+            measures: What the store holds; None where it does not answer.
+        """
+        own, held = self._own, CollectorRegistry()
+        if folder := os.environ.get(SHARED_FOLDER):
+            _leave_out_the_dead(Path(folder))
+            own = CollectorRegistry()
+            multiprocess.MultiProcessCollector(own, folder)
+        held.register(_Held(measures))
+        return generate_latest(own) + generate_latest(held)
+
+
+def _leave_out_the_dead(folder: Path) -> None:
+    """Takes back what processes that were killed are at."""
+    for path in folder.glob("gauge_live*.db"):
+        pid = int(path.stem.rpartition("_")[2])
         try:
-            call()
-        except Exception as error:
-            log.error(told, extra=failure(error))
-            return False
-        return True
+            os.kill(pid, 0)
+        except (ProcessLookupError, PermissionError):  # of the latter another's process has the number by now
+            multiprocess.mark_process_dead(pid, str(folder))
+
+
+class _Held(Collector):
+    def __init__(self, measures: Measures | None) -> None:
+        self._measures = measures
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._measures
+        yield GaugeMetricFamily("mempiler_store_up", "Whether the store answered this request.", found is not None)
+        if found is None:
+            return
+        yield GaugeMetricFamily("mempiler_users", "Users of the store.", found.users)
+        yield GaugeMetricFamily("mempiler_store_bytes", "Size of the store.", found.bytes)
+        sessions = GaugeMetricFamily("mempiler_sessions", "Sessions of the store, by state.", labels=["state"])
+        for state, count in found.sessions.items():
+            sessions.add_metric([state], count)
+        yield sessions
 
 
 @router.get("/health", summary="Whether the process runs")
-async def health(request: Request) -> Health:
+async def health() -> Health:
     """Answers as long as the process runs."""
-    service, counts = _service(request), (await request.app.state.probe.look()).counts
-    answers = Counter[str]()
-    for (_, outcome), count in service.used.answers.items() if service.used else ():
-        answers[outcome] += count
-    return Health(partial=counts.get("partial"), failed=counts.get("failed"), answers=dict(answers))
+    return Health()
 
 
 @router.get("/ready", summary="Whether requests are served", responses={503: {"model": Readiness}})
 async def ready(request: Request) -> Any:
     """200 while each part works, the model apart; 503 otherwise and while the service stops."""
-    service, seen = _service(request), await request.app.state.probe.look()
+    service: Service = request.app.state.service
+    seen: Seen = await request.app.state.probe.look()
     parts = {
         "store": seen.store,
         "disk": seen.disk,
@@ -122,31 +235,12 @@ async def ready(request: Request) -> Any:
 @router.get(METRICS, include_in_schema=False)
 async def metrics(request: Request) -> Response:
     """What the service counted, for Prometheus."""
-    service = _service(request)
-    update_metrics(service)
-    return Response(service.metrics.text(await _measures(service)), media_type=CONTENT_TYPE_PLAIN_0_0_4)
-
-
-def update_metrics(service: Service) -> None:
-    """Counts what is known of the model and the pools."""
-    service.metrics.update(service.used, {"asking": service.asking.busy, "storing": service.storing.busy})
-
-
-async def keep_metrics(service: Service) -> None:
-    """Does so now and then, for the other processes of the service."""
-    while True:
-        update_metrics(service)
-        await asyncio.sleep(METERED_EVERY)
-
-
-async def _measures(service: Service) -> Measures | None:
-    """How much the store holds; None where it does not answer."""
+    service: Service = request.app.state.service
+    counted: Metrics = request.app.state.metrics
+    counted.update(service)
     try:
         async with asyncio.timeout(WAIT):
-            return await service.storing.run(lambda _: service.store.measures(), "")
+            held = await service.storing.run(lambda _: service.store.measures(), "")
     except (TimeoutError, Refusal, StoreError):
-        return None
-
-
-def _service(request: Request) -> Service:
-    return request.app.state.service
+        held = None
+    return Response(counted.text(held), media_type=CONTENT_TYPE_PLAIN_0_0_4)

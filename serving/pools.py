@@ -43,13 +43,20 @@ class Pool:
         self._tenants: dict[str, CapacityLimiter] = {}
         self._held: Counter[str] = Counter()
 
-    async def run(self, call: Callable[[Deadline], T], tenant: str, receive: Receive | None = None) -> T:
+    async def run(
+        self,
+        call: Callable[[Deadline], T],
+        tenant: str,
+        receive: Receive | None = None,
+        before: Callable[[], object] | None = None,
+    ) -> T:
         """Runs a call in a thread.
 
         Args:
             call: Takes the deadline of its request.
             tenant: Whose work it is.
             receive: Tells when the client goes away.
+            before: What the call does first; if it has to wait for its thread, this does not wait with it.
 
         Raises:
             Refusal: There is no place (503), none for this tenant (429), the time is over (504), the client gone.
@@ -60,7 +67,7 @@ class Pool:
             raise TENANT_OVERLOADED()
         self._held[tenant] += 1
         deadline, begun = Deadline(self._timeout), asyncio.Event()
-        work = asyncio.ensure_future(self._work(call, tenant, deadline, begun))
+        work = asyncio.ensure_future(self._work(call, tenant, deadline, begun, before))
         work.add_done_callback(lambda _: self._held.subtract((tenant,)))
         left = asyncio.ensure_future(_left(receive)) if receive else None
         try:
@@ -79,21 +86,15 @@ class Pool:
                 if not begun.is_set():
                     work.cancel()
 
-    async def _work(self, call: Callable[[Deadline], T], tenant: str, deadline: Deadline, begun: asyncio.Event) -> T:
-        async with self._of(tenant), self._threads:
+    async def _work(self, call: Any, tenant: str, deadline: Deadline, begun: asyncio.Event, before: Any) -> Any:
+        own = self._tenants.setdefault(tenant, CapacityLimiter(1))
+        own.total_tokens = max(1, int(self._size * self._share()))
+        if before is not None and min(self._threads.available_tokens, own.available_tokens) < 1:
+            await anyio.to_thread.run_sync(before)
+        async with own, self._threads:
             begun.set()
             with within(deadline):
                 return await anyio.to_thread.run_sync(call, deadline, limiter=self._unlimited)
-
-    def _of(self, tenant: str) -> CapacityLimiter:
-        """The threads that one tenant may have."""
-        limiter = self._tenants.setdefault(tenant, CapacityLimiter(1))
-        limiter.total_tokens = max(1, int(self._size * self._share()))
-        return limiter
-
-    def waits(self, tenant: str) -> bool:
-        """Whether the next call of a tenant has to wait for a thread."""
-        return self._threads.available_tokens < 1 or self._of(tenant).available_tokens < 1
 
     @property
     def busy(self) -> int:

@@ -24,10 +24,9 @@ from ..memory.entries import (
 )
 from ..memory.incoming import now
 from ..records import format_time, parse_json
-from .auth import GUARD, Asked, User
 from .bodies import By, Chosen, EntryId, Name, NewSession, NewText, Question, Search, Since, Text, Until
 from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, malformed
-from .service import Service
+from .service import GUARD, Asked, Service, User
 from .shown import memory_shown
 from .user_memory import UserMemory
 from .view import MOST

@@ -1,27 +1,33 @@
-"""What the routes of a service share: a program, one open store, a language model, tokens, pools and the worker."""
+"""What the routes of a service share: a program, one open store, a language model, pools, the worker; and who asks."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Path, Request
+from fastapi.security import HTTPBearer
 
 from ..engines.endpoint.chat import Upstream, upstream_of
+from ..engines.endpoint.deadline import Deadline
 from ..engines.meter import Usage
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
+from .auth import Tokens
+from .bodies import Name
 from .breaker import Breaker
 from .logs import log
 from .memories import Memories
-from .metrics import Metrics
-from .pools import Pool
+from .pools import Pool, Receive
+from .refusals import UNKNOWN_TOKEN, Refusal
 from .settings import Settings
-from .tokens import Tokens
 from .user_memory import UserMemory
 from .worker import Worker
 
-OPEN_TENANT = "default"
-"""Whose users a service without tokens serves."""
+T = TypeVar("T")
 
 
 class Service:
@@ -49,25 +55,19 @@ class Service:
     ) -> None:
         self.program, self.store, self.lm, self.name, self.tokens = program, store, lm, name, tokens
         self.settings = limits = settings or Settings()
-        self.metrics, self.spans = Metrics(), spans
+        self.spans = spans
         self.upstream: Upstream | None = upstream_of(lm)
         """Where requests go that ask for the language model itself; None if it is not behind OpenAI's chat."""
+        self.chats = program.task.inputs == ("question",)
+        """Whether the program's task answers a question that comes alone."""
+        self.chat_name = f"{name}-chat"
+        """What clients call the language model with a memory, beside the program."""
         self.started = int(time.time())
         self._stop_at: float | None = None
         self.asking = Pool(limits.threads, limits.queue, limits.timeout, self._share)
         self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, self._share)
         self.memories = Memories(program, store, lm)
         self.worker = Worker(self.memories, limits.session_gap, limits.writers, lease=limits.lease)
-
-    @property
-    def chat_name(self) -> str:
-        """What clients call the language model with a memory, beside the program."""
-        return f"{self.name}-chat"
-
-    @property
-    def chats(self) -> bool:
-        """Whether the program's task answers a question that comes alone."""
-        return self.program.task.inputs == ("question",)
 
     @property
     def model_down(self) -> bool:
@@ -80,12 +80,6 @@ class Service:
         """What the language model was asked since the start; None where nobody counts."""
         meter = getattr(self.lm, "meter", None)
         return None if meter is None else meter.read()
-
-    def tenant_of(self, token: str | None) -> str | None:
-        """The tenant that a token belongs to; None if unknown."""
-        if self.tokens is None:
-            return OPEN_TENANT
-        return self.tokens.tenant(token) if token else None
 
     def memory(self, tenant: str, user: str) -> UserMemory:
         """The memory of a user, known or not."""
@@ -108,11 +102,69 @@ class Service:
         if self.settings.log_contents:
             log.info("answered", extra={"user": memory.owner.user, "question": question, "answer": answer})
 
-    @property
-    def busy(self) -> int:
-        """Requests that are worked on, or wait."""
-        return self.asking.busy + self.storing.busy
-
     def _share(self) -> float:
         """The part of threads and places that one tenant may hold: all, if it is the only one."""
         return self.settings.tenant_share if self.tokens is not None and self.tokens.several else 1.0
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks: a tenant, its memories, and where work for it is done."""
+
+    service: Service
+    tenant: str
+    receive: Receive
+    """Tells when the client goes away."""
+
+    @classmethod
+    async def of(cls, request: Request) -> Caller:
+        """The caller of a request that passed the middleware.
+
+        Raises:
+            Refusal: It did not (401).
+        """
+        # A coroutine though it waits for nothing: FastAPI calls a plain function in a thread.
+        tenant = request.scope.get("state", {}).get("tenant")
+        if not tenant:
+            raise UNKNOWN_TOKEN()
+        return cls(request.app.state.service, tenant, request.receive)
+
+    def memory(self, user: str) -> UserMemory:
+        """The memory of one of the tenant's users, known or not."""
+        return self.service.memory(self.tenant, user)
+
+    def check_length(self, messages: int) -> None:
+        """Refuses requests of too many messages.
+
+        Raises:
+            Refusal: 413.
+        """
+        most = self.service.settings.max_turns
+        if messages > most:
+            raise Refusal(413, f"{messages} messages are too many; send at most {most}")
+
+    async def asking(self, call: Callable[[Deadline], T], begins: UserMemory | None = None) -> T:
+        """Runs a call that asks the language model.
+
+        Args:
+            call: Takes the deadline of its request.
+            begins: Of whom it stores something: it stores nothing if that user is forgotten meanwhile.
+        """
+        begin = begins.begin if begins else None
+        return await self.service.asking.run(call, self.tenant, self.receive, begin)
+
+    async def storing(self, call: Callable[[], T], begins: UserMemory | None = None) -> T:
+        """Runs a call that needs the store alone."""
+        begin = begins.begin if begins else None
+        return await self.service.storing.run(lambda _: call(), self.tenant, self.receive, begin)
+
+    async def writing(self, user: str, call: Callable[[UserMemory], T]) -> T:
+        """Runs a call that stores something of a user."""
+        memory = self.memory(user)
+        return await self.storing(lambda: call(memory.begin()), memory)
+
+
+Asked = Annotated[Caller, Depends(Caller.of)]
+User = Annotated[Name, Path(description="The user")]
+GUARD = Depends(HTTPBearer(auto_error=False))
+"""A dependency of every router below /v1, for the OpenAPI page: `middleware.Gate` has looked at the token by then."""

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 from fastapi.responses import StreamingResponse
 
 from ..engines.endpoint.deadline import Deadline
-from .auth import Caller
 from .logs import failure, log
 from .refusals import body_of, refusal_of
+from .service import Caller
+from .user_memory import UserMemory
 
 T = TypeVar("T")
 
@@ -27,12 +28,13 @@ UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 Send = Callable[[Any], None]
 
 
-async def streamed(call: Callable[[Deadline, Send], T], caller: Caller) -> StreamingResponse | T:
+async def streamed(call: Callable[[Deadline, Send], T], caller: Caller, begins: UserMemory) -> StreamingResponse | T:
     """Answers a request for a stream.
 
     Args:
         call: Takes the deadline of its request, and what sends the headers of the stream and then its parts.
         caller: Who asks.
+        begins: Of whom it stores something.
 
     Returns:
         The stream; what the call returns where it sent nothing.
@@ -43,7 +45,7 @@ async def streamed(call: Callable[[Deadline, Send], T], caller: Caller) -> Strea
     def send(part: Any) -> None:
         loop.call_soon_threadsafe(parts.put_nowait, part)
 
-    task = asyncio.ensure_future(caller.asking(lambda deadline: call(deadline, send)))
+    task = asyncio.ensure_future(caller.asking(lambda deadline: call(deadline, send), begins))
     task.add_done_callback(lambda _: parts.put_nowait(None))
     try:
         headers = await parts.get()

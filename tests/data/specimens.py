@@ -116,7 +116,7 @@ def _stored(folder: Path) -> Iterator[Specimen]:
     from mempiler.memory.stored import Owner
     from mempiler.memory.transfer import export_users
     from mempiler.runs.artifact import load
-    from mempiler.serving.tokens import read_tokens
+    from mempiler.serving.auth import read_tokens
 
     save(build("turn-rag"), folder / "program")
     program = {path.name: path.read_bytes() for path in (folder / "program").iterdir()}

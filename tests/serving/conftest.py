@@ -49,9 +49,9 @@ def service_over(
     store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, spans: Any = None, **s: Any
 ) -> Any:
     """A service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
+    from mempiler.serving.auth import Tokens
     from mempiler.serving.service import Service
     from mempiler.serving.settings import Settings
-    from mempiler.serving.tokens import Tokens
 
     path = folder / "tokens"
     path.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from mempiler import StoreError
-from mempiler.serving.metrics import Metrics
+from mempiler.serving.operations import Metrics
 
 SCRAPER = {"Authorization": "Bearer token-of-who-scrapes-it"}
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from mempiler import Store, UserError
-from mempiler.serving.tokens import Tokens, read_tokens
+from mempiler.serving.auth import Tokens, read_tokens
 
 LONG = "a-long-enough-token"
 
