@@ -19,10 +19,10 @@ _PATIENCE = 5.0
 @click.option("--host", default="127.0.0.1", show_default=True)
 def command(port: int, host: str) -> None:
     """Serve the MLflow pages over the tracking store until stopped."""
-    from ..runs.tracking import client, experiment_id, tracking_uri
-    from ..runs.tracking_file import is_there
+    from ..runs.tracking import client, database_file, experiment_id, tracking_uri
 
-    if not is_there(tracking_uri()):
+    database = database_file(tracking_uri())
+    if database is not None and not database.exists():
         client()  # makes it, whole
     # One worker: four, as it has them by itself, take four times as long until the first page.
     arguments = ["ui", "--backend-store-uri", tracking_uri(), "--host", host, "--port", str(port), "--workers", "1"]

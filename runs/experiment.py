@@ -36,6 +36,7 @@ from .compare import keep_rows
 from .evaluate import Progress, evaluate
 from .external import name_in_tables, read_answers, with_answers
 from .folder import RunFolder
+from .lineage import show_compile, show_evaluation
 from .outcome import Compiled, Troubles
 from .pages.build import known_facts, run_page
 from .pages.changes import program_changes, states
@@ -47,7 +48,6 @@ from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference, refuse_broken
 from .setup import Runtime, Setup, parameters, replayed_setup
 from .shards import Sharing
-from .tracked import show_compile, show_evaluation
 from .tracking import Tracker
 
 Part = Literal["all", "train", "dev", "test"]

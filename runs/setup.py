@@ -39,7 +39,7 @@ from .folder import RunFolder
 from .replay import Replay, note_model, recorded
 from .results import MAX_LOST
 from .statistics import MIN_N
-from .tracking_traces import default_traces
+from .traces import default_traces
 from .workers import Workers, check_workers
 
 _FREE = "threads workers limits resume timeout retries lm_deadline traces"

@@ -12,12 +12,18 @@ in the run's own folder.
 
 from __future__ import annotations
 
+import getpass
 import json
 import logging
 import os
+import shutil
+import subprocess
 import tempfile
+import threading
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,18 +34,22 @@ from .home import home, make_folder
 from .matrix import confusion_picture
 from .report import heading
 from .results import Evaluation
-from .tracking_file import prepare
-from .tracking_store import Store
-from .tracking_tags import experiment_name, origin
 
+EXPERIMENT = "mempiler"
+"""The experiment of all runs, where `MLFLOW_EXPERIMENT_NAME` names no other."""
 PARAM_LIMIT = 6000
 """Longest parameter value MLflow takes."""
-
-
+PATIENCE = 300.0
+"""Seconds to wait for another process that makes the database."""
+BUILDING = ".mlflow-"
+"""What the folders begin with in which a database is made."""
+GIT_PATIENCE = 5.0
+"""Seconds for git to answer."""
 DATABASES = {"postgresql", "mysql", "mssql"}
 """Servers whose addresses are no artifact locations."""
 KIND = {"mlflow.experimentKind": "genai_development"}
 """The tag by which MLflow's pages show traces, datasets and prompts of an experiment."""
+_AT_STORE = threading.Lock()
 LOG = "mempiler"
 """The log for a store that failed during the run."""
 
@@ -63,10 +73,10 @@ class Tracker:
         """The store's failure; no calls follow it."""
 
     def __enter__(self) -> Tracker:
-        self._client = client()
+        self.client = client()
         try:
-            self._experiment = experiment_id(self._client)
-            run = self._client.create_run(self._experiment, run_name=self._name, tags={**origin(), **self._tags})
+            self.experiment = experiment_id(self.client)
+            run = self.client.create_run(self.experiment, run_name=self._name, tags={**origin(), **self._tags})
         except Exception as error:
             raise UserError(f"MLflow store {tracking_uri()}: {one_line(error, 300)}") from error
         self.run_id = run.info.run_id
@@ -85,7 +95,7 @@ class Tracker:
         if self.failed is not None:
             return  # Every further call would wait out its own retries.
         try:
-            getattr(self._client, call)(self.run_id, *values, **named)
+            getattr(self.client, call)(self.run_id, *values, **named)
         except Exception as error:
             self._lost(error)
 
@@ -94,16 +104,14 @@ class Tracker:
         told = "the results are in the run's folder, the MLflow run is not complete"
         logging.getLogger(LOG).warning("mempiler: MLflow store %s: %s; %s", tracking_uri(), self.failed, told)
 
-    def beyond(self, log: Callable[[Store], None]) -> None:
+    @contextmanager
+    def optional(self) -> Iterator[None]:
         """Logs what the run's own record does not need; what a store cannot take of it is left out with all the rest.
 
-        Args:
-            log: Logs it.
+        Only for a run whose store has not `failed`.
         """
-        if self.failed is not None:
-            return
         try:
-            log(Store(self._client, tracking_uri(), self._experiment, self.run_id))
+            yield
         except Exception as error:  # whatever the store, or MLflow on the way to it, does not take
             told = "the MLflow run has its scores, but not all of its traces, prompts, models and questions"
             logging.getLogger(LOG).warning(
@@ -120,13 +128,15 @@ class Tracker:
 
     def metrics(self, values: Mapping[str, float | None]) -> None:
         """Logs numbers; None and nan are left out."""
-        import time
+        self._series((name, value, 0) for name, value in values.items())
 
+    def _series(self, points: Iterable[tuple[str, float | None, int]]) -> None:
+        """Logs named numbers, each at a step."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        known = {name: float(value) for name, value in values.items() if value is not None and value == value}
-        metrics = [Metric(_metric_name(name), value, now, 0) for name, value in known.items()]
+        known = [(name, float(value), step) for name, value, step in points if value is not None and value == value]
+        metrics = [Metric(_metric_name(name), value, now, step) for name, value, step in known]
         for n in range(0, len(metrics), 1000):
             self._send("log_batch", metrics=metrics[n : n + 1000])
 
@@ -163,36 +173,22 @@ class Tracker:
 
     def candidates(self, candidates: Sequence[Candidate]) -> None:
         """Logs an optimizer's candidates: a metric series each of score, calls and cost, and a table."""
-        import time
-
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        series = [
-            Metric(f"candidate.{name}", float(getattr(candidate, name)), now, candidate.number)
+        self._series(
+            (f"candidate.{name}", getattr(candidate, name), candidate.number)
             for candidate in candidates
             for name in ("score", "calls", "cost")
-        ]
-        for n in range(0, len(series), 1000):
-            self._send("log_batch", metrics=series[n : n + 1000])
+        )
         if candidates:
             self.lines("candidates.jsonl", [candidate.to_dict() for candidate in candidates])
 
     def steps(self, prefix: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Logs the rows of a training as series: every number of a row, at the row's `step`."""
-        import time
-
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        series = [
-            Metric(_metric_name(f"{prefix}.{name}"), float(value), now, int(row["step"]))
+        self._series(
+            (f"{prefix}.{name}", value, int(row["step"]))
             for row in rows
             for name, value in row.items()
-            if name != "step" and isinstance(value, int | float) and value == value
-        ]
-        for n in range(0, len(series), 1000):
-            self._send("log_batch", metrics=series[n : n + 1000])
+            if name != "step" and isinstance(value, int | float)
+        )
 
     def json(self, name: str, value: Any) -> None:
         """Logs a JSON artifact."""
@@ -217,13 +213,10 @@ class Tracker:
 
     def picture(self, figure: Any, name: str) -> None:
         """Logs a matplotlib figure as PNG."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / name
-            with warnings.catch_warnings():
-                # Category names may have letters that the font lacks.
-                warnings.filterwarnings("ignore", message="Glyph .* missing")
-                figure.savefig(path, dpi=120)
-            self._send("log_artifact", str(path))
+        with warnings.catch_warnings():
+            # Category names may have letters that the font lacks.
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            self._send("log_figure", figure, name, save_kwargs={"dpi": 120})
 
 
 def nested_in(run_id: str) -> dict[str, str]:
@@ -234,6 +227,23 @@ def nested_in(run_id: str) -> dict[str, str]:
 def tracking_uri() -> str:
     """The store's address."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home().absolute() / 'mlflow.db'}"
+
+
+@contextmanager
+def at_store() -> Iterator[None]:
+    """Lets MLflow's calls that ask for no address go to our store: its entities save and link themselves by them.
+
+    It is named in the environment, where MLflow looks: setting it by MLflow's own call would end the traces that a
+    program around us is logging.
+    """
+    with _AT_STORE:
+        named, uri = "MLFLOW_TRACKING_URI" in os.environ, tracking_uri()
+        os.environ["MLFLOW_TRACKING_URI"] = uri
+        try:
+            yield
+        finally:
+            if not named:
+                del os.environ["MLFLOW_TRACKING_URI"]
 
 
 def client() -> Any:
@@ -253,11 +263,60 @@ def client() -> Any:
 
         for noisy in ("alembic", "mlflow"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
-        prepare(tracking_uri())
+        make_database(tracking_uri())
         try:
             return MlflowClient(tracking_uri=tracking_uri())
         except Exception as error:
             raise UserError(f"MLflow store {tracking_uri()}: {one_line(error, 300)}") from error
+
+
+def make_database(uri: str, build: Callable[[Path], None] | None = None) -> None:
+    """Makes the SQLite file of a tracking store, if it names one that is not there.
+
+    MLflow makes the tables in some sixty steps, and goes on neither after a process that was killed in the middle nor
+    beside one that makes them too. So one process makes them in a folder beside the file, which is renamed when whole.
+
+    Args:
+        uri: Address of the store.
+        build: Makes a whole database at a path; MLflow if None.
+
+    Raises:
+        UserError: It cannot be made: the folder cannot be written, or another process takes too long.
+    """
+    from filelock import FileLock, Timeout
+
+    path = database_file(uri)
+    if path is None or path.exists():
+        return
+    try:
+        with FileLock(f"{path}.lock", timeout=PATIENCE):
+            if path.exists():
+                return
+            for left in path.parent.glob(f"{BUILDING}*"):
+                shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=BUILDING, dir=path.parent) as folder:
+                (build or _tables)(Path(folder) / path.name)
+                (Path(folder) / path.name).replace(path)
+    except Timeout as error:
+        told = f"another process has been making it for {PATIENCE:.0f} s; stop it"
+        raise UserError(f"MLflow store {uri}: {told}") from error
+    except OSError as error:
+        raise UserError(f"MLflow store {uri}: cannot be made: {error.strerror or error}") from error
+
+
+def database_file(uri: str) -> Path | None:
+    """The SQLite file that an address names; None for any other store."""
+    scheme, _, rest = uri.partition("://")
+    return Path(rest.removeprefix("/")) if scheme == "sqlite" and len(rest) > 1 and "?" not in rest else None
+
+
+def _tables(path: Path) -> None:
+    with warnings.catch_warnings():
+        # Its import and its tables warn of what its own dependencies will drop.
+        warnings.simplefilter("ignore")
+        from mlflow import MlflowClient
+
+        MlflowClient(tracking_uri=f"sqlite:///{path}")
 
 
 def experiment_id(found: Any) -> str:
@@ -268,7 +327,7 @@ def experiment_id(found: Any) -> str:
     """
     from mlflow.exceptions import MlflowException
 
-    name = experiment_name()
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
     experiment = found.get_experiment_by_name(name)
     if experiment is not None:
         return experiment.experiment_id
@@ -294,6 +353,21 @@ def artifact_location(uri: str) -> str | None:
         file = Path(rest.partition("?")[0].removeprefix("/"))
         return (file.absolute().parent / "mlartifacts").as_uri()
     return (home().absolute() / "mlartifacts").as_uri() if scheme.split("+")[0] in DATABASES else None
+
+
+def origin() -> dict[str, str]:
+    """User, source, and the commit of the folder that a command is called in, as far as they are known.
+
+    MLflow's pages show these tags; its own calls set them, and a client leaves them out.
+    """
+    found = {"mlflow.source.name": "mempiler", "mlflow.source.type": "LOCAL"}
+    with suppress(OSError, KeyError, ImportError):
+        found["mlflow.user"] = getpass.getuser()
+    with suppress(OSError, subprocess.SubprocessError):
+        command = ["git", "rev-parse", "--verify", "HEAD"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_PATIENCE, check=True)
+        found["mlflow.source.git.commit"] = done.stdout.strip()
+    return found
 
 
 def _metric_name(name: str) -> str:

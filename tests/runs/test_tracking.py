@@ -11,8 +11,7 @@ import pytest
 from mempiler.errors import UserError
 from mempiler.records import Failure
 from mempiler.runs.results import Evaluation
-from mempiler.runs.tracking import Tracker, artifact_location, client, tracking_uri
-from mempiler.runs.tracking_tags import EXPERIMENT, origin
+from mempiler.runs.tracking import EXPERIMENT, Tracker, artifact_location, client, origin, tracking_uri
 
 from .evaluations import evaluation, row
 

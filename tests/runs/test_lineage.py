@@ -20,8 +20,8 @@ from mempiler.errors import UserError
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.setup import Setup
+from mempiler.runs.traces import TRACES, default_traces, sample
 from mempiler.runs.tracking import client, tracking_uri
-from mempiler.runs.tracking_traces import TRACES, default_traces, sample
 
 EVALUATE = ("evaluate", "turn-rag", "--on", "locomo", "--part", "test", "--train", "6", "--dev", "4", "--test", "6")
 COMPILE = ("compile", "turn-rag", "--on", "locomo", "--with", "knn", "--train", "6", "--dev", "4", "--test", "6")
@@ -189,7 +189,7 @@ def test_a_sample_has_the_wrong_ones_first_and_keeps_their_order(most, ids):
     assert [row.id for row in sample(rows, most)] == ids
 
 
-@pytest.mark.parametrize("call", ["create_dataset", "search_prompts", "search_logged_models"])
+@pytest.mark.parametrize("call", ["create_dataset", "get_prompt", "search_logged_models"])
 def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(monkeypatch, caplog, call):
     def refuse(*values: Any, **named: Any) -> None:
         raise NotImplementedError(f"{call} is not supported\nhere")
