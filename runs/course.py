@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import UserError
@@ -176,18 +176,3 @@ TINY_COURSE = Course(
 """Stable for a model of half a million weights; at lr 5e-4 without KL, plain GRPO collapsed on one seed of four. Whole
 histories from the first step on. Two of them a step: with one, as many tokens gave a seed of LoGo-GRPO no more than an
 early checkpoint. How the rest came about: docs/local_models.md."""
-
-
-def flat(course: Course) -> dict[str, Any]:
-    """The course as one level of names, for logs."""
-    found: dict[str, Any] = {}
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, Mapping):
-            for key, part in value.items():
-                walk(f"{prefix}.{key}", part)
-        else:
-            found[prefix] = list(value) if isinstance(value, tuple) else value
-
-    walk("train", asdict(course))
-    return found

@@ -46,16 +46,13 @@ from ..optimizers.logo_grpo.teleprompter import Note as TrainingNote
 from ..programs.program import MemoryProgram
 from ..records.whole_file import replacing
 from .artifact import Manifest, check_writable, save
-from .course import TINY, Course, flat
+from .course import TINY, Course
 from .experiment import Note
 from .folder import RunFolder
 from .pages.keep import keep_page
-from .pages.training import training_page
 from .setup import Runtime, Setup, parameters
 from .tracking import Tracker
-from .trained import Trained
-from .trained_answers import answered_row, phases
-from .trained_row import TrainedRow, measured
+from .trained import Trained, TrainedRow, answered_row, measured
 from .workers import Work, check_workers, run_parallel
 
 ROW = "row.json"
@@ -126,7 +123,11 @@ def _decisive(course: Course, config: Mapping[str, Any] | None) -> dict[str, Any
     """What decides the result, as JSON, which knows no tuples: a resumed run is compared with what its folder holds."""
     found = {name: value for name, value in asdict(course).items() if name not in _NOT_DECISIVE}
     del found["settings"]["threads"]
-    return json.loads(json.dumps({**found, "config": dict(config or {})}))
+    return _plain({**found, "config": dict(config or {})})
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(values))
 
 
 def _one(
@@ -179,7 +180,9 @@ class _Job:
         setup, course = self.runtime.setup, self.course
         title = f"train-{self.program.name}-{self.benchmark.name}-{course.objective}-{self.runtime.folder.mark}"
         with Tracker(title, {"command": "train", **(tags or {})}) as tracker:
-            logged = parameters(self.program, setup, self.benchmark) | flat(course)
+            logged = parameters(self.program, setup, self.benchmark) | {
+                f"train.{name}": value for name, value in asdict(course).items()
+            }
             self.runtime.folder.update(run_id=tracker.run_id, parameters=logged)
             tracker.params(logged)
             start = self._start()
@@ -194,7 +197,7 @@ class _Job:
             found = self.benchmark.name
             outcome = Trained(tuple(rows), course.objective, folder, self.path, tracker.run_id, found, course.quick)
             scores = {"rows": [row.summary() for row in rows]}
-            made = {"name": course.objective, "seed": outcome.kept.seed, "settings": flat(course)}
+            made = {"name": course.objective, "seed": outcome.kept.seed, "settings": _plain(asdict(course))}
             source = self.benchmark.source
             data = {"name": self.benchmark.name, "file": source.name, "sha256": source.sha256}
             lms = {"task": f"local:{outcome.kept.model}"}
@@ -211,8 +214,7 @@ class _Job:
                 tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
             self._report(outcome, tracker)
             identity = self.program.identities.of_program(self.program)
-            answered = phases(outcome, self.benchmark)
-            tracker.page(keep_page(self.path, partial(training_page, outcome, logged, identity, answered)))
+            tracker.page(keep_page(self.path, partial(outcome.page, logged, identity)))
             tracker.folder(folder, "program")
             tracker.folder(Path(outcome.kept.model), "model")
         return outcome
@@ -354,8 +356,8 @@ class _Job:
         with dspy.context(**self._context()), endpoint_errors():
             greedy = score(0.0, heard=heard.append)
             sampled = score(settings.temperature, samples=settings.samples)
-        found = {str(each.example.id): answered_row(self.program, self.benchmark, each) for each in heard}
-        return measured(name, seed, model, greedy, sampled, [found[id] for id in greedy.ids])
+        rows = {str(each.example.id): answered_row(self.program, self.benchmark, each) for each in heard}
+        return measured(name, seed, model, greedy, sampled, rows, self.benchmark)
 
     def _context(self) -> dict[str, Any]:
         from ..programs.adapter import adapter

@@ -1,22 +1,194 @@
-"""What a training gave: rows of scores, how they compare, and where model and program are; as JSON and as tables."""
+"""What a training gave: an evaluation of each model, how they compare, and where model and program are.
+
+    what scoring heard ── answered_row ──> Row ┐
+    scores, greedy and sampled ────────────────┴── measured ──> TrainedRow ──> Trained: tables, JSON, page
+
+The evaluation is of greedy answers; what a question scored when its memory was sampled is its part `sampled`. Models
+are compared by paired differences on the same questions, so shared hardness cancels:
+
+    row        against the start, and against the baseline (GRPO by trajectories) of the same seed; users are resampled
+    objective  mean and spread over its seeds, and the difference from the baseline over all of them; users and seeds
+               are resampled
+
+Limits: a row's interval holds for this seed's weights and other users. That of an objective is meant for other seeds
+too, but three of them are a poor sample: it is wide where they disagree and says little where, by luck, they agree.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 from rich.table import Table
 
+from ..data.benchmark import Benchmark
+from ..data.text_metrics import evidence_recall
+from ..optimizers.logo_grpo.policy import PolicyScore
+from ..optimizers.logo_grpo.reward import Asked
+from ..programs.failing import failure_of
+from ..programs.program import MemoryProgram
+from ..records import Context
 from .course import BASELINE
-from .statistics import Difference
-from .trained_differences import Against, Over, differences, over_seeds
-from .trained_row import TrainedRow
+from .pages.build import known_facts, run_page
+from .pages.page import Curve, Page
+from .results import SHOWN, Evaluation, Row
+from .rows import row_of
+from .statistics import Interval, crossed, interval, paired
 
+KINDS = ("greedy", "sampled")
+START = "start"
+"""The name of the row of the model that all begin from."""
 _CURVES = ("validation", "validation_greedy")
+
+
+class TrainedRow(BaseModel):
+    """A model's scores on the test users, and the training it comes from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    """The objective, or `START`."""
+    seed: int | None
+    model: str
+    """Its folder or hub id."""
+    evaluation: Evaluation
+    """Of greedy answers; the part `sampled` of a question is its mean score at the temperature of the training."""
+    greedy_failures: float
+    """Share of completions that could not be read."""
+    sampled_failures: float
+    tokens: int = 0
+    """Generated for training."""
+    trained_steps: int = 0
+    best_step: int | None = None
+    """The step whose weights were kept."""
+    validation: float | None = None
+    """Sampled score of those weights on the validation users."""
+    seconds: float = 0.0
+    remarks: tuple[str, ...] = ()
+    """What a reader has to know besides the scores."""
+    steps: tuple[dict[str, Any], ...] = ()
+    """The journal's rows: training steps and validations."""
+
+    @property
+    def label(self) -> str:
+        """Name and seed."""
+        return self.name if self.seed is None else f"{self.name}.{self.seed}"
+
+    @property
+    def users(self) -> list[str]:
+        """The user of each question."""
+        return [row.group for row in self.evaluation.rows]
+
+    def scores(self, kind: str) -> list[float]:
+        """The score of each question, "greedy" or "sampled"."""
+        return [row.parts["sampled"] if kind == "sampled" else row.score for row in self.evaluation.rows]
+
+    def numbers(self) -> dict[str, float]:
+        """What is logged as metrics."""
+        names = ("greedy_failures", "sampled_failures", "tokens", "trained_steps", "seconds")
+        scores = {kind: fmean(self.scores(kind)) for kind in KINDS}
+        return {"n": float(self.evaluation.n), **scores, **{name: float(getattr(self, name)) for name in names}}
+
+    def interval(self, kind: str) -> Interval | None:
+        """The 95 % interval of the mean score."""
+        return interval(self.scores(kind), self.users)
+
+    def summary(self) -> dict[str, Any]:
+        """Plain JSON without steps and single questions."""
+        spans = {f"{kind}_interval": _ends(self.interval(kind)) for kind in KINDS}
+        counted = {"n": self.evaluation.n, "users": len(set(self.users))}
+        return {**self.model_dump(mode="json", exclude={"evaluation", "steps"}), **self.numbers(), **spans, **counted}
+
+    def curve(self, key: str) -> list[tuple[float, float]]:
+        """One number of the journal over the tokens generated up to then."""
+        found, tokens = [], 0.0
+        for step in self.steps:
+            tokens += step.get("tokens", 0.0)
+            if key in step:
+                found.append((tokens, step[key]))
+        return found
+
+
+def measured(
+    name: str,
+    seed: int | None,
+    model: str,
+    greedy: PolicyScore,
+    sampled: PolicyScore,
+    rows: Mapping[str, Row],
+    benchmark: Benchmark,
+) -> TrainedRow:
+    """A row from two scorings of one model.
+
+    Args:
+        name: The objective.
+        seed: Of the training.
+        model: Where the model is.
+        greedy: Its greedy scores.
+        sampled: Its sampled scores, of the same questions.
+        rows: What was answered greedily, by the ids of the questions.
+        benchmark: Asked.
+    """
+    parts = [
+        rows[id].model_copy(update={"parts": {**rows[id].parts, "sampled": score}})
+        for id, score in zip(greedy.ids, sampled.scores, strict=True)
+    ]
+    evaluation = Evaluation(
+        program=name,
+        benchmark=benchmark.name,
+        lm=name,
+        embedder=None,
+        comparable=not benchmark.source.sample,
+        rows=tuple(parts),
+        calls={},
+        tokens={},
+        cost=None,
+        max_lost=1.0,  # a training may begin from a model whose answers cannot be read
+        write_failures=0,
+        seconds=0.0,
+        names=dict(benchmark.categories),
+        expected=benchmark.expected,
+    )
+    return TrainedRow(
+        name=name,
+        seed=seed,
+        model=model,
+        evaluation=evaluation,
+        greedy_failures=greedy.format_failures,
+        sampled_failures=sampled.format_failures,
+    )
+
+
+def answered_row(program: MemoryProgram, benchmark: Benchmark, asked: Asked) -> Row:
+    """A question as an evaluation would have it, without what its calls took.
+
+    Args:
+        program: Answered it.
+        benchmark: Asked it.
+        asked: What came of it.
+    """
+    example, context = asked.example, asked.prediction.get("context") or Context()
+    recall = {}
+    if example.get("focus"):
+        found = evidence_recall(example.focus, [context.evidence, program.query_of(example).shown_ids], 2)
+        recall = {} if found is None else {SHOWN: found}
+    return row_of(
+        benchmark,
+        example,
+        asked.prediction,
+        context,
+        benchmark.score(example, asked.prediction) if asked.error is None else None,
+        asked.calls,
+        score=asked.score,
+        recall=recall,
+        seconds=0.0,
+        failure=None if asked.error is None else failure_of(str(example.id), asked.error),
+    )
 
 
 @dataclass(frozen=True)
@@ -38,24 +210,14 @@ class Trained:
         own = [row for row in self.rows if row.name == self.objective]
         return max(own, key=lambda row: row.validation or 0.0)
 
-    @cached_property
-    def differences(self) -> list[Against]:
-        """Each trained row against the start, and against its seed's baseline."""
-        return differences(self.rows)
-
-    @cached_property
-    def objectives(self) -> list[Over]:
-        """Each objective over its seeds."""
-        return over_seeds(self.rows)
-
     def summary(self) -> dict[str, Any]:
         """The object `train --json` prints."""
         return {
             "benchmark": self.benchmark,
             "quick": self.quick,
             "rows": [row.summary() for row in self.rows],
-            "differences": [each.summary() for each in self.differences],
-            "objectives": [each.summary() for each in self.objectives],
+            "differences": list(differences(self.rows)),
+            "objectives": list(over_seeds(self.rows)),
             "curves": {row.label: {key: row.curve(key) for key in _CURVES} for row in self.rows if row.steps},
             "kept": self.kept.label,
             "model": self.kept.model,
@@ -64,22 +226,86 @@ class Trained:
             "run_id": self.run_id,
         }
 
+    def page(self, parameters: Mapping[str, Any], program: str) -> Page:
+        """The page: what the start and the kept model answered, and the curves of all trainings.
+
+        Args:
+            parameters: As `setup.parameters` gives them.
+            program: Digest of the program.
+        """
+        kept, facts = self.kept, known_facts(parameters, program)
+        for row in self.rows:
+            told = [f"{head} {cell}" for head, cell in zip(_HEADS, _cells(row), strict=True)]
+            facts.append((row.label, ", ".join([*told, *row.remarks])))
+        curves = (
+            Curve(label=row.label, name=key, points=tuple(found))
+            for row in self.rows
+            for key in (*_CURVES, "reward", "format_failures")
+            if (found := row.curve(key))
+        )
+        phases = {"before": self.rows[0].evaluation, "after": kept.evaluation}
+        notes = ("A quick look at what a run gives, too short to tell objectives apart.",) * self.quick
+        page = run_page("train", self.run.name, phases, facts, notes, f"{kept.label} was kept")
+        title = f"{parameters['program']} on {self.benchmark}, {self.objective}"
+        return page.model_copy(update={"title": title, "curves": tuple(curves)})
+
+
+def differences(rows: Sequence[TrainedRow]) -> Iterator[dict[str, Any]]:
+    """Each trained row against the start and, but for the baseline itself, against its seed's baseline."""
+    for row in rows:
+        start = next((other for other in rows if other.seed is None and row.seed is not None), None)
+        for other in (start, _baseline(row, rows)):
+            if other is not None:
+                gaps = {kind: paired(row.scores(kind), other.scores(kind), row.users).to_dict() for kind in KINDS}
+                yield {"row": row.label, "against": other.label, **gaps}
+
+
+def over_seeds(rows: Sequence[TrainedRow]) -> Iterator[dict[str, Any]]:
+    """Each objective over its seeds, in the order of the rows: mean, least and most, and minus the baseline."""
+    trained = [row for row in rows if row.seed is not None]
+    for name in dict.fromkeys(row.name for row in trained):
+        own = [row for row in trained if row.name == name]
+        others = [other for row in own if (other := _baseline(row, rows)) is not None]
+        found: dict[str, Any] = {"name": name, "seeds": len(own)}
+        for kind in KINDS:
+            means = [fmean(row.scores(kind)) for row in own]
+            found[kind] = {"mean": fmean(means), "min": min(means), "max": max(means)}
+            if len(others) == len(own):
+                pairs = zip(own, others, strict=True)
+                gaps = [[a - b for a, b in zip(x.scores(kind), y.scores(kind), strict=True)] for x, y in pairs]
+                span = _ends(crossed(gaps, own[0].users))
+                found[f"{kind}_minus_{BASELINE}"] = {"mean": fmean(map(fmean, gaps)), "interval": span}
+        yield found
+
+
+def _baseline(row: TrainedRow, rows: Sequence[TrainedRow]) -> TrainedRow | None:
+    """The baseline of the row's seed; none for the start and the baseline itself."""
+    if row.seed is None or row.name == BASELINE:
+        return None
+    return next((other for other in rows if (other.name, other.seed) == (BASELINE, row.seed)), None)
+
 
 def print_trained(console: Console, outcome: Trained) -> None:
     """Prints the rows, how they compare, and where model and program are."""
     first = outcome.rows[0]
     quick = "--quick: a look at what a run gives, too short to tell objectives apart; " if outcome.quick else ""
-    told = f"{quick}{first.n} questions about {first.users} held-out users of {outcome.benchmark}; 95 % intervals"
-    console.print(f"{told} over users", soft_wrap=True)
-    console.print(_table(("", "greedy", "sampled", "format failures", "tokens", "steps", "seconds"), _rows(outcome)))
-    pairs = _pairs(outcome)
-    if pairs:
-        heads = ("", "greedy - start", "sampled - start", f"greedy - {BASELINE}", f"sampled - {BASELINE}")
-        console.print(_table(heads, pairs))
-    if any(each.seeds > 1 for each in outcome.objectives):
-        gains = (f"greedy - {BASELINE}", f"sampled - {BASELINE}")
+    told = f"{quick}{first.evaluation.n} questions about {len(set(first.users))} held-out users of {outcome.benchmark}"
+    console.print(f"{told}; 95 % intervals over users", soft_wrap=True)
+    console.print(_table(("", *_HEADS), ((row.label, *_cells(row)) for row in outcome.rows)))
+    gaps: dict[str, dict[str, Any]] = {}
+    for each in differences(outcome.rows):
+        gaps.setdefault(each["row"], {})[each["against"].partition(".")[0]] = each
+    columns = [(kind, other) for other in (START, BASELINE) for kind in KINDS]
+    if gaps:
+        rows = (
+            (label, *(_gap(found.get(other, {}).get(kind)) for kind, other in columns)) for label, found in gaps.items()
+        )
+        console.print(_table(("", *(f"{kind} - {other}" for kind, other in columns)), rows))
+    seeds = list(over_seeds(outcome.rows))
+    if any(each["seeds"] > 1 for each in seeds):
         console.print("over seeds: mean (lowest to highest); 95 % intervals over users and seeds", soft_wrap=True)
-        console.print(_table(("", "seeds", "greedy", "sampled", *gains), map(_over, outcome.objectives)))
+        heads = ("", "seeds", *KINDS, *(f"{kind} - {BASELINE}" for kind in KINDS))
+        console.print(_table(heads, map(_over, seeds)))
     for row in outcome.rows:
         for remark in row.remarks:
             console.print(f"{row.label}: {remark}", soft_wrap=True)
@@ -90,56 +316,42 @@ def print_trained(console: Console, outcome: Trained) -> None:
     )
 
 
-def _rows(outcome: Trained) -> Iterable[tuple[str, ...]]:
-    for row in outcome.rows:
-        yield (
-            row.label,
-            _score(row.greedy, row.greedy_interval),
-            _score(row.sampled, row.sampled_interval),
-            f"{row.greedy_failures:.1%} / {row.sampled_failures:.1%}",
-            f"{row.tokens:,}",
-            f"{row.trained_steps}" + ("" if row.best_step is None else f" (kept {row.best_step})"),
-            f"{row.seconds:.0f}",
-        )
+_HEADS = ("greedy", "sampled", "format failures", "tokens", "steps", "seconds")
 
 
-def _pairs(outcome: Trained) -> list[tuple[str, ...]]:
-    found: dict[str, dict[str, Against]] = {}
-    for each in outcome.differences:
-        found.setdefault(each.row, {})["start" if each.other == "start" else BASELINE] = each
-    rows = []
-    for label, others in found.items():
-        cells = [_gap(others.get(other), kind) for other in ("start", BASELINE) for kind in ("greedy", "sampled")]
-        rows.append((label, *cells))
-    return rows
+def _cells(row: TrainedRow) -> tuple[str, ...]:
+    """What tables say of a model, by the names of `_HEADS`."""
+    return (
+        *(f"{fmean(row.scores(kind)):.3f}" + _span(_ends(row.interval(kind)), ".3f") for kind in KINDS),
+        f"{row.greedy_failures:.1%} / {row.sampled_failures:.1%}",
+        f"{row.tokens:,}",
+        f"{row.trained_steps}" + ("" if row.best_step is None else f" (kept {row.best_step})"),
+        f"{row.seconds:.0f}",
+    )
 
 
-def _gap(against: Against | None, kind: str) -> str:
-    if against is None:
-        return ""
-    found: Difference = getattr(against, kind)
-    return _signed(found.mean, None if found.interval is None else (found.interval.low, found.interval.high))
+def _over(each: Mapping[str, Any]) -> tuple[str, ...]:
+    spreads = [f"{each[kind]['mean']:.3f} ({each[kind]['min']:.3f} to {each[kind]['max']:.3f})" for kind in KINDS]
+    return each["name"], str(each["seeds"]), *spreads, *(_gap(each.get(f"{kind}_minus_{BASELINE}")) for kind in KINDS)
 
 
-def _over(each: Over) -> tuple[str, ...]:
-    spreads = [f"{mean:.3f} ({least:.3f} to {most:.3f})" for mean, least, most in (each.greedy, each.sampled)]
-    gains = ["" if gain is None else _signed(gain[0], gain[1:]) for gain in (each.greedy_gain, each.sampled_gain)]
-    return each.name, str(each.seeds), *spreads, *gains
+def _gap(found: Mapping[str, Any] | None) -> str:
+    text = "" if found is None else f"{found['mean']:+.3f}" + _span(found["interval"], "+.3f")
+    return text.replace("0.", ".")
 
 
-def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+def _span(ends: Sequence[float] | None, form: str) -> str:
+    return "" if ends is None else f" [{ends[0]:{form}}, {ends[1]:{form}}]"
+
+
+def _ends(span: Interval | None) -> list[float] | None:
+    return None if span is None else [span.low, span.high]
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     table = Table()
     for n, head in enumerate(heads):
         table.add_column(head, justify="right" if n else "left")
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _score(value: float, found: tuple[float, float] | None) -> str:
-    return f"{value:.3f}" if found is None else f"{value:.3f} [{found[0]:.3f}, {found[1]:.3f}]"
-
-
-def _signed(value: float, found: tuple[float, float] | None) -> str:
-    mean, *ends = (f"{each:+.3f}".replace("0.", ".", 1) for each in (value, *(found or ())))
-    return f"{mean} [{', '.join(ends)}]" if ends else mean

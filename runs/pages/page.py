@@ -76,21 +76,6 @@ class Curve(Part):
     points: tuple[tuple[float, float], ...]
 
 
-class Trial(Part):
-    """A trained model, or the one that all begin from."""
-
-    label: str
-    greedy: Measured
-    sampled: Measured
-    greedy_failures: float
-    sampled_failures: float
-    tokens: int
-    steps: int
-    seconds: float
-    kept: bool
-    remarks: tuple[str, ...] = ()
-
-
 class Change(Part):
     """What a compile changed in one predictor."""
 
@@ -190,7 +175,6 @@ class Page(Part):
     retrieval: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
     calls: tuple[Calls, ...] = ()
     history: tuple[Point, ...] = ()
-    trials: tuple[Trial, ...] = ()
     curves: tuple[Curve, ...] = ()
     changes: tuple[Change, ...] = ()
     questions: tuple[Question, ...] = ()

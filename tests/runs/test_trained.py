@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from mempiler.cli.options import output
+from mempiler.data.catalog import benchmark
 from mempiler.optimizers.logo_grpo.policy import PolicyScore
-from mempiler.runs.trained import Trained, print_trained
-from mempiler.runs.trained_differences import differences, over_seeds
-from mempiler.runs.trained_row import TrainedRow, measured
+from mempiler.runs.results import Row
+from mempiler.runs.trained import Trained, TrainedRow, differences, measured, over_seeds, print_trained
 
+LOOKUP = benchmark("memory-env", users=10)
 USERS = tuple(f"u{n // 2}" for n in range(20))
 
 
@@ -21,7 +22,12 @@ def row(name: str, seed: int | None, right: int, **more: Any) -> TrainedRow:
         scores = tuple(float(n % 10 < least) for n in range(20))
         return PolicyScore(tuple(f"q{n}" for n in range(20)), USERS, scores, 20, 0, 0, 0)
 
-    return measured(name, seed, "folder", policy(right), policy(right - 2)).model_copy(update=more)
+    greedy = policy(right)
+    known = {"category": "", "counts": True, "question": "", "gold": "", "answer": "", "parts": {}, "recall": {}}
+    answered = zip(greedy.ids, greedy.groups, greedy.scores, strict=True)
+    rows = {id: Row(id=id, group=user, score=score, sources=(), seconds=0.0, **known) for id, user, score in answered}
+    found = measured(name, seed, "folder", greedy, policy(right - 2), rows, LOOKUP)
+    return found.model_copy(update=more)
 
 
 STEPS = (
@@ -39,25 +45,26 @@ ROWS = (
 
 
 def test_rows_are_paired_with_the_start_and_with_the_grpo_of_their_seed() -> None:
-    found = {(each.row, each.other): each for each in differences(ROWS)}
+    found = {(each["row"], each["against"]): each for each in differences(ROWS)}
     trained = ["grpo.0", "logo-grpo.0", "grpo.1", "logo-grpo.1"]
     assert set(found) == {(name, "start") for name in trained} | {("logo-grpo.0", "grpo.0"), ("logo-grpo.1", "grpo.1")}
-    assert found["logo-grpo.0", "grpo.0"].greedy.mean == pytest.approx(0.3)
-    assert found["logo-grpo.1", "grpo.1"].sampled.mean == pytest.approx(0.1)
-    assert found["grpo.0", "start"].greedy.interval.unit == "group"  # pyright: ignore[reportOptionalMemberAccess]
+    assert found["logo-grpo.0", "grpo.0"]["greedy"]["mean"] == pytest.approx(0.3)
+    assert found["logo-grpo.1", "grpo.1"]["sampled"]["mean"] == pytest.approx(0.1)
+    assert found["grpo.0", "start"]["greedy"]["interval_unit"] == "group"
 
 
 def test_an_objective_has_its_spread_and_its_difference_over_all_seeds() -> None:
     grpo, logo = over_seeds(ROWS)
-    assert (grpo.name, grpo.seeds, grpo.greedy) == ("grpo", 2, (pytest.approx(0.6), 0.5, 0.7))
-    assert grpo.greedy_gain is None
-    assert logo.greedy == (0.8, 0.8, 0.8)
-    assert logo.greedy_gain is not None
-    mean, low, high = logo.greedy_gain
-    assert mean == pytest.approx(0.2)
+    assert (grpo["name"], grpo["seeds"]) == ("grpo", 2)
+    assert grpo["greedy"] == {"mean": pytest.approx(0.6), "min": 0.5, "max": 0.7}
+    assert "greedy_minus_grpo" not in grpo
+    assert logo["greedy"] == {"mean": 0.8, "min": 0.8, "max": 0.8}
+    gain = logo["greedy_minus_grpo"]
+    assert gain["mean"] == pytest.approx(0.2)
     # The seeds differ, .3 and .1, so that other seeds are expected to.
-    assert low <= 0.1 < 0.3 <= high
-    assert over_seeds(ROWS[:1] + ROWS[2:3])[0].greedy_gain is None
+    assert gain["interval"][0] <= 0.1 < 0.3 <= gain["interval"][1]
+    (alone,) = over_seeds(ROWS[:1] + ROWS[2:3])
+    assert "greedy_minus_grpo" not in alone
 
 
 def outcome(**changes: Any) -> Trained:
@@ -72,7 +79,7 @@ def test_the_seed_that_validated_best_is_kept() -> None:
 def test_curves_are_validation_scores_by_tokens() -> None:
     found = outcome().summary()
     assert found["curves"] == {"grpo.0": {"validation": [(0.0, 0.4), (50.0, 0.6)], "validation_greedy": []}}
-    assert "scores" not in found["rows"][0]
+    assert "evaluation" not in found["rows"][0]
 
 
 def test_tables_show_rows_differences_seeds_and_remarks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from mempiler.programs.catalog import build
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.results import SHOWN, Row
 from mempiler.runs.seen import Seen
-from mempiler.runs.trained_answers import answered_row
+from mempiler.runs.trained import answered_row
 
 SAME = [
     "id",
