@@ -49,8 +49,8 @@ def command(
     with open_store(store) as opened:
         if workers == 1 or user is not None:
             every = tenant is None and user is None
-            owners = (None,) if every else users_of(opened, tenant, user)
-            done = written(opened, loaded, model, owners, named=user is not None)
+            owners = [one.owner for one in opened.users() if one.partial] if every else users_of(opened, tenant, user)
+            done = written(opened, loaded, model, owners, named=user is not None, queued=every)
         else:
             waiting = [one.owner for one in opened.users(tenant) if one.queued or one.partial]
             done, left = shared(program, store, waiting, workers, asking)
@@ -66,11 +66,12 @@ def written(
     opened: Any,
     loaded: Any,
     model: Any,
-    owners: Sequence[Owner | None],
+    owners: Sequence[Owner],
     lease: float | None = None,
     named: bool = False,
+    queued: bool = False,
 ) -> Remembered:
-    """Writes what is queued of users; of any for None.
+    """Writes what is queued of users, and tries again what could not be taken in.
 
     Args:
         opened: The store.
@@ -79,22 +80,24 @@ def written(
         owners: The users. Those of another program are passed over, unless `named`.
         lease: Seconds after which others may take over; the usual ones if None.
         named: Whether to refuse users of another program.
+        queued: Whether to write then whatever is queued of anybody.
     """
     from ..engines.models import endpoint_errors
     from ..serving.memories import Memories
     from ..serving.writers import all_of, remember_queued
-    from ..serving.writing import LEASE, Remembered
+    from ..serving.writing import LEASE, Remembered, remember_user
 
-    memories = Memories(loaded, opened, model)
+    memories, lease = Memories(loaded, opened, model), lease or LEASE
 
     def remembered(owner: Any, stopping: Any) -> Remembered:
-        stamp = opened.read(owner, lambda version: True).stamp if owner and not named else None
+        stamp = None if named else opened.read(owner, lambda version: True).stamp
         if stamp is not None and not stamp.writes_like(memories.stamp):
             return Remembered()
-        return remember_queued(memories, owner, lease or LEASE, stopping, retry=True)
+        return remember_user(memories, owner, lease, stopping, retry=True)
 
     with endpoint_errors():
-        return sum(all_of([partial(remembered, owner) for owner in owners]), Remembered())
+        done = sum(all_of([partial(remembered, owner) for owner in owners]), Remembered())
+        return done + remember_queued(memories, lease) if queued else done
 
 
 def shared(

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import to_json
@@ -39,8 +37,8 @@ def written(
     """
     log = document.log
     if before is not None:
-        other = None if settled is None or settled is before[1] else _json(delta(memory, settled))
-        change = Change(_json(delta(before[0], memory)), other)
+        other = None if settled is None or settled is before[1] else to_json(delta(memory, settled)).decode()
+        change = Change(to_json(delta(before[0], memory)).decode(), other)
         changes = log.changes + len(change.memory) + len(change.settled or "")
         if changes <= max(log.text, SHORT):
             log = replace(log, changes=changes, count=log.count + 1)
@@ -50,38 +48,40 @@ def written(
     return replace(document, memory=text, settled=other, change=None, log=log)
 
 
-def parsed(writer: Writer, document: Document | None, owner: Owner, url: str) -> tuple[Memory, Memory]:
-    """The memory and the settled memory of a document; blank ones of None.
+def loaded(
+    writer: Writer, document: Document | None, known: tuple[Memory, Memory] | None, owner: Owner, url: str
+) -> tuple[Memory, Memory]:
+    """The memory and the settled memory of a document: of its text, or of what another process has changed since.
+
+    Args:
+        writer: Whose memory it is.
+        document: As it was read; blank memories if None.
+        known: The two memories that its changes go on from.
+        owner: Whose it is.
+        url: Where it is.
 
     Raises:
-        StoreError: The document is no memory of the writer's.
+        StoreError: The document is no memory of the writer's, or its changes are none of this memory.
     """
     if document is None:
         blank = writer.Memory()
         return blank, blank
     try:
-        memory = writer.Memory.model_validate_json(document.memory)
-        if not writer.settles:
-            return memory, memory
-        return memory, writer.Memory.model_validate_json(document.settled) if document.settled else writer.Memory()
-    except ValidationError as error:
-        raise _misfit(owner, url, error.errors()[0]["type"]) from None
-
-
-def advanced(
-    writer: Writer, memory: Memory, settled: Memory, changes: Sequence[Change], owner: Owner, url: str
-) -> tuple[Memory, Memory]:
-    """The memory and the settled memory after what another process has changed in them.
-
-    Raises:
-        StoreError: The changes are none of this memory.
-    """
-    try:
-        for change in changes:
-            memory = applied(memory, json.loads(change.memory))
-            settled = settled if change.settled is None else applied(memory, json.loads(change.settled))
+        if known is None or document.since is None:
+            memory = writer.Memory.model_validate_json(document.memory)
+            settled = writer.Memory.model_validate_json(document.settled or "{}") if writer.settles else memory
+        else:
+            memory, settled = known
+            for change in document.since:
+                memory = applied(memory, json.loads(change.memory))
+                settled = settled if change.settled is None else applied(memory, json.loads(change.settled))
     except (LookupError, TypeError, ValueError) as error:
-        raise _misfit(owner, url, f"{type(error).__name__} in what was changed") from None
+        # What pydantic says beside the type may hold what was said.
+        what = error.errors()[0]["type"] if isinstance(error, ValidationError) else type(error).__name__
+        raise StoreError(
+            f"the memory of user {owner.user!r} does not fit its program: {what}; "
+            f"run: mempiler rebuild PROGRAM --store {url} --user {owner.user!r} --force"
+        ) from None
     return memory, settled if writer.settles else memory
 
 
@@ -116,14 +116,3 @@ def check(found: Stamp, own: Stamp, owner: Owner, url: str) -> None:
     if found.embedder != own.embedder:
         raise ProgramError(f"{who} with the embedder {found.embedder!r}, not {own.embedder!r}; {fix}")
     raise ProgramError(f"{who} by another program ({found.writer[:8]}, not {own.writer[:8]}); {fix}")
-
-
-def _json(changes: Any) -> str:
-    return to_json(changes).decode()
-
-
-def _misfit(owner: Owner, url: str, what: str) -> StoreError:
-    return StoreError(
-        f"the memory of user {owner.user!r} does not fit its program: {what}; "
-        f"run: mempiler rebuild PROGRAM --store {url} --user {owner.user!r} --force"
-    )

@@ -31,16 +31,14 @@ from ..errors import UserError
 from ..memory.amending import Amendments, in_force
 from ..memory.flight import Flight
 from ..memory.indexes import Line
-from ..memory.memory import Memory
 from ..memory.store import Store
-from ..memory.stored import Document, Log, Owner, Stamp
+from ..memory.stored import Log, Owner, Stamp
 from ..memory.tokens import forget_words
 from ..memory.user_vectors import UserVectors
 from ..programs.program import MemoryProgram
-from ..programs.recalling import leaving
 from ..programs.waiting import Waiting
-from .documents import advanced, check, parsed, stamp_of
-from .view import Amended, Kept, View, Within
+from .documents import check, loaded, stamp_of
+from .view import Kept, View, Within
 
 USERS = 320
 """Users of a store of whom something is kept, those used last."""
@@ -101,11 +99,9 @@ class Memories:
         document = snapshot.document
         if snapshot.stamp is not None and known is not None and known[0] == snapshot.version:
             _, document, memory, settled = known
-        elif known is not None and document is not None and document.since is not None:
-            memory, settled = advanced(writer, *known[2:], document.since, owner, self.store.url)
         else:
-            memory, settled = parsed(writer, document, owner, self.store.url)
-        keep(user, snapshot.version, document, memory, settled)
+            memory, settled = loaded(writer, document, known and known[2:], owner, self.store.url)
+        user.keep(snapshot.version, document, memory, settled)
         items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
         return View(snapshot, document, memory, settled, Waiting(items, user.line), user)
 
@@ -117,19 +113,17 @@ class Memories:
         """
         if within.everything:
             return view
-        place, method = hash(within) % PARTS, self.program.method
-        kept = view.kept.parts.get(place)
-        if kept is None or kept[0] is not view.settled or kept[2] != within:
-            left = leaving(method, view.settled, within)
+        method = self.program.method
+        left = view.kept.leaving(1 + hash(within) % PARTS, method, view.settled, within)
+        if left.line is view.settled.line:
             if any(within(entry) is None for entry in method.reader.entries(left)):
                 raise UserError(
                     f"memories of {self.program.name} cannot be looked at in part; ask without where, since, until"
                 )
-            # An index that went to and fro between the two would be slower than one for each.
-            vars(left)["line"] = Line()
-            kept = view.kept.parts[place] = view.settled, left, within
-        waiting = Waiting(within.items(view.waiting.items))
-        return replace(view, settled=kept[1], waiting=waiting, within=within)
+            if left is not view.settled:
+                # An index that went to and fro between the two would be slower than one for each.
+                vars(left)["line"] = Line()
+        return replace(view, settled=left, waiting=Waiting(within.items(view.waiting.items)), within=within)
 
     def drop(self, owner: Owner) -> None:
         """Removes a user's parsed memory, and with it its indexes, from this process."""
@@ -189,18 +183,19 @@ class Memories:
 
     def _amended(self, view: View) -> View:
         """A user's memory as amendments leave it: what questions are answered from."""
-        last, owner, kept = view.snapshot.amended, view.snapshot.owner, view.kept.amended
-        if not last:
+        last, user = view.snapshot.amended, view.kept
+        if user.amendments[0] != last:
+            user.amendments = last, Amendments(in_force(self.store.amendments(view.snapshot.owner)))
+        amend = user.amendments[1]
+        if not amend.rows:
             return view
-        if kept is None or kept.last != last or kept.written is not view.settled:
-            rows = kept.amendments.rows if kept and kept.last == last else in_force(self.store.amendments(owner))
-            amendments = Amendments(rows)
-            left = leaving(self.program.method, view.settled, amendments) if rows else view.settled
-            kept = view.kept.amended = Amended(last, view.settled, amendments, left)
-        if not kept.amendments.rows:
-            return view
-        waiting = replace(view.waiting, items=kept.amendments.items(view.waiting.items))
-        return replace(view, settled=kept.left, waiting=waiting, amendments=kept.amendments)
+        settled = user.leaving(0, self.program.method, view.settled, amend)
+        return replace(
+            view,
+            settled=settled,
+            waiting=replace(view.waiting, items=amend.items(view.waiting.items)),
+            amendments=amend,
+        )
 
 
 class _Cache:
@@ -217,11 +212,3 @@ class _Cache:
             news = forgets > self.forgets
             self.forgets = max(self.forgets, forgets)
             return news
-
-
-def keep(user: Kept, version: str, document: Document | None, memory: Memory, settled: Memory) -> None:
-    """Keeps a parsed memory under its version, in the place of an older one."""
-    if version and document is not None:
-        # Its texts are as large as the memory, and not looked at again.
-        light = replace(document, memory="", settled=None, change=None, since=None)
-        user.written = version, light, memory, settled

@@ -14,7 +14,7 @@ from ..memory.memory import Memory
 from ..memory.stored import Document, Parsed, Snapshot
 from ..memory.turns import turn_entries
 from ..programs.method import Method
-from ..programs.recalling import with_unwritten
+from ..programs.recalling import leaving, with_unwritten
 from ..programs.waiting import Waiting
 from ..records import ABSTRACT, Found, Hit, Item, Session
 from ..records.moment import comparable
@@ -65,30 +65,34 @@ class Within(Amend):
         return item if len(kept) == len(item.turns) else item.only(kept)
 
 
-@dataclass(frozen=True)
-class Amended:
-    """A settled memory as it was written, and as amendments leave it."""
-
-    last: int
-    """The number of the last amendment."""
-    written: Memory
-    amendments: Amendments
-    left: Memory
-
-
 class Kept:
     """What a process keeps of one user from one reading to the next; versions say whether it still holds."""
 
     def __init__(self) -> None:
         self.written: tuple[str, Document, Memory, Memory] | None = None
         """The version, its document without the texts, the memory, and the settled memory."""
-        self.amended: Amended | None = None
-        self.parts: dict[int, tuple[Memory, Memory, Within]] = {}
-        """Of a settled memory, what of it was looked at."""
+        self.amendments: tuple[int, Amendments] = 0, Amendments(())
+        """The number of the last amendment, and those in force."""
+        self.left: dict[int, tuple[Memory, Amend, Memory]] = {}
+        """A memory, and what an amendment, or a part that is looked at, leaves of it."""
         self.vectors: dict[bytes, int] = {}
         """The lengths of the vectors that the store has."""
         self.parsed, self.line = Parsed(), Line()
         """What waits, and its index."""
+
+    def keep(self, version: str, document: Document | None, memory: Memory, settled: Memory) -> None:
+        """Keeps a memory under its version, in the place of an older one."""
+        if version and document is not None:
+            # Its texts are as large as the memory, and not looked at again.
+            light = replace(document, memory="", settled=None, change=None, since=None)
+            self.written = version, light, memory, settled
+
+    def leaving(self, place: int, method: Method, memory: Memory, amend: Amend) -> Memory:
+        """A settled memory as an amendment leaves it; the last one of a place is kept."""
+        kept = self.left.get(place)
+        if kept is None or kept[0] is not memory or kept[1] != amend:
+            kept = self.left[place] = memory, amend, leaving(method, memory, amend)
+        return kept[2]
 
 
 @dataclass(frozen=True)

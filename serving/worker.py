@@ -90,9 +90,9 @@ class Worker:
         for thread in self.threads:
             if thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
-        while self._writers.busy and time.monotonic() < until:
+        while self._writers.running and time.monotonic() < until:
             self._writers.ended(until - time.monotonic())
-        return not self._writers.busy and not any(thread.is_alive() for thread in self.threads)
+        return not self._writers.running and not any(thread.is_alive() for thread in self.threads)
 
     @property
     def alive(self) -> bool:
@@ -118,7 +118,7 @@ class Worker:
 
     def _write(self) -> None:
         # After a failure one user at a time, until one is written: of a model that is down not everybody need know.
-        self._writers.claim(1 if self._failing else None)
+        self._writers.claim(1 if self._failing else self._writers.room)
         ended = self._writers.ended(LONGEST_PAUSE if self._failing else 0)
         errors = [error for error in (one.exception() for one in ended) if error is not None]
         done = sum((one.result() for one in ended if one.exception() is None), Remembered())

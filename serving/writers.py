@@ -20,11 +20,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
-from ..memory.stored import Claim, Owner
+from ..memory.stored import Claim
 from .memories import Memories
-from .writing import LEASE, Remembered, remember_user, retry_partial, write_claimed
+from .writing import LEASE, Remembered, write_claimed
 
 T = TypeVar("T")
 
@@ -46,35 +46,27 @@ class Threads(Generic[T]):
 
     def __init__(self, most: int = AT_ONCE, ended: Callable[[], None] = lambda: None) -> None:
         self._most, self._notify = most, ended
-        self._running: set[Future[T]] = set()
-        self._stopping = False
+        self.running: set[Future[T]] = set()
+        """Jobs whose end was not taken notice of."""
+        self.stopping = False
+        """Whether something failed: jobs that can are to end early."""
 
     @property
     def room(self) -> int:
         """How many further jobs may begin."""
-        return 0 if self._stopping else self._most - len(self._running)
-
-    @property
-    def stopping(self) -> bool:
-        """Whether something failed: jobs that can are to end early."""
-        return self._stopping
-
-    @property
-    def busy(self) -> bool:
-        """Whether there are jobs whose end was not taken notice of."""
-        return bool(self._running)
+        return 0 if self.stopping else self._most - len(self.running)
 
     def begin(self, job: Callable[[], T]) -> Future[T]:
         """Begins a job under the caller's context."""
         future: Future[T] = Future()
-        self._running.add(future)
+        self.running.add(future)
         run = contextvars.copy_context().run
         threading.Thread(target=run, args=(self._run, job, future), name="mempiler-writer", daemon=True).start()
         return future
 
     def ended(self, timeout: float | None = None) -> list[Future[T]]:
         """The jobs that have ended since the last call; waits for one, so many seconds at most."""
-        done, self._running = wait(self._running, timeout, FIRST_COMPLETED)
+        done, self.running = wait(self.running, timeout, FIRST_COMPLETED)
         return list(done)
 
     def _run(self, job: Callable[[], T], future: Future[T]) -> None:
@@ -90,8 +82,8 @@ class Threads(Generic[T]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stopping = self._stopping or error is not None
-        wait(self._running)
+        self.stopping = self.stopping or error is not None
+        wait(self.running)
 
 
 def all_of(jobs: Sequence[Callable[[Callable[[], bool]], T]], most: int = AT_ONCE) -> list[T]:
@@ -104,55 +96,33 @@ def all_of(jobs: Sequence[Callable[[Callable[[], bool]], T]], most: int = AT_ONC
     Raises:
         BaseException: The first failure that was seen; jobs that had not begun by then do not begin.
     """
-    with Threads[T](most) as running:
-        begun: list[Future[T]] = []
-        for job in jobs:
-            while not running.room:
-                _seen(running)
-            begun.append(running.begin(lambda job=job: job(lambda: running.stopping)))
-        while running.busy:
-            _seen(running)
-        return [future.result() for future in begun]
+    begun: list[Future[T]] = []
+    with Threads[T](most) as threads:
+        while len(begun) < len(jobs) or threads.running:
+            for job in jobs[len(begun) : len(begun) + threads.room]:
+                begun.append(threads.begin(partial(job, lambda: threads.stopping)))
+            for done in threads.ended():
+                done.result()
+    return [future.result() for future in begun]
 
 
-def _seen(running: Threads[Any]) -> None:
-    for done in running.ended():
-        done.result()
-
-
-def remember_queued(
-    memories: Memories,
-    owner: Owner | None = None,
-    lease: float = LEASE,
-    stop: Callable[[], bool] = lambda: False,
-    retry: bool = False,
-) -> Remembered:
+def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[], bool] = lambda: False) -> Remembered:
     """Remembers queued items until no unclaimed one is left, those of many users at the same time.
+
+    Users whose memory another program wrote are passed over.
 
     Args:
         memories: What writes.
-        owner: Only this user's, as `remember_user` does; of any user if None.
         lease: Seconds after which another worker may take over if this one dies; at most `LONGEST_LEASE`.
         stop: Checked before every item; if True, the rest stays queued.
-        retry: Whether turns that could not be taken in before are tried once more, however often they were.
 
     Raises:
-        ProgramError: The user's memory was written by another program. Without `owner` such users are passed over.
         StoreError: The store failed; everything before the last commit is there.
         LMError: The endpoint failed for somebody; what is not remembered stays queued, of the others too.
     """
-    if owner is not None:
-        return remember_user(memories, owner, lease, stop, retry)
     done = Remembered()
-    if retry:
-
-        def retried(owner: Owner, stopping: Callable[[], bool]) -> Remembered:
-            return retry_partial(memories, owner, lease, lambda: stopping() or stop())
-
-        again = [one.owner for one in memories.store.users() if one.partial]
-        done = sum(all_of([partial(retried, owner) for owner in again]), done)
     with Writers(memories, lease, stop) as writers:
-        while writers.claim() or writers.busy:
+        while writers.claim(writers.room) or writers.running:
             done = sum((one.result() for one in writers.ended(LOOK)), done)
     return done
 
@@ -179,10 +149,9 @@ class Writers(Threads[Remembered]):
         super().__init__(most, ended)
         self._memories, self._lease, self._stop = memories, lease, stop
 
-    def claim(self, most: int | None = None) -> int:
+    def claim(self, most: int) -> int:
         """Claims users while there is room, so many at most, and begins to write each; returns how many."""
-        begun = 0
-        most = self.room if most is None else min(most, self.room)
+        begun, most = 0, min(most, self.room)
         while begun < most and not self._stop():
             claims = self._memories.store.claim_many(min(most - begun, CLAIMED), self._lease, self._memories.stamp)
             for claim in claims:
@@ -193,7 +162,4 @@ class Writers(Threads[Remembered]):
         return begun
 
     def _write(self, claim: Claim) -> Remembered:
-        def stop() -> bool:
-            return self.stopping or self._stop()
-
-        return write_claimed(self._memories, claim, self._lease, stop).done
+        return write_claimed(self._memories, claim, self._lease, lambda: self.stopping or self._stop())[0]

@@ -156,5 +156,5 @@ def test_changes_of_another_process_that_do_not_fit_are_said(tmp_path: Path) -> 
             text("UPDATE mempiler_changes SET memory = :broken WHERE number > 0"),
             {"broken": '{"turns": {"sorted": 1}}'},
         )
-    with pytest.raises(StoreError, match="does not fit its program: ValueError in what was changed; run: mempiler"):
+    with pytest.raises(StoreError, match="does not fit its program: ValueError; run: mempiler"):
         reading.read()
