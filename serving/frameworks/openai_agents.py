@@ -37,17 +37,8 @@ class MempilerSession:
 
     def __init__(self, memory: Memory, inside: Session) -> None:
         self._memory, self._inside = memory, inside
+        self.session_id, self.session_settings = inside.session_id, inside.session_settings
         self._unanswered: list[dict[str, str]] = []
-
-    @property
-    def session_id(self) -> str:
-        """The name of the session inside."""
-        return self._inside.session_id
-
-    @property
-    def session_settings(self) -> Any:
-        """Those of the session inside."""
-        return self._inside.session_settings
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """The items of this chat; the newest `limit` of them."""
