@@ -175,7 +175,7 @@ def _chosen(given: dict[str, Any]) -> dict[str, Any]:
         found = Chosen.model_validate(said)
     except ValidationError as error:
         raise UserError(malformed(error.errors()).detail) from error
-    return {name: found.conditions if name == "where" else getattr(found, name) for name in names}
+    return {name: getattr(found, name) for name in names}
 
 
 def _known(memory: Any, entry: str, found: Any) -> Any:

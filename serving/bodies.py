@@ -1,20 +1,40 @@
-"""What requests and responses of a service hold, with examples for its OpenAPI page."""
+"""What requests and responses of a service hold, with examples for its OpenAPI page.
+
+A chat has the form of OpenAI's chat completions as far as something here depends on it. Whatever else a request of it
+says is kept as it is, for the language model behind the service.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Query
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from fastapi import Path
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Json, StrictBool, model_validator
 
 from ..errors import UserError
 from ..memory.amending import LONGEST as LONGEST_TEXT
 from ..memory.amending import LONGEST_BY
-from ..memory.metadata import LONGEST, MOST_CHOICES
+from ..memory.entries import PAGE, Evidence
 from ..memory.metadata import MOST as MOST_VALUES
+from ..memory.metadata import Conditions, checked_metadata
 from ..memory.stored import ADDRESSABLE, MAX_KEY, name_of
 from .view import MOST
+
+
+def _checked(check: Callable[[Any], object]) -> AfterValidator:
+    """Refuses what a check of the Python interface refuses, in its words."""
+
+    def passed(value: Any) -> Any:
+        try:
+            check(value)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    return AfterValidator(passed)
 
 
 def _utc(time: datetime) -> datetime:
@@ -43,56 +63,43 @@ def unicode_text(text: str) -> str:
     return text
 
 
-def _name(text: str) -> str:
-    try:
-        return name_of("name", text)
-    except UserError as error:
-        raise ValueError(str(error)) from None
-
-
-Name = Annotated[str, Field(min_length=1, max_length=256, pattern=ADDRESSABLE, examples=["ada"]), AfterValidator(_name)]
+Name = Annotated[
+    str,
+    Field(min_length=1, max_length=256, pattern=ADDRESSABLE, examples=["ada"]),
+    _checked(partial(name_of, "name")),
+]
 Text = Annotated[str, AfterValidator(unicode_text)]
 Said = Annotated[Text, Field(min_length=1)]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
 """A name that stays on its line of a prompt."""
 Time = Annotated[datetime, BeforeValidator(_text), AfterValidator(_utc)]
-
-
 EntryId = Annotated[
-    str,
+    Text,
     Path(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_KEY),
-    AfterValidator(unicode_text),
 ]
-Since = Annotated[Time | None, Query(description="Only what is of this moment or later")]
-Until = Annotated[Time | None, Query(description="Only what is from before this moment")]
-By = Annotated[str, Field(max_length=LONGEST_BY, examples=["ada"]), AfterValidator(unicode_text)]
+By = Annotated[Text, Field(max_length=LONGEST_BY, examples=["ada"])]
+Metadata = Annotated[
+    dict[str, str | bool | int | float],
+    Field(max_length=MOST_VALUES, examples=[{"channel": "phone", "year": 2025}]),
+    _checked(checked_metadata),
+]
+"""A few plain values of a session by name, by which searches and questions choose sessions."""
+Where = Annotated[
+    dict[str, Any],
+    Field(
+        max_length=MOST_VALUES,
+        description="Of each name a value, or an object of `in`, `gt`, `gte`, `lt` and `lte`. All must hold.",
+        examples=[{"channel": "phone", "year": {"gte": 2024}}],
+    ),
+    _checked(Conditions.parse),
+]
+"""Conditions of the metadata of sessions, see `memory.metadata`."""
 
 
 class Body(BaseModel):
     """Base of request bodies: unknown fields are refused, so that a typing slip is seen."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-Plain = Annotated[str, AfterValidator(unicode_text), Field(max_length=LONGEST)] | bool | int | float
-Metadata = Annotated[dict[str, Plain], Field(max_length=MOST_VALUES, examples=[{"channel": "phone", "year": 2025}])]
-
-
-class Range(Body):
-    """What a value of a session is to be: all that is given must hold."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"gte": 2024, "lt": 2026}]})
-    in_: Annotated[list[Plain] | None, Field(alias="in", min_length=1, max_length=MOST_CHOICES)] = None
-    gt: Plain | None = None
-    gte: Plain | None = None
-    lt: Plain | None = None
-    lte: Plain | None = None
-
-
-Where = Annotated[
-    dict[str, Plain | Range], Field(max_length=MOST_VALUES, examples=[{"channel": "phone", "year": {"gte": 2024}}])
-]
-"""Conditions of the metadata of sessions, all of which must hold."""
 
 
 class Chosen(Body):
@@ -106,13 +113,18 @@ class Chosen(Body):
     """Only what is from before this moment; what has no time is left out."""
 
     @property
-    def conditions(self) -> dict[str, Any]:
-        """`where` as the Python interface takes it."""
-        given = self.where or {}
-        return {
-            name: one.model_dump(by_alias=True, exclude_none=True) if isinstance(one, Range) else one
-            for name, one in given.items()
-        }
+    def chosen(self) -> dict[str, Any]:
+        """The same as the Python interface takes it."""
+        return {"where": self.where, "since": self.since, "until": self.until}
+
+
+class Listing(Chosen):
+    """Which entries are listed, in the address; conditions are a JSON object there."""
+
+    where: Annotated[Json[Where] | None, Field(examples=['{"year": 2025}'])] = None
+    cursor: Annotated[str | None, Field(min_length=1, max_length=2048)] = None
+    """`next` of the page before."""
+    limit: Annotated[int, Field(ge=1, le=MOST)] = PAGE
 
 
 class SaidMessage(Body):
@@ -130,18 +142,7 @@ class NewSession(Body):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [
-                {
-                    "id": "chat-17",
-                    "messages": [
-                        {
-                            "role": "user",
-                            "name": "Ada",
-                            "content": "I moved to Lisbon.",
-                            "time": "2025-03-05T18:20Z",
-                        },
-                        {"role": "assistant", "content": "How do you like it so far?"},
-                    ],
-                }
+                {"id": "chat-17", "messages": [{"role": "user", "name": "Ada", "content": "I live in Lisbon."}]}
             ]
         }
     )
@@ -149,7 +150,6 @@ class NewSession(Body):
     """Makes the call repeatable: the same session under the same id is stored once."""
     messages: Annotated[list[SaidMessage], Field(min_length=1)]
     metadata: Metadata | None = None
-    """A few plain values by name, by which searches and questions choose sessions."""
 
 
 class Question(Chosen):
@@ -194,6 +194,187 @@ class NewText(Body):
     text: Annotated[Said, Field(max_length=LONGEST_TEXT, examples=["I moved to Porto."])]
     by: By = ""
     """Who says so, for the history."""
+
+
+class Part(BaseModel):
+    """A part of a message's content: a text, an image, a file."""
+
+    model_config = ConfigDict(extra="allow")
+    type: Annotated[str, Field(max_length=64)]
+    text: Text | None = None
+
+    @model_validator(mode="after")
+    def _holds_its_text(self) -> Part:
+        if self.type == "text" and self.text is None:
+            raise ValueError("a part of type text must have a text")
+        return self
+
+
+class ChatMessage(BaseModel):
+    """A message of the conversation."""
+
+    model_config = ConfigDict(extra="allow")
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Text | list[Part] | None = None
+    name: Speaker | None = None
+
+    @property
+    def text(self) -> str:
+        """The content as one text, of what is no text nothing."""
+        if isinstance(self.content, list):
+            return "\n".join(part.text or "" for part in self.content if part.type == "text")
+        return self.content or ""
+
+    @property
+    def beyond(self) -> str | None:
+        """What of it is no text of a user, an assistant or a system; None if it is just that."""
+        if self.role in ("tool", "function"):
+            return "role"
+        if isinstance(self.content, list) and any(part.type != "text" for part in self.content):
+            return "content"
+        extra = self.model_extra or {}
+        return next((name for name in ("tool_calls", "function_call", "audio") if extra.get(name)), None)
+
+
+class Labels(BaseModel):
+    """The client's own data; only `session` means something here."""
+
+    model_config = ConfigDict(extra="allow")
+    session: Name | None = None
+
+
+class Own(Chosen):
+    """What is Mempiler's own in a request, and is never handed on: of its session, and of what is recalled."""
+
+    metadata: Metadata | None = None
+    """A few plain values by name, added to those of the session."""
+
+
+class StreamOptions(BaseModel):
+    """Options of a stream."""
+
+    model_config = ConfigDict(extra="allow")
+    include_usage: StrictBool = False
+
+
+_BEYOND = (
+    "tools",
+    "tool_choice",
+    "functions",
+    "function_call",
+    "modalities",
+    "audio",
+    "response_format",
+    "logprobs",
+    "top_logprobs",
+    "prediction",
+    "web_search_options",
+)
+"""Fields that ask for more than a text, unless they say what is so without them."""
+_PLAIN: tuple[Any, ...] = (None, False, "none", 0, [], {}, ["text"], {"type": "text"})
+
+
+class ChatRequest(BaseModel):
+    """A chat completion request, with fields of OpenAI's that are not listed."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "mempiler",
+                    "user": "ada",
+                    "messages": [{"role": "user", "content": "Where do I live?"}],
+                    "metadata": {"session": "2025-03-05"},
+                }
+            ]
+        },
+    )
+    model: Annotated[str, Field(max_length=256)] = ""
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    user: Name
+    """Owns the memory."""
+    metadata: Labels | None = None
+    mempiler: Own | None = None
+    stream: StrictBool | None = False
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=128)] | None = None
+
+    @property
+    def beyond(self) -> str | None:
+        """The place of the first thing in it that no program answers, but a language model; None if there is none."""
+        extra = self.model_extra or {}
+        if self.n not in (None, 1):
+            return "n"
+        if found := next((name for name in _BEYOND if extra.get(name) not in _PLAIN), None):
+            return found
+        places = ((n, message.beyond) for n, message in enumerate(self.messages))
+        return next((f"messages.{n}.{what}" for n, what in places if what), None)
+
+    @property
+    def asks(self) -> bool:
+        """Whether it ends with what a user says."""
+        return self.messages[-1].role == "user" and bool(self.messages[-1].text.strip())
+
+
+class ChatAnswer(BaseModel):
+    """The message that answers."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str = Field(examples=["You live in Lisbon."])
+    refusal: None = None
+
+
+class Choice(BaseModel):
+    """The one choice of a completion."""
+
+    index: int = 0
+    message: ChatAnswer
+    logprobs: None = None
+    finish_reason: Literal["stop"] = "stop"
+
+
+class Tokens(BaseModel):
+    """Estimated sizes in tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Remembered(BaseModel):
+    """What is Mempiler's own in a completion."""
+
+    session: str = Field(examples=["2025-03-05"])
+    evidence: tuple[Evidence, ...]
+
+
+class Completion(BaseModel):
+    """A chat completion in OpenAI's form."""
+
+    id: str = Field(examples=["chatcmpl-5f0c"])
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Tokens
+    mempiler: Remembered
+
+
+class Model(BaseModel):
+    """The served program as a model."""
+
+    id: str = Field(examples=["mempiler"])
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "mempiler"
+
+
+class Models(BaseModel):
+    """The program, and the language model behind it where that is within reach."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
 
 
 class Problem(BaseModel):

@@ -26,19 +26,22 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 
+from ..engines.endpoint.chat import Upstream
 from ..engines.endpoint.deadline import Deadline
 from ..programs.streaming import Words
 from ..records.context import estimate_tokens
-from .chat_bodies import ChatAnswer, ChatRequest, Choice, Completion, Model, Models, Remembered, Tokens
-from .conversation import converse, request_of
+from .bodies import ChatAnswer, ChatRequest, Choice, Completion, Model, Models, Remembered, Tokens
+from .conversation import Conversation
 from .refusals import Refusal
 from .relay import Relay
 from .service import GUARD, Asked, Service
 from .streams import UNBUFFERED, Send, event_of, streamed
-from .user_memory import UserMemory
+
+CHUNK = "chat.completion.chunk"
+"""What the events of a stream are called."""
 
 router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
 
@@ -67,29 +70,32 @@ async def complete(
     if not service.chats:
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     caller.check_length(len(body.messages))
-    memory = caller.memory(body.user)
+    upstream, memory = _upstream(body, service), caller.memory(body.user)
     repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
-    reply = _Reply(body, service, memory, repeated)
-    relay = _relay(body, service, memory, repeated)
-    call = relay.answer if relay else reply.answer
-    answer: Any = await (streamed(call, caller, memory) if body.stream else caller.asking(call, memory))
+    talk = Conversation(memory, body, timedelta(minutes=service.settings.session_gap), repeated)
+    reply = _Reply(service, talk)
+
+    def call(deadline: Deadline, send: Send | None = None) -> Response | Completion:
+        if (given := talk.hear()) is not None:
+            return reply.completion(given, Remembered(session=talk.session, evidence=()))
+        return Relay(service, talk, upstream).answer(deadline, send) if upstream else reply.answer(deadline, send)
+
+    answer = await (streamed(call, caller, memory) if body.stream else caller.asking(call, memory))
     service.worker.wake()
-    if relay and isinstance(answer, str):
-        answer = reply.completion(answer, Remembered(session=relay.session, evidence=()))
     if not (body.stream and isinstance(answer, Completion)):
         return answer
     return StreamingResponse(reply.events(answer), media_type="text/event-stream", headers=UNBUFFERED)
 
 
-def _relay(body: ChatRequest, service: Service, memory: UserMemory, repeated: bool) -> Relay | None:
-    """What hands a request on to the language model; None for one that the program answers.
+def _upstream(body: ChatRequest, service: Service) -> Upstream | None:
+    """The language model that a request is handed on to; None for one that the program answers.
 
     Raises:
         Refusal: The program cannot answer it, and no model is within reach.
     """
     beyond = body.beyond
     if service.upstream and (beyond or body.model == service.chat_name):
-        return Relay(body, service, memory, repeated, service.upstream)
+        return service.upstream
     if beyond:
         raise Refusal(400, f"{beyond}: takes a language model at an address that speaks OpenAI's chat; there is none")
     if not body.asks:
@@ -100,19 +106,20 @@ def _relay(body: ChatRequest, service: Service, memory: UserMemory, repeated: bo
 class _Reply:
     """The program's answer to one request: stored, and made a completion or the events of a stream."""
 
-    def __init__(self, body: ChatRequest, service: Service, memory: UserMemory, repeated: bool) -> None:
-        self._body, self._service, self._memory, self._repeated = body, service, memory, repeated
-        self._id, self._created = f"chatcmpl-{uuid.uuid4().hex}", int(time.time())
+    def __init__(self, service: Service, talk: Conversation) -> None:
+        self._service, self._talk = service, talk
+        about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": service.name}
+        self._about: dict[str, Any] = about
 
     def answer(self, deadline: Deadline, send: Send | None = None) -> Completion:
-        """Stores, asks and stores, in a thread of its own.
+        """Asks and stores, in a thread of its own.
 
         Args:
             deadline: Of the request.
             send: Takes the headers of a stream, and then its events.
 
         Raises:
-            MempilerError: See `conversation.converse`.
+            MempilerError: See `Conversation`.
             AnswerChangedError: The words that were sent are not the beginning of the answer.
         """
         begun = False
@@ -127,24 +134,22 @@ class _Reply:
                 send(self._event({"content": words}))
 
         words = Words(tell) if send else None
-        gap = timedelta(minutes=self._service.settings.session_gap)
-        request = request_of(self._body, self._repeated)
-        answer, context, heard = converse(self._memory, request, gap, deadline, words)
-        self._service.note(self._memory, self._body.messages[-1].text, answer)
-        rests_on = self._memory.evidence(context.hits)
-        completion = self.completion(answer, Remembered(session=heard.session, evidence=rests_on))
-        if begun and send and words:
-            for event in self._ending(completion, words.rest(answer)):
+        found = self._talk.ask(words)
+        answer = str(found.answer)
+        rest = words.rest(answer) if words else ""
+        completion = self.completion(answer, self._talk.end(answer, found.context, deadline))
+        self._service.note(self._talk.memory, self._talk.body.messages[-1].text, answer)
+        if begun and send:
+            for event in self._ending(completion, rest):
                 send(event)
         return completion
 
     def completion(self, answer: str, remembered: Remembered) -> Completion:
         """The whole answer."""
-        sizes = sum(estimate_tokens(message.text) for message in self._body.messages), estimate_tokens(answer)
+        messages = self._talk.body.messages
+        sizes = sum(estimate_tokens(message.text) for message in messages), estimate_tokens(answer)
         return Completion(
-            id=self._id,
-            created=self._created,
-            model=self._service.name,
+            **self._about,
             choices=[Choice(message=ChatAnswer(content=answer))],
             usage=Tokens(prompt_tokens=sizes[0], completion_tokens=sizes[1], total_tokens=sum(sizes)),
             mempiler=remembered,
@@ -159,16 +164,11 @@ class _Reply:
         for part in re.findall(r"\s*\S+\s*?|\s+", words):
             yield self._event({"content": part})
         yield self._event({}, "stop", mempiler=completion.mempiler.model_dump(mode="json"))
-        options = self._body.stream_options
+        options = self._talk.body.stream_options
         if options and options.include_usage:
-            yield event_of({**self._head, "choices": [], "usage": completion.usage.model_dump()})
+            yield event_of({**self._about, "object": CHUNK, "choices": [], "usage": completion.usage.model_dump()})
         yield "data: [DONE]\n\n"
-
-    @property
-    def _head(self) -> dict[str, Any]:
-        about = {"id": self._id, "created": self._created, "model": self._service.name}
-        return {**about, "object": "chat.completion.chunk"}
 
     def _event(self, delta: dict[str, Any], reason: str | None = None, **more: Any) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return event_of({**self._head, "choices": [choice], **more})
+        return event_of({**self._about, "object": CHUNK, "choices": [choice], **more})

@@ -15,202 +15,176 @@ the session are not stored again, and a request marked as a repetition gets the 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+
+import dspy
 
 from ..engines.endpoint.deadline import Deadline
 from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
-from ..memory.metadata import Scalar
 from ..programs.streaming import Words, wanted
 from ..records import Context, Session, Turn, format_time
-from .chat_bodies import ChatRequest, Own
+from .bodies import ChatRequest, Own, Remembered
 from .user_memory import UserMemory
 
 ASSISTANT = "assistant"
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a chat request says."""
+class Conversation:
+    """What one request of a chat says, in the session that it belongs to.
 
-    instructions: tuple[str, ...]
-    """System messages; shown to the model, never stored."""
-    before: tuple[Turn, ...]
-    """The conversation up to the last answer; turns without ids."""
-    new: tuple[Turn, ...]
-    """The user's new messages; the last is the question."""
-    session: str | None = None
-    """The session it belongs to; the open one if None."""
-    repeated: bool = False
-    """Whether the client marks this as a repetition."""
-    metadata: Mapping[str, Scalar] | None = None
-    """Added to what is said of the session."""
-    chosen: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What of the memory is looked at: `where`, `since`, `until`, as `UserMemory.ask` takes them."""
-
-
-@dataclass(frozen=True)
-class Heard:
-    """What was said, stored; and what to answer it from."""
-
-    session: str
-    said: tuple[Turn, ...]
-    """The new turns, as they are stored."""
-    before: tuple[Turn, ...]
-    """Those that were stored in the session before them."""
-    given: str | None = None
-    """The answer that a repeated request got before."""
-
-
-def request_of(body: ChatRequest, repeated: bool = False) -> Request:
-    """Splits OpenAI's messages; those without text are left out, and what tools say.
-
-    Args:
-        body: What a client sent.
-        repeated: Whether it was sent before.
-    """
-    messages, own = body.said(), body.mempiler or Own()
-    said = [message for message in messages if message["role"] in ("user", ASSISTANT)]
-    last = max((n for n, message in enumerate(said) if message["role"] == ASSISTANT), default=-1)
-    other = (message["content"] for message in messages if message["role"] in ("system", "developer"))
-    before, new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
-    return Request(
-        instructions=tuple(text for text in other if text),
-        before=tuple(before),
-        new=tuple(new),
-        session=body.metadata.session if body.metadata else None,
-        repeated=repeated,
-        metadata=own.metadata,
-        chosen={"where": own.conditions, "since": own.since, "until": own.until},
-    )
-
-
-def converse(
-    memory: UserMemory, request: Request, gap: timedelta, deadline: Deadline, words: Words | None = None
-) -> tuple[str, Context, Heard]:
-    """Stores what is said, answers by the program, and stores the answer.
+    Messages without text are left out, and what tools say. Of a user who is forgotten while this goes on nothing is
+    stored, and the answer is given all the same.
 
     Args:
         memory: Whose it is.
-        request: What is said; its last new turn is the question.
+        body: What a client sent.
         gap: Time without a turn after which a session is over.
-        deadline: A late answer is not stored, since the client does not get it.
-        words: Takes the words of the answer as they come.
-
-    Returns:
-        The answer, what it rests on, and what was stored before it. Of a user who is forgotten while this goes on
-        nothing is stored, and the answer is given all the same.
-
-    Raises:
-        MempilerError: See `UserMemory.say`, `UserMemory.ask` and `Words.rest`; what was said is stored unless saying it
-            failed.
+        repeated: Whether the client marks it as a repetition.
     """
-    heard = hear(memory, request, gap)
-    if heard.given is not None:
-        return heard.given, Context(), heard
-    question = heard.said[-1]
-    shown = _shown(heard.session, request, heard.before, heard.said[:-1])
-    recent = [Session(id=heard.session, turns=shown)] if shown else []
-    asking = {"asked": [question.id], "date": format_time(now())}
-    with wanted(words):
-        found = memory.ask(question.content, recent, **asking, **request.chosen)
-    if words is not None:
-        words.rest(str(found.answer))
-    answered(memory, request, heard, str(found.answer), deadline)
-    return str(found.answer), found.context, heard
 
+    def __init__(self, memory: UserMemory, body: ChatRequest, gap: timedelta, repeated: bool = False) -> None:
+        own = body.mempiler or Own()
+        self.memory, self.body = memory, body
+        self._gap, self._repeated = gap, repeated
+        self._metadata, self._chosen = own.metadata, own.chosen
+        said = [
+            {"role": message.role, "content": message.text, **({"name": message.name} if message.name else {})}
+            for message in body.messages
+            if message.role in ("user", ASSISTANT)
+        ]
+        last = max((n for n, message in enumerate(said) if message["role"] == ASSISTANT), default=-1)
+        self._earlier, self._new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
+        """The conversation up to the last answer; and the user's new messages, of which the last is the question."""
+        self.session = (body.metadata.session if body.metadata else None) or ""
+        """The session it belongs to; until it is heard the one that it names, or none."""
+        self._before: tuple[Turn, ...] = ()
+        """What was stored in the session before it."""
+        self._said: tuple[Turn, ...] = ()
+        """The new turns, as they are stored."""
 
-def hear(memory: UserMemory, request: Request, gap: timedelta) -> Heard:
-    """Stores what is said in the session it belongs to; arguments and errors as of `converse`.
+    def hear(self) -> str | None:
+        """Stores what is said in the session it belongs to; the memory is then looked at as it was, with that.
 
-    The memory is then looked at as it was, with what is said now.
-    """
-    seen = memory.look()
-    memory.begin(seen)
-    session = _session(memory, seen.snapshot.open, request.session, gap)
-    given = _given(session, request) if session else None
-    if session and given is not None:
-        return Heard(session.id, (), session.turns, given)
-    before: tuple[Turn, ...] = session.turns if session else ()
-    new = len(request.new)
-    if session and new and _same(before[-new:], request.new):
-        return Heard(session.id, before[-new:], before)
-    id = session.id if session else request.session or f"chat-{_token()}"
-    if not new:
-        return Heard(id, (), before)
-    id, said = _say(memory, id, request.new, request.metadata)
-    before = before if session and id == session.id else ()
-    turns = (*before, *said)
-    memory.begin(seen.saying(Session(id=id, time=turns[0].time, turns=turns)))
-    return Heard(id, said, before)
+        Returns:
+            The answer that a repeated request got before; None for any other.
 
+        Raises:
+            MempilerError: See `UserMemory.say`; nothing was stored.
+        """
+        seen = self.memory.look()
+        self.memory.begin(seen)
+        session = self._continued(seen.snapshot.open)
+        if session is not None:
+            self.session, self._before = session.id, session.turns
+            if self._repeated and (given := self._given()) is not None:
+                return given
+            if self._new and _same(self._before[-len(self._new) :], self._new):
+                self._said = self._before[-len(self._new) :]
+                return None
+        self.session = self.session or f"chat-{_token()}"
+        if self._new:
+            id, self._said = self._say(self._new)
+            if id != self.session:
+                self.session, self._before = id, ()
+            turns = (*self._before, *self._said)
+            self.memory.begin(seen.saying(Session(id=id, time=turns[0].time, turns=turns)))
+        return None
 
-def answered(memory: UserMemory, request: Request, heard: Heard, answer: str, deadline: Deadline) -> None:
-    """Stores an answer, unless it is late, or its session was forgotten meanwhile."""
-    turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
-    if not turns:
-        return
-    try:
-        memory.say(heard.session, turns, not (heard.said or heard.before), request.metadata)
-    except ConflictError:
-        if any(item.id == heard.session for item in memory.items()):
-            _say(memory, heard.session, turns, request.metadata)
+    def ask(self, words: Words | None) -> dspy.Prediction:
+        """Answers by the program.
 
+        Args:
+            words: Takes the words of the answer as they come.
 
-def _session(memory: UserMemory, opened: Sequence[Session], wanted: str | None, gap: timedelta) -> Session | None:
-    """The open session to continue, None if one begins; all others of the user end."""
-    time = now()
-    mine = [
-        session
-        for session in opened
-        if time - gap <= _last(session) <= time + gap
-        and (wanted is None or session.id == wanted or session.id.startswith(f"{wanted}~"))
-    ]
-    chosen = max(mine, key=_last, default=None)
-    for session in opened:
-        if session is not chosen:
-            memory.end(session.id, remember=False)
-    return chosen
+        Raises:
+            MempilerError: See `UserMemory.ask`.
+        """
+        *said, question = self._said
+        shown = self._shown(said)
+        recent = [Session(id=self.session, turns=shown)] if shown else []
+        with wanted(words):
+            return self.memory.ask(
+                question.content, recent, asked=[question.id], date=format_time(now()), **self._chosen
+            )
 
+    def recall(self) -> Context:
+        """What a language model is shown beside the request; what stands in that is left out."""
+        texts = [message.text for message in self.body.messages if message.role == "user" and message.text.strip()]
+        if not texts:
+            return Context()
+        there = {(message.role, message.text) for message in self.body.messages}
+        shown = {turn.id for turn in (*self._before, *self._said) if (turn.speaker, turn.text) in there}
+        asked = shown | {turn.id for turn in self._said}
+        return self.memory.recall(texts[-1], format_time(now()), asked=asked, **self._chosen)
 
-def _say(
-    memory: UserMemory, session: str, turns: Sequence[Turn], metadata: Mapping[str, Scalar] | None
-) -> tuple[str, tuple[Turn, ...]]:
-    """Stores turns; those of an ended session begin a continuation of it, `NAME~...`, unless the user was forgotten."""
-    try:
-        return session, memory.say(session, turns, metadata=metadata)
-    except ConflictError:
-        session = f"{session.partition('~')[0]}~{_token()}"
-    try:
-        return session, memory.say(session, turns, metadata=metadata)
-    except ConflictError:
-        # A session of this name there cannot be: the user was forgotten.
-        return session, tuple(turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in enumerate(turns, 1))
+    def end(self, answer: str, context: Context, deadline: Deadline) -> Remembered:
+        """Stores an answer, unless it is late, or its session was forgotten meanwhile.
 
+        Args:
+            answer: What it says.
+            context: What it rests on.
+            deadline: A late answer is not stored, since the client does not get it.
+        """
+        turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
+        if turns:
+            try:
+                self.memory.say(self.session, turns, not (self._said or self._before), self._metadata)
+            except ConflictError:
+                if any(item.id == self.session for item in self.memory.items()):
+                    self._say(turns)
+        return Remembered(session=self.session, evidence=self.memory.evidence(context.hits))
 
-def _given(session: Session, request: Request) -> str | None:
-    """The answer that a repeated request got before, if it is the last thing that was said."""
-    *before, last = session.turns
-    # What follows the results of tools says nothing new; it goes on from what was said last.
-    asked = request.new or request.before[-1:]
-    same = bool(asked) and last.speaker == ASSISTANT and _same(before[-len(asked) :], asked)
-    return last.content if request.repeated and same else None
+    def _continued(self, opened: Sequence[Session]) -> Session | None:
+        """The open session to continue, None if one begins; all others of the user end."""
+        time, named = now(), self.session
+        mine = [
+            session
+            for session in opened
+            if time - self._gap <= _last(session) <= time + self._gap
+            and (not named or session.id == named or session.id.startswith(f"{named}~"))
+        ]
+        chosen = max(mine, key=_last, default=None)
+        for session in opened:
+            if session is not chosen:
+                self.memory.end(session.id, remember=False)
+        return chosen
 
+    def _say(self, turns: Sequence[Turn]) -> tuple[str, tuple[Turn, ...]]:
+        """Stores turns; those of an ended session begin a continuation, `NAME~...`, unless the user was forgotten."""
+        session = self.session
+        try:
+            return session, self.memory.say(session, turns, metadata=self._metadata)
+        except ConflictError:
+            session = f"{session.partition('~')[0]}~{_token()}"
+        try:
+            return session, self.memory.say(session, turns, metadata=self._metadata)
+        except ConflictError:
+            # A session of this name there cannot be: the user was forgotten.
+            return session, tuple(turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in enumerate(turns, 1))
 
-def _shown(session: str, request: Request, stored: Sequence[Turn], said: Sequence[Turn]) -> tuple[Turn, ...]:
-    """The conversation as the model sees it; stored turns keep their ids, so that they are not shown twice."""
-    known = {(turn.speaker, turn.text): turn for turn in stored}
-    system = [
-        Turn(id=f"instructions:{n}", speaker="system", text=text) for n, text in enumerate(request.instructions, 1)
-    ]
-    before = [
-        known.get((turn.speaker, turn.text)) or turn.model_copy(update={"id": f"{session}:before-{n}"})
-        for n, turn in enumerate(request.before, 1)
-    ]
-    return (*system, *before, *said)
+    def _given(self) -> str | None:
+        """The answer to this request, if it is the last thing that was said."""
+        *before, last = self._before
+        # What follows the results of tools says nothing new; it goes on from what was said last.
+        asked = self._new or self._earlier[-1:]
+        same = bool(asked) and last.speaker == ASSISTANT and _same(before[-len(asked) :], asked)
+        return last.content if same else None
+
+    def _shown(self, said: Sequence[Turn]) -> tuple[Turn, ...]:
+        """The conversation as the program sees it; stored turns keep their ids, so that they are not shown twice."""
+        known = {(turn.speaker, turn.text): turn for turn in self._before}
+        texts = (message.text for message in self.body.messages if message.role in ("system", "developer"))
+        system = [
+            Turn(id=f"instructions:{n}", speaker="system", text=text)
+            for n, text in enumerate((text for text in texts if text), 1)
+        ]
+        before = [
+            known.get((turn.speaker, turn.text)) or turn.model_copy(update={"id": f"{self.session}:before-{n}"})
+            for n, turn in enumerate(self._earlier, 1)
+        ]
+        return (*system, *before, *said)
 
 
 def _same(stored: Sequence[Turn], new: Sequence[Turn]) -> bool:

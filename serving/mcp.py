@@ -26,7 +26,7 @@ from ..errors import MempilerError, MissingDependencyError
 from ..memory.amending import LONGEST
 from ..memory.entries import EntryChange
 from ..records import Hit
-from .bodies import Chosen, Name, Time, Where
+from .bodies import Name, Time, Where
 from .refusals import CAUGHT, Refusal, refusal_of
 from .service import Caller, Service
 from .user_memory import UserMemory
@@ -190,7 +190,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 def _chosen(where: Where | None, since: datetime | None, until: datetime | None) -> dict[str, Any]:
     """What of a memory is looked at, as its methods take it."""
-    return {"where": Chosen(where=where).conditions, "since": since, "until": until}
+    return {"where": where, "since": since, "until": until}
 
 
 def _lines(hits: Sequence[Hit]) -> str:

@@ -106,8 +106,10 @@ def refusal_of(error: BaseException) -> Refusal:
 def malformed(errors: Sequence[Any]) -> Refusal:
     """The refusal for a body or path that does not fit its model: where, and what was expected; not what was given."""
     first = errors[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in ("body", "path", "query"))
+    place = [str(part) for part in first["loc"] if part not in ("body", "path", "query")]
     message = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] in ("model_attributes_type", "dict_type") and not where:
+    if first["type"] in ("model_attributes_type", "dict_type") and not place:
         message = "send a JSON object, with Content-Type: application/json"
-    return Refusal(400, f"{where[:100]}: {message}" if where else message)
+    if place and message.startswith(place[-1]):
+        place.pop()  # checks of the Python interface name what they check
+    return Refusal(400, f"{'.'.join(place)[:100]}: {message}" if place else message)

@@ -16,9 +16,7 @@ A stream's events are sent as they come. That which ends an answer waits until t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from dspy.utils.exceptions import LMTransportError
@@ -26,14 +24,12 @@ from fastapi.responses import Response
 
 from ..engines.endpoint.chat import Reply, Upstream
 from ..engines.endpoint.deadline import Deadline
-from ..memory.incoming import now
-from ..records import Context, format_time
-from .chat_bodies import ChatRequest, Remembered
-from .conversation import Heard, Request, answered, hear, request_of
+from ..records import Context
+from .bodies import ChatRequest
+from .conversation import Conversation
 from .prompt_text import beside
 from .service import Service
 from .streams import Send
-from .user_memory import UserMemory
 
 _HEADERS = ("x-ratelimit-", "retry-after", "openai-processing-ms", "openai-version")
 """What the names of headers begin with that are handed back."""
@@ -44,44 +40,34 @@ class Relay:
     """One request that is handed on, and what becomes of it.
 
     Args:
-        body: The request.
         service: Whose language model is asked.
-        memory: Whose it is.
-        repeated: Whether the client marks it as a repetition.
+        talk: What the request says, heard.
         upstream: The language model's endpoint.
     """
 
-    body: ChatRequest
     service: Service
-    memory: UserMemory
-    repeated: bool
+    talk: Conversation
     upstream: Upstream
-    _request: Request = field(init=False)
-    _heard: Heard = field(init=False)
     _context: Context = field(init=False, default=Context())
     _text: str = field(init=False, default="")
     _stored: bool = field(init=False, default=False)
 
-    def answer(self, deadline: Deadline, send: Send | None = None) -> Response | str:
-        """Stores, recalls, asks and stores, in a thread of its own.
+    def answer(self, deadline: Deadline, send: Send | None = None) -> Response:
+        """Recalls, asks and stores, in a thread of its own.
 
         Args:
             deadline: Of the request.
             send: Takes the headers of a stream, and then its parts as they come.
 
         Returns:
-            The response where it is none of a stream; of a request that is repeated the answer that it got before.
+            The response where it is none of a stream.
 
         Raises:
-            MempilerError: See `conversation.converse`.
+            MempilerError: See `Conversation`.
             LMError: See `Upstream.ask`.
         """
-        self._request = request = request_of(self.body, self.repeated)
-        self._heard = hear(self.memory, request, timedelta(minutes=self.service.settings.session_gap))
-        if self._heard.given is not None:
-            return self._heard.given
-        self._context = self._recalled(request.chosen)
-        with self.upstream.ask(payload(self.body, self._context)) as reply:
+        self._context = self.talk.recall()
+        with self.upstream.ask(payload(self.talk.body, self._context)) as reply:
             headers = {name: value for name, value in reply.headers.items() if name.startswith(_HEADERS)}
             if request_id := reply.headers.get("x-request-id"):
                 headers["x-upstream-request-id"] = request_id
@@ -94,21 +80,6 @@ class Relay:
             if reply.status == 200:
                 content, kind = self._whole(content, deadline), "application/json"
             return Response(content, reply.status, {**headers, "content-type": kind})
-
-    @property
-    def session(self) -> str:
-        """Where it belongs to."""
-        return self._heard.session
-
-    def _recalled(self, chosen: Mapping[str, Any]) -> Context:
-        texts = [message.text for message in self.body.messages if message.role == "user" and message.text.strip()]
-        if not texts:
-            return Context()
-        there = {(message.role, message.text) for message in self.body.messages}
-        turns = (*self._heard.before, *self._heard.said)
-        shown = {turn.id for turn in turns if (turn.speaker, turn.text) in there}
-        asked = shown | {turn.id for turn in self._heard.said}
-        return self.memory.recall(texts[-1], format_time(now()), asked=asked, **chosen)
 
     def _whole(self, content: bytes, deadline: Deadline) -> bytes:
         """A completion, its text stored, with Mempiler's own field."""
@@ -146,12 +117,11 @@ class Relay:
     def _end(self, completion: dict[str, Any], deadline: Deadline, count: bool = True) -> None:
         """Stores the text of an answer, and gives the completion Mempiler's own field."""
         self._stored = True
-        answered(self.memory, self._request, self._heard, self._text, deadline)
-        self.service.note(self.memory, self.body.messages[-1].text, self._text)
+        remembered = self.talk.end(self._text, self._context, deadline)
+        self.service.note(self.talk.memory, self.talk.body.messages[-1].text, self._text)
         if count:
             self.upstream.count(completion.get("usage"))
-        rests = self.memory.evidence(self._context.hits)
-        completion["mempiler"] = Remembered(session=self.session, evidence=rests).model_dump(mode="json")
+        completion["mempiler"] = remembered.model_dump(mode="json")
 
 
 def payload(body: ChatRequest, context: Context) -> dict[str, Any]:

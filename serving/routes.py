@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Response
-from pydantic import ValidationError
+from fastapi import APIRouter, Query, Response
 
 from ..memory.entries import (
-    PAGE,
     Added,
     Answer,
     EntryChange,
@@ -23,13 +21,12 @@ from ..memory.entries import (
     Users,
 )
 from ..memory.incoming import now
-from ..records import format_time, parse_json
-from .bodies import By, Chosen, EntryId, Name, NewSession, NewText, Question, Search, Since, Text, Until
-from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, malformed
+from ..records import format_time
+from .bodies import By, EntryId, Listing, Name, NewSession, NewText, Question, Search
+from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER
 from .service import GUARD, Asked, Service, User
 from .shown import memory_shown
 from .user_memory import UserMemory
-from .view import MOST
 
 router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[GUARD])
 entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], dependencies=[GUARD])
@@ -116,36 +113,11 @@ async def search(user: User, body: Search, caller: Asked) -> FoundEvidence:
     return await caller.asking(lambda _: _found(body, caller.memory(user)))
 
 
-async def conditions(
-    where: Annotated[
-        Text | None,
-        Query(description="A JSON object of conditions, as a search takes them", examples=['{"year": 2025}']),
-    ] = None,
-) -> dict[str, Any]:
-    """The conditions of an address, checked and refused as those of a body.
-
-    Raises:
-        Refusal: 400.
-    """
-    try:
-        return Chosen(where=None if where is None else parse_json(where, "where")).conditions
-    except ValidationError as error:
-        raise malformed(error.errors()) from error
-
-
 @entries.get("", summary="List the entries of a memory")
-async def list_entries(
-    user: User,
-    caller: Asked,
-    where: Annotated[dict[str, Any], Depends(conditions)],
-    cursor: Annotated[str | None, Query(min_length=1, max_length=2048)] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST)] = PAGE,
-    since: Since = None,
-    until: Until = None,
-) -> EntryPage:
+async def list_entries(user: User, caller: Asked, listing: Annotated[Listing, Query()]) -> EntryPage:
     """Entries and turns that are not in the memory yet, by id; pages do not shift while others are added."""
-    memory, chosen = caller.memory(user), {"where": where, "since": since, "until": until}
-    return await caller.storing(lambda: known(memory).list(cursor, limit, **chosen))
+    memory = caller.memory(user)
+    return await caller.storing(lambda: known(memory).list(listing.cursor, listing.limit, **listing.chosen))
 
 
 @entries.get("/{entry}", summary="Read an entry")
@@ -195,7 +167,7 @@ def known(memory: UserMemory) -> UserMemory:
 
 
 def _found(body: Search, memory: UserMemory) -> FoundEvidence:
-    found = known(memory).search(body.query, body.k, body.since, body.until, body.conditions)
+    found = known(memory).search(body.query, body.k, **body.chosen)
     return FoundEvidence(entries=memory.evidence(found.entries), waiting=memory.evidence(found.waiting))
 
 
@@ -203,8 +175,7 @@ def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
     fields: dict[str, Any] = {"date": body.date or format_time(now())}
     if body.options:
         fields["options"] = body.options
-    chosen = {"where": body.conditions, "since": body.since, "until": body.until}
-    found = known(memory).ask(body.question, **chosen, **fields)
+    found = known(memory).ask(body.question, **body.chosen, **fields)
     service.note(memory, body.question, str(found.answer))
     return Answer(answer=str(found.answer), evidence=memory.evidence(found.context.hits))
 

@@ -185,7 +185,7 @@ def test_users_chat_at_the_same_time(connect: Any, scripted: Any) -> None:
         ({"metadata": {"session": "../etc"}}, "metadata.session: "),
         ({"mempiler": {"metadata": {"a b": 1}}}, "mempiler: metadata: the name 'a b'"),
         ({"mempiler": {"metadata": {"a": [1]}}}, "mempiler.metadata.a"),
-        ({"mempiler": {"where": {"a": {"$gt": 1}}}}, "mempiler.where.a"),
+        ({"mempiler": {"where": {"a": {"$gt": 1}}}}, "mempiler: where a: "),
         ({"mempiler": {"where": {"a b": 1}}}, "mempiler: where: the name 'a b'"),
         ({"mempiler": {"until": "soon"}}, "mempiler.until: "),
         ({"mempiler": {"session": "a"}}, "mempiler.session: Extra"),

@@ -122,8 +122,8 @@ def test_metadata_and_times_choose_what_is_listed_before_and_after_it_is_remembe
         assert [entry["id"] for entry in until] == ["s2:1", "s4:1"]
         remember(client)
     for wrong, says in (
-        ({"where": "{"}, "where: not valid JSON"),
-        ({"where": '{"odd": NaN}'}, "where: "),
+        ({"where": "{"}, "where: Invalid JSON"),
+        ({"where": '{"odd": NaN}'}, "where odd: "),
         ({"where": "[" * 200 + "]" * 200}, "where: "),
         ({"since": "yesterday"}, "since: "),
         ({"until": "x"}, "until: "),

@@ -179,8 +179,8 @@ def use(program: Any, store: Store, lm: Any) -> None:
     from datetime import timedelta
 
     from mempiler.engines.endpoint.deadline import Deadline
-    from mempiler.serving.chat_bodies import ChatRequest
-    from mempiler.serving.conversation import converse, request_of
+    from mempiler.serving.bodies import ChatRequest
+    from mempiler.serving.conversation import Conversation
 
     memory = program.memory(store, "ada", "acme", lm)
     said = f"My word is {secret()} and I moved to Lisbon."
@@ -193,7 +193,10 @@ def use(program: Any, store: Store, lm: Any) -> None:
     memory.remember()
     deadline = Deadline(60)
     body = ChatRequest.model_validate({"user": "ada", "messages": [{"role": "user", "content": said}]})
-    converse(memory, request_of(body), timedelta(minutes=30), deadline)
+    talk = Conversation(memory, body, timedelta(minutes=30))
+    talk.hear()
+    found = talk.ask(None)
+    talk.end(str(found.answer), found.context, deadline)
     memory.ask("What is the word?")
 
 
