@@ -21,32 +21,35 @@ from .stopping import end_by_signal, stop_line
 COMMANDS = {
     "demo": "The main job on the bundled sample: compile, score, track, save, load, ask.",
     "compile": "Tune a method's prompts against a benchmark and save the program.",
-    "train": "Train a local model on a method's memory operations by LoGo-GRPO.",
-    "export": "A benchmark and a method as an environment for trainers that run elsewhere.",
-    "evaluate": "Score a method or a saved program on a benchmark.",
-    "compare": "Tell whether runs or programs differ, question by question.",
+    "evaluate": "Score a method, a saved program or another system; check a data file or a judge.",
+    "compare": "Tell whether runs differ, question by question, in a table or on a page.",
     "show": "Show a run: scores, which questions it got wrong and why, one with its prompt.",
-    "register": "Put a saved program into MLflow's model registry, behind a gate.",
-    "push": "Put a saved program on the Hugging Face hub.",
+    "train": "Train a local model on a method's memory operations by LoGo-GRPO.",
+    "reproduce": "Run a paper's variants; print ours beside its tables.",
     "ask": "Ask a saved program a question about a history, or about a stored memory.",
-    "memories": "Stored memories: add, remember, list, show, view, export, import, forget; their entries.",
-    "rebuild": "Write stored memories anew after a program or embedder changed.",
+    "memories": "Stored memories: add, list, search, show, edit, export, import, rebuild, forget.",
     "serve": "Serve a saved program and its memories over HTTP, with an OpenAI-compatible chat.",
     "mcp": "Give an agent a stored memory as tools of the Model Context Protocol.",
-    "reproduce": "Run a paper's variants; print ours beside its tables.",
-    "list": "Methods, benchmarks, optimizers, adapters.",
-    "data": "Look into data files.",
-    "models": "Weights of small language models: list, fetch, check.",
-    "systems": "Other people's memory systems: list, install, remove.",
-    "judge": "How lenient a judge is.",
+    "list": "Methods, benchmarks, optimizers, adapters, embedders, weights, systems.",
+    "fetch": "Bring weights, a benchmark's genuine file, or somebody else's memory system.",
+    "make": "Let a language model write a data set: MemoryQuest or PAL-Set.",
+    "publish": "Put a saved program into MLflow's model registry, or on the Hugging Face hub.",
+    "export": "A benchmark and a method as an environment for trainers that run elsewhere.",
     "ui": "Open the MLflow pages of all runs.",
 }
 
 
-GONE = {
+OLD = {
     "arena": "mempiler compare RUN... --page FILE",
+    "data": "mempiler evaluate METHOD --on BENCHMARK --data FILE --check, mempiler fetch NAME, or mempiler make NAME",
     "diff": "mempiler show PROGRAM, of each",
     "failures": "mempiler show RUN --failed",
+    "judge": "mempiler evaluate judge --on judge-check --judge-lm NAME",
+    "models": "mempiler list weights, or mempiler fetch NAME",
+    "push": "mempiler publish PROGRAM hf://OWNER/NAME",
+    "rebuild": "mempiler memories rebuild PROGRAM",
+    "register": "mempiler publish PROGRAM models:/NAME@ALIAS",
+    "systems": "mempiler list systems, or mempiler fetch system:NAME",
 }
 """Commands of before, and what does it now."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
@@ -62,8 +65,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports a command; None if there is none of that name."""
-        if cmd_name in GONE:
-            raise UserError(f"mempiler {cmd_name} is now: {GONE[cmd_name]}")
+        if cmd_name in OLD:
+            raise UserError(f"mempiler {cmd_name} is now: {OLD[cmd_name]}")
         if cmd_name not in COMMANDS:
             return None
         module = "list_" if cmd_name == "list" else cmd_name

@@ -1,4 +1,4 @@
-"""`mempiler compare`: whether runs or programs differ, question by question."""
+"""`mempiler compare`: whether runs differ, question by question."""
 
 from __future__ import annotations
 
@@ -9,39 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from ..errors import UserError
-from .options import (
-    MIN_N,
-    OVERWRITE,
-    PART,
-    Finite,
-    first_line,
-    make_setup,
-    output,
-    parse_settings,
-    print_json,
-    setup_options,
-)
-from .progress import progress
+from .options import JSON, MIN_N, OVERWRITE, Finite, output, print_json
 
 if TYPE_CHECKING:
     from ..runs.compare import Comparison, Paired, Recorded
     from ..runs.preference import Preferences
     from ..runs.statistics import Difference
 
-_JUDGING = ("judge_lm", "judge_api_base", "threads")
-"""Options of --preference that finished runs do not refuse."""
-
 
 @click.command("compare")
 @click.argument("names", nargs=-1, required=True, metavar="BASELINE OTHER...")
-@setup_options
-@PART
 @click.option("--gate", is_flag=True, help="end with code 1 if another is worse, or nobody can tell")
 @MIN_N
 @click.option("--margin", type=Finite(0), help="--gate: worse, too, where the mean difference is below -MARGIN")
@@ -56,45 +38,47 @@ _JUDGING = ("judge_lm", "judge_api_base", "threads")
     metavar="FILE",
     help="leave out questions whose gold answer is known to be wrong; may be given again",
 )
+@click.option("--judge-lm", help="the judge of --preference: any model name DSPy takes")
+@click.option("--judge-api-base", help="address of its server")
+@click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="answers the judge has in flight")
 @OVERWRITE
-@click.pass_context
+@JSON
 def command(
-    ctx: click.Context,
     names: tuple[str, ...],
-    as_json: bool,
     gate: bool,
     min_n: int,
     margin: float | None,
     preference: bool,
     page: str | None,
     wrong_golds: tuple[str, ...],
+    judge_lm: str | None,
+    judge_api_base: str | None,
+    threads: int,
     overwrite: bool,
-    **values: Any,
+    as_json: bool,
 ) -> None:
     """Compare every OTHER with the BASELINE on the questions that both were asked.
 
-    Each is a run (its folder, the end of the folder's name, or its MLflow run id). A method name or the folder of a
-    saved program is evaluated first; that needs --on.
+    Each is a run: its folder, the end of the folder's name, its MLflow run id, or `last`.
     """
     from ..records.whole_file import refuse_foreign
-    from ..runs.compare import compare
+    from ..runs.compare import compare, recorded
     from ..runs.pages.render import GENERATOR
 
     if not names[1:]:
         raise UserError(f"one run is nothing to compare: name another beside {names[0]!r}")
     if margin is not None and not gate:
         raise UserError(f"--margin {margin:g} is for --gate; add it")
-    if preference and not values["judge_lm"]:
-        raise UserError("--preference asks a judge; name its model with --judge-lm")
-    judging = {name: values[name] for name in _JUDGING}
     if preference:
         from ..runs.setup import check_model
 
-        check_model(judging["judge_lm"], "judge", judging["judge_api_base"])
+        if not judge_lm:
+            raise UserError("--preference asks a judge; name its model with --judge-lm")
+        check_model(judge_lm, "judge", judge_api_base)
     if page is not None:
         refuse_foreign(Path(page), GENERATOR, force=overwrite)
     console = output(errors=True) if as_json else output()
-    runs = _runs(ctx, names, values, console)
+    runs = [recorded(name) for name in names]
     if wrong_golds:
         from ..runs.wrong_golds import read_wrong_golds
 
@@ -103,7 +87,7 @@ def command(
     found = [compare(runs[0], other, min_n) for other in runs[1:]]
     if page is not None:
         _write_page(page, runs, min_n)
-    preferred = _preferred(runs, judging) if preference else []
+    preferred = _preferred(runs, str(judge_lm), judge_api_base, threads) if preference else []
     verdict = _gate(found, margin) if gate else None
     if as_json:
         print_json(
@@ -124,27 +108,6 @@ def command(
         sys.exit(1)
 
 
-# A benchmark is needed only where something is yet to be evaluated.
-next(option for option in command.params if option.name == "benchmark").required = False
-
-
-def _runs(ctx: click.Context, names: Sequence[str], values: dict[str, Any], console: Any) -> list[Recorded]:
-    """Every run by its name; all that are there are read before anything is evaluated."""
-    from ..runs.compare import recorded
-
-    found = {name: None if _is_program(name) else recorded(name) for name in names}
-    missing = [name for name, run in found.items() if run is None]
-    if missing:
-        found |= _evaluated(missing, [run for run in found.values() if run is not None], values, console)
-    else:
-        given = [name for name in values if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE]
-        given = [name for name in given if not (ctx.params["preference"] and name in _JUDGING)]
-        if given:
-            option = next(each.opts[-1] for each in ctx.command.params if each.name == given[0])
-            raise UserError(f"{option} says how programs are evaluated, but all that is compared are finished runs")
-    return [run for run in (found[name] for name in names) if run is not None]
-
-
 def _write_page(file: str, runs: Sequence[Recorded], min_n: int) -> None:
     from ..records.whole_file import replacing
     from ..runs.pages.keep import as_html
@@ -154,74 +117,17 @@ def _write_page(file: str, runs: Sequence[Recorded], min_n: int) -> None:
         page.write(as_html(side_by_side(runs, min_n)))
 
 
-def _is_program(name: str) -> bool:
-    from ..programs.external.resolve import ANSWERS
-    from ..programs.names import is_method
-    from ..runs.addresses import is_address
-    from ..runs.artifact import MANIFEST
-    from ..runs.folder import RUN, RunFolder
-
-    folder = Path(name)
-    if (folder / RUN).is_file():
-        return False
-    if (folder / MANIFEST).is_file() or is_address(name) or is_method(name) or name.endswith(ANSWERS):
-        return True
-    try:
-        RunFolder.open(name)
-    except UserError as error:
-        raise UserError(f"{error}, the folder of a saved program, or a method of `mempiler list`") from error
-    return False
-
-
-def _evaluated(
-    names: Sequence[str], others: Sequence[Recorded], values: dict[str, Any], console: Any
-) -> dict[str, Recorded]:
-    """Evaluates programs; first checks, without paid calls, that they can be compared."""
-    from ..engines.meter import Meter
-    from ..runs.addresses import program_folder
-    from ..runs.artifact import read_states
-    from ..runs.compare import recorded
-    from ..runs.experiment import chosen_examples, compiled_on, run_evaluate
-    from ..runs.results import refuse_broken
-
-    if not values["benchmark"]:
-        raise UserError(f"{names[0]!r} is a program, not a run; name the benchmark to evaluate it on with --on")
-    if values["resume"] or values.pop("planned", False):
-        raise UserError("--resume and --plan are for one run; evaluate the program by itself, then compare the runs")
-    part, config, allow_code = values.pop("part"), parse_settings(values.pop("config")), values.pop("allow_code")
-    setup, errors, found = make_setup(values), output(errors=True), {}
-    first_line(console, setup, part=part)
-    benchmark = setup.load()
-    asked = {str(example.id) for example in chosen_examples(setup, benchmark, part)}
-    for run in others:
-        if asked.isdisjoint(row.id for row in run.evaluation.rows):
-            raise UserError(f"{run.name} was asked none of these questions; give it the same --data and --part")
-    folders = {name: program_folder(name) for name in names}
-    for folder in filter(None, folders.values()):
-        read_states(folder)
-    for name in names:
-        folder = folders[name]
-        if part == "all" and folder is not None and compiled_on(folder, benchmark):
-            errors.print(f"note: {name} was compiled on this file; --part test leaves its training questions out")
-        meter = Meter()
-        with progress(errors, meter, setup.limits) as note:
-            evaluation = run_evaluate(name, setup, part, config, note, allow_code, meter)
-        found[name] = recorded(str(evaluation.run_id))
-        refuse_broken(evaluation, evaluation.run_id)
-    return found
-
-
-def _preferred(runs: Sequence[Recorded], judging: dict[str, Any]) -> list[Preferences]:
+def _preferred(runs: Sequence[Recorded], lm: str, api_base: str | None, threads: int) -> list[Preferences]:
     from ..data.preference import PreferenceJudge
     from ..engines.meter import Meter
     from ..engines.models import endpoint_errors, language_model
     from ..programs.adapter import adapter
     from ..runs.preference import preferences
 
-    model = language_model(judging["judge_lm"], Meter(), "judge", judging["judge_api_base"])
+    model = language_model(lm, Meter(), "judge", api_base)
     judge = PreferenceJudge(model, adapter("chat"))
     with endpoint_errors():
-        return [preferences(runs[0], other, judge, judging["threads"]) for other in runs[1:]]
+        return [preferences(runs[0], other, judge, threads) for other in runs[1:]]
 
 
 def _win_rate(found: Preferences, baseline: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from .check import JUDGES, check_data, check_judge
 from .options import (
     PART,
     REPLAY,
@@ -22,9 +23,6 @@ from .options import (
 )
 from .progress import progress
 
-if TYPE_CHECKING:
-    pass
-
 
 @click.command("evaluate")
 @click.argument("program")
@@ -32,6 +30,9 @@ if TYPE_CHECKING:
 @REPLAY
 @WORKERS
 @click.option("--model", help="which of an endpoint's models answers, where PROGRAM is its URL")
+@click.option(
+    "--check", is_flag=True, help="say what is in the file of --data and what is wrong with it; score nothing"
+)
 @PART
 def command(
     program: str,
@@ -40,13 +41,16 @@ def command(
     config: tuple[str, ...],
     part: Any,
     model: str | None,
+    check: bool,
     allow_code: bool,
     **values: Any,
 ) -> None:
     """Score PROGRAM on a benchmark.
 
     PROGRAM is a method name, module:Class, or a saved program: its folder, or models:/NAME@ALIAS. Or what else answers:
-    module:thing, the URL of a chat endpoint, a file of answers (*.jsonl), system:NAME; see docs/own_systems.md.
+    module:thing, the URL of a chat endpoint, a file of answers (*.jsonl), system:NAME; see docs/own_systems.md. With
+    --on judge-check it is a benchmark, whose judge (--judge-lm) is given answers that are known to be right or wrong,
+    or `judge` for ours.
     """
     from ..engines.meter import Meter
     from ..runs.addresses import pinned, program_folder
@@ -58,6 +62,9 @@ def command(
 
     setup, errors = make_setup(values), output(errors=True)
     config = config if model is None else (*config, f"model={json.dumps(model)}")
+    if check or setup.benchmark == JUDGES:
+        check_data(setup, as_json) if check else check_judge(program, setup, as_json)
+        return
     console = errors if as_json else output()
     program = pinned(program)
     first_line(console, setup, program, part)

@@ -1,4 +1,4 @@
-"""What all generation runs of `mempiler data make` share: model, journal, and the report of what was refused."""
+"""What all generation runs of `mempiler make` share: model, journal, and the report of what was refused."""
 
 from __future__ import annotations
 

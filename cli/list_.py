@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
 
 import click
@@ -24,36 +24,15 @@ EMBEDDERS = {
 }
 
 
+KINDS = ("methods", "benchmarks", "optimizers", "adapters", "embedders", "weights", "systems")
+
+
 @click.command("list")
-@click.argument(
-    "kind", required=False, type=click.Choice(["methods", "benchmarks", "optimizers", "adapters", "embedders"])
-)
+@click.argument("kind", required=False, type=click.Choice(KINDS))
 @JSON
 def command(kind: str | None, as_json: bool) -> None:
-    """List methods, benchmarks, optimizers, adapters and the embedders of this process."""
-    from ..data.catalog import BENCHMARKS
-    from ..data.catalog import plugins as benchmark_plugins
-    from ..optimizers.catalog import OPTIMIZERS
-    from ..programs.names import METHODS, POLICIES
-    from ..programs.names import plugins as method_plugins
-
-    listed = {
-        "methods": {
-            **{name: entry.summary for name, entry in METHODS.items()},
-            **{f"{name}+METHOD": entry.summary for name, entry in POLICIES.items()},
-            **_from_packages(method_plugins()),
-        },
-        "benchmarks": {
-            **{name: entry[0] for name, entry in sorted(BENCHMARKS.items())},
-            **_from_packages(benchmark_plugins()),
-        },
-        "optimizers": {
-            name: f"{entry.changes}; needs: {entry.needs}; cost: {entry.cost}" for name, entry in OPTIMIZERS.items()
-        },
-        "adapters": ADAPTERS,
-        "embedders": {name: told + _here(name) for name, told in EMBEDDERS.items()},
-    }
-    chosen = {name: entries for name, entries in listed.items() if kind in (None, name)}
+    """List the names that commands take, of one KIND or of all, with what each is."""
+    chosen = {name: _FOUND[name]() for name in KINDS if kind in (None, name)}
     if as_json:
         print_json(chosen)
         return
@@ -67,11 +46,68 @@ def command(kind: str | None, as_json: bool) -> None:
         console.print("  module:Class is accepted wherever a method name is")
 
 
+def _methods() -> dict[str, str]:
+    from ..programs.names import METHODS, POLICIES, plugins
+
+    return {
+        **{name: entry.summary for name, entry in METHODS.items()},
+        **{f"{name}+METHOD": entry.summary for name, entry in POLICIES.items()},
+        **_from_packages(plugins()),
+    }
+
+
+def _benchmarks() -> dict[str, str]:
+    from ..data.catalog import BENCHMARKS, plugins
+
+    return {**{name: entry[0] for name, entry in sorted(BENCHMARKS.items())}, **_from_packages(plugins())}
+
+
+def _optimizers() -> dict[str, str]:
+    from ..optimizers.catalog import OPTIMIZERS
+
+    return {name: f"{entry.changes}; needs: {entry.needs}; cost: {entry.cost}" for name, entry in OPTIMIZERS.items()}
+
+
+def _embedders() -> dict[str, str]:
+    return {name: told + _here(name) for name, told in EMBEDDERS.items()}
+
+
+def _weights() -> dict[str, str]:
+    from ..engines.weights import WEIGHTS
+
+    return {
+        name: f"{each.use}: {each.kind}, {each.size / 1e6:.0f} MB, {each.licence}, of {each.repository}; "
+        + (f"at {each.path}" if each.here else f"run: mempiler fetch {name}")
+        for name, each in WEIGHTS.items()
+    }
+
+
+def _systems() -> dict[str, str]:
+    from ..systems.catalog import SYSTEMS
+
+    return {
+        name: f"{each.what}; "
+        + (f"at {each.environment.path}" if each.environment.here else f"run: mempiler fetch system:{name}")
+        for name, each in SYSTEMS.items()
+    }
+
+
+_FOUND: dict[str, Callable[[], dict[str, str]]] = {
+    "methods": _methods,
+    "benchmarks": _benchmarks,
+    "optimizers": _optimizers,
+    "adapters": lambda: ADAPTERS,
+    "embedders": _embedders,
+    "weights": _weights,
+    "systems": _systems,
+}
+
+
 def _here(name: str) -> str:
     """Where weights have to be fetched first."""
     from ..engines.weights import WEIGHTS
 
-    return f"; run: mempiler models fetch {name}" if name in WEIGHTS and not WEIGHTS[name].here else ""
+    return f"; run: mempiler fetch {name}" if name in WEIGHTS and not WEIGHTS[name].here else ""
 
 
 def _from_packages(found: Mapping[str, EntryPoint]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`mempiler data make`: a language model writes a data set."""
+"""`mempiler make`: a language model writes a data set."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _RUNNING = [
 ]
 
 
-def _running(command: Callable[..., Any]) -> Callable[..., Any]:
+def _running(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds what all generation runs take."""
     for option in reversed(_RUNNING):
-        command = option(command)
-    return command
+        function = option(function)
+    return function
 
 
 @click.group("make")
-def make() -> None:
+def command() -> None:
     """Let a language model write a data set."""
 
 
-@make.command("memoryquest")
+@command.command("memoryquest")
 @click.option("--profiles", required=True, type=click.Path(), help="folder of PersonaLens profiles")
 @click.option("--users", type=click.IntRange(1), help="how many users [default: all]")
 @click.option("--embedder", default="offline", show_default=True, help="an embedding model's name, for the gate")
@@ -73,7 +73,7 @@ def make_quest(
     _end(summary, said, f"{said}: no request came through all checks; give a model that can by --lm", as_json)
 
 
-@make.command("palset")
+@command.command("palset")
 @click.option("--users", required=True, type=click.IntRange(1), help="how many users")
 @click.option("--months", type=click.IntRange(2, 24), help="months of each user [default: 7 to 12, drawn]")
 @click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="of the data")

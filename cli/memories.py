@@ -1,17 +1,16 @@
-"""`mempiler memories`: what is stored of which user, and moving or forgetting it."""
+"""`mempiler memories`: what is stored of which user; adding, moving and forgetting it."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from rich.table import Table
 
+from ..errors import DataError, StoreError, UserError
 from .entries import COMMANDS
 from .options import (
     ALL_TENANTS,
@@ -21,27 +20,45 @@ from .options import (
     TENANT,
     USER,
     WHOSE,
-    open_saved,
     open_store,
     output,
     print_json,
-    reading_options,
+    report,
+    writing,
 )
-from .rebuild import report, users_of
-from .remember import command as remember
+from .rebuild import command as rebuild
 
 if TYPE_CHECKING:
     from ..memory.entries import MemoryStatus
-    from ..memory.stored import Contents
 
 
-@click.group("memories")
+OLD = {
+    "check": "list --damaged",
+    "delete": "edit PROGRAM ENTRY --delete",
+    "entries": "search PROGRAM",
+    "get": "show --program PROGRAM --entry ENTRY",
+    "history": "show --program PROGRAM --entry ENTRY",
+    "remember": "rebuild PROGRAM --queued",
+    "undo": "edit PROGRAM ENTRY --undo",
+    "update": "edit PROGRAM ENTRY --text TEXT",
+    "view": "show --user USER --page FILE",
+}
+"""Verbs of before, and what does it now."""
+
+
+class _Verbs(click.Group):
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in OLD:
+            raise UserError(f"mempiler memories {cmd_name} is now: mempiler memories {OLD[cmd_name]}")
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group("memories", cls=_Verbs)
 def command() -> None:
-    """Stored memories: add, remember, list, show, view, export, import, forget; and their entries, one by one."""
+    """Stored memories: add sessions, write them, look into them, change, move and forget them."""
 
 
-command.add_command(remember)
-for _verb in COMMANDS:
+for _verb in (rebuild, *COMMANDS):
     command.add_command(_verb)
 
 
@@ -52,12 +69,11 @@ for _verb in COMMANDS:
 @TENANT
 @JSON
 def add(history: str, store: str | None, user: str | None, tenant: str, as_json: bool) -> None:
-    """Store the sessions of a HISTORY file (or chat messages) of a user, queued for `memories remember`.
+    """Store the sessions of a HISTORY file (or chat messages) of a user, queued for `memories rebuild`.
 
     Sessions of chat messages are named after the file, so that the same file is stored once. A file of JSON lines holds
     sessions of many users, each an object of `user`, `id`, `messages` and perhaps `metadata`.
     """
-    from ..errors import UserError
     from ..memory.incoming import incoming
     from ..memory.stored import Owner
 
@@ -75,13 +91,18 @@ def add(history: str, store: str | None, user: str | None, tenant: str, as_json:
 
 
 @command.command("list")
+@click.option("--damaged", is_flag=True, help="the rows that cannot be read; ends with code 1 if there are some")
 @STORE
+@USER
 @ALL_TENANTS
 @JSON
-def list_users(store: str | None, tenant: str | None, as_json: bool) -> None:
+def list_users(damaged: bool, store: str | None, user: str | None, tenant: str | None, as_json: bool) -> None:
     """List the users of a store."""
+    if damaged:
+        _list_damaged(store, user, tenant, as_json)
+        return
     with open_store(store) as opened:
-        found = opened.users(tenant)
+        found = opened.users(tenant, user)
     if as_json:
         print_json([_status(one) for one in found])
         return
@@ -94,66 +115,6 @@ def list_users(store: str | None, tenant: str | None, as_json: bool) -> None:
         who = (stamp.writer[:8], stamp.embedder or "-") if stamp else ("-", "-")
         table.add_row(one.owner.tenant, one.owner.user, *sizes, *who)
     output().print(table)
-
-
-def _showing(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say what of a memory is shown; `_shown` takes them."""
-    program = click.option("--program", type=click.Path(), help="whose memory it is; where entries were changed")
-    written = click.option("--as-written", is_flag=True, help="all that is stored, deleted entries too")
-    return program(written(reading_options(command)))
-
-
-@command.command("show")
-@STORE
-@WHOSE
-@TENANT
-@JSON
-@_showing
-def show(store: str | None, user: str, tenant: str, as_json: bool, **showing: Any) -> None:
-    """Show a user's memory, the sessions it was made from, and which entries were changed."""
-    import json
-
-    from ..memory.amending import in_force
-
-    found = _shown(store, user, tenant, **showing)
-    changes = [row.line for row in in_force(found.amendments)]
-    memory = json.loads(found.document.settled or found.document.memory) if found.document else None
-    sessions = [
-        {"id": one.item.id, "state": one.state, "error": one.error, "lines": one.item.lines()} for one in found.items
-    ]
-    sessions += [{"id": one.id, "state": "open", "error": "", "lines": one.lines()} for one in found.open]
-    if as_json:
-        print_json({"user": user, "tenant": tenant, "memory": memory, "sessions": sessions, "changes": changes})
-        return
-    console = output()
-    console.print(json.dumps(memory, indent=1, ensure_ascii=False), soft_wrap=True)
-    for session in sessions:
-        console.print(f"\n{session['id']}: {session['state']} {session['error']}".rstrip(), soft_wrap=True)
-        for line in session["lines"]:
-            console.print(f"  {line}", soft_wrap=True)
-    if changes:
-        console.print("\nchanges of entries:")
-    for change in changes:
-        console.print(f"  {change}", soft_wrap=True)
-
-
-@command.command("view")
-@click.argument("user")
-@click.option("--page", required=True, type=click.Path(dir_okay=False), metavar="FILE", help="the page to write")
-@OVERWRITE
-@STORE
-@TENANT
-@_showing
-def view(user: str, page: str, overwrite: bool, store: str | None, tenant: str, **showing: Any) -> None:
-    """Write a page of USER's memory: sessions, what was made of each turn, and what every entry rests on."""
-    from ..runs.pages.memory import memory_html, memory_page
-    from ..runs.pages.render import GENERATOR
-
-    shown = memory_page(_shown(store, user, tenant, **showing))
-    with _writing(page, GENERATOR, overwrite) as file:
-        file.write(memory_html(shown))
-    told = f"{len(shown.sessions)} sessions, {len(shown.entries)} entries, {shown.unused} turns in none"
-    output(errors=True).print(f"{page}: {told}", soft_wrap=True)
 
 
 @command.command("export")
@@ -170,31 +131,12 @@ def export(
     from ..memory.transfer import MARK, export_users
 
     skipped: list[str] | None = [] if skip_damaged else None
-    with open_store(store) as opened, _writing(path, MARK, overwrite) as file:
+    with open_store(store) as opened, writing(path, MARK, overwrite) as file:
         count = export_users(opened, file, tenant, user, skipped)
     errors = output(errors=True)
     for line in skipped or ():
         errors.print(f"skipped: {line}", soft_wrap=True)
     errors.print(f"{count} users{'' if skipped is None else f', {len(skipped)} damaged rows skipped'}", soft_wrap=True)
-
-
-@command.command("check")
-@STORE
-@USER
-@ALL_TENANTS
-@JSON
-def check(store: str | None, user: str | None, tenant: str | None, as_json: bool) -> None:
-    """List the rows of a store that cannot be read; ends with code 1 if there are some."""
-    from ..memory.transfer import export_users
-
-    found: list[str] = []
-    with open_store(store) as opened, Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        count = export_users(opened, nowhere, tenant, user, found)
-    if as_json:
-        print_json({"users": count, "damaged": found})
-    else:
-        output().print("\n".join([*found, f"{count} users read, {len(found)} damaged rows"]), soft_wrap=True)
-    sys.exit(1 if found else 0)
 
 
 @command.command("import")
@@ -222,7 +164,6 @@ def forget(store: str | None, user: str, tenant: str, session: str | None, as_js
 
     Exit code 4 says that everything is deleted, and something still holds the bytes: which, and what to do.
     """
-    from ..errors import StoreError, UserError
     from ..memory.stored import Owner
 
     owner = Owner(user, tenant)
@@ -240,34 +181,20 @@ def forget(store: str | None, user: str, tenant: str, session: str | None, as_js
         output(errors=True).print(f"of the bytes: {found.held_by}", soft_wrap=True)
 
 
-def _shown(
-    store: str | None, user: str, tenant: str, program: str | None, as_written: bool, **reading: Any
-) -> Contents:
-    """Everything of a user, without what was deleted unless it is asked for.
+def _list_damaged(store: str | None, user: str | None, tenant: str | None, as_json: bool) -> None:
+    from ..memory.transfer import export_users
 
-    Raises:
-        UserError: There is no such user, or a program is needed to tell what holds.
-    """
-    from ..errors import UserError
-    from ..memory.amending import in_force
-    from ..serving.shown import contents_shown
-
-    with open_store(store) as opened:
-        (owner,) = users_of(opened, tenant, user)
-        found = opened.dump(owner)
-        if as_written or not in_force(found.amendments):
-            return found
-        if program is None:
-            raise UserError(
-                f"entries of user {user!r} were changed: give --program, which wrote the memory, for what holds now, "
-                "or --as-written for all that is stored"
-            )
-        loaded = open_saved(program, **reading).program
-        return contents_shown(loaded, loaded.memory(opened, owner.user, owner.tenant).look(), found)
+    found: list[str] = []
+    with open_store(store) as opened, Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        count = export_users(opened, nowhere, tenant, user, found)
+    if as_json:
+        print_json({"users": count, "damaged": found})
+    else:
+        output().print("\n".join([*found, f"{count} users read, {len(found)} damaged rows"]), soft_wrap=True)
+    sys.exit(1 if found else 0)
 
 
 def _add_lines(path: str, store: str | None, tenant: str, as_json: bool) -> None:
-    from ..errors import DataError
     from ..serving.importing import import_lines
 
     try:
@@ -295,13 +222,3 @@ def _sessions(path: str) -> list[tuple[Any, str | None]]:
 def _status(found: MemoryStatus) -> dict[str, Any]:
     stamp = vars(found.stamp) if found.stamp else None
     return {"tenant": found.tenant, **found.model_dump(), "written_by": stamp}
-
-
-def _writing(path: str, mark: str, overwrite: bool) -> AbstractContextManager[TextIO]:
-    from ..records.whole_file import refuse_foreign, replacing
-
-    if path == "-":
-        return nullcontext(sys.stdout)
-    refuse_foreign(Path(path), mark, force=overwrite)
-    # What users said is for nobody else's eyes, whatever the umask.
-    return replacing(Path(path), 0o600)

@@ -7,9 +7,11 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from click.core import ParameterSource
@@ -146,7 +148,9 @@ _ASKING = [
     *_READING,
 ]
 
-_EMBEDDER = "`minilm` or `e5` (see `mempiler models`), `offline` (compares spelling), or an embedding model's name"
+_EMBEDDER = (
+    "`minilm` or `e5` (see `mempiler list embedders`), `offline` (compares spelling), or an embedding model's name"
+)
 
 _SILENCE = "seconds of silence after which a call to a model has failed"
 _DEADLINE = "seconds for a call to a model, its retries and waits included"
@@ -322,6 +326,31 @@ def open_store(url: str | None, make: bool = False) -> Any:
 def print_json(value: Any) -> None:
     """Prints one JSON object on standard output."""
     click.echo(_STEERING.sub(lambda char: f"\\u{ord(char[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def report(as_json: bool, found: dict[str, Any]) -> None:
+    """Prints counts."""
+    if as_json:
+        print_json(found)
+    else:
+        output().print(", ".join(f"{value} {name}" for name, value in found.items()), soft_wrap=True)
+
+
+def writing(path: str, mark: str, overwrite: bool) -> AbstractContextManager[TextIO]:
+    """A file that is there whole or not at all, for its owner's eyes only; standard output if its path is `-`.
+
+    Args:
+        path: Where it is written.
+        mark: By what a file of ours begins; another one is not overwritten.
+        overwrite: Whether it is nevertheless.
+    """
+    from ..records.whole_file import refuse_foreign, replacing
+
+    if path == "-":
+        return nullcontext(sys.stdout)
+    refuse_foreign(Path(path), mark, force=overwrite)
+    # What users said is for nobody else's eyes, whatever the umask.
+    return replacing(Path(path), 0o600)
 
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -15,8 +15,7 @@ from ..errors import Stopped
 _RESUMED = ("evaluate", "compile", "train", "reproduce")
 """Commands with an option --resume RUN."""
 _KEPT = {
-    ("memories", "remember"): "sessions that were remembered are kept, the others stay queued",
-    ("rebuild",): "users that were written anew are kept",
+    ("memories", "rebuild"): "users and sessions that were written are kept, the others stay queued",
 }
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^/@\s]*@")
 

@@ -1,7 +1,7 @@
 """Embedders: one of our own, two small models that run here, and any OpenAI-compatible or litellm one by its name.
 
     embedder()                                          "offline": hashed words and character n-grams, 384 numbers
-    embedder("minilm"), embedder("e5")                  models in this process, see `mempiler models list`
+    embedder("minilm"), embedder("e5")                  models in this process, see `mempiler list weights`
     embedder("openai/text-embedding-3-small")           OpenAI, key from OPENAI_API_KEY
     embedder("bge-m3", "http://localhost:8000/v1")      any OpenAI-compatible server; a key is optional
     embedder("gemini/gemini-embedding-001")             any name that litellm supports

@@ -227,7 +227,7 @@ def present(name: str) -> Weights:
     """
     found = weights(name)
     if not found.here:
-        raise UserError(f"the weights of {name} are not in {folder()}; run: mempiler models fetch {name}")
+        raise UserError(f"the weights of {name} are not in {folder()}; run: mempiler fetch {name}")
     return found
 
 
@@ -241,7 +241,7 @@ def gguf_file(name: str) -> Path:
         raise UserError(f"{name} is no language model; use it as {WEIGHTS[name].use}")
     path = present(name).path if name in WEIGHTS else Path(name)
     if not path.is_file():
-        raise UserError(f"{name!r}: no such GGUF file; give its path, or a name of `mempiler models list`")
+        raise UserError(f"{name!r}: no such GGUF file; give its path, or a name of `mempiler list weights`")
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise DataError(f"{path}: is no GGUF file")
@@ -256,7 +256,7 @@ def verify(found: Weights) -> None:
     """
     for file in found.files:
         if not file.path.is_file():
-            raise DataError(f"{file.path}: not here; run: mempiler models fetch {found.name}")
+            raise DataError(f"{file.path}: not here; run: mempiler fetch {found.name}")
         check(found.name, file.path, file.sha256)
 
 
@@ -276,6 +276,6 @@ def check(name: str, path: Path, sha256: str, came: str = "") -> None:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != sha256:
         fix = (
-            "nothing was kept, take it from elsewhere" if came else f"delete it, then run: mempiler models fetch {name}"
+            "nothing was kept, take it from elsewhere" if came else f"delete it, then run: mempiler fetch {name}"
         )
         raise DataError(f"{came or path}: is not {name} (sha256 {digest}, not {sha256}); {fix}")

@@ -350,7 +350,7 @@ def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> 
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
             f"the stored memory of user {owner.user!r} does not fit together ({type(error).__name__}); "
-            f"run: mempiler rebuild PROGRAM --user {owner.user!r} --force"
+            f"run: mempiler memories rebuild PROGRAM --user {owner.user!r} --force"
         ) from None
 
 

@@ -183,6 +183,6 @@ def each(
 def skip(row: str, skipped: list[str] | None) -> None:
     """Adds the name of a damaged row to those that are skipped; None is a StoreError."""
     if skipped is None:
-        check = "`mempiler memories check` lists such rows, `mempiler memories export --skip-damaged` leaves them out"
+        check = "`mempiler memories list --damaged` lists such rows, `memories export --skip-damaged` leaves them out"
         raise StoreError(f"{row}: the row is damaged; {check}") from None
     skipped.append(row)

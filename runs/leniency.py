@@ -1,4 +1,4 @@
-"""How lenient judges are, remembered from `mempiler judge check`, so that tables can say it beside judged scores.
+"""How lenient judges are, remembered from their checks, so that tables can say it beside judged scores.
 
     judge check ── keep ──> <results folder>/judges.json ── leniency("MODEL (prompt HASH)") ──> tables
 

@@ -35,7 +35,7 @@ from ..programs.remember import MemoryCache
 from ..records import Failure, History
 from .artifact import chosen_embedder, open_program
 
-ENTRY = '''"""Entry of a program that `mempiler register` made; what it does is in mempiler.runs.registered_model."""
+ENTRY = '''"""Entry of a program that `mempiler publish` made; what it does is in mempiler.runs.registered_model."""
 
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel

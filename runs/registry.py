@@ -57,7 +57,7 @@ def resolve(name: str | Path) -> Path:
     found = version_of(name)
     digest = dict(found.tags).get(DIGEST)
     if digest is None or not re.fullmatch(r"[0-9a-f]{64}", digest):
-        raise ProgramError(f"{name}: version {found.version} was not made by `mempiler register`; register a program")
+        raise ProgramError(f"{name}: version {found.version} was not made by `mempiler publish`; publish a program")
     folder = home().absolute() / "registry" / digest[:16]
     if not (is_intact(folder) and read_manifest(folder).manifest_sha256 == digest):
         _fetch(str(name), str(found.source), folder, digest)

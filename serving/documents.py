@@ -106,7 +106,7 @@ def check(found: Stamp, own: Stamp, owner: Owner, url: str) -> None:
     """
     if found.writes_like(own):
         return
-    fix = f"run: mempiler rebuild PROGRAM --store {url} --user {owner.user!r}"
+    fix = f"run: mempiler memories rebuild PROGRAM --store {url} --user {owner.user!r}"
     fix += "" if owner.tenant == "default" else f" --tenant {owner.tenant!r}"
     who = f"the memory of user {owner.user!r} was written"
     if found.schema > own.schema:

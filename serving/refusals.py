@@ -77,7 +77,7 @@ LATE = partial(Refusal, 504, "this took too long; what was said is stored, and t
 _DOWN = "the language model does not answer; what was said is stored, and the request can be repeated"
 _REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
     (ConflictError, 409, ""),
-    (ProgramError, 409, "another program wrote this user's memory; the operator must run mempiler rebuild"),
+    (ProgramError, 409, "another program wrote this user's memory; the operator must run mempiler memories rebuild"),
     (UserError, 400, ""),
     (ContextWindowExceededError, 413, "this is more than the language model can read at once"),
     (LMInvalidRequestError, 422, "the language model refused this request"),

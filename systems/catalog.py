@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import UnknownNameError
-from ..records import Item
 from .environment import Environment
-from .process import System
+
+if TYPE_CHECKING:
+    from .process import System
 
 FOLDER = Path(__file__).parent
 
@@ -80,6 +82,8 @@ def factory(name: str) -> Callable[..., System]:
         UnknownNameError: There is no such system.
         UserError: It is not installed; the message has the command that installs it.
     """
+    from .process import System  # listing names does not need it, nor what it imports
+
     found = shipped(name)
     return partial(System, name, found.environment.python(), found.file, {})
 
@@ -93,6 +97,9 @@ def isolated(target: str, folder: bool) -> Callable[..., System]:
         target: `module:Class`, or a function that makes one.
         folder: Whether it is given its folder when it is made.
     """
+    from ..records import Item
+    from .process import System
+
     path = [str(Path(each).absolute()) for each in sys.path]
     settings = {"target": target, "folder": folder, "path": path, "records": Item.__module__}
     return partial(System, target, Path(sys.executable), FOLDER / "inside" / "own.py", settings)

@@ -55,7 +55,7 @@ class Environment:
             UserError: It is not installed.
         """
         if not self.here:
-            raise UserError(f"the system {self.name} is not installed; run: mempiler systems install {self.name}")
+            raise UserError(f"the system {self.name} is not installed; run: mempiler fetch system:{self.name}")
         return self.path / "bin" / "python"
 
     def install(self) -> Path:

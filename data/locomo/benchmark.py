@@ -3,7 +3,7 @@
 The genuine file is `data/locomo10.json` of github.com/snap-research/locomo (CC BY-NC 4.0, so it is not bundled;
 the sample that is bundled is our own, in the same format). It has oddities, and this reader copes with all of
 them: dates without sessions, answers that are numbers, evidence that is malformed or names turns that are not
-there, repeated questions, image turns. `mempiler data check locomo FILE` lists them row by row.
+there, repeated questions, image turns. `mempiler evaluate --check` lists them row by row.
 
 One History per conversation is shared by all of its examples. An example holds `history`, `question`, `focus`
 (inputs), `answer`, `evidence`, `category` ("1" to "5"), `id` ("conv-26:17" is row 17, counted from

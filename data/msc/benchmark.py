@@ -1,6 +1,6 @@
 """MSC: questions about a handful of earlier chats of two strangers (Xu et al. 2022; questions by Packer et al. 2023).
 
-The genuine file is `msc_self_instruct.jsonl` of the hub set MemGPT/MSC-Self-Instruct (`mempiler data fetch msc`): 500
+The genuine file is `msc_self_instruct.jsonl` of the hub set MemGPT/MSC-Self-Instruct (`mempiler fetch msc`): 500
 conversations of up to five sessions, one question each. `reader` says how it is read; the sample that is bundled
 is our own, in the same form.
 

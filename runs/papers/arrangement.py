@@ -129,7 +129,7 @@ def _missing(variant: Variant, setup: Setup) -> str:
         return ""
     system = shipped(variant.program.removeprefix(SYSTEM))
     if not system.environment.here:
-        return f"{variant.program} is not installed; run: mempiler systems install {system.name}"
+        return f"{variant.program} is not installed; run: mempiler fetch system:{system.name}"
     if system.writes_with_lm and setup.offline:
         return f"{variant.program} writes with a language model, which the offline engine is not; name one with --lm"
     return ""

@@ -73,7 +73,7 @@ def test_a_mistake_ends_a_process_with_two():
         ["--help"],
         ["list"],
         ["list", "--json"],
-        ["data", "check", "locomo", "file.json", "--json"],
+        ["evaluate", "turn-rag", "--on", "locomo", "--data", "file.json", "--check", "--json"],
     ],
     ids=" ".join,
 )

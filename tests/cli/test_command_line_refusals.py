@@ -63,6 +63,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 LOCOMO_ON = ["evaluate", "turn-rag", "--on", "locomo"]
 COMPILE = ["compile", "turn-rag", "--on", "locomo"]
+JUDGE = ["evaluate", "judge", "--on", "judge-check"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ COMPILE = ["compile", "turn-rag", "--on", "locomo"]
         (["ask", "folder", "Where?", "--history", "missing.json"], "missing.json: no such file"),
         (["ask", "folder", "Where?", "--history", "no_role.json"], "has no role"),
         (["ask", "folder", "Where?", "--history", "history.json"], "no saved program here"),
-        (["data", "check", "lokomo", "ok.jsonl"], "did you mean 'locomo'"),
+        (["evaluate", "turn-rag", "--on", "lokomo", "--data", "ok.jsonl", "--check"], "did you mean 'locomo'"),
         (["list", "things"], "things"),
         (["compil"], "compil"),
     ],
@@ -205,23 +206,23 @@ WRONG: list[list[str]] = [
         ["memories", "import", file]
         for file in ("ok.jsonl", "deep.json", "utf16.json", "empty", "nowhere", "empty.json")
     ),
-    *(["judge", "check", "--data", file] for file in ("deep.json", "nowhere", "empty", "ok.jsonl", "half.json")),
+    *([*JUDGE, "--data", file] for file in ("deep.json", "nowhere", "empty", "ok.jsonl", "half.json")),
     *(["serve", "folder", "--token-file", file] for file in ("marked.tokens", "nowhere", "empty", "empty.json")),
     *(["show", run, "--failed"] for run in ("nowhere", "empty", "")),
     *(["compare", *names] for names in (["nowhere", "empty"], ["a"], ["a", "b", "--gate", "--margin", "nan"])),
     *([*LOCOMO_ON, "--resume", run] for run in ("nowhere", "", "empty")),
-    ["judge", "check", "--judge-lm", "nosuch"],
+    [*JUDGE, "--judge-lm", "nosuch"],
     ["compile", "turn-rag", "--on", "locomo", "--prompt-lm", "nosuch"],
     ["train", "memory-r2", "--on", "memory-env", "--local-fraction", "nan", "--lm", "local:tiny"],
-    ["data", "make", "palset", "--users", "1", "--out", "o", "--max-usd", "nan"],
-    ["data", "make", "palset", "--users", "0", "--out", "o"],
-    ["data", "make", "memoryquest", "--profiles", "nowhere", "--out", "o"],
-    ["data", "check", "longmemeval", "ok.jsonl", "--option", "size=5"],
-    ["data", "check", "nosuch:Class", "ok.jsonl"],
-    ["data", "fetch", "nosuch"],
+    ["make", "palset", "--users", "1", "--out", "o", "--max-usd", "nan"],
+    ["make", "palset", "--users", "0", "--out", "o"],
+    ["make", "memoryquest", "--profiles", "nowhere", "--out", "o"],
+    ["evaluate", "turn-rag", "--check", "--on", "longmemeval", "--data", "ok.jsonl", "--option", "size=5"],
+    ["evaluate", "turn-rag", "--check", "--on", "nosuch:Class", "--data", "ok.jsonl"],
+    ["fetch", "nosuch"],
     ["reproduce", "rgmem", "--max-usd", "nan"],
     ["reproduce", "nosuch"],
-    ["register", "folder", "--name", "x"],
+    ["publish", "folder", "models:/x"],
     ["evaluate", "a\udcff", "--on", "locomo"],
     [*LOCOMO_ON, "--data", "\udcff.json"],
     ["ask", "folder", "W\ud800?", "--history", "history.json"],

@@ -156,16 +156,16 @@ GOOD = {"user": "ann", "messages": [{"role": "user", "content": "I moved."}], "q
 def test_data_check_ends_with_one_if_the_file_cannot_be_used(cli, tmp_path, rows, code, words):
     path = tmp_path / "questions.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    ended, out, _ = cli("data", "check", "jsonl", str(path))
+    ended, out, _ = cli("evaluate", "turn-rag", "--check", "--on", "jsonl", "--data", str(path))
     assert ended == code
     assert words in out
-    ended, out, _ = cli("data", "check", "jsonl", str(path), "--json")
+    ended, out, _ = cli("evaluate", "turn-rag", "--check", "--on", "jsonl", "--data", str(path), "--json")
     assert ended == code
     assert json.loads(out)["ok"] is (code == 0)
     assert set(json.loads(out)) == {"path", "benchmark", "counts", "rows", "ok", "kinds"}
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["data", "check"]], ids=" ".join)
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["memories", "rebuild"]], ids=" ".join)
 def test_every_command_explains_itself(cli, command):
     code, out, err = cli(*command, "--help")
     assert (code, err) == (0, "")

@@ -5,9 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from mempiler.programs.catalog import build
 from mempiler.records import Failure
-from mempiler.runs.artifact import save
 from mempiler.runs.compare import keep_rows, recorded
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
@@ -129,12 +127,9 @@ def test_the_gate_ends_with_1_if_another_is_worse(call, runs, names, options, co
     [
         (["half", "other"], "have no question in common"),
         (["half"], "one run is nothing to compare"),
-        (["half", "turn-rag"], "'turn-rag' is a program, not a run; name the benchmark to evaluate it on with --on"),
         (["half", "turn-rgg"], "no run 'turn-rgg'"),
         (["half", "better", "--margin", "0.1"], "--margin 0.1 is for --gate"),
-        (["half", "better", "--categories", "2"], "--categories says how programs are evaluated"),
-        (["half", "turn-rag", "--on", "locomo"], "was asked none of these questions"),
-        (["half", "turn-rag", "--on", "locomo", "--resume", "x"], "--resume and --plan are for one run"),
+        (["half", "better", "--preference"], "--preference asks a judge"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line_and_code_2(call, runs, arguments, words):
@@ -144,27 +139,11 @@ def test_what_cannot_be_compared_is_one_line_and_code_2(call, runs, arguments, w
     assert "A = " not in out
 
 
-def test_programs_are_evaluated_first(call, tmp_path):
-    save(build("turn-rag", k=2), tmp_path / "program")
-    code, out, _ = call(
-        "compare", tmp_path / "program", "no-memory", "--on", "locomo", "--test", 6, "--categories", "2,4", "--json"
-    )
-    found = json.loads(out)
-    assert code == 0
-    assert [each["program"] for each in found["runs"]] == ["turn-rag", "no-memory"]
-    assert [each["n"] for each in found["runs"]] == [6, 6]
-    assert (found["comparisons"][0]["shared"], found["comparisons"][0]["warnings"]) == (6, [])
-    # They are runs like any other now, and tell what they rest on.
-    names = [each["run"] for each in found["runs"]]
-    assert call("compare", *names)[0] == 0
-    basis = recorded(names[0]).basis
-    assert (basis["lm"], len(basis["data_sha256"]), basis["judge_hash"]) == ("offline", 64, None)
-
-
 def test_a_compile_is_compared_with_its_start_on_the_same_questions(call):
     options = ["--on", "locomo", "--test", 6, "--json"]
     made = json.loads(call("compile", "turn-rag", "--with", "labeled", "--dev", 2, "--force", *options)[1])
-    found = json.loads(call("compare", "turn-rag", made["run"], "--part", "test", *options)[1])
+    start = json.loads(call("evaluate", "turn-rag", "--part", "test", *options)[1])
+    found = json.loads(call("compare", start["run_id"], made["run"], "--json")[1])
     compared = found["comparisons"][0]
     assert (compared["shared"], compared["warnings"]) == (6, [])
     assert compared["overall"]["difference"] == made["difference"]

@@ -10,14 +10,14 @@ from mempiler.cli import main
 Run = Callable[..., tuple[int, str, str]]
 CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2024-03-05"}]
 FILES = {
-    "view": ("memories", "view", "ada", "--page"),
+    "view": ("memories", "show", "--user", "ada", "--page"),
     "export": ("memories", "export"),
     "compare": ("compare", "one", "two", "--page"),
 }
 """The commands that write a file, up to its name."""
 FOLDERS = {
     "compile": ("compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--out"),
-    "palset": ("data", "make", "palset", "--users", "1", "--out"),
+    "palset": ("make", "palset", "--users", "1", "--out"),
     "export": ("export", "verifiers", "memory-r2", "--on", "locomo", "--out"),
 }
 

@@ -1,4 +1,4 @@
-"""`mempiler judge` and `compare --preference`: leniency and agreement as numbers, and mistakes in one line."""
+"""`evaluate --on judge-check` and `compare --preference`: judges as numbers, and mistakes in one line."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from mempiler.signatures.judges import JudgeAnswer, JudgePreference, judge_hash
 
+CHECK = ("evaluate", "judge", "--on", "judge-check")
 FIELDS = "[[ ## reasoning ## ]]\nSo.\n\n[[ ## verdict ## ]]\n{}\n\n[[ ## completed ## ]]"
 
 
@@ -31,7 +32,7 @@ def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(run: Any, st
 
     server = stub(answer=answer)
     model = ["--judge-lm", server.model, "--judge-api-base", server.url]
-    code, out, _ = run("judge", "check", *model, "--data", "labelled.jsonl", "--json")
+    code, out, _ = run(*CHECK, *model, "--data", "labelled.jsonl", "--json")
     found = json.loads(out)
     assert (code, found["judge_lm"], found["judge_hash"]) == (0, server.model, judge_hash(JudgeAnswer))
     assert {kind: each["rate"] for kind, each in found["kinds"].items()} == {
@@ -45,7 +46,7 @@ def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(run: Any, st
 
 
 def test_the_table_names_the_prompt_and_every_kind(run: Any) -> None:
-    code, out, _ = run("judge", "check")
+    code, out, _ = run(*CHECK)
     assert code == 0
     assert f"prompt {judge_hash(JudgeAnswer)[:12]}" in out
     assert "wiring check" in out
@@ -55,14 +56,14 @@ def test_the_table_names_the_prompt_and_every_kind(run: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["check", "--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
-        (["check", "--data", "half.csv"], "half.csv: line 1"),
-        (["check", "--adapter", "morse"], "morse"),
+        (["--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["--data", "half.csv"], "half.csv: line 1"),
+        (["--adapter", "morse"], "morse"),
     ],
 )
 def test_a_mistake_is_one_line(run: Any, tmp_path: Path, arguments: list[str], words: str) -> None:
     (tmp_path / "half.csv").write_text("human,judge\nA,A\nB,\n")
-    code, out, err = run("judge", *arguments)
+    code, out, err = run(*CHECK, *arguments)
     assert (code, out) == (2, "")
     assert words in err
     assert len(err.splitlines()) == 1

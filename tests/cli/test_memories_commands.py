@@ -32,7 +32,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         patch.setenv("MEMPILER_HOME", str(folder / "filled"))
         main(["memories", "add", "chat.json", "--user", "ada"])
-        main(["memories", "remember", "program"])
+        main(["memories", "rebuild", "program"])
     return folder
 
 
@@ -64,7 +64,7 @@ def listed(run: Run, *arguments: str) -> list[dict[str, Any]]:
 def test_a_file_is_added_once_and_remembered(run: Run) -> None:
     assert run("memories", "add", "chat.json", "--user", "ada")[1] == "2 new, 0 known\n"
     assert run("memories", "add", "chat.json", "--user", "ada")[1] == "0 new, 2 known\n"
-    assert run("memories", "remember", "program")[1] == "2 sessions, 0 failures, 0 still queued, 0 partial\n"
+    assert run("memories", "rebuild", "program")[1] == "1 users, 2 sessions, 0 failures\n"
     (found,) = listed(run)
     assert (found["user"], found["sessions"], found["queued"], found["position"]) == ("ada", 2, 0, 2)
 
@@ -79,7 +79,7 @@ def test_history_of_own_form_keeps_its_ids(run: Run, folder: Path, make_history:
 def test_ask_answers_from_the_store_with_sources(run: Run, remembered: bool) -> None:
     run("memories", "add", "chat.json", "--user", "ada")
     if remembered:
-        run("memories", "remember", "program")
+        run("memories", "rebuild", "program")
     _, out, _ = run("ask", "program", "When does Grace visit?", "--user", "ada", "--json")
     found = json.loads(out)
     assert found["answer"] == "My sister Grace visits me in June."
@@ -89,18 +89,18 @@ def test_ask_answers_from_the_store_with_sources(run: Run, remembered: bool) -> 
 def test_changed_program_is_refused_until_it_is_rebuilt(filled: Run) -> None:
     code, _, err = filled("ask", "other", "When does Grace visit?", "--user", "ada")
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "mempiler rebuild PROGRAM --store sqlite:///" in err
-    assert filled("rebuild", "other", "--user", "ada")[1] == "1 users, 2 sessions, 0 failures\n"
-    assert filled("rebuild", "other")[1] == "1 users, 0 sessions, 0 failures\n"
+    assert "mempiler memories rebuild PROGRAM --store sqlite:///" in err
+    assert filled("memories", "rebuild", "other", "--user", "ada")[1] == "1 users, 2 sessions, 0 failures\n"
+    assert filled("memories", "rebuild", "other")[1] == "1 users, 0 sessions, 0 failures\n"
     assert "June" in filled("ask", "other", "When does Grace visit?", "--user", "ada")[1]
-    assert json.loads(filled("rebuild", "other", "--force", "--json")[1])["sessions"] == 2
+    assert json.loads(filled("memories", "rebuild", "other", "--force", "--json")[1])["sessions"] == 2
 
 
 def test_memories_of_another_program_are_left_alone_and_counted(filled: Run) -> None:
     filled("memories", "add", "chat.json", "--user", "bob")
-    code, out, _ = filled("memories", "remember", "other")
+    code, out, _ = filled("memories", "rebuild", "other", "--queued")
     assert code == 0
-    assert out.startswith("2 sessions, 0 failures, 0 still queued, 0 partial, 1 users of another program")
+    assert out == "2 users, 2 sessions, 0 failures, 1 users of another program\n"
 
 
 def test_show_prints_memory_and_sessions(filled: Run) -> None:
@@ -114,7 +114,7 @@ def test_what_a_user_said_cannot_steer_the_terminal(run: Run, folder: Path) -> N
     said = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end"
     (folder / "hostile.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": said}]))
     assert run("memories", "add", "hostile.json", "--user", "ada")[0] == 0
-    assert run("memories", "remember", "program")[0] == 0
+    assert run("memories", "rebuild", "program")[0] == 0
     for command in (["memories", "show", "--user", "ada"], ["ask", "program", "red bell title?", "--user", "ada"]):
         for form in ([], ["--json"]):
             code, out, _ = run(*command, *form)
@@ -137,7 +137,7 @@ def test_forget_session_then_user(filled: Run) -> None:
     assert filled("memories", "forget", "--user", "ada", "--session", "chat-1")[1] == (
         "1 forgotten, 1 sessions, 2 turns, 1 queued anew\n"
     )
-    filled("memories", "remember", "program")
+    filled("memories", "rebuild", "program")
     assert "Lisbon" not in filled("memories", "show", "--user", "ada")[1]
     assert filled("memories", "forget", "--user", "ada")[0] == 0
     assert listed(filled) == []
@@ -156,43 +156,48 @@ def test_entries_are_found_listed_and_read(filled: Run) -> None:
     assert [hit["id"] for hit in found["entries"]] == ["chat-2:1"]
     assert found["waiting"] == []
 
-    code, out, err = filled("memories", "entries", "program", *ADA, "--limit", "2")
+    code, out, err = filled("memories", "search", "program", *ADA, "--limit", "2")
     assert [line.partition(" ")[0] for line in out.splitlines()] == ["[chat-1:1]", "[chat-1:2]"]
     assert err.splitlines()[-1] == "more: --cursor 'chat-1:2'"
-    code, out, err = filled("memories", "entries", "program", *ADA, "--cursor", "chat-1:2")
+    code, out, err = filled("memories", "search", "program", *ADA, "--cursor", "chat-1:2")
     assert (out, "more" in err) == ("[chat-2:1] (2024-04-02 00:00) Ada: My sister Grace visits me in June.\n", False)
-    page = json.loads(filled("memories", "entries", "program", *ADA, "--since", "2024-04-01", "--json")[1])
+    page = json.loads(filled("memories", "search", "program", *ADA, "--since", "2024-04-01", "--json")[1])
     assert ([entry["id"] for entry in page["entries"]], page["next"]) == (["chat-2:1"], None)
-    assert filled("memories", "entries", "program", *ADA, "--where", '{"channel": "phone"}')[1] == ""
+    assert filled("memories", "search", "program", *ADA, "--where", '{"channel": "phone"}')[1] == ""
 
-    assert "session chat-2" in filled("memories", "get", "program", "chat-2:1", *ADA)[1]
-    assert json.loads(filled("memories", "get", "program", "chat-2:1", *ADA, "--json")[1]) == page["entries"][0]
+    one = ["memories", "show", "--program", "program", "--entry", "chat-2:1", *ADA]
+    assert "session chat-2" in filled(*one)[1]
+    assert json.loads(filled(*one, "--json")[1])["entry"] == page["entries"][0]
 
 
 def test_an_entry_is_changed_and_brought_back_with_its_history(filled: Run) -> None:
     amend = ["program", "chat-1:1"]
-    assert filled("memories", "update", *amend, "I moved to Porto.", *ADA, "--by", "desk")[1] == "update of chat-1:1\n"
-    assert "Ada: I moved to Porto." in filled("memories", "get", *amend, *ADA)[1]
-    deleted = json.loads(filled("memories", "delete", *amend, *ADA, "--json")[1])
+    shown = ["memories", "show", "--program", "program", "--entry", "chat-1:1", *ADA]
+    assert (
+        filled("memories", "edit", *amend, "--text", "I moved to Porto.", *ADA, "--by", "desk")[1]
+        == "update of chat-1:1\n"
+    )
+    assert "Ada: I moved to Porto." in filled(*shown)[1]
+    deleted = json.loads(filled("memories", "edit", *amend, "--delete", *ADA, "--json")[1])
     assert (deleted["what"], deleted["new"]) == ("delete", None)
     for word in ("Lisbon", "Porto"):
         assert filled("memories", "search", "program", word, *ADA)[1] == ""
-    assert filled("memories", "undo", *amend, *ADA)[1] == "undo of chat-1:1\n"
+    assert filled("memories", "edit", *amend, "--undo", *ADA)[1] == "undo of chat-1:1\n"
     assert "Porto" in filled("memories", "search", "program", "Porto", *ADA)[1]
-    lines = filled("memories", "history", *amend, *ADA)[1].splitlines()
+    lines = filled(*shown)[1].splitlines()[3:]
     assert [line.split()[2].rstrip(":") for line in lines] == ["written", "update", "delete", "undo"]
     assert lines[1].endswith("update by desk: Ada: I moved to Lisbon last week. -> Ada: I moved to Porto.")
-    changes = json.loads(filled("memories", "history", *amend, *ADA, "--json")[1])["changes"]
+    changes = json.loads(filled(*shown, "--json")[1])["changes"]
     assert [change["by"] for change in changes] == ["", "desk", "", ""]
 
 
 def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run, folder: Path) -> None:
-    filled("memories", "delete", "program", "chat-1:1", *ADA, "--by", "desk")
-    filled("memories", "update", "program", "chat-2:1", "My sister visits me.", *ADA)
+    filled("memories", "edit", "program", "chat-1:1", "--delete", *ADA, "--by", "desk")
+    filled("memories", "edit", "program", "chat-2:1", "--text", "My sister visits me.", *ADA)
     views = {
         "show": lambda *more: filled("memories", "show", *ADA, *more)[1],
         "json": lambda *more: filled("memories", "show", *ADA, "--json", *more)[1],
-        "page": lambda *more: page(filled("memories", "view", "ada", "--page", "ada.html", *more)),
+        "page": lambda *more: page(filled("memories", "show", *ADA, "--page", "ada.html", *more)),
     }
 
     def page(ended: tuple[int, str, str]) -> str:
@@ -214,12 +219,12 @@ def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run, fold
         assert "by desk" in shown
         for word in ("Lisbon", "Grace"):
             assert word not in told(), name
-    for command in (["show", *ADA], ["view", "ada", "--page", "ada.html"]):
+    for command in (["show", *ADA], ["show", *ADA, "--page", "ada.html"]):
         code, _, err = filled("memories", *command)
         assert (code, err.count("\n"), "give --program" in err) == (2, 1, True)
-        assert "run: mempiler rebuild" in filled("memories", *command, "--program", "other")[2]
+        assert "run: mempiler memories rebuild" in filled("memories", *command, "--program", "other")[2]
     for entry in ("chat-1:1", "chat-2:1"):
-        filled("memories", "undo", "program", entry, *ADA)
+        filled("memories", "edit", "program", entry, "--undo", *ADA)
     assert "Lisbon" in views["show"]()
 
 
@@ -236,22 +241,30 @@ def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run, fold
         (["memories", "import", "chat.json"], 2, "no memories of Mempiler"),
         (["memories", "import", "none.jsonl"], 2, "'none.jsonl': No such file or directory"),
         (["memories", "export", "no/folder/x.jsonl"], 2, "cannot be written"),
-        (["memories", "remember", "chat.json"], 2, "no saved program here"),
-        (["rebuild", "program", "--user", "bob"], 2, "no user 'bob'"),
+        (["memories", "rebuild", "chat.json"], 2, "no saved program here"),
+        (["memories", "rebuild", "program", "--user", "bob"], 2, "no user 'bob'"),
         (["memories", "search", "program", "x", "--user", "bob"], 2, "no user 'bob'"),
         (["memories", "search", "program", "x", "--user", "ada", "--k", "0"], 2, "k is 0; ask for 1 to 1000"),
-        (["memories", "entries", "program"], 2, "Missing option '--user'"),
-        (["memories", "entries", "program", "--user", "ada", "--limit", "0"], 2, "limit is 0"),
-        (["memories", "entries", "program", "--user", "ada", "--where", "{"], 2, "where: not valid JSON"),
-        (["memories", "entries", "program", "--user", "ada", "--where", '{"a b": 1}'], 2, "where: the name 'a b'"),
-        (["memories", "entries", "program", "--user", "ada", "--since", "soon"], 2, "since: "),
-        (["memories", "get", "program", "x", "--user", "ada"], 2, "no entry 'x' of user 'ada'; "),
-        (["memories", "get", "program", "x", "--user", "ada", "--tenant", "acme"], 2, "no user 'ada'"),
-        (["memories", "history", "program", "x", "--user", "ada"], 2, "no entry 'x'"),
-        (["memories", "undo", "program", "chat-1:1", "--user", "ada"], 2, "or nothing to undo"),
-        (["memories", "update", "program", "chat-1:1", " ", "--user", "ada"], 2, "a text that is not empty"),
-        (["memories", "delete", "other", "chat-1:1", "--user", "ada"], 2, "run: mempiler rebuild"),
-        (["memories", "delete", "none", "chat-1:1", "--user", "ada"], 2, "no saved program here"),
+        (["memories", "search", "program"], 2, "Missing option '--user'"),
+        (["memories", "search", "program", "--user", "ada", "--limit", "0"], 2, "limit is 0"),
+        (["memories", "search", "program", "--user", "ada", "--where", "{"], 2, "where: not valid JSON"),
+        (["memories", "search", "program", "--user", "ada", "--where", '{"a b": 1}'], 2, "where: the name 'a b'"),
+        (["memories", "search", "program", "--user", "ada", "--since", "soon"], 2, "since: "),
+        (
+            ["memories", "show", "--program", "program", "--entry", "x", "--user", "ada"],
+            2,
+            "no entry 'x' of user 'ada'; ",
+        ),
+        (
+            ["memories", "show", "--program", "program", "--entry", "x", "--user", "ada", "--tenant", "acme"],
+            2,
+            "no user 'ada'",
+        ),
+        (["memories", "show", "--entry", "x", "--user", "ada"], 2, "give --program"),
+        (["memories", "edit", "program", "chat-1:1", "--undo", "--user", "ada"], 2, "or nothing to undo"),
+        (["memories", "edit", "program", "chat-1:1", "--text", " ", "--user", "ada"], 2, "a text that is not empty"),
+        (["memories", "edit", "other", "chat-1:1", "--delete", "--user", "ada"], 2, "run: mempiler memories rebuild"),
+        (["memories", "edit", "none", "chat-1:1", "--delete", "--user", "ada"], 2, "no saved program here"),
         (["ask", "program", "Where?", "--user", "bob"], 2, "no user 'bob'"),
         (["ask", "program", "Where?", "--user", "ada", "--history", "chat.json"], 2, "one of: --history"),
     ],
@@ -273,18 +286,18 @@ def test_users_are_there_after_a_refused_import(filled: Run) -> None:
 
 def test_failed_sessions_alone_are_written_anew(filled: Run) -> None:
     before = listed(filled)[0]
-    assert filled("rebuild", "program", "--failed") == (
+    assert filled("memories", "rebuild", "program", "--failed") == (
         0,
         "1 users, 0 sessions, 0 failures\n",
         "",
     )
     assert listed(filled)[0]["updated"] == before["updated"]
-    code, _, told = filled("rebuild", "program", "--failed", "--force")
-    assert (code, "--force writes everything anew and --failed only what failed; give one of them" in told) == (2, True)
+    code, _, told = filled("memories", "rebuild", "program", "--failed", "--force")
+    assert (code, "--queued, --failed and --force each say what is written; give one of them" in told) == (2, True)
 
 
 def test_a_memory_is_looked_at_in_a_page(filled: Run, folder: Path) -> None:
-    code, _, err = filled("memories", "view", "ada", "--page", "ada.html")
+    code, _, err = filled("memories", "show", *ADA, "--page", "ada.html")
     html = (folder / "ada.html").read_text(encoding="utf-8")
     assert (code, err) == (0, "ada.html: 2 sessions, 3 entries, 0 turns in none\n")
     assert (folder / "ada.html").stat().st_mode & 0o777 == 0o600
@@ -293,6 +306,6 @@ def test_a_memory_is_looked_at_in_a_page(filled: Run, folder: Path) -> None:
     assert 'href="#e0"' in html.split('id="t0"')[1].split("</li>")[0]
     assert 'href="#t0"' in html.split('id="e0"')[1].split("</details>")[0]
     assert "<script" not in html
-    code, _, err = filled("memories", "view", "nobody", "--page", "nobody.html")
+    code, _, err = filled("memories", "show", "--user", "nobody", "--page", "nobody.html")
     assert (code, (folder / "nobody.html").exists()) == (2, False)
     assert "no user 'nobody'" in err

@@ -1,4 +1,4 @@
-"""`memories remember --workers`: the memories are those of one process, also where a worker is killed."""
+"""`memories rebuild --workers`: the memories are those of one process, also where a worker is killed."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ import mempiler
 import pytest
 from mempiler import Store
 from mempiler.cli import main
-from mempiler.cli.remember import shared, written
+from mempiler.cli.rebuild import shared, written
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
 
@@ -53,8 +53,8 @@ def test_the_memories_are_those_of_one_process(ray: Any, filled: Path, capsys: p
     found = list[Any]()
     for workers in ("1", "2"):
         shutil.copy("queued.sqlite", "s.sqlite")
-        main(["memories", "remember", "program", "--store", "s.sqlite", "--workers", workers])
-        assert capsys.readouterr().out == f"{SESSIONS * len(USERS)} sessions, 0 failures, 0 still queued, 0 partial\n"
+        main(["memories", "rebuild", "program", "--store", "s.sqlite", "--workers", workers])
+        assert capsys.readouterr().out == f"{len(USERS)} users, {SESSIONS * len(USERS)} sessions, 0 failures\n"
         found.append(memories())
         Path("s.sqlite").unlink()
     assert found[0] == found[1]

@@ -18,8 +18,8 @@ Run = Callable[..., tuple[int, str, str]]
 LOADING = {
     "ask": ["ask", "{program}", "Where did Ada move?", "--history", "chat.json"],
     "ask stored": ["ask", "{program}", "Where did Ada move?", "--user", "ada", *STORE],
-    "remember": ["memories", "remember", "{program}", *STORE],
-    "rebuild": ["rebuild", "{program}", *STORE],
+    "queued": ["memories", "rebuild", "{program}", "--queued", *STORE],
+    "rebuild": ["memories", "rebuild", "{program}", *STORE],
     "plan": ["evaluate", "{program}", *SIZES, "--plan"],
     "serve": ["serve", "{program}", "--store", "serve.sqlite", "--host", "0.0.0.0"],
 }
@@ -45,7 +45,7 @@ def words_of(command: str, program: str = "program") -> list[str]:
     return [word.format(program=program) for word in LOADING[command]]
 
 
-@pytest.mark.parametrize("command", ["ask", "remember"])
+@pytest.mark.parametrize("command", ["ask", "queued"])
 def test_standard_output_stays_one_json_object(run, command):
     code, out, err = run(*words_of(command), "--json")
     assert code == 0, err
@@ -53,7 +53,7 @@ def test_standard_output_stays_one_json_object(run, command):
     assert err == ""
 
 
-@pytest.mark.parametrize("command", ["ask", "ask stored", "remember", "rebuild", "serve"])
+@pytest.mark.parametrize("command", ["ask", "ask stored", "queued", "rebuild", "serve"])
 def test_the_folder_does_not_choose_the_model(run, command):
     save("program", "huggingface/https://evil")
     code, _, err = run(*words_of(command), *(["--host", "127.0.0.1"] if command == "serve" else []))
@@ -82,12 +82,12 @@ def test_the_operator_chooses_the_embedder(run, monkeypatch):
     monkeypatch.setattr(program.method.embedder, "name", "openai/far")
     mempiler.save(program, "facts", Manifest(method="", task="", lms={"task": "offline"}))
     assert read_manifest("facts").embedder == "openai/far"
-    code, _, err = run(*words_of("remember", "facts"))
+    code, _, err = run(*words_of("queued", "facts"))
     assert (code, "mempiler: facts: was made with the embedder 'openai/far'; give --embedder" in err) == (
         2,
         True,
     )
-    assert run(*words_of("remember", "facts"), "--embedder", "openai/far")[0] == 0
+    assert run(*words_of("queued", "facts"), "--embedder", "openai/far")[0] == 0
     code, _, err = run(*words_of("plan", "facts"))
     assert (code, "give --embedder" in err) == (2, True)
     code, _, err = run(*words_of("plan", "facts"), "--embedder", "openai/far")

@@ -1,4 +1,4 @@
-"""`mempiler rebuild` and `memories remember`: of all tenants unless one is named, and on after a kill."""
+"""`mempiler memories rebuild`, also with `--queued`: of all tenants unless one is named, and on after a kill."""
 
 import json
 import shutil
@@ -67,8 +67,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_rebuild_is_of_all_tenants(run: Run) -> None:
-    assert run("rebuild", "other")[1] == "4 users, 8 sessions, 0 failures\n"
-    assert run("rebuild", "other")[1] == "4 users, 0 sessions, 0 failures\n"
+    assert run("memories", "rebuild", "other")[1] == "4 users, 8 sessions, 0 failures\n"
+    assert run("memories", "rebuild", "other")[1] == "4 users, 0 sessions, 0 failures\n"
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_rebuild_is_of_all_tenants(run: Run) -> None:
     ],
 )
 def test_rebuild_keeps_to_its_scope(run: Run, scope: list[str], users: int) -> None:
-    assert run("rebuild", "other", *scope)[1] == f"{users} users, {2 * users} sessions, 0 failures\n"
-    assert run("rebuild", "other")[1] == f"4 users, {8 - 2 * users} sessions, 0 failures\n"
+    assert run("memories", "rebuild", "other", *scope)[1] == f"{users} users, {2 * users} sessions, 0 failures\n"
+    assert run("memories", "rebuild", "other")[1] == f"4 users, {8 - 2 * users} sessions, 0 failures\n"
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])
@@ -91,14 +91,14 @@ def test_forced_rebuild_goes_on_after_a_kill(run: Run, written: Any, kills: list
     counted, most = written
     for most[0] in kills:
         with pytest.raises(Killed):
-            run("rebuild", "program", "--force")
+            run("memories", "rebuild", "program", "--force")
     most[0] = 10**9
-    code, out, told = run("rebuild", "program", *force)
+    code, out, told = run("memories", "rebuild", "program", *force)
     assert (code, f"{8 - kills[-1]} sessions, 0 failures\n" in out) == (0, True)
     assert ("going on with the rebuild of " in told) == bool(force)
     assert set(counted.values()) == {1}
     assert len(counted) == 8
-    assert run("rebuild", "program", "--force")[1] == "4 users, 8 sessions, 0 failures\n"
+    assert run("memories", "rebuild", "program", "--force")[1] == "4 users, 8 sessions, 0 failures\n"
     assert set(counted.values()) == {2}
 
 
@@ -106,9 +106,9 @@ def test_rebuild_that_is_not_forced_goes_on_after_a_kill(run: Run, written: Any)
     counted, most = written
     most[0] = 3
     with pytest.raises(Killed):
-        run("rebuild", "other")
+        run("memories", "rebuild", "other")
     most[0] = 10**9
-    assert run("rebuild", "other")[1] == "4 users, 5 sessions, 0 failures\n"
+    assert run("memories", "rebuild", "other")[1] == "4 users, 5 sessions, 0 failures\n"
     assert set(counted.values()) == {1}
 
 
@@ -129,21 +129,21 @@ def test_rebuild_of_another_program_begins_anew(run: Run, written: Any) -> None:
     _, most = written
     most[0] = 3
     with pytest.raises(Killed):
-        run("rebuild", "program", "--force")
+        run("memories", "rebuild", "program", "--force")
     most[0] = 10**9
-    assert run("rebuild", "other", "--force")[1] == "4 users, 8 sessions, 0 failures\n"
-    assert run("rebuild", "other")[1] == "4 users, 0 sessions, 0 failures\n"
-    assert run("rebuild", "program", "--force")[1] == "4 users, 8 sessions, 0 failures\n"
+    assert run("memories", "rebuild", "other", "--force")[1] == "4 users, 8 sessions, 0 failures\n"
+    assert run("memories", "rebuild", "other")[1] == "4 users, 0 sessions, 0 failures\n"
+    assert run("memories", "rebuild", "program", "--force")[1] == "4 users, 8 sessions, 0 failures\n"
 
 
 def test_forgotten_user_is_off_the_list(run: Run, written: Any) -> None:
     _, most = written
     most[0] = 0
     with pytest.raises(Killed):
-        run("rebuild", "program", "--force")
+        run("memories", "rebuild", "program", "--force")
     most[0] = 10**9
     assert run("memories", "forget", "--user", "eve")[0] == 0
-    assert run("rebuild", "program", "--force")[1] == "3 users, 6 sessions, 0 failures\n"
+    assert run("memories", "rebuild", "program", "--force")[1] == "3 users, 6 sessions, 0 failures\n"
 
 
 def _queue() -> None:
@@ -154,28 +154,31 @@ def _queue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scope", "sessions"), [([], 4), (["--tenant", "acme"], 2), (["--user", "ada"], 2), (["--user", "eve"], 1)]
+    ("scope", "users", "sessions"),
+    [([], 4, 4), (["--tenant", "acme"], 2, 2), (["--user", "ada"], 2, 2), (["--user", "eve"], 1, 1)],
 )
-def test_remember_is_of_all_tenants_or_of_its_scope(run: Run, scope: list[str], sessions: int) -> None:
+def test_what_is_queued_is_of_all_tenants_or_of_its_scope(
+    run: Run, scope: list[str], users: int, sessions: int
+) -> None:
     _queue()
-    assert run("memories", "remember", "program", *scope)[1].startswith(
-        f"{sessions} sessions, 0 failures, 0 still queued"
+    assert run("memories", "rebuild", "program", "--queued", *scope)[1] == (
+        f"{users} users, {sessions} sessions, 0 failures\n"
     )
-    assert run("memories", "remember", "program")[1].startswith(f"{4 - sessions} sessions, ")
+    assert run("memories", "rebuild", "program", "--queued")[1] == f"4 users, {4 - sessions} sessions, 0 failures\n"
 
 
 def test_remember_of_a_tenant_passes_over_memories_of_another_program(run: Run) -> None:
     _queue()
-    code, out, _ = run("memories", "remember", "other", "--tenant", "acme")
+    code, out, _ = run("memories", "rebuild", "other", "--queued", "--tenant", "acme")
     assert (code, out) == (
         0,
-        "0 sessions, 0 failures, 2 still queued, 0 partial, 2 users of another program (see mempiler rebuild)\n",
+        "2 users, 0 sessions, 0 failures, 2 still queued, 2 users of another program\n",
     )
 
 
-@pytest.mark.parametrize("command", [["rebuild", "program"], ["memories", "remember", "program"]])
+@pytest.mark.parametrize("command", [[], ["--queued"]])
 def test_unknown_user_is_refused(run: Run, command: list[str]) -> None:
-    code, _, told = run(*command, "--user", "nobody")
+    code, _, told = run("memories", "rebuild", "program", *command, "--user", "nobody")
     (line,) = [line for line in told.splitlines() if line.startswith("mempiler: ")]
     assert (code, "no user 'nobody' in" in line, "Traceback" in told) == (2, True, False)
 
@@ -204,7 +207,7 @@ def test_commands_leave_nothing_of_a_forgotten_user(run: Run, tmp_path: Path, mo
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     (tmp_path / "chat.json").write_text(json.dumps([{"role": "user", "content": "My PIN is 82716354."}]))
     assert run("memories", "add", "chat.json", "--user", "pat")[0] == 0
-    assert run("memories", "remember", "program")[0] == 0
+    assert run("memories", "rebuild", "program", "--queued")[0] == 0
     assert run("ask", "program", "Is my PIN 82716354?", "--user", "pat")[0] == 0
     assert run("memories", "export", "-")[1].count("82716354") > 0
     assert run("memories", "forget", "--user", "pat")[0] == 0

@@ -1,4 +1,4 @@
-"""`mempiler register` and the commands that take what it made."""
+"""`mempiler publish` and the commands that take what it made."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def saved(folder: Path, score: float | None = 0.5, method: str = "turn-rag") -> 
 
 
 def test_what_is_registered_is_asked_evaluated_and_compared(tmp_path, name, cli):
-    code, out, _ = cli("register", saved(tmp_path / "program"), "--name", name, "--alias", "prod")
+    code, out, _ = cli("publish", saved(tmp_path / "program"), f"models:/{name}@prod")
     assert code == 0
     assert f"version 1 of {name}: models:/{name}@prod" in out
     assert "gate: dev 0.500 (n = 20, offline), nothing to compare with" in out
@@ -37,17 +37,15 @@ def test_what_is_registered_is_asked_evaluated_and_compared(tmp_path, name, cli)
     address, *common = f"models:/{name}/1", "--on", "locomo", "--part", "test", "--json", *sizes
     evaluated = cli("evaluate", address, *common)
     assert json.loads(evaluated[1])["program"] == "turn-rag"
-    compared = cli("compare", address, "no-memory", *common)
-    assert compared[0] == 0, compared[2]
     planned = cli("evaluate", address, "--on", "locomo", "--plan", "--json", *sizes)
     assert planned[0] == 0, planned[2]
 
     store = str(tmp_path / "memories.sqlite")
     assert cli("memories", "add", str(chat), "--user", "ada", "--store", store)[0] == 0
-    assert cli("memories", "remember", f"models:/{name}@prod", "--store", store)[0] == 0
+    assert cli("memories", "rebuild", f"models:/{name}@prod", "--store", store)[0] == 0
 
 
-@pytest.mark.parametrize("words", [["ask", "models:/nobody@p", "Where?"], ["memories", "remember", "models:/nobody@p"]])
+@pytest.mark.parametrize("words", [["ask", "models:/nobody@p", "Where?"], ["memories", "rebuild", "models:/nobody@p"]])
 def test_an_address_that_is_not_there_is_one_line(tmp_path, cli, words):
     (tmp_path / "chat.json").write_text("[]")
     words = [*words, "--history", str(tmp_path / "chat.json")] if words[0] == "ask" else words

@@ -191,8 +191,8 @@ def over_http():
 
 @pytest.fixture
 def making(tmp_path, cli):
-    """Runs `mempiler data make` into the folder `o`."""
-    return lambda kind, *words: cli("data", "make", kind, "--out", tmp_path / "o", *words)
+    """Runs `mempiler make` into the folder `o`."""
+    return lambda kind, *words: cli("make", kind, "--out", tmp_path / "o", *words)
 
 
 DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}

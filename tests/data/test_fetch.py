@@ -140,7 +140,7 @@ def test_what_cannot_be_reached_is_one_line_with_the_address(
 ) -> None:
     address = offer(**wanted).address
     with pytest.raises(SystemExit) as end:
-        main(["data", "fetch", "set", "--out", str(tmp_path)])
+        main(["fetch", "set", "--out", str(tmp_path)])
     printed = capsys.readouterr()
     assert end.value.code == 3
     assert printed.out == ""
@@ -177,13 +177,13 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_any_file_of_the_hub_is_fetched_at_a_commit(
     hub: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["data", "fetch", hub, "--out", str(tmp_path)])
+    main(["fetch", hub, "--out", str(tmp_path)])
     printed = capsys.readouterr()
     path = tmp_path / "set.jsonl"
     assert path.read_bytes() == CONTENT
     assert printed.out == f"{path}: fetched, sha256 {DIGEST}, not verified; use --data {path}\n"
     assert "licence as its page says: http://127.0.0.1" in printed.err
-    main(["data", "fetch", hub, "--out", str(tmp_path), "--sha256", DIGEST])
+    main(["fetch", hub, "--out", str(tmp_path), "--sha256", DIGEST])
     assert "was there, sha256 verified" in capsys.readouterr().out
     with pytest.raises(DataError, match="give --sha256"):
         fetch(hub, tmp_path, print)
@@ -222,11 +222,11 @@ def test_the_command_puts_the_file_into_the_results_folder(
     wanted = offer()
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
-    main(["data", "fetch", "set"])
+    main(["fetch", "set"])
     printed = capsys.readouterr()
     assert printed.err == "set.jsonl: licence CC0\n"
     assert printed.out == f"{path}: fetched, sha256 verified; use --on set --data {path}\n"
-    main(["data", "fetch", "set", "--json"])
+    main(["fetch", "set", "--json"])
     assert json.loads(capsys.readouterr().out) == {
         "name": "set",
         "licence": "CC0",

@@ -252,7 +252,7 @@ def test_the_gate_refuses_the_offline_embedder_unless_forced():
 
 @pytest.fixture
 def command(profiles, making):
-    """Runs `mempiler data make memoryquest` into a folder; gives its exit code and output."""
+    """Runs `mempiler make memoryquest` into a folder; gives its exit code and output."""
     return lambda *words: making("memoryquest", "--profiles", str(profiles), *words)
 
 

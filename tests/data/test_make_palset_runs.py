@@ -19,7 +19,7 @@ def test_the_seed_decides_hours_and_plans_and_threads_do_not(made_palset, palset
 
 @pytest.fixture
 def command(making):
-    """Runs `mempiler data make palset` into a folder; gives its exit code and output."""
+    """Runs `mempiler make palset` into a folder; gives its exit code and output."""
     return lambda *words: making("palset", "--users", "1", "--months", "2", *words)
 
 
@@ -28,7 +28,7 @@ def test_a_killed_process_is_gone_on_with_and_pays_only_for_what_is_missing(
 ):
     server = stub(answer=over_http(palset_reply))
     model = ["--lm", server.model, "--api-base", server.url, "--threads", "2"]
-    words = ["data", "make", "palset", "--users", "1", "--months", "2", "--out", str(tmp_path / "o"), *model]
+    words = ["make", "palset", "--users", "1", "--months", "2", "--out", str(tmp_path / "o"), *model]
     journal = tmp_path / "o" / "generation" / "journal.jsonl"
     child = subprocess.Popen([sys.executable, "-m", "mempiler", *words], stdout=-3, stderr=-3)
     try:

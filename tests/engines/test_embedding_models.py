@@ -115,9 +115,8 @@ def test_an_index_asks_for_queries_where_an_embedder_tells_them_apart(own: Any, 
 
 
 def test_weights_are_fetched_converted_and_checked(unfetched: Tiny, capsys: Any) -> None:
-    assert "mempiler models fetch minilm" in refused(capsys, "models", "check", "minilm")
-    main(["models", "fetch", "minilm", "--from", str(unfetched.source)])
-    main(["models", "check", "minilm"])
+    main(["fetch", "minilm", "--from", str(unfetched.source)])
+    main(["fetch", "minilm"])
     assert "use it as --embedder minilm" in capsys.readouterr().out
     assert sorted(path.name for path in WEIGHTS["minilm"].path.parent.iterdir()) == ["model.onnx", "tokenizer.json"]
     assert [path.name for path in WEIGHTS["minilm"].path.parent.parent.iterdir()] == ["minilm"]
@@ -133,7 +132,7 @@ def test_kept_files_can_be_carried_to_another_machine(tiny: Tiny, monkeypatch: A
 def test_other_bytes_are_not_kept(unfetched: Tiny, capsys: Any, file: str) -> None:
     content = (unfetched.source / file).read_bytes()
     (unfetched.source / file).write_bytes(content[:-1] + b"!")
-    assert "is not minilm (sha256" in refused(capsys, "models", "fetch", "minilm", "--from", str(unfetched.source))
+    assert "is not minilm (sha256" in refused(capsys, "fetch", "minilm", "--from", str(unfetched.source))
     assert not WEIGHTS["minilm"].here
 
 
@@ -147,7 +146,7 @@ def test_other_bytes_are_not_kept(unfetched: Tiny, capsys: Any, file: str) -> No
 )
 def test_mistakes_at_fetching_are_one_line(unfetched: Tiny, capsys: Any, words: list[str], said: str) -> None:
     words = [word.replace("SOURCE", str(unfetched.source)) for word in words]
-    assert said in refused(capsys, "models", *words)
+    assert said in refused(capsys, *words)
 
 
 def test_a_missing_extra_is_one_line_with_the_command(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +159,7 @@ def test_a_missing_extra_is_one_line_with_the_command(tiny: Tiny, monkeypatch: p
 def test_altered_files_are_refused_at_the_first_text(tiny: Tiny, number: int) -> None:
     path = WEIGHTS["minilm"].files[number].path
     path.write_bytes(path.read_bytes()[:-1] + b"!")
-    with pytest.raises(DataError, match="delete it, then run: mempiler models fetch minilm"):
+    with pytest.raises(DataError, match="delete it, then run: mempiler fetch minilm"):
         embedder("minilm").embed(TEXTS)
 
 
@@ -175,7 +174,7 @@ def test_a_saved_program_may_name_a_model_of_this_process(tiny: Tiny, tmp_path: 
     save(build("memory-r2", embedder=embedder("minilm")), tmp_path / "program")
     assert load(tmp_path / "program").method.embedder.name == "minilm"  # pyright: ignore
     WEIGHTS["minilm"].path.unlink()
-    with pytest.raises(UserError, match="mempiler models fetch minilm"):
+    with pytest.raises(UserError, match="mempiler fetch minilm"):
         load(tmp_path / "program")
 
 

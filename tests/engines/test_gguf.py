@@ -68,42 +68,41 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_file_that_is_fetched_is_whole_and_named(tiny: Weights, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "given.gguf").write_bytes(CONTENT)
-    with pytest.raises(UserError, match="mempiler models fetch tiny"):
+    with pytest.raises(UserError, match="mempiler fetch tiny"):
         weights.gguf_file("tiny")
-    main(["models", "fetch", "tiny", "--from", str(tmp_path / "given.gguf")])
-    main(["models", "check", "tiny"])
+    main(["fetch", "tiny", "--from", str(tmp_path / "given.gguf")])
+    main(["fetch", "tiny"])
     assert capsys.readouterr().out.count("whole") == 2
     assert weights.gguf_file("tiny") == tiny.path
     assert tiny.path.read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("arguments", [["fetch", "tiny", "--from", "other.gguf"], ["check", "tiny"]])
+@pytest.mark.parametrize("arguments", [["fetch", "tiny", "--from", "other.gguf"], ["fetch", "tiny"]])
 def test_other_bytes_are_refused_and_not_kept(
     tiny: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, arguments: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("other.gguf").write_bytes(CONTENT[:-1] + b"!")
-    if arguments[0] == "check":
+    if len(arguments) == 2:
         tiny.path.parent.mkdir()
         tiny.path.write_bytes(CONTENT[:-1] + b"!")
     with pytest.raises(SystemExit) as ended:
-        main(["models", *arguments])
+        main(arguments)
     assert ended.value.code == 2
     assert "is not tiny (sha256" in capsys.readouterr().err
-    assert arguments[0] == "check" or list(tiny.path.parent.iterdir()) == []
+    assert len(arguments) == 2 or list(tiny.path.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["fetch", "nosuch"], "unknown model 'nosuch'"),
-        (["check", "tiny"], "mempiler models fetch tiny"),
+        (["fetch", "nosuch"], "unknown name to fetch 'nosuch'"),
         (["fetch", "tiny", "--from", "nowhere.gguf"], "nowhere.gguf: no such file"),
     ],
 )
 def test_mistakes_are_one_line(tiny: Weights, capsys: Any, arguments: list[str], said: str) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["models", *arguments])
+        main(arguments)
     assert ended.value.code == 2
     err = capsys.readouterr().err
     assert said in err

@@ -53,7 +53,7 @@ def hurt(path: Path, table: str, column: str, value: str, where: str = "") -> No
     db.close()
 
 
-CHECK = "`mempiler memories check`"
+CHECK = "`mempiler memories list --damaged`"
 CUT, BYTES = '{"x": "falcon', "\xff falcon {}"
 """What is no JSON; and what is no text: of a byte that no UTF-8 has."""
 DAMAGE: list[tuple[str, str, str, str]] = [
@@ -106,7 +106,7 @@ def test_a_damaged_row_is_named_left_out_and_kept_to_itself(
     assert (code, out, err.startswith(f"mempiler: {row}")) == (4, "", True)
     assert (SECRET in err, "\n" in err, (tmp_path / "all.jsonl").exists()) == (False, False, False)
 
-    code, out, err = run("check")
+    code, out, err = run("list", "--damaged")
     assert (code, out.startswith(row), out.splitlines()[1:]) == (1, True, ["2 users read, 1 damaged rows"])
     assert SECRET not in out + err
 
@@ -115,7 +115,7 @@ def test_a_damaged_row_is_named_left_out_and_kept_to_itself(
     assert err.startswith(f"skipped: {row}")
 
     assert run("import", str(tmp_path / "all.jsonl"), store=tmp_path / "new.sqlite")[0] == 0
-    assert run("check", store=tmp_path / "new.sqlite")[:2] == (0, "2 users read, 0 damaged rows\n")
+    assert run("list", "--damaged", store=tmp_path / "new.sqlite")[:2] == (0, "2 users read, 0 damaged rows\n")
     with Store(path) as before, Store(tmp_path / "new.sqlite") as after:
         assert after.dump(BOB) == before.dump(BOB)
         left = {stored.item.id for stored in after.items(ADA)} | {one.id for one in after.dump(ADA).open}
@@ -171,14 +171,14 @@ def test_damage_is_found_in_stores_of_each_kind(store: Any) -> None:
 
 def test_changes_that_do_not_fit_together_are_damage(path: Path, run: Run) -> None:
     hurt(path, "changes", "memory", '{"turns": {"sorted": 1}}')
-    assert run("check")[1].splitlines()[0].endswith("mempiler_changes: user 'ada'")
+    assert run("list", "--damaged")[1].splitlines()[0].endswith("mempiler_changes: user 'ada'")
     assert run("export", "-", "--skip-damaged")[0] == 0
 
 
 def test_check_counts_the_users_that_are_asked_for(path: Path, run: Run) -> None:
     hurt(path, "items", "json", CUT)
-    assert run("check", "--user", "bob")[:2] == (0, "1 users read, 0 damaged rows\n")
-    code, out, _ = run("check", "--json")
+    assert run("list", "--damaged", "--user", "bob")[:2] == (0, "1 users read, 0 damaged rows\n")
+    code, out, _ = run("list", "--damaged", "--json")
     assert (code, json.loads(out)["users"], len(json.loads(out)["damaged"])) == (1, 2, 3)
 
 

@@ -125,14 +125,14 @@ def test_what_is_missing_or_forbidden_is_one_line(hub: HubServer, saved: Path, m
 def test_commands_take_an_address(
     hub: HubServer, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["push", str(saved), ADDRESS, "--json"])
+    main(["publish", str(saved), ADDRESS, "--json"])
     address = json.loads(capsys.readouterr().out)["address"]
     assert address.startswith(f"{ADDRESS}@")
     (tmp_path / "chat.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]))
     main(["ask", ADDRESS, "Where did Ada move?", "--history", str(tmp_path / "chat.json"), "--json"])
     assert "Lisbon" in json.loads(capsys.readouterr().out)["answer"]
-    main(["push", address, "hf://ada/copy", "--json"])
+    main(["publish", address, "hf://ada/copy", "--json"])
     assert mempiler.load("hf://ada/copy").name == "turn-rag"
     with pytest.raises(SystemExit):
-        main(["push", str(tmp_path / "nothing"), ADDRESS])
+        main(["publish", str(tmp_path / "nothing"), ADDRESS])
     assert "nothing: no such folder" in capsys.readouterr().err

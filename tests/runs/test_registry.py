@@ -213,7 +213,7 @@ def test_an_altered_program_is_not_registered(program, name):
 def test_a_model_that_mempiler_did_not_make_is_refused(name):
     client().create_registered_model(name)
     client().create_model_version(name, "runs:/none/model")
-    assert "was not made by `mempiler register`" in refusal(resolve, f"models:/{name}/1")
+    assert "was not made by `mempiler publish`" in refusal(resolve, f"models:/{name}/1")
 
 
 def test_files_exchanged_below_the_registry_are_refused(program, name, tmp_path, monkeypatch):

@@ -80,7 +80,7 @@ def test_files_that_name_no_question_are_refused(text, problem, tmp_path):
 
 
 def test_checking_the_judge_of_a_benchmark_is_remembered(record, capsys):
-    main(["judge", "check", "--on", "locomo", "--json"])
+    main(["evaluate", "locomo", "--on", "judge-check", "--json"])
     found = json.loads(capsys.readouterr().out)
     wrong = found["wrong"]
     from mempiler.engines.models import language_model
@@ -88,7 +88,7 @@ def test_checking_the_judge_of_a_benchmark_is_remembered(record, capsys):
     name = f"{language_model('offline').model} (prompt {found['judge_hash'][:12]})"
     assert leniency(name) == wrong["rate"]
     with pytest.raises(SystemExit):
-        main(["judge", "check", "--on", "movielens"])
+        main(["evaluate", "movielens", "--on", "judge-check"])
     assert "asks a judge of short answers" in capsys.readouterr().err
 
 

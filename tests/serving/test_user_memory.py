@@ -196,7 +196,7 @@ def test_changed_writing_prompt_is_noticed_and_rebuilt(store: Store, scripted: A
     with pytest.raises(ProgramError, match=r"^the memory of user 'ada' was written by another program .*; run: .*$"):
         memory.ask("Where?")
     memory.add(said("I like tea."), remember=False)
-    with pytest.raises(ProgramError, match=r"mempiler rebuild PROGRAM --store \S+ --user 'ada'$"):
+    with pytest.raises(ProgramError, match=r"mempiler memories rebuild PROGRAM --store \S+ --user 'ada'$"):
         memory.remember()
     assert memory.rebuild().items == 2
     assert memory.rebuild().items == 0
@@ -218,11 +218,13 @@ def test_changed_embedder_is_noticed(store: Store) -> None:
     program("memory-r2").memory(store, "ada", lm=lm).add(said("I moved to Lisbon."))
     other = embedder()
     other.name = "other"
-    with pytest.raises(ProgramError, match="with the embedder 'offline', not 'other'; run: mempiler rebuild"):
+    with pytest.raises(ProgramError, match="with the embedder 'offline', not 'other'; run: mempiler memories rebuild"):
         build("memory-r2", embedder=other).memory(store, "ada", lm=lm).ask("Where?")
 
 
-@pytest.mark.parametrize(("version", "message"), [(0, "an older Mempiler .*mempiler rebuild"), (99, "a newer")])
+@pytest.mark.parametrize(
+    ("version", "message"), [(0, "an older Mempiler .*mempiler memories rebuild"), (99, "a newer")]
+)
 def test_documents_of_other_versions_are_refused_with_the_remedy(path: Path, version: int, message: str) -> None:
     import sqlite3
 

@@ -112,7 +112,7 @@ def test_memory_of_another_program_is_a_conflict_without_addresses(connect: Any,
     build("session-rag").memory(store, "ada", "acme").add(DATED)
     response = connect().post("/v1/users/ada/ask", json={"question": "Where?"})
     assert response.status_code == 409
-    assert "mempiler rebuild" in response.text
+    assert "mempiler memories rebuild" in response.text
     assert "sqlite" not in response.text
 
 

