@@ -62,7 +62,7 @@ class Benchmark(Dataset):
 
     @classmethod
     def read(cls, path: Path, note: Note) -> Reading | None:
-        """Reads a file and reports findings to `note`, for `data check`; None if only `load` can check it."""
+        """Reads a file and reports findings to `note`, for `evaluate --check`; None if only `load` can check it."""
         return None
 
     @classmethod

@@ -275,7 +275,5 @@ def check(name: str, path: Path, sha256: str, came: str = "") -> None:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != sha256:
-        fix = (
-            "nothing was kept, take it from elsewhere" if came else f"delete it, then run: mempiler fetch {name}"
-        )
+        fix = "nothing was kept, take it from elsewhere" if came else f"delete it, then run: mempiler fetch {name}"
         raise DataError(f"{came or path}: is not {name} (sha256 {digest}, not {sha256}); {fix}")

@@ -80,7 +80,7 @@ def loaded(
         what = error.errors()[0]["type"] if isinstance(error, ValidationError) else type(error).__name__
         raise StoreError(
             f"the memory of user {owner.user!r} does not fit its program: {what}; "
-            f"run: mempiler rebuild PROGRAM --store {url} --user {owner.user!r} --force"
+            f"run: mempiler memories rebuild PROGRAM --store {url} --user {owner.user!r} --force"
         ) from None
     return memory, settled if writer.settles else memory
 
