@@ -63,7 +63,7 @@ def command(
     """
     from ..records.whole_file import refuse_foreign
     from ..runs.compare import compare, recorded
-    from ..runs.pages.render import GENERATOR
+    from ..runs.pages.html import GENERATOR
 
     if not names[1:]:
         raise UserError(f"one run is nothing to compare: name another beside {names[0]!r}")
@@ -110,8 +110,8 @@ def command(
 
 def _write_page(file: str, runs: Sequence[Recorded], min_n: int) -> None:
     from ..records.whole_file import replacing
-    from ..runs.pages.keep import as_html
-    from ..runs.pages.open import side_by_side
+    from ..runs.pages.html import as_html
+    from ..runs.pages.page import side_by_side
 
     with replacing(Path(file)) as page:
         page.write(as_html(side_by_side(runs, min_n)))

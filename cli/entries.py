@@ -189,8 +189,8 @@ def _show_all(found: Contents, as_json: bool) -> None:
 
 
 def _write_page(page: str, found: Contents, overwrite: bool) -> None:
+    from ..runs.pages.html import GENERATOR
     from ..runs.pages.memory import memory_html, memory_page
-    from ..runs.pages.render import GENERATOR
 
     shown = memory_page(found)
     with writing(page, GENERATOR, overwrite) as file:

@@ -61,8 +61,6 @@ def _print_wrong(console: Console, found: dict[str, Any]) -> None:
 
 def _failures(run: Recorded) -> dict[str, Any]:
     """The object `--json` prints. A program that was kept as it was has been asked once, and is listed once."""
-    from ..runs.pages.page import RIGHT
-
     phases = {name: found for name, found in run.phases.items() if name != "result" or found != run.phases["start"]}
     questions = [
         {
@@ -81,7 +79,7 @@ def _failures(run: Recorded) -> dict[str, Any]:
     return {
         "run": run.name,
         "asked": sum(len(found.rows) for found in phases.values()),
-        "wrong": sum(row.failure is None and row.score < RIGHT for row in run.evaluation.rows),
+        "wrong": sum(row.failure is None and not row.right for row in run.evaluation.rows),
         "by_kind": dict(Counter(row["kind"] for row in questions)),
         "questions": questions,
         "writes": writes,

@@ -383,7 +383,7 @@ def output(errors: bool = False) -> Console:
 
 def page_line(run: Path) -> str:
     """Where a run can be looked at."""
-    from ..runs.pages.keep import HTML
+    from ..runs.pages.html import HTML
 
     shown = f"page: {run / HTML}" if (run / HTML).is_file() else "no page could be made of it"
     return f"{shown}; in the terminal: mempiler show {run.name}"

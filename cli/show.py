@@ -17,7 +17,7 @@ from .options import JSON, output, print_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..runs.pages.page import Category, Measured, Page, Question, Shown
+    from ..runs.pages.page import Category, Measured, Page, Question
 
 _AT_ONCE = 20
 """Questions that are listed without --all."""
@@ -45,8 +45,8 @@ def command(
         show_failed(run, as_json)
         return
     from ..runs.folder import RUN, RunFolder
-    from ..runs.pages.keep import HTML
-    from ..runs.pages.open import open_page
+    from ..runs.pages.html import HTML
+    from ..runs.pages.page import open_page
 
     page = open_page(run)
     console = output()
@@ -59,8 +59,8 @@ def command(
     listed = wrong or category is not None
     found = _chosen(page, wrong, category)
     if as_json:
-        shown = [_plain(page, each) for each in found] if listed else page.model_dump(mode="json", exclude=_BULKY)
-        print_json(shown if not listed else {"run": page.name, "questions": shown})
+        asked = {"run": page.name, "questions": [_plain(page, each) for each in found]}
+        print_json(asked if listed else page.summary())
         return
     if listed:
         _list(console, page, found, everything)
@@ -70,27 +70,21 @@ def command(
         console.print(f"page: {path / HTML}", soft_wrap=True)
 
 
-_BULKY = {"questions", "lines"}
-
-
 def _chosen(page: Page, wrong: bool, category: str | None) -> list[Question]:
-    keys = {each.name: each.key for each in page.categories} | {each.key: each.key for each in page.categories}
+    keys = {name: key for key, name in page.names.items()} | {key: key for key in page.names}
     if category is not None and category not in keys:
-        raise UnknownNameError(f"category of {page.name}", category, [each.name for each in page.categories])
-    found = [each for each in page.questions if category is None or each.category == keys[category]]
-    return [each for each in found if not wrong or not _last(each).right]
+        raise UnknownNameError(f"category of {page.name}", category, list(page.names.values()))
+    found = [each for each in page.questions if category is None or each.last.category == keys[category]]
+    return [each for each in found if not wrong or not each.last.right]
 
 
 def _named(page: Page, id: str) -> Question:
-    found = [each for each in page.questions if each.id == id] or [each for each in page.questions if id in each.id]
+    named = [each for each in page.questions if each.last.id == id]
+    found = named or [each for each in page.questions if id in each.last.id]
     if len(found) != 1:
         told = "no question" if not found else f"{len(found)} questions"
         raise UserError(f"{page.name} has {told} {id!r}; `mempiler show {page.name} --all --wrong` lists ids")
     return found[0]
-
-
-def _last(question: Question) -> Shown:
-    return next(each for each in reversed(question.shown) if each is not None)
 
 
 def _overview(console: Console, page: Page) -> None:
@@ -101,9 +95,6 @@ def _overview(console: Console, page: Page) -> None:
         console.print(f"{name}: {value}", soft_wrap=True)
     if page.total is not None:
         console.print(_scores(page, page.total))
-    if page.trials:
-        rows = [(each.label, _number(each.sampled), _number(each.greedy), f"{each.tokens:,}") for each in page.trials]
-        console.print(_table(("model", "sampled", "greedy", "tokens"), rows))
     if page.verdict:
         console.print(page.verdict, soft_wrap=True)
     if page.retrieval:
@@ -112,10 +103,10 @@ def _overview(console: Console, page: Page) -> None:
     if page.questions:
         console.print(_reasons(page))
     for each in page.calls:
-        if each.lost or each.asked_again:
-            told = f"{each.predictor}, {each.phase}: {each.lost} lost, {each.asked_again} asked again"
-            console.print(told, soft_wrap=True)
-    wrong = sum(not _last(each).right for each in page.questions)
+        lost, again = each.ended["lost"], each.ended["asked again"]
+        if lost or again:
+            console.print(f"{each.predictor}, {each.phase}: {lost} lost, {again} asked again", soft_wrap=True)
+    wrong = sum(not each.last.right for each in page.questions)
     if wrong:
         console.print(f"mempiler show {page.name} --wrong: these {wrong} questions", soft_wrap=True)
 
@@ -135,90 +126,72 @@ def _scores(page: Page, total: Category) -> Table:
 
 
 def _reasons(page: Page) -> Table:
-    from ..runs.pages.reasons import REASONS, counted
+    from ..runs.rows import REASONS
 
-    rows = [(REASONS[key], *map(str, counts)) for key, counts in counted(page).items()]
+    rows = [(REASONS[key], *map(str, counts)) for key, counts in page.reasons.items()]
     return _table(("what became of the questions", *page.phases), rows)
 
 
 def _list(console: Console, page: Page, found: Sequence[Question], everything: bool) -> None:
-    from ..runs.pages.reasons import REASONS
+    from ..runs.rows import REASONS
 
-    names = {each.key: each.name for each in page.categories}
     shown = found if everything else found[:_AT_ONCE]
     for each in shown:
-        last = _last(each)
-        head = f"{each.id} ({names.get(each.category, each.category)}) {last.score:.3f}: {REASONS[last.why]}"
+        row = each.last
+        head = f"{row.id} ({page.names[row.category]}) {row.score:.3f}: {REASONS[row.reason]}"
         console.print(head, style="bold", soft_wrap=True)
-        told = [("question", each.question), ("gold", each.gold), *_answers(page, each)]
+        told = [("question", row.question), ("gold", row.gold), *_answers(page, each)]
         for name, text in told:
             console.print(f"  {name}: {_flat(text)}", soft_wrap=True)
     rest = f", the first {len(shown)} are shown; --all lists them" if len(shown) < len(found) else ""
     console.print(f"{len(found)} of {len(page.questions)} questions{rest}", soft_wrap=True)
     if found:
-        console.print(f"mempiler show {page.name} --question {found[0].id}: what stood behind one", soft_wrap=True)
+        console.print(f"mempiler show {page.name} --question {found[0].last.id}: what stood behind one", soft_wrap=True)
 
 
 def _answers(page: Page, question: Question) -> Iterable[tuple[str, str]]:
-    for phase, shown in zip(page.phases, question.shown, strict=True):
-        if shown is not None:
+    for phase, row in zip(page.phases, question.rows, strict=True):
+        if row is not None:
             name = "answer" if len(page.phases) == 1 else f"answer {phase}"
-            yield name, shown.failure or shown.answer
+            yield name, row.answer if row.failure is None else f"{row.failure.kind}: {row.failure.message}"
 
 
 def _show_question(console: Console, page: Page, question: Question, as_json: bool) -> None:
     if as_json:
         print_json(_plain(page, question))
         return
-    from ..runs.pages.reasons import REASONS
+    from ..runs.rows import REASONS
 
-    last = _last(question)
-    console.print(question.question, style="bold", soft_wrap=True)
-    console.print(f"{question.id}, score {last.score:.3f}: {REASONS[last.why]}", soft_wrap=True)
-    for name, text in [("gold", question.gold), *_answers(page, question)]:
+    row, seen = question.last, question.last.seen
+    console.print(row.question, style="bold", soft_wrap=True)
+    console.print(f"{row.id}, score {row.score:.3f}: {REASONS[row.reason]}", soft_wrap=True)
+    for name, text in [("gold", row.gold), *_answers(page, question)]:
         console.print(f"{name}: {text}", soft_wrap=True)
-    if last.feedback:
-        console.print(f"the metric says: {last.feedback}", soft_wrap=True)
-    if not last.kept:
+    if seen is None:
         console.print("an older version answered this, and kept nothing of what was recalled and asked", soft_wrap=True)
         return
-    missing = [(turn, line) for turn, line in question.evidence if turn not in last.found]
+    if seen.feedback:
+        console.print(f"the metric says: {seen.feedback}", soft_wrap=True)
+    missing = [line or turn for turn, line in question.evidence.items() if turn not in seen.found]
     if missing:
         console.print("\ngold evidence that was not recalled:")
-        for turn, line in missing:
-            console.print(f"  {page.lines[line] or turn}", soft_wrap=True)
-    console.print(f"\nrecalled, {len(last.entries)} entries (* gold evidence):")
-    for entry in last.entries:
-        console.print(f"{'*' if entry.gold else ' '} {page.lines[entry.line]}", soft_wrap=True)
-    for call in last.calls:
+        for line in missing:
+            console.print(f"  {line}", soft_wrap=True)
+    console.print(f"\nrecalled, {len(seen.entries)} entries (* gold evidence):")
+    for entry in seen.entries:
+        console.print(f"{'*' if seen.is_gold(entry) else ' '} {entry.line}", soft_wrap=True)
+    for call in seen.calls:
         console.print(f"\nprompt of {call.predictor} ({call.outcome}):", style="bold", soft_wrap=True)
-        for role, lines in call.messages:
-            console.print(f"--- {role}\n{page.text(lines)}", soft_wrap=True)
-        console.print(f"--- answer\n{page.text(call.answer)}", soft_wrap=True)
+        for role, text in call.messages:
+            console.print(f"--- {role}\n{text}", soft_wrap=True)
+        console.print(f"--- answer\n{call.answer}", soft_wrap=True)
 
 
 def _plain(page: Page, question: Question) -> dict[str, Any]:
-    """A question as JSON, its lines in words."""
-    shown = {
-        phase: {
-            **each.model_dump(mode="json", exclude={"entries", "calls"}),
-            "entries": [{**entry.model_dump(), "line": page.lines[entry.line]} for entry in each.entries],
-            "calls": [
-                {
-                    "predictor": call.predictor,
-                    "outcome": call.outcome,
-                    "messages": [{"role": role, "content": page.text(lines)} for role, lines in call.messages],
-                    "answer": page.text(call.answer),
-                    "error": call.error,
-                }
-                for call in each.calls
-            ],
-        }
-        for phase, each in zip(page.phases, question.shown, strict=True)
-        if each is not None
-    }
-    evidence = {turn: page.lines[line] for turn, line in question.evidence}
-    return {**question.model_dump(mode="json", exclude={"shown", "evidence"}), "evidence": evidence, "phases": shown}
+    """A question as JSON, what became of it by phase."""
+    found = question.plain()
+    shown = zip(page.phases, found.pop("shown"), strict=True)
+    return {**found, "phases": {phase: each for phase, each in shown if each is not None}}
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -27,7 +27,8 @@ from ..records.whole_file import replacing
 from .folder import RUN, RunFolder
 from .matrix import confusion_picture, write
 from .report import heading
-from .results import SHOWN, Evaluation, Row, cached_share, difference, mean, pairs
+from .results import Evaluation, cached_share, difference, mean, pairs
+from .rows import SHOWN, Row
 from .statistics import MIN_N, Difference
 
 BASIS = {

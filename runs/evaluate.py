@@ -33,8 +33,8 @@ from ..programs.recording import recording, texts
 from ..programs.trace import Node
 from ..records import Context, Failure, History, Hit, Query
 from .leniency import judge_name
-from .results import MAX_LOST, RECALL_AT, SHOWN, Evaluation, Expense, Row, counts_of
-from .rows import row_of
+from .results import MAX_LOST, Evaluation, Expense, counts_of
+from .rows import RECALL_AT, SHOWN, Row, row_of
 from .seen import Clock
 
 if TYPE_CHECKING:

@@ -38,10 +38,9 @@ from .external import name_in_tables, read_answers, with_answers
 from .folder import RunFolder
 from .lineage import show_compile, show_evaluation
 from .outcome import Compiled, Troubles
-from .pages.build import known_facts, run_page
 from .pages.changes import program_changes, states
-from .pages.keep import keep_page
-from .pages.page import Page
+from .pages.html import keep_page
+from .pages.page import Page, known_facts, run_page
 from .promotion import promotion
 from .report import difference_line, spent_line
 from .reserve import first_spent, reserve

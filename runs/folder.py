@@ -2,7 +2,7 @@
 
 runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
     run.json       command, its settings, status, MLflow run id
-    report.html    what came of it, to look at; report.json is what the page shows
+    report.html    what came of it, to look at; report.json.gz is what the page shows
     run.sqlite     LM answers, memories, answered questions
     program/       the saved program of a compile, unless --out names another folder
     parts/NAME/    of a reproduce: the same for each variant, without a store of its own

@@ -30,7 +30,8 @@ from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
 from ..programs.state import signature_of
 from .outcome import Compiled
-from .results import SHOWN, Evaluation, Row
+from .results import Evaluation
+from .rows import SHOWN, Row
 from .seen import ANSWER, shortened
 from .traces import EXPECTED, keep_traces
 from .tracking import Tracker, at_store

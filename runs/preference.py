@@ -20,7 +20,8 @@ from ..data.judge import ask_all
 from ..data.preference import PairJudge, Preference, informed, preference
 from ..errors import DataError, UserError
 from .compare import Recorded
-from .results import Row, mean
+from .results import mean
+from .rows import Row
 from .statistics import Interval, interval
 
 

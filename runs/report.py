@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .leniency import leniency
-from .results import SHOWN, Evaluation, cached_share
+from .results import Evaluation, cached_share
+from .rows import SHOWN
 from .statistics import Difference
 
 WIRING = "wiring check, not comparable"

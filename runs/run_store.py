@@ -39,7 +39,7 @@ from ..programs.method import Writer
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.trace import Node, Step
 from ..records import Item
-from .results import Row
+from .rows import Row
 
 _TABLES = "CREATE TABLE IF NOT EXISTS {name} (scope TEXT, id TEXT, value TEXT, PRIMARY KEY (scope, id)) WITHOUT ROWID"
 _LONG = 1000

@@ -106,6 +106,16 @@ class Seen(BaseModel):
     moments: Moments | None = None
     """None in a run of before this was kept."""
 
+    def is_gold(self, entry: Entry) -> bool:
+        """Whether an entry rests on gold evidence."""
+        return not self.evidence.keys().isdisjoint(entry.sources)
+
+    @property
+    def found(self) -> list[str]:
+        """Ids of the gold evidence that was recalled."""
+        recalled = {source for each in self.entries for source in each.sources}
+        return [turn for turn in self.evidence if turn in recalled]
+
 
 def seen(
     example: Any, context: Context | None, calls: Sequence[Call], feedback: str, clock: Clock | None = None

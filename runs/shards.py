@@ -37,7 +37,7 @@ from ..programs.state import PredictorState, dump_predictor, load_predictor, par
 from .addresses import program_folder
 from .evaluate import Written, answered, written
 from .folder import RunFolder
-from .results import Row
+from .rows import Row
 from .setup import Runtime, Setup
 from .workers import count_of, run_parallel
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UserError
-from .pages.reasons import REASONS, hit, reason
-from .results import RECALL_AT, SHOWN, Evaluation, Row
+from .results import Evaluation
+from .rows import REASONS, RECALL_AT, SHOWN, Row
 from .seen import ANSWER, Asked, Moments, Seen, shortened
 from .tracking import Tracker, tracking_uri
 
@@ -183,7 +183,7 @@ def _documents(seen: Seen) -> list[dict[str, Any]]:
             "metadata": {
                 "kind": each.kind,
                 "sources": list(each.sources),
-                "gold": bool(set(seen.evidence) & set(each.sources)),
+                "gold": seen.is_gold(each),
             },
         }
         for each in seen.entries
@@ -219,13 +219,14 @@ def _assessments(evaluation: Evaluation, row: Row) -> Iterator[Any]:
     code = AssessmentSource(source_type="CODE", source_id="mempiler")
     judge = AssessmentSource(source_type="LLM_JUDGE", source_id=evaluation.judge) if evaluation.judge else code
     told = (row.seen and row.seen.feedback) or None
-    yield Feedback(name="right", value=row.right, source=judge, rationale=REASONS[reason(row)])
+    yield Feedback(name="right", value=row.right, source=judge, rationale=REASONS[row.reason])
     yield Feedback(name="score", value=row.score, source=judge, rationale=told)
     for name, value in row.parts.items():
         yield Feedback(name=name, value=value, source=judge if "judge" in name else code)
-    found = hit(row)
-    if found:
+    if row.hit:
         share = row.recall.get(SHOWN, row.recall.get(f"recall@{max(RECALL_AT)}"))
-        yield Feedback(name="evidence_hit", value=found == "all", source=code, rationale=f"{found} of it was recalled")
+        yield Feedback(
+            name="evidence_hit", value=row.hit == "all", source=code, rationale=f"{row.hit} of it was recalled"
+        )
         yield Feedback(name="evidence_recall", value=share, source=code)
     yield Expectation(name=EXPECTED, value=shortened(row.gold, ANSWER), source=code)

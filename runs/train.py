@@ -13,7 +13,7 @@ own.
     RUN/logo-grpo-0/          objective and seed: train.json, checkpoints, model/, row.json
     RUN/program/              the program, whose manifest names the model that the asked objective trained
     RUN/outcome.json          rows, how they compare, curves
-    RUN/report.html           the same as a page, and report.json, what it shows
+    RUN/report.html           the same as a page, and report.json.gz, what it shows
 
 A row's file holds the score of every test question.
 """
@@ -49,7 +49,7 @@ from .artifact import Manifest, check_writable, save
 from .course import TINY, Course
 from .experiment import Note
 from .folder import RunFolder
-from .pages.keep import keep_page
+from .pages.html import keep_page
 from .setup import Runtime, Setup, parameters
 from .tracking import Tracker
 from .trained import Trained, TrainedRow, answered_row, measured

@@ -34,10 +34,9 @@ from ..programs.failing import failure_of
 from ..programs.program import MemoryProgram
 from ..records import Context
 from .course import BASELINE
-from .pages.build import known_facts, run_page
-from .pages.page import Curve, Page
-from .results import SHOWN, Evaluation, Row
-from .rows import row_of
+from .pages.page import Curve, Page, known_facts, run_page
+from .results import Evaluation
+from .rows import SHOWN, Row, row_of
 from .statistics import Interval, crossed, interval, paired
 
 KINDS = ("greedy", "sampled")

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import DataError
 from ..records.json_input import decode, read_text
 from .compare import Recorded
-from .results import Row
+from .rows import Row
 
 NO_ERROR_OF_THE_GOLD = frozenset({"WRONG_CITATION"})
 """Kinds of findings of audits that leave the gold answer right."""

@@ -8,12 +8,28 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
 from ...programs.program import MemoryProgram
 from ...programs.state import PredictorState, dump_predictor
-from .page import Change
 
 LONGEST_VALUE, LONGEST_DEMO = 400, 1_200
 """Characters; longer ones are cut."""
+
+
+class Change(BaseModel, frozen=True):
+    """What a compile changed in one predictor."""
+
+    predictor: str
+    instructions: tuple[str, ...]
+    """The lines of a unified diff; those of the instructions where nothing changed in them."""
+    settings: tuple[tuple[str, str, str], ...] = ()
+    """Fields and settings: name, before, after."""
+    added: tuple[str, ...] = ()
+    """Demos."""
+    removed: tuple[str, ...] = ()
+    kept: int = 0
+    changed: bool = True
 
 
 def states(program: MemoryProgram) -> dict[str, PredictorState]:

@@ -12,10 +12,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel
+
 from ...memory.amending import in_force
 from ...memory.stored import Contents
-from .page import Part
-from .render import render
+from .html import render
 
 MADE, ADDED = "made", "added to"
 """What a session did to an entry."""
@@ -25,7 +26,7 @@ REMOVED = "removed"
 """Where memories keep what they hold no longer."""
 
 
-class Kept(Part):
+class Kept(BaseModel, frozen=True):
     """An entry of the memory."""
 
     kind: str
@@ -40,7 +41,7 @@ class Kept(Part):
     """What it said before, oldest first."""
 
 
-class Said(Part):
+class Said(BaseModel, frozen=True):
     """A turn."""
 
     line: str
@@ -48,7 +49,7 @@ class Said(Part):
     """Numbers of the entries that rest on it."""
 
 
-class Sitting(Part):
+class Sitting(BaseModel, frozen=True):
     """A session and how far it got."""
 
     id: str
@@ -59,7 +60,7 @@ class Sitting(Part):
     """What it did to which entries."""
 
 
-class MemoryPage(Part):
+class MemoryPage(BaseModel, frozen=True):
     """What is shown of a memory."""
 
     user: str

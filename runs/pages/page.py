@@ -1,30 +1,49 @@
-"""The document of a page: everything that a page or a terminal shows of a run, as one value.
+"""The page of a run: its evaluations with what stood behind every answer, and the tables that a reader sees of them.
 
     evaluations, run.json, prompts ── run_page ──> Page ── html ──> report.html
-                                                        ── JSON ──> report.json ── `mempiler show`, `compare --page`
+                                                        ── JSON ──> report.json.gz ── `show`, `compare --page`
 
-Texts that recur, such as recalled turns and the lines of prompts, are in `lines` once and named by their number, so the
-document of 2,000 questions is a few megabytes.
+Of a run of before, which has no such file, a page is made of its scored questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import gzip
+import string
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ValidationError
 
-RIGHT = 0.5
-"""The score from which on an answer is called right, where people look for the wrong ones."""
+from ...errors import DataError, UserError
+from ...optimizers.history import Candidate
+from ..compare import Recorded, compare, recorded
+from ..folder import RunFolder
+from ..report import WIRING, heading, tokens_line
+from ..results import OUTCOMES, Evaluation, difference, question
+from ..rows import REASONS, SHOWN, Row
+from ..seen import ANSWER, Seen, shortened
+from ..statistics import MIN_N, Interval, interval
+from .changes import Change
+
+DOCUMENT = "report.json.gz"
+_FACTS = {
+    "task": "Task",
+    "lm": "Language model",
+    "prompt_lm": "Prompt model",
+    "judge_lm": "Judge",
+    "embedder": "Embedder",
+    "adapter": "Adapter",
+    "seed": "Seed",
+}
+"""Parameters of a run that its page shows, as they are."""
 
 
-class Part(BaseModel):
-    """A part of a document; frozen."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class Measured(Part):
+class Measured(BaseModel, frozen=True):
     """A mean, how sure it is, and over how many."""
 
     value: float | None
@@ -35,7 +54,7 @@ class Measured(Part):
     """What the interval resamples."""
 
 
-class Category(Part):
+class Category(BaseModel, frozen=True):
     """The scores of one category, or of the headline, phase by phase."""
 
     key: str
@@ -46,29 +65,17 @@ class Category(Part):
     """Of the last phase to the first, paired."""
 
 
-class Calls(Part):
+class Calls(BaseModel, frozen=True):
     """How the calls of one predictor ended in one phase."""
 
     phase: str
     predictor: str
-    ok: int
-    salvaged: int
-    asked_again: int
-    lost: int
+    ended: dict[str, int]
+    """By `OUTCOMES`."""
     faults: dict[str, int] = {}
 
 
-class Point(Part):
-    """A scored candidate of an optimizer."""
-
-    number: int
-    score: float
-    n: int
-    calls: int
-    cost: float
-
-
-class Curve(Part):
+class Curve(BaseModel, frozen=True):
     """One number of a training over the tokens generated."""
 
     label: str
@@ -76,88 +83,80 @@ class Curve(Part):
     points: tuple[tuple[float, float], ...]
 
 
-class Change(Part):
-    """What a compile changed in one predictor."""
+class Question(BaseModel, frozen=True):
+    """One question with its row in every phase; None where it was not asked."""
 
-    predictor: str
-    instructions: tuple[str, ...]
-    """The lines of a unified diff; those of the instructions where nothing changed in them."""
-    settings: tuple[tuple[str, str, str], ...] = ()
-    """Fields and settings: name, before, after."""
-    added: tuple[str, ...] = ()
-    """Demos."""
-    removed: tuple[str, ...] = ()
-    kept: int = 0
-    changed: bool = True
+    rows: tuple[Row | None, ...]
 
+    @property
+    def last(self) -> Row:
+        """Its row in the last phase that asked it."""
+        return next(row for row in reversed(self.rows) if row is not None)
 
-class Entry(Part):
-    """A recalled entry."""
-
-    line: int
-    kind: str
-    gold: bool
-    """Whether it rests on gold evidence."""
-
-
-class Call(Part):
-    """A prompt and its answer."""
-
-    predictor: str
-    outcome: str
-    messages: tuple[tuple[str, tuple[int, ...]], ...]
-    """Role and lines."""
-    answer: tuple[int, ...]
-    error: str | None = None
-
-
-class Shown(Part):
-    """One question in one phase."""
-
-    answer: str
-    score: float
-    right: bool
-    why: str
-    """Where the answer went wrong, or that it is right; see `reasons.REASONS`."""
-    hit: str
-    """Whether the gold evidence was recalled: all, part, none, or "" where there is none."""
-    parts: dict[str, float] = {}
-    recall: dict[str, float] = {}
-    found: tuple[str, ...] = ()
-    """Ids of the gold evidence that was recalled."""
-    entries: tuple[Entry, ...] = ()
-    calls: tuple[Call, ...] = ()
-    feedback: str = ""
-    failure: str | None = None
-    left_out: int = 0
-    kept: bool = True
-    """False where an older version answered, which kept nothing to look at."""
-
-
-class Question(Part):
-    """One question with its answers."""
-
-    id: str
-    group: str
-    category: str
-    counts: bool
-    question: str
-    gold: str
-    evidence: tuple[tuple[str, int], ...] = ()
-    """Gold evidence: id and line."""
-    shown: tuple[Shown | None, ...]
-    """A value per phase."""
+    @property
+    def evidence(self) -> dict[str, str]:
+        """The gold evidence: turns by id, as prompts show them."""
+        return next((row.seen.evidence for row in self.rows if row and row.seen), {})
 
     @property
     def change(self) -> str:
         """How the last phase scores against the first: better, worse, same, or "" where there is one phase."""
-        first, last = self.shown[0], self.shown[-1]
-        if len(self.shown) < 2 or first is None or last is None:
+        first, last = self.rows[0], self.rows[-1]
+        if len(self.rows) < 2 or first is None or last is None:
             return ""
         return "same" if abs(last.score - first.score) < 1e-9 else "better" if last.score > first.score else "worse"
 
+    def plain(self, text: Callable[[str], Any] = str, line: Callable[[str], Any] = str) -> dict[str, Any]:
+        """Plain JSON.
 
-class Page(Part):
+        Args:
+            text: What stands for a prompt or an answer to it.
+            line: What stands for a recalled entry or a turn.
+        """
+        row = self.last
+        return {
+            "id": shortened(row.id, ANSWER),
+            "group": shortened(row.group, ANSWER),
+            "category": row.category,
+            "counts": row.counts,
+            "question": shortened(row.question, ANSWER),
+            "gold": shortened(row.gold, ANSWER),
+            "evidence": {turn: line(said) for turn, said in self.evidence.items()},
+            "change": self.change,
+            "shown": [None if each is None else _answered(each, text, line) for each in self.rows],
+        }
+
+
+def _answered(row: Row, text: Callable[[str], Any], line: Callable[[str], Any]) -> dict[str, Any]:
+    seen = row.seen or Seen()
+    return {
+        "answer": shortened(row.answer, ANSWER),
+        "score": round(row.score, 4),
+        "right": row.right,
+        "why": row.reason,
+        "hit": row.hit,
+        "parts": {name: round(value, 4) for name, value in row.parts.items()},
+        "recall": {name: round(value, 4) for name, value in row.recall.items()},
+        "found": seen.found,
+        "entries": [{"line": line(each.line), "kind": each.kind, "gold": seen.is_gold(each)} for each in seen.entries],
+        "calls": [
+            {
+                "predictor": call.predictor,
+                "outcome": call.outcome,
+                "messages": [{"role": role, "content": text(said)} for role, said in call.messages],
+                "answer": text(call.answer),
+                "error": call.error,
+            }
+            for call in seen.calls
+        ],
+        "feedback": seen.feedback,
+        "failure": None if row.failure is None else f"{row.failure.kind}: {shortened(row.failure.message, ANSWER)}",
+        "left_out": seen.left_out,
+        "kept": row.seen is not None,
+    }
+
+
+class Page(BaseModel, frozen=True):
     """Everything that is shown of a run."""
 
     command: str
@@ -165,48 +164,239 @@ class Page(Part):
     title: str
     warning: str = ""
     notes: tuple[str, ...] = ()
+    """What a reader has to know beside the scores."""
     verdict: str = ""
     """The difference in words."""
-    phases: tuple[str, ...] = ()
+    phases: dict[str, Evaluation] = {}
+    """Evaluations by what the page calls them, the one that others are compared with first."""
     facts: tuple[tuple[str, str], ...] = ()
-    metric: str = "score"
-    total: Category | None = None
-    categories: tuple[Category, ...] = ()
-    retrieval: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
-    calls: tuple[Calls, ...] = ()
-    history: tuple[Point, ...] = ()
+    """What the scores rest on."""
+    history: tuple[Candidate, ...] = ()
+    """Of an optimizer."""
     curves: tuple[Curve, ...] = ()
     changes: tuple[Change, ...] = ()
-    questions: tuple[Question, ...] = ()
-    lines: tuple[str, ...] = ()
+    """The prompts, and what was changed in them."""
 
-    def text(self, lines: Iterable[int]) -> str:
-        """Lines by their numbers."""
-        return "\n".join(self.lines[n] for n in lines)
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Categories by their keys."""
+        found = self.phases.values()
+        keys = {row.category for each in found for row in each.rows} | {key for each in found for key in each.expected}
+        named = {key: name for each in found for key, name in each.names.items()}
+        return {key: named.get(key, key) for key in sorted(keys)}
 
-    def browsed(self) -> dict[str, Any]:
-        """What the script of the page reads."""
-        names = {each.key: each.name for each in self.categories}
-        questions = [
-            {**each.model_dump(mode="json", exclude_defaults=True), "change": each.change} for each in self.questions
+    @cached_property
+    def total(self) -> Category | None:
+        """The headline score."""
+        found = list(self.phases.values())
+        return _category("", "score", found, [each.counted for each in found]) if found else None
+
+    @cached_property
+    def categories(self) -> list[Category]:
+        """Scores by category, those outside the headline score too."""
+        found = list(self.phases.values())
+        sides = {key: [[row for row in each.rows if row.category == key] for each in found] for key in self.names}
+        return [_category(key, self.names[key], found, rows) for key, rows in sides.items()]
+
+    @cached_property
+    def retrieval(self) -> list[tuple[str, list[float | None]]]:
+        """Evidence recall, phase by phase."""
+        sides = [each.retrieval() for each in self.phases.values()]
+        names = dict.fromkeys(name for side in sides for name in side)
+        words = {name: name.replace("recall@", "search, best ") for name in names} | {SHOWN: "in the context"}
+        return [(words[name], [side.get(name) for side in sides]) for name in names]
+
+    @cached_property
+    def calls(self) -> list[Calls]:
+        """How calls ended."""
+        return [
+            Calls(
+                phase=phase,
+                predictor=predictor,
+                ended={name: counts.get(name, 0) for name in OUTCOMES},
+                faults=found.faults.get(predictor, {}),
+            )
+            for phase, found in self.phases.items()
+            for predictor, counts in found.answers.items()
         ]
-        return {"phases": self.phases, "names": names, "questions": questions, "lines": self.lines}
+
+    @cached_property
+    def questions(self) -> list[Question]:
+        """All that were asked, in the order of the phases."""
+        sides = [{row.id: row for row in each.rows} for each in self.phases.values()]
+        ids = dict.fromkeys(id for side in sides for id in side)
+        return [Question(rows=tuple(side.get(id) for side in sides)) for id in ids]
+
+    @cached_property
+    def reasons(self) -> dict[str, list[int]]:
+        """How many questions there are of each of the `REASONS`, phase by phase; without those that have none."""
+        counts = [Counter(row.reason for row in each.rows) for each in self.phases.values()]
+        return {key: [each[key] for each in counts] for key in REASONS if any(each[key] for each in counts)}
+
+    def summary(self) -> dict[str, Any]:
+        """The object that `show --json` prints: all but the questions."""
+        total = self.total
+        return {
+            **self.model_dump(mode="json", exclude={"phases"}),
+            "phases": list(self.phases),
+            "total": total and total.model_dump(mode="json"),
+            "categories": [each.model_dump(mode="json") for each in self.categories],
+            "retrieval": self.retrieval,
+            "calls": [each.model_dump(mode="json") for each in self.calls],
+        }
 
 
-class Lines:
-    """Lines by number, each once."""
+def run_page(
+    command: str,
+    name: str,
+    phases: Mapping[str, Evaluation],
+    facts: Sequence[tuple[str, str]] = (),
+    notes: Sequence[str] = (),
+    verdict: str = "",
+    changes: Sequence[Change] = (),
+    candidates: Sequence[Candidate] = (),
+) -> Page:
+    """The page of evaluations that asked the same questions; arguments are the fields of `Page`."""
+    found, notes = list(phases.values()), list(notes)
+    for each in found:
+        notes += [f"This is a broken run: {each.breakage}."] if each.broken else []
+        notes += [f"Stopped before all questions were asked: {each.stopped}."] if each.stopped else []
+    return Page(
+        command=command,
+        name=name,
+        title=f"{found[-1].program} on {found[-1].benchmark}",
+        warning="" if found[-1].comparable else WIRING,
+        notes=tuple(notes),
+        verdict=verdict,
+        phases=dict(phases),
+        facts=(*facts, *_spent(phases)),
+        history=tuple(candidates),
+        changes=tuple(changes),
+    )
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
 
-    def of(self, text: str) -> tuple[int, ...]:
-        """The numbers of a text's lines."""
-        return tuple(self._numbers.setdefault(line, len(self._numbers)) for line in text.split("\n"))
+def side_by_side(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
+    """One page of several runs, over the questions that all were asked; the first is the baseline.
 
-    def one(self, text: str) -> int:
-        """The number of a text that is one line."""
-        return self._numbers.setdefault(text, len(self._numbers))
+    Args:
+        runs: Finished ones.
+        min_n: Below so many questions there is no verdict.
 
-    def all(self) -> tuple[str, ...]:
-        """Every line, in the order of the numbers."""
-        return tuple(self._numbers)
+    Raises:
+        UserError: There are too many, or they have no question in common.
+    """
+    if len(runs) > len(string.ascii_uppercase):
+        raise UserError(f"{len(runs)} runs are too many for a page; name {len(string.ascii_uppercase)} at most")
+    asked = [{question(row) for row in run.evaluation.rows} for run in runs]
+    shared = set.intersection(*asked)
+    if not shared:
+        named = ", ".join(run.name for run in runs)
+        raise UserError(f"{named} have no question in common; compare runs on the same data and part")
+    named = dict(zip(string.ascii_uppercase, runs, strict=False))
+    sides = {}
+    for letter, run in named.items():
+        rows = tuple(row for row in _with_seen(run) if question(row) in shared)
+        sides[letter] = run.evaluation.model_copy(update={"rows": rows})
+    facts = [(letter, f"{run.name}: {heading(run.evaluation)}") for letter, run in named.items()]
+    notes = dict.fromkeys(note for other in runs[1:] for note in compare(runs[0], other).warnings)
+    gaps = {letter: difference(sides["A"].counted, side.counted, min_n) for letter, side in sides.items()}
+    verdict = "; ".join(f"{letter} against A: {gap}: {gap.verdict}" for letter, gap in gaps.items() if letter != "A")
+    return run_page("compare", " against ".join(run.name for run in reversed(runs)), sides, facts, list(notes), verdict)
+
+
+def _with_seen(run: Recorded) -> Iterator[Row]:
+    """The compared questions of a run, with what its page keeps of them."""
+    page = None if run.folder is None else read_page(run.folder)
+    seen = {} if page is None else {each.last.id: each.last.seen for each in page.questions}
+    return (row.model_copy(update={"seen": seen.get(row.id)}) for row in run.evaluation.rows)
+
+
+def read_page(folder: Path) -> Page | None:
+    """The page of a run; None where it has none, as runs of older versions and those that are not finished.
+
+    Raises:
+        DataError: Its file is no page.
+    """
+    path = folder / DOCUMENT
+    if not path.is_file():
+        return None
+    try:
+        return Page.model_validate_json(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, zlib.error, ValidationError) as error:
+        raise DataError(f"{path}: is not the page of a run; evaluate again") from error
+
+
+def open_page(name: str) -> Page:
+    """The page of a run.
+
+    A run that keeps none has its scores and answers shown, and nothing of what was recalled or asked.
+
+    Args:
+        name: The run's folder, the end of the folder's name, its MLflow run id, or `last`.
+
+    Raises:
+        UserError: There is no such run, or it has no result yet.
+        DataError: Its files are not what a run writes.
+    """
+    folder = RunFolder.open(name)
+    found = read_page(folder.path)
+    if found is not None:
+        return found
+    command = str(folder.read()["settings"].get("command", ""))
+    if command not in ("evaluate", "compile"):
+        raise UserError(f"run {folder.path.name} has no page; it is a {command or 'run'} of an older version")
+    run = recorded(str(folder.path))
+    phases = dict(run.phases)
+    if command == "compile" and phases["start"] == phases["result"]:
+        del phases["result"]
+    return run_page(command, run.name, phases)
+
+
+def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, str]]:
+    """What `run.json` says of the settings, but no path and no address.
+
+    Args:
+        parameters: As `setup.parameters` gives them.
+        program: Digest of the program.
+    """
+    found = [(words, str(parameters[key])) for key, words in _FACTS.items() if parameters.get(key) is not None]
+    for words, prefix in (("Settings", "method."), ("LM settings", "lm."), ("Optimizer", "optimizer.")):
+        own = {key.removeprefix(prefix): value for key, value in parameters.items() if key.startswith(prefix)}
+        told = ", ".join(f"{key} = {value}" for key, value in own.items() if value not in (None, {}, ""))
+        found += [(words, told)] if told else []
+    digests = [("Data, sha256", parameters.get("data_sha256")), ("Program, digest", program)]
+    return found + [(words, str(value)[:16]) for words, value in digests if value]
+
+
+def _spent(phases: Mapping[str, Evaluation]) -> list[tuple[str, str]]:
+    told = []
+    for name, found in phases.items():
+        # A training counts what it takes by itself.
+        if not found.calls and not found.seconds:
+            continue
+        calls = ", ".join(f"{count:,} {role}" for role, count in found.calls.items() if count) or "none"
+        cost = "price not known" if found.cost is None else f"${found.cost:.4f}"
+        where = f", {name}" if len(phases) > 1 else ""
+        told.append((f"Calls{where}", f"{calls}; {tokens_line(found.tokens)}; {cost}; {found.seconds:.1f} s"))
+    return told
+
+
+def _measured(rows: Sequence[Row]) -> Measured:
+    values = [row.score for row in rows]
+    if not values:
+        return Measured(value=None, n=0)
+    span = interval(values, [row.group for row in rows])
+    return Measured(value=sum(values) / len(values), n=len(values), **_ends(span))
+
+
+def _ends(span: Interval | None) -> dict[str, Any]:
+    return {} if span is None else {"low": span.low, "high": span.high, "unit": span.unit}
+
+
+def _category(key: str, name: str, found: Sequence[Evaluation], rows: Sequence[Sequence[Row]]) -> Category:
+    gap = None
+    if len(found) > 1:
+        told = difference(rows[0], rows[-1])
+        gap = Measured(value=told.mean, n=told.n, **_ends(told.interval)) if told.n else None
+    counts = all(row.counts for some in rows for row in some)
+    return Category(key=key, name=name, counts=counts, scores=tuple(map(_measured, rows)), difference=gap)

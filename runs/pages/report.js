@@ -141,7 +141,7 @@
       all.append(make("p", "An older version answered this and kept nothing to look at.", "soft small"));
       return all;
     }
-    const evidence = question.evidence || [];
+    const evidence = Object.entries(question.evidence);
     const found = new Set(shown.found || []);
     const missing = evidence.filter(([id]) => !found.has(id));
     const entries = shown.entries || [];
@@ -177,15 +177,15 @@
       if (!opened.open || opened.dataset.made) return;
       opened.dataset.made = "yes";
       const shown = make("div", null, "prompt");
-      const message = ([role, lines]) => [
+      const message = ({ role, content }) => [
         make("p", role, "role"),
-        ...lines.map((n) => make("code", page.lines[n], gold.has(n) ? "gold" : "")),
+        ...content.map((n) => make("code", page.lines[n], gold.has(n) ? "gold" : "")),
       ];
       shown.tabIndex = 0;
       shown.setAttribute("role", "region");
       shown.setAttribute("aria-label", `Prompt of ${call.predictor || "the call"}`);
       const [earlier, own] = [call.messages.slice(0, -1), call.messages.slice(-1)];
-      const demos = earlier.filter(([role]) => role === "user").length;
+      const demos = earlier.filter(({ role }) => role === "user").length;
       const before = `before it: instructions${demos ? ` and ${demos} ${demos === 1 ? "demo" : "demos"}` : ""}`;
       if (earlier.length) shown.append(make("details", null, "", make("summary", before, "role"), ...earlier.flatMap(message)));
       shown.append(...own.flatMap(message));

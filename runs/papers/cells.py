@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..results import Evaluation, Row, mean
+from ..results import Evaluation, mean
+from ..rows import Row
 from ..statistics import MIN_GROUPS, Difference, interval, paired
 from .paper import Column
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.pages.build import run_page
-from mempiler.runs.pages.keep import keep_page
+from mempiler.runs.pages.html import keep_page
+from mempiler.runs.pages.page import run_page
 from mempiler.runs.setup import Setup
 
 from tests.runs.pages.test_document import evaluation, row

@@ -220,7 +220,7 @@ def test_mlflow_has_series_and_both_folders(result: dict[str, Any]) -> None:
 def test_the_page_has_the_questions_before_and_after(
     result: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from mempiler.runs.pages.open import open_page
+    from mempiler.runs.pages.page import open_page
 
     page = open_page(result["run"])
     kept, start = (next(row for row in result["rows"] if row["name"] == name) for name in ("logo-grpo", "start"))

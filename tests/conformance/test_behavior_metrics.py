@@ -9,7 +9,7 @@ from mempiler.data.omnibehavior.reader import OPTIONS
 from mempiler.data.omnibehavior.scenes import QUESTIONS, TABLE_NAMES
 from mempiler.data.omnibehavior.scorer import FieldsPredicted
 from mempiler.records import Failure
-from mempiler.runs.results import Row
+from mempiler.runs.rows import Row
 from mempiler.signatures.behavior import chosen_option
 
 NAMES = {"Accuracy": "ACC", "F1": "F1"}

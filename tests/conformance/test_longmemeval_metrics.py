@@ -14,7 +14,8 @@ from mempiler.data.longmemeval.reader import TYPES
 from mempiler.data.longmemeval.scorer import LongMemEvalJudge
 from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
-from mempiler.runs.results import Evaluation, Row
+from mempiler.runs.results import Evaluation
+from mempiler.runs.rows import Row
 
 Agrees = Callable[..., None]
 RULES = {

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from mempiler.runs.results import Evaluation, Row
+from mempiler.runs.results import Evaluation
+from mempiler.runs.rows import Row
 
 
 def row(id: str = "q0", score: float = 1.0, **changed: Any) -> Row:

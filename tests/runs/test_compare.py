@@ -16,7 +16,7 @@ from mempiler.records import Failure
 from mempiler.runs.compare import Comparison, Recorded, compare, keep_rows, recorded
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.results import Row
+from mempiler.runs.rows import Row
 from mempiler.runs.setup import Setup, parameters
 from mempiler.signatures.judges import JudgeAnswer, judge_hash
 

@@ -10,7 +10,7 @@ from mempiler.errors import UserError
 from mempiler.runs.compare import Recorded, compare
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.outcome import Compiled, Troubles
-from mempiler.runs.pages.open import side_by_side
+from mempiler.runs.pages.page import side_by_side
 from mempiler.runs.promotion import promotion
 from mempiler.runs.register import gate
 from mempiler.runs.report import difference_line

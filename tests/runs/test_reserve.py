@@ -8,7 +8,8 @@ from mempiler.data.dataset import Split
 from mempiler.engines.guard import Spent
 from mempiler.records import History
 from mempiler.runs.reserve import LONGER, reserve
-from mempiler.runs.results import Evaluation, Expense, Row
+from mempiler.runs.results import Evaluation, Expense
+from mempiler.runs.rows import Row
 
 SPENT = Spent(max_calls=100, max_tokens=1000, max_usd=10, max_minutes=50)
 

@@ -8,7 +8,7 @@ import pytest
 from mempiler.cli.options import output
 from mempiler.data.catalog import benchmark
 from mempiler.optimizers.logo_grpo.policy import PolicyScore
-from mempiler.runs.results import Row
+from mempiler.runs.rows import Row
 from mempiler.runs.trained import Trained, TrainedRow, differences, measured, over_seeds, print_trained
 
 LOOKUP = benchmark("memory-env", users=10)

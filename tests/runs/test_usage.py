@@ -11,7 +11,8 @@ from mempiler.runs.compare import keep_rows, recorded
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.leniency import leniency
 from mempiler.runs.report import usage_line
-from mempiler.runs.results import Evaluation, Expense, Row
+from mempiler.runs.results import Evaluation, Expense
+from mempiler.runs.rows import Row
 from mempiler.runs.wrong_golds import read_wrong_golds
 
 from .evaluations import evaluation as an_evaluation

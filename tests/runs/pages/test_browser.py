@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from mempiler.memory.stored import Contents, Document, Owner, Stamp, StoredItem
+from mempiler.optimizers.history import Candidate
 from mempiler.records import Session, Turn
-from mempiler.runs.pages.build import run_page
-from mempiler.runs.pages.keep import as_html
+from mempiler.runs.pages.changes import Change
+from mempiler.runs.pages.html import as_html
 from mempiler.runs.pages.memory import memory_html, memory_page
-from mempiler.runs.pages.page import Change, Page, Point
+from mempiler.runs.pages.page import Page, run_page
 
 from tests.browser import CHROMIUM, Browser, serious_faults
 from tests.runs.pages.test_document import HOSTILE, evaluation, row
@@ -34,7 +35,7 @@ def compiled() -> Page:
         predictor="p", instructions=("-Short.", "+Long."), added=("in -> out",), settings=(("k", "1", "2"),)
     )
     found = run_page("compile", "a-run", phases, [("Command", "mempiler compile")], ["A note."], "better", [change])
-    points = tuple(Point(number=n, score=n / 3, n=4 + n % 2, calls=10 * n, cost=0.0) for n in range(1, 4))
+    points = tuple(Candidate(number=n, score=n / 3, n=4 + n % 2, calls=10 * n, cost=0.0) for n in range(1, 4))
     return found.model_copy(update={"history": points, "warning": "wiring check"})
 
 

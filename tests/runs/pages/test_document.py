@@ -1,5 +1,6 @@
 """The document of a run's page: what it says of every question, however bad its text, and how large it is."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -16,13 +17,11 @@ from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
 from mempiler.runs.experiment import run_compile, run_evaluate
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.pages.build import run_page
 from mempiler.runs.pages.changes import program_changes
-from mempiler.runs.pages.keep import DOCUMENT, HTML, as_html, keep_page, read_page
-from mempiler.runs.pages.open import open_page
-from mempiler.runs.pages.page import Page, Question
-from mempiler.runs.pages.render import embedded
-from mempiler.runs.results import Evaluation, Row
+from mempiler.runs.pages.html import HTML, as_html, embedded, keep_page
+from mempiler.runs.pages.page import DOCUMENT, Page, Question, open_page, read_page, run_page
+from mempiler.runs.results import Evaluation
+from mempiler.runs.rows import Row
 from mempiler.runs.seen import PROMPT, Asked, Clock, Entry, Seen, seen
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
@@ -83,24 +82,23 @@ def only(page: Page) -> Question:
     ],
 )
 def test_a_question_says_where_it_went_wrong(changes: dict[str, Any], why: str, hit: str) -> None:
-    shown = only(run_page("evaluate", "run", {"score": evaluation(row(**changes))})).shown[0]
-    assert shown is not None
-    assert (shown.why, shown.hit, shown.right) == (why, hit, why == "right")
+    shown = only(run_page("evaluate", "run", {"score": evaluation(row(**changes))})).last
+    assert (shown.reason, shown.hit, shown.right) == (why, hit, why == "right")
 
 
 def test_recalled_entries_and_prompts_are_named_by_their_lines() -> None:
-    page = run_page("evaluate", "run", {"score": evaluation(row(), row(1))})
-    first, second = page.questions
-    assert first.shown[0] is not None
-    assert second.shown[0] is not None
-    assert [page.lines[entry.line] for entry in first.shown[0].entries] == ["[D1:1] Ann: Where?", "[D1:2] Bob: Yes."]
-    assert [entry.gold for entry in first.shown[0].entries] == [True, False]
-    assert first.shown[0].found == ("D1:1",)
-    assert page.text(first.shown[0].calls[0].messages[0][1]) == "What?\n[D1:2] Bob: Yes."
+    html = as_html(run_page("evaluate", "run", {"score": evaluation(row(), row(1))}))
+    data = json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    (first,), (second,) = (each["shown"] for each in data["questions"])
+    lines, said = data["lines"], first["calls"][0]["messages"][0]["content"]
+    assert [lines[entry["line"]] for entry in first["entries"]] == ["[D1:1] Ann: Where?", "[D1:2] Bob: Yes."]
+    assert [entry["gold"] for entry in first["entries"]] == [True, False]
+    assert first["found"] == ["D1:1"]
+    assert [lines[n] for n in said] == ["What?", "[D1:2] Bob: Yes."]
     # Lines that recur are there once, and a prompt names the very line of an entry.
-    assert len(set(page.lines)) == len(page.lines)
-    assert first.shown[0].calls[0].messages[0][1][1] == first.shown[0].entries[1].line
-    assert second.shown[0].entries == first.shown[0].entries
+    assert len(set(lines)) == len(lines)
+    assert said[1] == first["entries"][1]["line"]
+    assert second["entries"] == first["entries"]
 
 
 def test_what_was_changed_in_a_prompt_is_a_diff() -> None:
@@ -154,12 +152,12 @@ def test_a_run_keeps_its_page_and_mlflow_has_it(ran: tuple[Evaluation, Path]) ->
     found, folder = ran
     page = open_page(str(found.run_id))
     assert page.name == folder.name
-    assert [question.id for question in page.questions] == [row.id for row in found.rows]
-    shown = page.questions[0].shown[0]
+    assert [question.last.id for question in page.questions] == [row.id for row in found.rows]
+    shown = page.questions[0].last.seen
     assert shown is not None
     assert len(shown.entries) == found.rows[0].hits
-    asked = page.text(line for _, lines in shown.calls[-1].messages for line in lines)
-    assert page.lines[shown.entries[0].line] in asked
+    asked = "\n".join(text for _, text in shown.calls[-1].messages)
+    assert shown.entries[0].line in asked
     assert str(folder.parent) not in (folder / HTML).read_text()
     assert HTML in {artifact.path for artifact in client().list_artifacts(found.run_id)}
     assert "seen" not in json.loads((folder / "evaluation_rows.jsonl").read_text().splitlines()[0])
@@ -169,7 +167,7 @@ def test_a_compile_shows_what_it_changed() -> None:
     setup = Setup(benchmark="locomo", train=6, dev=4, test=4, embedder="offline")
     outcome = run_compile("turn-rag", setup, Compilation("knn"), force=True)
     page = open_page(str(outcome.run))
-    assert page.phases == ("before", "after")
+    assert list(page.phases) == ["before", "after"]
     assert [change.changed for change in page.changes] == [True]
     assert len(page.changes[0].added) > 0
     assert page.total is not None
@@ -179,12 +177,11 @@ def test_a_compile_shows_what_it_changed() -> None:
 def test_an_older_run_has_a_page_without_what_was_recalled(ran: tuple[Evaluation, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(ran[1], tmp_path / "run")
     (folder / DOCUMENT).unlink()
-    shown = open_page(str(folder)).questions[0].shown[0]
-    assert shown is not None
-    assert not shown.kept
-    (folder / DOCUMENT).write_text('{"command": 1}')
-    with pytest.raises(DataError, match="is not the page of a run"):
-        open_page(str(folder))
+    assert open_page(str(folder)).questions[0].last.seen is None
+    for content in (b"none", gzip.compress(b'{"command": 1}')):
+        (folder / DOCUMENT).write_bytes(content)
+        with pytest.raises(DataError, match="is not the page of a run"):
+            open_page(str(folder))
 
 
 @pytest.mark.parametrize(

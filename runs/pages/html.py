@@ -1,11 +1,11 @@
-"""From a template and values to one HTML file: styles, scripts and data are written into it, escaped.
+"""Pages as files: from a template and values to one HTML file, styles, scripts and data written into it, escaped.
 
 Nothing in the page comes from elsewhere, and its policy says so: only the scripts and styles of this folder run, known
 by their digests, and no request leaves. Text goes through the template's escaping or, as data, through JSON whose
 characters can end no script; the scripts make elements from it by `textContent` alone.
 
 Example:
-    >>> from mempiler.runs.pages.render import embedded
+    >>> from mempiler.runs.pages.html import embedded
     >>> "<" in embedded({"said": "</script>"})
     False
 """
@@ -13,20 +13,69 @@ Example:
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...errors import one_line
+from ...records.whole_file import replacing
+from ..rows import REASONS
+from .page import DOCUMENT, Page
 
+HTML = "report.html"
 FOLDER = Path(__file__).parent
 GENERATOR = '<meta name="generator" content="Mempiler'
 """What every page has in its head."""
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029\x7f"}
+
+
+def keep_page(folder: Path, make: Callable[[], Page]) -> Path | None:
+    """Makes the page of a finished run and writes it into the run's folder.
+
+    A page that cannot be made or written is one line in the log `mempiler`: what was measured stands without it.
+
+    Returns:
+        The HTML file; None if there is none.
+    """
+    try:
+        page = make()
+        dumped = json.dumps(page.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
+        with replacing(folder / DOCUMENT) as file:
+            file.buffer.write(gzip.compress(mended(dumped).encode(), 3))
+        with replacing(folder / HTML) as file:
+            file.write(as_html(page))
+    except Exception as error:  # whatever a model said, and wherever it broke a page
+        logging.getLogger("mempiler").warning("no page of %s: %s", folder.name, one_line(error, 300))
+        return None
+    return folder / HTML
+
+
+def as_html(page: Page) -> str:
+    """The page as one HTML file."""
+    asked = any(each.rows for each in page.phases.values())
+    scripts, data = (["report.js"], _browsed(page)) if asked else ([], None)
+    return render("report.html", f"{page.title} · {page.name}", ["report.css"], scripts, data, page=page, words=REASONS)
+
+
+def _browsed(page: Page) -> dict[str, Any]:
+    """What the script of the page reads: lines that recur in entries and prompts are there once, named by number."""
+    numbers: dict[str, int] = {}
+
+    def line(text: str) -> int:
+        return numbers.setdefault(text, len(numbers))
+
+    def lines(text: str) -> list[int]:
+        return [line(each) for each in text.split("\n")]
+
+    questions = [each.plain(lines, line) for each in page.questions]
+    return {"phases": list(page.phases), "names": page.names, "questions": questions, "lines": list(numbers)}
 
 
 def render(
