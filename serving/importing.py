@@ -67,7 +67,11 @@ def import_lines(store: Store, tenant: str, file: BinaryIO) -> Imported:
             new = _store(store, tenant, line)
         except StoreError:
             raise
-        except UserError as error:
+        except ValidationError as error:
+            found.refused[number] = malformed(error.errors()).detail
+        except json.JSONDecodeError as error:
+            found.refused[number] = f"no JSON: {error.msg}"
+        except (UserError, ValueError) as error:
             found.refused[number] = str(error)
         else:
             found.stored += new
@@ -76,22 +80,11 @@ def import_lines(store: Store, tenant: str, file: BinaryIO) -> Imported:
 
 
 def _store(store: Store, tenant: str, line: bytes) -> bool:
-    """Stores the session of a line; False if it was stored before.
-
-    Raises:
-        UserError: It cannot be stored.
-    """
-    try:
-        value = decode(line.decode())
-        if not isinstance(value, dict):
-            raise UserError("expected a JSON object")
-        found = ImportedSession.model_validate(value)
-    except ValidationError as error:
-        raise UserError(malformed(error.errors()).detail) from error
-    except json.JSONDecodeError as error:
-        raise UserError(f"no JSON: {error.msg}") from error
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    """Stores the session of a line; False if it was stored before."""
+    value = decode(line.decode())
+    if not isinstance(value, dict):
+        raise UserError("expected a JSON object")
+    found = ImportedSession.model_validate(value)
     messages = [message.model_dump(exclude_none=True) for message in found.messages]
     item, digest = incoming(messages, found.id, found.metadata or {})
     return store.add(Owner(found.user, tenant), item, digest, metadata=found.metadata).new

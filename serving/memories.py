@@ -62,9 +62,8 @@ class Memories:
 
     def __init__(self, program: MemoryProgram, store: Store | str | Path, lm: Any = None) -> None:
         self.program, self.lm = program, lm
-        self.store: Store = (
-            store if isinstance(store, Store) else program.shared.once(("store", str(store)), lambda: Store(store))
-        )
+        opened = store if isinstance(store, Store) else program.shared.once(("store", str(store)), lambda: Store(store))
+        self.store: Store = opened
         self._kept: _Cache = program.shared.once(("memories", self.store.url), _Cache)
 
     @cached_property
@@ -79,7 +78,16 @@ class Memories:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
         """
         with self._leaving_nothing(self._kept.forgets):
-            return self._amended(self.read(owner))
+            view = self.read(owner)
+            last, user = view.snapshot.amended, view.kept
+            if user.amendments[0] != last:
+                user.amendments = last, Amendments(in_force(self.store.amendments(owner)))
+            amend = user.amendments[1]
+            if not amend.rows:
+                return view
+            settled = user.leaving(0, self.program.method, view.settled, amend)
+            waiting = replace(view.waiting, items=amend.items(view.waiting.items))
+            return replace(view, settled=settled, waiting=waiting, amendments=amend)
 
     def read(self, owner: Owner) -> View:
         """The memory as it was written; read from the store only where it changed since this process read it.
@@ -158,7 +166,9 @@ class Memories:
         Args:
             forgets: What `Store.forgets` or a snapshot says.
         """
-        news = self._kept.see(forgets)
+        with self._kept.lock:
+            news = forgets > self._kept.forgets
+            self._kept.forgets = max(self._kept.forgets, forgets)
         if news:
             self._wipe()
         return news
@@ -181,22 +191,6 @@ class Memories:
             if clear is not None:
                 clear()
 
-    def _amended(self, view: View) -> View:
-        """A user's memory as amendments leave it: what questions are answered from."""
-        last, user = view.snapshot.amended, view.kept
-        if user.amendments[0] != last:
-            user.amendments = last, Amendments(in_force(self.store.amendments(view.snapshot.owner)))
-        amend = user.amendments[1]
-        if not amend.rows:
-            return view
-        settled = user.leaving(0, self.program.method, view.settled, amend)
-        return replace(
-            view,
-            settled=settled,
-            waiting=replace(view.waiting, items=amend.items(view.waiting.items)),
-            amendments=amend,
-        )
-
 
 class _Cache:
     """What a process keeps of the users of one store, and how often anybody was forgotten when it last looked."""
@@ -204,11 +198,4 @@ class _Cache:
     def __init__(self) -> None:
         self.users = Flight(capacity=USERS)
         self.forgets = 0
-        self._lock = threading.Lock()
-
-    def see(self, forgets: int) -> bool:
-        """Notes a count; whether it is news."""
-        with self._lock:
-            news = forgets > self.forgets
-            self.forgets = max(self.forgets, forgets)
-            return news
+        self.lock = threading.Lock()

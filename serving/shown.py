@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from ..memory.amending import Amendments
@@ -36,7 +36,7 @@ def memory_shown(program: MemoryProgram, seen: View) -> dict[str, Any]:
     if not seen.amendments:
         return memory
     says = [entry.text for entry in program.method.reader.entries(seen.settled)]
-    return _Left(seen.amendments, says).of(memory)
+    return _left(memory, seen.amendments, says)
 
 
 def contents_shown(program: MemoryProgram, seen: View, found: Contents) -> Contents:
@@ -52,29 +52,19 @@ def contents_shown(program: MemoryProgram, seen: View, found: Contents) -> Conte
         return found
     if document:
         document = replace(document, memory=json.dumps(memory_shown(program, seen)), settled=None)
-    left = _Left(amend)
-    items = tuple(replace(one, item=_item(one.item, amend), error=left.of(one.error)) for one in found.items)
+    items = tuple(replace(one, item=_item(one.item, amend), error=_left(one.error, amend)) for one in found.items)
     opened = tuple(_item(session, amend) for session in found.open)
     return replace(found, items=items, open=opened, document=document)
 
 
-@dataclass(frozen=True)
-class _Left:
-    """What is left of JSON values."""
-
-    amend: Amendments
-    says: Collection[str] = ()
-    """The texts of the entries that are there."""
-
-    def of(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: self.of(part) for name, part in cast(dict[str, Any], value).items()}
-        if isinstance(value, list):
-            return [self.of(part) for part in cast(list[Any], value)]
-        return GONE if isinstance(value, str) and self._gone(value) else value
-
-    def _gone(self, text: str) -> bool:
-        return self.amend.tells(text) and not any(text in said for said in self.says)
+def _left(value: Any, amend: Amendments, says: Collection[str] = ()) -> Any:
+    """What is left of a JSON value, where entries say these texts."""
+    if isinstance(value, dict):
+        return {name: _left(part, amend, says) for name, part in cast(dict[str, Any], value).items()}
+    if isinstance(value, list):
+        return [_left(part, amend, says) for part in cast(list[Any], value)]
+    gone = isinstance(value, str) and amend.tells(value) and not any(value in said for said in says)
+    return GONE if gone else value
 
 
 def _item(item: I, amend: Amendments) -> I:
@@ -84,9 +74,7 @@ def _item(item: I, amend: Amendments) -> I:
 
 
 def _turn(turn: Turn, amend: Amendments) -> Turn:
-    if turn.id not in amend.withheld:
-        return turn
     after = amend.turn(turn)
-    if after is None or after is turn or amend.tells(after.content):
+    if turn.id in amend.withheld and (after is None or after is turn or amend.tells(after.content)):
         return turn.model_copy(update={"text": GONE, "caption": None})
-    return after
+    return after or turn
