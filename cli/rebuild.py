@@ -58,7 +58,7 @@ def command(
     what it had written is not written again. Turns that could not be taken in before are tried once more.
     """
     from ..runs.workers import check_workers
-    from ..serving.documents import stamp_of
+    from ..serving.memories import stamp_of
 
     if queued + failed + force > 1:
         raise UserError("--queued, --failed and --force each say what is written; give one of them")

@@ -15,6 +15,7 @@ Limits: memory that was freed is not overwritten, and what a caller holds (an an
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Generator, Hashable
 from contextlib import contextmanager
@@ -24,20 +25,23 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+from pydantic import ValidationError
 
 from ..engines.endpoint.lanes import taking_turns
 from ..engines.vectors import kept_on
-from ..errors import UserError
+from ..errors import ProgramError, StoreError, UserError
 from ..memory.amending import Amendments, in_force
+from ..memory.deltas import applied
 from ..memory.flight import Flight
 from ..memory.indexes import Line
+from ..memory.memory import Memory
 from ..memory.store import Store
-from ..memory.stored import Log, Owner, Stamp
+from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
 from ..memory.tokens import forget_words
 from ..memory.user_vectors import UserVectors
+from ..programs.identity import digest
 from ..programs.program import MemoryProgram
 from ..programs.waiting import Waiting
-from .documents import check, loaded, stamp_of
 from .view import Kept, View, Within
 
 USERS = 320
@@ -97,21 +101,43 @@ class Memories:
         """
         # Taken before the store is read: what an older reading keeps here, a wipe in between has put out of reach.
         user: Kept = self._kept.users.once(owner, Kept)
-        known, writer = user.written, self.program.method.writer
+        known = user.written
         since = known[1].log if known else Log()
         snapshot = self.store.read(owner, lambda version: known is not None and known[0] == version, user.parsed, since)
         if self.notice(snapshot.forgets):
             user = self._kept.users.once(owner, Kept)
         if snapshot.stamp is not None:
-            check(snapshot.stamp, self.stamp, owner, self.store.url)
+            self.check(snapshot.stamp, owner)
         document = snapshot.document
         if snapshot.stamp is not None and known is not None and known[0] == snapshot.version:
             _, document, memory, settled = known
         else:
-            memory, settled = loaded(writer, document, known and known[2:], owner, self.store.url)
+            memory, settled = self._loaded(document, known and known[2:], owner)
         user.keep(snapshot.version, document, memory, settled)
         items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
         return View(snapshot, document, memory, settled, Waiting(items, user.line), user)
+
+    def check(self, found: Stamp, owner: Owner) -> None:
+        """Refuses a memory that this program would have written otherwise.
+
+        Raises:
+            ProgramError: Program, embedder or version differ.
+        """
+        own = self.stamp
+        if found.writes_like(own):
+            return
+        fix = f"run: mempiler memories rebuild PROGRAM --store {self.store.url} --user {owner.user!r}"
+        fix += "" if owner.tenant == "default" else f" --tenant {owner.tenant!r}"
+        who = f"the memory of user {owner.user!r} was written"
+        if found.schema > own.schema:
+            raise ProgramError(
+                f"{who} by a newer Mempiler (document {found.schema}, this reads {DOCUMENT}); install that"
+            )
+        if found.schema < own.schema:
+            raise ProgramError(f"{who} by an older Mempiler (document {found.schema}, this reads {DOCUMENT}); {fix}")
+        if found.embedder != own.embedder:
+            raise ProgramError(f"{who} with the embedder {found.embedder!r}, not {own.embedder!r}; {fix}")
+        raise ProgramError(f"{who} by another program ({found.writer[:8]}, not {own.writer[:8]}); {fix}")
 
     def part(self, view: View, within: Within) -> View:
         """What is looked at of a user's memory, as a memory of its own, with an index of its own.
@@ -182,6 +208,36 @@ class Memories:
             if self._kept.forgets != since:
                 self._wipe()
 
+    def _loaded(
+        self, document: Document | None, known: tuple[Memory, Memory] | None, owner: Owner
+    ) -> tuple[Memory, Memory]:
+        """The memory and the settled memory of a document: of its text, or of what changed since those that are known.
+
+        Raises:
+            StoreError: The document is no memory of the writer's, or its changes are none of this memory.
+        """
+        writer = self.program.method.writer
+        if document is None:
+            blank = writer.Memory()
+            return blank, blank
+        try:
+            if known is None or document.since is None:
+                memory = writer.Memory.model_validate_json(document.memory)
+                settled = writer.Memory.model_validate_json(document.settled or "{}") if writer.settles else memory
+            else:
+                memory, settled = known
+                for change in document.since:
+                    memory = applied(memory, json.loads(change.memory))
+                    settled = settled if change.settled is None else applied(memory, json.loads(change.settled))
+        except (LookupError, TypeError, ValueError) as error:
+            # What pydantic says beside the type may hold what was said.
+            what = error.errors()[0]["type"] if isinstance(error, ValidationError) else type(error).__name__
+            raise StoreError(
+                f"the memory of user {owner.user!r} does not fit its program: {what}; "
+                f"run: mempiler memories rebuild PROGRAM --store {self.store.url} --user {owner.user!r} --force"
+            ) from None
+        return memory, settled if writer.settles else memory
+
     def _wipe(self) -> None:
         """Drops everything that this process keeps of what the store's users said."""
         self._kept.users.drop(lambda owner: True)
@@ -199,3 +255,16 @@ class _Cache:
         self.users = Flight(capacity=USERS)
         self.forgets = 0
         self.lock = threading.Lock()
+
+
+def stamp_of(program: MemoryProgram) -> Stamp:
+    """Who the program is, as the writer of a memory.
+
+    The memory depends on the writer with its settings, prompts and embedder, the adapter and the shape of the memory;
+    prompts that only read may change without a rebuild. The model that writes is not part of it: changing the model is
+    the operator's choice, and `rebuild --force` writes everything anew.
+    """
+    writer, identities = program.method.writer, program.identities
+    embedder = getattr(writer, "embedder", None)
+    writes = [identities.of_writer(writer), program.adapter if writer.predictors_below() else ""]
+    return Stamp(digest(writes), identities.of_program(program), embedder.name if embedder else "")

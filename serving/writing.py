@@ -28,22 +28,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
+from pydantic_core import to_json
 
 from ..errors import MempilerError, one_line
 from ..memory.amending import Amendments, in_force, writing_under
+from ..memory.deltas import delta
 from ..memory.memory import Memory
-from ..memory.stored import LONGEST_LEASE, Claim, Document, Owner, StoredItem
+from ..memory.stored import LONGEST_LEASE, Change, Claim, Document, Log, Owner, StoredItem
 from ..programs.fold import Performed, fold, perform
 from ..programs.gather import gather
 from ..programs.retry import again, close, take
 from ..records import Failure, Item
-from .documents import check, written
 from .memories import Memories
 from .view import View
 
 LEASE = 120.0
 """Seconds without a commit after which a worker's claim ends."""
 ATTEMPTS = 3
+SHORT = 65_536
+"""Characters of changes that a short memory may have before its text is written anew."""
 AHEAD = 8
 """Queued items of one user that are prepared at once."""
 
@@ -130,7 +133,7 @@ def _busy(memories: Memories, owner: Owner) -> bool:
     """Whether another worker still has something to do for a user."""
     snapshot = memories.store.read(owner, lambda version: True)
     if snapshot.stamp is not None:
-        check(snapshot.stamp, memories.stamp, owner, memories.store.url)
+        memories.check(snapshot.stamp, owner)
     return any(stored.state != "failed" for stored in snapshot.waiting)
 
 
@@ -233,7 +236,7 @@ class _StoredSteps:
         partial = dict.fromkeys(each.item.id for one in (memory, settled) for each in one.unwritten)
         speakers = tuple(dict.fromkeys((*document.speakers, *speakers)))
         document = replace(document, speakers=speakers, partial=tuple(partial), stamp=self.memories.stamp, **positions)
-        return written(document, before, memory, settled if self.writer.settles else None), memory, settled
+        return _as_stored(document, before, memory, settled if self.writer.settles else None), memory, settled
 
     def _commit(self, version: _Version, note: str = "", last: bool = False) -> bool:
         """Stores what was written; False if the claim was lost. The last commit gives it back."""
@@ -250,6 +253,30 @@ class _StoredSteps:
         message = f"{type(error).__name__}: {one_line(error)}"[:300]
         _log.warning("writing %r of user %r: %s", where, self.claim.owner.user, message)
         return Failure(kind="error", where=where, message=message)
+
+
+def _as_stored(
+    document: Document, before: tuple[Memory, Memory] | None, memory: Memory, settled: Memory | None
+) -> Document:
+    """A document with what changed since the version before, or with its whole text.
+
+    Args:
+        document: What there is to know beside the text; its `log` is still that of the version before.
+        before: The memory and the settled memory of the version before; None if there is none.
+        memory: What further items are written into.
+        settled: What questions are answered from; None where it never is another, or there is none yet.
+    """
+    log = document.log
+    if before is not None:
+        other = None if settled is None or settled is before[1] else to_json(delta(memory, settled)).decode()
+        change = Change(to_json(delta(before[0], memory)).decode(), other)
+        changes = log.changes + len(change.memory) + len(change.settled or "")
+        if changes <= max(log.text, SHORT):
+            log = replace(log, changes=changes, count=log.count + 1)
+            return replace(document, memory="", settled=None, change=change, log=log)
+    text, other = memory.model_dump_json(), None if settled is None else settled.model_dump_json()
+    log = Log(uuid.uuid4().hex, len(text) + len(other or ""))
+    return replace(document, memory=text, settled=other, change=None, log=log)
 
 
 def _attempt(work: Callable[[], Any]) -> Performed:

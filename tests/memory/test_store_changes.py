@@ -9,8 +9,8 @@ from mempiler import Session, Store, StoreError, Turn
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Change, Document, Log, Owner, Stamp
 from mempiler.programs.catalog import build
-from mempiler.serving.documents import SHORT
 from mempiler.serving.user_memory import UserMemory
+from mempiler.serving.writing import SHORT
 from sqlalchemy import create_engine, event, text
 
 ADA = Owner("ada")

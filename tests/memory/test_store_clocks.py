@@ -8,8 +8,7 @@ from mempiler import Session, Store, Turn, build
 from mempiler.engines.models import language_model
 from mempiler.memory import store_tables as t
 from mempiler.memory.stored import LONGEST_LEASE, Claim, Owner, Stamp
-from mempiler.serving.documents import stamp_of
-from mempiler.serving.memories import Memories
+from mempiler.serving.memories import Memories, stamp_of
 from mempiler.serving.user_memory import UserMemory
 from sqlalchemy import Update, update
 

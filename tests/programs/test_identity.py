@@ -15,7 +15,7 @@ from mempiler.programs.identity import Identities, rollout
 from mempiler.programs.method import EntryReader, Method, Writer
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
-from mempiler.serving.documents import stamp_of
+from mempiler.serving.memories import stamp_of
 
 
 def made(**config: Any) -> MemoryProgram:

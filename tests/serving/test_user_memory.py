@@ -19,7 +19,7 @@ from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
 from mempiler.programs.catalog import needs_embedder
 from mempiler.records import Hit
-from mempiler.serving.documents import stamp_of
+from mempiler.serving.memories import stamp_of
 
 METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
 
