@@ -32,7 +32,7 @@ from ..errors import ProgramError, UserError
 from ..memory.index import Embedder
 from ..programs.adapter import ADAPTERS
 from ..programs.catalog import build, needs_embedder
-from ..programs.external.resolve import ANSWERS, WEB, program_of, takes_embedder
+from ..programs.external.resolve import WEB, program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import (
     PredictorState,
@@ -143,8 +143,8 @@ def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedde
     folder = _fetched(folder)
     manifest = manifest_in(folder)
     states = states_in(folder, manifest)
-    if manifest.method.startswith(WEB) or manifest.method.endswith(ANSWERS):
-        raise ProgramError(f"{folder}: its method {manifest.method!r} is an address or a file; no saved program is one")
+    if manifest.method.startswith(WEB):
+        raise ProgramError(f"{folder}: its method {manifest.method!r} is an address; no saved program is one")
     if ":" in manifest.method and not allow_code:
         raise ProgramError(
             f"{folder}: its method {manifest.method!r} is code outside Mempiler; "

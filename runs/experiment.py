@@ -31,10 +31,11 @@ from ..optimizers.proposals import ATTEMPTS
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from .addresses import pinned
+from .answers import ANSWERS, Answers
 from .artifact import Manifest, check_writable, is_intact, read_manifest, save, versions
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
-from .external import name_in_tables, read_answers, with_answers
+from .external import name_in_tables
 from .folder import RunFolder
 from .lineage import show_compile, show_evaluation
 from .outcome import Compiled, Troubles
@@ -86,9 +87,13 @@ def run_evaluate(
         folder: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
     """
     setup = replayed_setup(setup)
-    thing = read_answers(pinned(name) if isinstance(name, str) else name)
+    thing = pinned(name) if isinstance(name, str) else name
+    if isinstance(thing, str) and thing.endswith(ANSWERS):
+        thing = Answers(thing)
     name, benchmark = name_in_tables(thing), setup.load()
-    examples = with_answers(thing, benchmark, chosen_examples(setup, benchmark, part))
+    examples = chosen_examples(setup, benchmark, part)
+    if isinstance(thing, Answers):
+        examples = thing.given(benchmark, examples)
     chosen = {"part": part, "config": dict(config or {})}
     runtime = Runtime.start(setup, "evaluate", name, chosen, meter, guard, folder)
     with runtime.folder.recording():

@@ -1,21 +1,18 @@
 """What is scored that is no method of ours and no saved program: resolved here from a name, or given in Python.
 
-system:NAME          a shipped adapter of somebody's memory system (`systems`)
-module:thing, http://..., answers.jsonl, or an object        `programs.external.resolve`
+system:NAME                       a shipped adapter of somebody's memory system (`systems`)
+module:thing, http://...          or an object: `programs.external.resolve`
+answers.jsonl                     `answers`
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
 from typing import Any
 
-import dspy
-
-from ..data.benchmark import Benchmark
-from ..errors import UserError
-from ..programs.external.answers import Answers
-from ..programs.external.program import parameters
-from ..programs.external.resolve import ANSWERS, WEB, kind_of, name_of, takes_embedder, thing_of
+from ..programs.external.resolve import WEB, kind_of, takes_embedder, thing_of
+from ..programs.external.stores import parameters
+from .answers import ANSWERS, Answers
 
 SYSTEM = "system:"
 
@@ -26,6 +23,8 @@ def resolve_external(name: str) -> Any | None:
     Raises:
         UserError: There is no such system, module or file, or the system is not installed.
     """
+    if name.endswith(ANSWERS):
+        return Answers(name)
     if not name.startswith(SYSTEM):
         return thing_of(name)
     from ..systems.catalog import factory
@@ -48,16 +47,12 @@ def in_subprocess(name: str, thing: Any) -> Any:
     return make
 
 
-def read_answers(thing: Any) -> Any:
-    """What a run scores: a file of answers is read, once; anything else is what it was."""
-    return thing_of(thing) if isinstance(thing, str) and thing.endswith(ANSWERS) else thing
-
-
 def name_in_tables(thing: Any) -> str:
-    """The name of what is scored; of a file without its folder, which is private."""
+    """The name of what is scored: `module:name`; of a file of answers without its folder, which is private."""
     if isinstance(thing, Answers):
         return thing.path.name
-    return thing if isinstance(thing, str) else name_of(thing)
+    kind = thing if inspect.isroutine(thing) or isinstance(thing, type) else type(thing)
+    return thing if isinstance(thing, str) else f"{kind.__module__}:{kind.__qualname__}"
 
 
 def plannable(name: str) -> bool:
@@ -68,17 +63,3 @@ def plannable(name: str) -> bool:
     """
     thing = resolve_external(name)
     return thing is None or (kind_of(thing) == "answer" and not isinstance(thing, Answers))
-
-
-def with_answers(thing: Any, benchmark: Benchmark, examples: Sequence[dspy.Example]) -> Sequence[dspy.Example]:
-    """The questions, with their recorded answers where such are scored.
-
-    Raises:
-        DataError: Questions and answers do not fit.
-        UserError: The benchmark's answers are conversations, which cannot be recorded so.
-    """
-    if not isinstance(thing, Answers):
-        return examples
-    if benchmark.interaction is not None:
-        raise UserError(f"{benchmark.name} is a simulated conversation: there is nothing to record one answer of")
-    return thing.given(examples, [str(each.id) for each in benchmark.examples])

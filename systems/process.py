@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from multiprocessing.connection import Connection
@@ -72,8 +71,6 @@ class System:
         self._process: subprocess.Popen[bytes] | None = None
         self._worker: Any = None
         self._dead, self._calls = "", threading.RLock()
-        self._own: bool | None = None
-        """Whether it can keep itself; None for one of which a copy of its folder is a copy."""
         for place in ("store", "home", "tmp"):
             (self.folder / place).mkdir(parents=True, exist_ok=True)
         embeds = embedder or offline_embedder()
@@ -86,11 +83,6 @@ class System:
         except BaseException:
             self._end("is closed")
             raise
-
-    @property
-    def keeps(self) -> bool:
-        """Whether `snapshot` and `restore` can be called."""
-        return self._own is not False
 
     def __len__(self) -> int:
         """How many entries it stores."""
@@ -110,20 +102,6 @@ class System:
         """What one that answers by itself says: an object with `answer` and `recalled`."""
         return self._ask("ask", question=question)
 
-    def snapshot(self, folder: Path) -> None:
-        """Keeps what it knows in an empty folder."""
-        if self._own:
-            self._ask("snapshot", folder=str(folder.absolute()))
-        else:
-            self._closed(lambda store: shutil.copytree(store, folder, dirs_exist_ok=True))
-
-    def restore(self, folder: Path) -> None:
-        """Takes what another one kept; called before anything is added."""
-        if self._own:
-            self._ask("restore", folder=str(folder.absolute()))
-        else:
-            self._closed(lambda store: (shutil.rmtree(store), shutil.copytree(folder, store)))
-
     def close(self) -> None:
         """Ends the worker, in order if it still answers, and all that it started."""
         with self._calls:
@@ -136,14 +114,6 @@ class System:
         self._signal()
         with self._calls:
             self._end("was ended")
-
-    def _closed(self, work: Callable[[Path], Any]) -> None:
-        """Works on its folder while nothing runs: packages hold on to what they had open."""
-        with self._calls:
-            self._ask("close")
-            self._stop()
-            work(self.folder / "store")
-            self._start()
 
     def _start(self) -> None:
         here, there = socket.socketpair()
@@ -163,7 +133,7 @@ class System:
             here.close()
             raise SystemFailedError(self.name, f"cannot be started: {error}") from error
         self._worker = Connection(here.detach())
-        self._own = self._ask("open", folder=str(self.folder / "store"), settings=self._settings)
+        self._ask("open", folder=str(self.folder / "store"), settings=self._settings)
 
     def _environment(self) -> dict[str, str]:
         """No key of the user's, no telemetry, no hub; a home and a folder for scratch below its own."""

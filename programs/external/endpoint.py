@@ -3,16 +3,15 @@
 Every history is a `user` of its own, and every message a conversation of its own (`metadata.session`), so nothing but
 the endpoint's memory joins them. Its `usage` is counted; evidence that a service of ours names is taken as recalled.
 
-Limits: the endpoint sees questions as messages, and may remember them too. A run that is killed while a history is
-written gives it to a new user.
+Limits: the endpoint sees questions as messages, and may remember them too. A run that is killed gives what it goes on
+with to new users.
 """
 
 from __future__ import annotations
 
 import os
 import uuid
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ...engines.taken import Taken, note
 from ...errors import EndpointError, UserError
@@ -33,14 +32,12 @@ class Endpoint:
         timeout: Seconds that one request may take.
     """
 
-    forks = False
-
     def __init__(self, url: str, model: str, timeout: float) -> None:
         import openai
 
         self.url, self.model, self.user = url, model, f"mempiler-{uuid.uuid4().hex}"
-        key = os.environ.get(KEY) or "none"
-        self._client = openai.OpenAI(base_url=url, api_key=key, timeout=timeout, max_retries=2)
+        self._client = openai.OpenAI(base_url=url, api_key=os.environ.get(KEY) or "none", timeout=timeout)
+        self.close = self._client.close
 
     def add(self, session: Item) -> None:
         """Says a session to it, with the date before every line."""
@@ -51,19 +48,7 @@ class Endpoint:
         found = self._said(question, f"question-{uuid.uuid4().hex}")
         more: Any = getattr(found, "mempiler", None)
         answer = found.choices[0].message.content if found.choices else None
-        return answer, cast("dict[str, Any]", more).get("evidence") if isinstance(more, dict) else None
-
-    def snapshot(self, folder: Path) -> None:
-        """Keeps the name of the user."""
-        (folder / "user").write_text(self.user, encoding="utf-8")
-
-    def restore(self, folder: Path) -> None:
-        """Takes up the user of that name."""
-        self.user = (folder / "user").read_text(encoding="utf-8")
-
-    def close(self) -> None:
-        """Ends the connections."""
-        self._client.close()
+        return answer, more.get("evidence") if isinstance(more, dict) else None
 
     def _said(self, text: str, session: str) -> Any:
         import openai

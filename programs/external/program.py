@@ -5,23 +5,20 @@
 
 The memory is the history itself, so memories stay values. `question` is a text with everything about the question in
 it; a thing with a parameter `options`, `date` or `query` is given that by name, and options are then not in the text. A
-module's predictors are the program's, so every optimizer compiles it. The task only says what a question is made of
-where the thing answers: its prompt is not asked.
+module's predictors are the program's, so every optimizer compiles it.
 
 What was recalled names the turns it rests on by `sources`, `ids` or `id`; else a recalled text that holds the words of
 a turn, or is held by one, rests on it. What matches no turn, e.g. a fact that a model put into other words, is a
 `summary`: evidence recall is not told from it.
-
-Limits: a thing runs in this process, in a thread that is left behind where it hangs.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from contextlib import closing
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
@@ -35,9 +32,8 @@ from ..failing import ExternalError
 from ..method import Method, Reader, Writer
 from ..program import MemoryProgram
 from ..recording import record_context
-from ..tasks.task import Task
 from ..waiting import Waiting
-from .stores import CallThread, Stores
+from .stores import CallThread, Stores, parameters
 
 TEXTS = ("text", "memory", "content", "page_content")
 """What systems call the text of what they recalled."""
@@ -61,7 +57,7 @@ class HistoryMemory(Memory):
         return tuple(entry for item in self.items for entry in turn_entries(item))
 
 
-class ExternalWriter(Writer):
+class HistoryWriter(Writer):
     """Keeps every item; gives a system every session of a history, once, when the history is settled."""
 
     Memory = HistoryMemory
@@ -88,15 +84,12 @@ class ExternalReader(Reader):
 
     free = False
 
-    def __init__(self, name: str, stores: Stores | None, thing: Any, k: int, timeout: float) -> None:
+    def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None, thing: Any) -> None:
         super().__init__()
-        self.system, self.stores, self.k, self.timeout = name, stores, k, timeout
+        self.system, self.settings, self.stores = name, settings, stores
         # A module is copied with its program; anything else is shared by all copies, as a function is.
-        self.thing: Any = (
-            thing
-            if isinstance(thing, dspy.Module)
-            else functools.wraps(thing, updated=())(lambda *given, **named: thing(*given, **named))
-        )
+        shared = functools.wraps(thing, updated=())(lambda *given, **named: thing(*given, **named)) if thing else None
+        self.thing: Any = thing if isinstance(thing, dspy.Module) else shared
 
     def search(
         self, memory: HistoryMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -107,7 +100,7 @@ class ExternalReader(Reader):
         return [list(hits_of(self.stores.ask(history, "search", each, k), history)[:k]) for each in queries]
 
     def recall(self, memory: HistoryMemory, query: Query) -> Context:
-        return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))
+        return Context(hits=tuple(self.search(memory, [query.probe], self.settings["k"])[0]))
 
     def otherwise(self, memory: HistoryMemory, query: Query) -> Sequence[Hit]:
         return ()
@@ -117,20 +110,15 @@ class ExternalReader(Reader):
 
     def answered(self, history: History, query: Query) -> Any:
         """What the system, or the thing, answers to a query about a history."""
+        text = query.line if query.modality == "question" else query.probe
+        whole = "\n".join([text, *query.options])
         if self.stores is not None:
-            return self.stores.ask(history, "ask", _text(query))
+            return self.stores.ask(history, "ask", whole)
         takes = parameters(getattr(self.thing, "forward", self.thing))
-        about: dict[str, Any] = {"options": list(query.options), "date": query.when, "query": query}
+        about = {"options": list(query.options), "date": query.when, "query": query}
         named = {name: value for name, value in about.items() if name in takes}
-        given: tuple[Any, ...] = history, _text(query, "options" in named)
-        if "kwargs" in takes:  # a prompt by itself, as `dspy.Predict("history, question -> answer")`
-            named |= {"history": "\n".join(line for item in history for line in item.lines()), "question": given[1]}
-            given = ()
-        calls = CallThread(self.system, self.timeout)
-        try:
-            return calls.call("answer", self.thing, *given, **named)
-        finally:
-            calls.close()
+        with closing(CallThread(self.system, self.settings["timeout"])) as thread:
+            return thread.call("answer", partial(self.thing, history, text if "options" in named else whole, **named))
 
 
 class External(Method):
@@ -144,8 +132,7 @@ class External(Method):
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None = None, thing: Any = None) -> None:
-        reader = ExternalReader(name, stores, thing, settings.get("k", 0), settings.get("timeout", 60.0))
-        super().__init__(ExternalWriter(name, stores), reader)
+        super().__init__(HistoryWriter(name, stores), ExternalReader(name, settings, stores, thing))
         self.stores = stores
 
     @property
@@ -158,7 +145,7 @@ class External(Method):
 
 
 class AnsweringProgram(MemoryProgram):
-    """A program whose method answers; its task has no prompt."""
+    """A program whose method answers; its task says what a question is made of, and has no prompt."""
 
     def answer(
         self,
@@ -224,25 +211,6 @@ def _turns_with(text: str, history: History) -> tuple[str, ...]:
         for id, said in words.items()
         if said and (said == text or (len(said) >= LONG and said in text) or (len(text) >= LONG and text in said))
     )
-
-
-def silent(task: type[Task]) -> Task:
-    """A task that makes the same queries and has no prompt."""
-    return type(task.__name__, (task,), {"prompt": None, "__module__": task.__module__})()
-
-
-def parameters(thing: Any) -> Mapping[str, inspect.Parameter]:
-    """What something that can be called takes; nothing for what cannot."""
-    try:
-        return inspect.signature(thing).parameters
-    except (TypeError, ValueError):
-        return {}
-
-
-def _text(query: Query, apart: bool = False) -> str:
-    """A question as a text; its options too, unless they are given apart."""
-    text = query.line if query.modality == "question" else query.probe
-    return text if apart or not query.options else "\n".join([text, *query.options])
 
 
 def _read(given: Any) -> tuple[dict[str, Any], Any]:

@@ -1,50 +1,64 @@
-"""What a name or an object stands for that is no method of ours, and the program that it becomes.
-
-module:thing     a callable or a module that answers, or a class, a factory or an object with `add` and `search`
-http://...       a chat endpoint
-answers.jsonl    recorded answers
-"""
+"""What a name or an object stands for that is no method of ours, and the program that it becomes."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import dspy
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...errors import ProgramError, UserError
+from ...errors import ProgramError, UserError, misfit
 from ...memory.index import Embedder
 from ..method import Method
 from ..names import imported
 from ..program import MemoryProgram
 from ..remember import MemoryCache
 from ..tasks.task import task as task_class
-from .answers import Answers
 from .endpoint import Endpoint
-from .program import AnsweringProgram, External, parameters, silent
-from .stores import Stores
+from .program import AnsweringProgram, External
+from .stores import Stores, parameters
 
-ANSWERS = ".jsonl"
 WEB = ("http://", "https://")
-TIMEOUT = 600.0
-"""Seconds that one call may take, unless it is said."""
 UNKNOWN = "has neither add and search nor the parameters (history, question)"
+
+
+class Settings(BaseModel):
+    """What can be set of whatever answers."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    timeout: float = Field(600.0, gt=0, lt=1e9)
+    """Seconds that one call may take."""
+
+
+class SearchSettings(Settings):
+    """What can be set of a store that is searched."""
+
+    k: int = Field(10, gt=0, lt=10**9)
+    """Entries recalled."""
+
+
+class EndpointSettings(Settings):
+    """What can be set of an endpoint; `model` has to be (`--model`)."""
+
+    model: str = Field(min_length=1)
+    """Which of its models answers."""
 
 
 def thing_of(name: str) -> Any | None:
     """What a name stands for that is no method of ours; None for a method.
 
     Raises:
-        UserError: It cannot be imported or read.
+        UserError: It cannot be imported.
         ProgramError: It is nothing that can be scored.
     """
     if name.startswith(WEB):
         return Endpoint
-    if name.endswith(ANSWERS):
-        return Answers(name)
     if ":" not in name or "+" in name:
         return None
     found = imported(name)
@@ -53,12 +67,6 @@ def thing_of(name: str) -> Any | None:
     if kind_of(found) is None:
         raise ProgramError(f"method {name!r} is not a subclass of mempiler.Method, and {UNKNOWN}")
     return found
-
-
-def name_of(thing: Any) -> str:
-    """What tables call a thing: `module:name`."""
-    kind = thing if inspect.isroutine(thing) or isinstance(thing, type) else type(thing)
-    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def kind_of(thing: Any) -> Literal["search", "ask", "answer"] | None:
@@ -101,53 +109,40 @@ def program_of(
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
         folder: Where the stores of a system are; a temporary folder if None.
-        config: `timeout` (seconds of one call), `k` (entries recalled); of an endpoint `model`.
+        config: Its settings, by name.
 
     Raises:
-        UserError: It has no such setting.
+        UserError: It cannot be scored, or has no such setting.
     """
     kind = kind_of(thing)
     if kind is None:
         raise UserError(f"{name}: {UNKNOWN}")
-    settings = _settings(thing, name, config or {})
+    at_endpoint: bool = thing is Endpoint
+    form = EndpointSettings if at_endpoint else SearchSettings if kind == "search" else Settings
+    try:
+        settings = form.model_validate(dict(config or {})).model_dump()
+    except ValidationError as error:
+        raise UserError(f"{name}: {misfit(error)}; its settings are {', '.join(form.model_fields)}") from None
     if kind == "answer":
-        method = External(name, settings, thing=thing() if isinstance(thing, type) else thing)
+        made = thing() if isinstance(thing, type) else thing
+        # Other answers of a file are another program.
+        method = External(name, {**settings, **getattr(made, "version", {})}, thing=made)
     else:
-        stores = Stores(_making(thing, name, embedder, settings), name, folder, settings["timeout"])
-        method = External(name, settings, stores)
+        make = partial(Endpoint, name, **settings) if at_endpoint else _making(thing, name, embedder)
+        method = External(name, settings, Stores(make, name, folder, settings["timeout"]))
+    asked = task_class(task)
     if kind == "search":
-        return MemoryProgram(method, task_class(task)(), cache, adapter, name)
-    return AnsweringProgram(method, silent(task_class(task)), cache, adapter, name)
+        return MemoryProgram(method, asked(), cache, adapter, name)
+    silent = type(asked.__name__, (asked,), {"prompt": None, "__module__": asked.__module__})
+    return AnsweringProgram(method, silent(), cache, adapter, name)
 
 
-def _making(thing: Any, name: str, embedder: Embedder | None, settings: Mapping[str, Any]) -> Callable[[Path], Any]:
-    """What makes the system of one history in a folder."""
-    if thing is Endpoint:
-        if not settings["model"]:
-            raise UserError(f"{name}: which of its models is to answer? name it with --model")
-        return lambda folder: Endpoint(name, settings["model"], settings["timeout"])
-    takes = parameters(thing)
-    named = {"embedder": embedder} if "embedder" in takes else {}
-    if "folder" in takes:
-        return lambda folder: thing(folder=folder, **named)
-    if isinstance(thing, type):
-        return lambda folder: thing(**named)
+def _making(thing: Any, name: str, embedder: Embedder | None) -> Callable[..., Any]:
+    """What makes the system of one history; it may ask for its folder by that name."""
+    if isinstance(thing, type) or "folder" in parameters(thing):
+        return partial(thing, **({"embedder": embedder} if "embedder" in parameters(thing) else {}))
     try:
         copy.deepcopy(thing)
     except Exception as error:
         raise UserError(f"{name}: cannot be copied, one for every history; give its class ({error})") from error
-    return lambda folder: copy.deepcopy(thing)
-
-
-def _settings(thing: Any, name: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What was set, and the defaults; refuses what a thing does not have, and what is no amount."""
-    known: dict[str, Any] = {} if isinstance(thing, Answers) else {"timeout": TIMEOUT}
-    known |= {"model": ""} if thing is Endpoint else {"k": 10} if kind_of(thing) == "search" else {}
-    for key, value in config.items():
-        if key not in known:
-            raise UserError(f"{name}: has no setting {key!r}; it has: {', '.join(known) or 'none'}")
-        kinds = int if key == "k" else int | float
-        if key != "model" and (not isinstance(value, kinds) or isinstance(value, bool) or not 0 < value < 1e9):
-            raise UserError(f"{name}: {key} = {value!r} is no number above 0")
-    # Other answers are another program.
-    return {**known, **config, **({"sha256": thing.sha256} if isinstance(thing, Answers) else {})}
+    return lambda: copy.deepcopy(thing)

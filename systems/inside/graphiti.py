@@ -6,7 +6,6 @@ Its `search` (hybrid, ranks fused) is asked; its cross encoder, which would need
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from datetime import UTC, datetime
 from functools import partial
@@ -40,17 +39,14 @@ class System:
             embedding_model=settings["embedder"], embedding_dim=settings["dimension"], **endpoint
         )
         self.loop = asyncio.new_event_loop()
-        self.turns_path = Path(folder) / "turns.json"
-        self.turns: dict[str, list[str]] = json.loads(self.turns_path.read_text()) if self.turns_path.exists() else {}
-        new = not (Path(folder) / "graph").exists()
+        self.turns: dict[str, list[str]] = {}
         kuzu.Database = partial(DATABASE, **SIZES)
         self.driver = KuzuDriver(str(Path(folder) / "graph"))
         self.graph = Graphiti(
             graph_driver=self.driver, llm_client=OpenAIGenericClient(config), embedder=OpenAIEmbedder(embedding)
         )
-        if new:
-            for query in get_fulltext_indices(GraphProvider.KUZU):
-                self._wait(self.driver.execute_query(query))
+        for query in get_fulltext_indices(GraphProvider.KUZU):
+            self._wait(self.driver.execute_query(query))
 
     def add(self, session: dict[str, Any]) -> None:
         """One episode of messages."""
@@ -66,7 +62,6 @@ class System:
             )
         )
         self.turns[added.episode.uuid] = [turn["id"] for turn in session["turns"]]
-        self.turns_path.write_text(json.dumps(self.turns))
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
         """Facts with the dates between which they hold."""
@@ -82,12 +77,6 @@ class System:
     def __len__(self) -> int:
         rows, _, _ = self._wait(self.driver.execute_query("MATCH (e:RelatesToNode_) RETURN count(e) AS facts"))
         return int(rows[0]["facts"])
-
-    def close(self) -> None:
-        """Closes the database, which writes it out."""
-        self._wait(self.graph.close())
-        self.driver.client.close()
-        self.driver.db.close()
 
     def _wait(self, work: Any) -> Any:
         return self.loop.run_until_complete(work)

@@ -5,8 +5,6 @@ It asks for calls of tools; a model that makes none leaves it without memories.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
@@ -25,13 +23,10 @@ class System:
         endpoint = {"base_url": settings["url"], "api_key": settings["key"]}
         # Cutting texts into OpenAI's tokens would fetch their table.
         embed = OpenAIEmbeddings(model=settings["embedder"], check_embedding_ctx_length=False, **endpoint)
-        self.path = Path(folder) / "memories.json"
         self.store = InMemoryStore(index={"dims": settings["dimension"], "embed": embed, "fields": ["content"]})
         self.manager = create_memory_store_manager(
             ChatOpenAI(model=settings["lm"], temperature=0, **endpoint), namespace=SPACE, store=self.store
         )
-        for key, value in json.loads(self.path.read_text()).items() if self.path.exists() else ():
-            self.store.put(SPACE, key, value)
 
     def add(self, session: dict[str, Any]) -> None:
         """What is new in a memory is taken to rest on the session's turns."""
@@ -51,10 +46,6 @@ class System:
 
     def __len__(self) -> int:
         return len(self._items())
-
-    def close(self) -> None:
-        """Writes the memories."""
-        self.path.write_text(json.dumps({item.key: item.value for item in self._items()}))
 
     def _items(self) -> list[Any]:
         return self.store.search(SPACE, limit=EVERY)

@@ -49,8 +49,3 @@ class System:
 
     def __len__(self) -> int:
         return len(self.memory.get_all(filters={"user_id": USER}, top_k=1_000_000)["results"])
-
-    def close(self) -> None:
-        """Lets go of the database, which one process at a time may open."""
-        self.memory.vector_store.client.close()
-        self.memory.close()

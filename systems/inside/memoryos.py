@@ -7,7 +7,6 @@ present numpy stand in.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,10 +28,8 @@ class System:
             data_storage_path=folder,
             llm_model=settings["lm"],
         )
-        self.path = Path(folder) / "pairs.json"
-        kept = json.loads(self.path.read_text()) if self.path.exists() else {"user": "", "turns": {}}
-        self.user: str = kept["user"]
-        self.turns: dict[str, list[str]] = kept["turns"]
+        self.user = ""
+        self.turns: dict[str, list[str]] = {}
 
     def add(self, session: dict[str, Any]) -> None:
         """Pairs what the user says with what is answered, up to the user's next words."""
@@ -47,7 +44,6 @@ class System:
             pair["turns"].append(turn["id"])
         for pair in pairs:
             self.turns[f"{pair['said']}\n{pair['answered']}"] = pair["turns"]
-            self.path.write_text(json.dumps({"user": self.user, "turns": self.turns}))
             self.memory.add_memory(pair["said"], pair["answered"], timestamp=pair["time"] or None)
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:

@@ -67,10 +67,6 @@ class System:
     def __len__(self) -> int:
         return len(self.memory.get_all())
 
-    def close(self) -> None:
-        """Lets go of the database, which one process at a time may open."""
-        self.memory.vector_db.client.close()
-
 
 def _turns(sources: Any) -> list[str]:
     read = [each if isinstance(each, dict) else each.model_dump() for each in sources or []]

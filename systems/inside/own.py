@@ -27,7 +27,6 @@ class System:
             self.settings = dspy.context(lm=model)
             self.settings.__enter__()  # for as long as the process lives
         self.system = make(Path(folder)) if settings["folder"] else make()
-        self.keeps = hasattr(self.system, "snapshot") and hasattr(self.system, "restore")
 
     def add(self, session: dict[str, Any]) -> Any:
         turns = [turn["record"] for turn in session["turns"]]
@@ -42,12 +41,6 @@ class System:
         found = await found if inspect.isawaitable(found) else found
         answer, recalled = found if isinstance(found, tuple) else (found, None)
         return {"answer": answer, "recalled": recalled}
-
-    def snapshot(self, folder: str) -> Any:
-        return self.system.snapshot(Path(folder))
-
-    def restore(self, folder: str) -> Any:
-        return self.system.restore(Path(folder))
 
     def close(self) -> Any:
         return self.system.close() if hasattr(self.system, "close") else None

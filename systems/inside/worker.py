@@ -2,7 +2,7 @@
 
     python -I worker.py FILE SOCKET        FILE has a class `System`, see below; SOCKET is the number of an open one
 
-    {"call": "open", "folder": ..., "settings": {...}}      {"result": null}      or whether it keeps itself
+    {"call": "open", "folder": ..., "settings": {...}}      {"result": null}
     {"call": "add", "session": {...}}                       {"result": null}
     {"call": "search", "query": ..., "k": 5}                {"result": [{"text": ..., "ids": [...]}]}
     {"call": "count"}                                       {"result": 12}
@@ -14,7 +14,6 @@
         def search(self, query: str, k: int): ...                 texts, or objects {"text", "ids"}, best first
         def __len__(self): ...                                    entries stored
         def close(self): ...                                      writes what is not written yet; may be left out
-        keeps = True                                              it has snapshot(folder) and restore(folder)
 
 A method may be a coroutine. Objects in an answer are sent as those of their fields that say something of an entry.
 
@@ -67,8 +66,7 @@ def main() -> None:
         try:
             kind = call.pop("call")
             if kind == "open":
-                system = load(sys.argv[1])(**call)
-                result = getattr(system, "keeps", None)
+                system, result = load(sys.argv[1])(**call), None
             elif kind == "count":
                 result = len(system)
             else:

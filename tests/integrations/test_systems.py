@@ -77,21 +77,6 @@ def test_what_is_told_is_found_by_its_own_calls(name: str, tmp_path: Path) -> No
     assert {"D1:3", "D2:1"} & {source for entry in found for source in entry.get("ids", ())}
 
 
-def test_what_was_kept_is_found_by_another_process(name: str, tmp_path: Path) -> None:
-    with dspy.context(lm=scripted_lm()):
-        with closing(_started(name, tmp_path / "one")) as first:
-            first.add(FIRST)
-            before = _texts(first)
-            first.snapshot(tmp_path / "kept")
-            assert _texts(first) == before
-        with closing(_started(name, tmp_path / "two")) as second:
-            second.restore(tmp_path / "kept")
-            assert _texts(second) == before
-            stored = len(second)
-            second.add(SECOND)
-            assert len(second) > stored
-
-
 def test_what_is_written_again_asks_the_same(name: str, tmp_path: Path) -> None:
     """So that a run that was killed finds the answers to its calls and pays for none twice."""
     asked = []

@@ -1,6 +1,5 @@
 """Anything that answers is scored: stores are written once per history, what fails is a failure of its questions."""
 
-import json
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,13 +13,11 @@ from mempiler.data.dataset import Source
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.engines.taken import Taken, note, taking
-from mempiler.errors import BudgetError, DataError, EndpointError, ProgramError, UserError
+from mempiler.errors import BudgetError, EndpointError, ProgramError, UserError
 from mempiler.memory.index import Entry
-from mempiler.programs.external.answers import Answers
+from mempiler.programs.external.endpoint import Endpoint
 from mempiler.programs.external.program import hits_of
 from mempiler.programs.external.resolve import program_of, thing_of
-from mempiler.programs.external.stores import Stores
 from mempiler.runs.evaluate import evaluate
 
 SAMPLE = Source("sample.json", "0" * 64, sample=True)
@@ -42,16 +39,6 @@ class Lines:
 
     def __len__(self) -> int:
         return len(self.lines)
-
-
-class Kept(Lines):
-    """One that can be taken up again."""
-
-    def snapshot(self, folder: Path) -> None:
-        (folder / "lines.json").write_text(json.dumps(self.lines))
-
-    def restore(self, folder: Path) -> None:
-        self.lines = json.loads((folder / "lines.json").read_text())
 
 
 class Later(Lines):
@@ -108,48 +95,14 @@ def test_a_store_is_written_once_for_each_history_however_many_ask(make_history)
 
 @pytest.mark.parametrize(
     "thing",
-    [Lines, Kept, Later, Lines(), lambda folder: Lines()],
-    ids=["class", "class that keeps itself", "class of coroutines", "object", "factory"],
+    [Lines, Later, Lines(), lambda folder: Lines()],
+    ids=["class", "class of coroutines", "object", "factory"],
 )
 def test_classes_objects_factories_and_coroutines_are_stores(thing, make_history):
     found = run(program_of(thing, "mine", "question-answering", config={"k": 2}), questions(make_history(2)))
     assert found.failures == 0
     assert [row.hits for row in found.rows] == [2, 2, 2]
     assert found.construction.units == 1
-
-
-def test_a_store_that_was_kept_is_taken_up_and_goes_on(make_history, tmp_path):
-    adds: list[str] = []
-
-    class Counting(Kept):
-        def add(self, session: Any) -> None:
-            adds.append(session.id)
-            note(Taken(calls=1, input_tokens=10))
-            super().add(session)
-
-    def taken(history: History) -> int:
-        with taking() as work:
-            stores = Stores(lambda folder: Counting(), "mine", tmp_path, 60.0)
-            stores.write(history)
-            assert len(stores.ask(history, "search", "x", 99)) == len(history.turns)
-            stores.close()
-        return work.taken.calls
-
-    whole = make_history(4)
-    assert taken(History(id="a", items=whole.items[:3])) == 3
-    assert taken(whole) == 1  # what the shorter one took is not its own
-    assert adds == ["D1", "D2", "D3", "D4"]
-    assert taken(whole) == 1  # as in a run that was killed
-    assert len(adds) == 4
-
-
-def test_half_a_snapshot_is_none(make_history, tmp_path):
-    history = make_history(2)
-    Stores(lambda folder: Kept(), "mine", tmp_path, 60.0).write(history)
-    (folder,) = tmp_path.iterdir()
-    (folder / "kept").rename(folder / "part")  # as where a run was killed before it was whole
-    stores = Stores(lambda folder: Kept(), "mine", tmp_path, 60.0)
-    assert len(stores.ask(history, "search", "x", 99)) == len(history.turns)
 
 
 def test_a_session_that_is_refused_is_a_failed_write_and_all_of_them_a_failure(make_history):
@@ -256,10 +209,9 @@ async def coroutine(history: History, question: str) -> tuple[str, list[Any]]:
         (coroutine, {"shown": 1.0}),
         (Agent(), {"shown": 1.0}),
         (Agent, {"shown": 1.0}),
-        (dspy.Predict("history, question -> answer"), {}),
         (lambda history, question: {"answer": "Bob", "recalled": ["Ann: nothing of the kind"]}, {}),
     ],
-    ids=["text", "pair", "coroutine", "module", "class", "predict", "mapping"],
+    ids=["text", "pair", "coroutine", "module", "class", "mapping"],
 )
 def test_callables_and_modules_are_scored(thing, recall, make_history):
     found = run(program_of(thing, "mine", "question-answering"), questions(make_history(2)))
@@ -311,10 +263,12 @@ def test_predictors_of_a_module_are_the_program_s():
 @pytest.mark.parametrize(
     ("thing", "config", "problem"),
     [
-        (Lines, {"size": 3}, "mine: has no setting 'size'; it has: timeout, k"),
-        (Lines, {"k": 0}, "mine: k = 0 is no number above 0"),
-        (Lines, {"timeout": float("nan")}, "mine: timeout = nan is no number above 0"),
-        (plain, {"k": 3}, "mine: has no setting 'k'; it has: timeout"),
+        (Lines, {"size": 3}, "mine: size: .*not permitted; its settings are timeout, k"),
+        (Lines, {"k": 0}, "mine: k: .* greater than 0"),
+        (Lines, {"k": True}, "mine: k: .* integer"),
+        (Lines, {"timeout": float("nan")}, "mine: timeout: .* less than"),
+        (plain, {"k": 3}, "mine: k: .*not permitted; its settings are timeout"),
+        (Endpoint, {}, "mine: model: Field required; its settings are timeout, model"),
         (object(), {}, "mine: has neither add and search nor"),
         (type("Locked", (Lines,), {"__deepcopy__": lambda self, memo: 1 / 0})(), {}, "mine: cannot be copied"),
     ],
@@ -353,57 +307,6 @@ def test_recalled_texts_are_matched_to_turns(recalled: Any, sources: Any, kind: 
     assert (hit.sources, hit.kind) == (sources, kind)
 
 
-# Recorded answers
-
-
-def lines(*rows: Any) -> str:
-    return "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (lines({"id": "a:0", "answer": "x"}, {"id": "a:0", "answer": "y"}), "line 2: id 'a:0' was there already"),
-        (lines({"id": "a:0", "answer": "x"}), r"id 'a:1' is missing \(1 such\); every question needs a line"),
-        (
-            lines({"id": "zz", "answer": "x"}),
-            r"id 'zz' is of no question \(1 such\); those of the benchmark are like 'a:0'",
-        ),
-        (lines({"answer": "x"}), "line 1: id: Field required"),
-        (lines({"id": "a:0", "answer": "x", "cost": -1}), "line 1: cost"),
-        ('{"id": "a:0", ', "line 1: not valid JSON"),
-    ],
-)
-def test_recorded_answers_that_do_not_fit_are_one_line(text, problem, make_history, tmp_path):
-    (tmp_path / "answers.jsonl").write_text(text, encoding="utf-8")
-    examples = questions(make_history(1, id="a"), 2)
-    with pytest.raises(DataError, match=problem) as raised:
-        Answers(tmp_path / "answers.jsonl").given(examples, [str(each.id) for each in examples])
-    assert "\n" not in str(raised.value)
-
-
-def test_recorded_answers_get_metrics_and_what_they_took(make_history, tmp_path):
-    rows = [
-        {"id": "a:0", "answer": "Bob", "recalled": [{"id": "D1:1", "text": "x"}], "calls": 2, "input_tokens": 9},
-        {"id": "a:1", "error": "timed out"},
-        {"id": "a:2", "answer": "Ann", "seconds": 100, "calls": 1, "cost": 0.5},
-    ]
-    path = tmp_path / "answers.jsonl"
-    path.write_text(lines(*rows), encoding="utf-8")
-    examples = questions(make_history(1, id="a"), 3)
-    thing = Answers(path)
-    found = run(
-        program_of(thing, path.name, "question-answering"), thing.given(examples, [str(each.id) for each in examples])
-    )
-    assert [row.score for row in found.rows] == [1.0, 0.0, 0.0]
-    assert found.failures == 1
-    assert "timed out" in found.rows[1].failure.message
-    assert found.retrieval() == {"shown": pytest.approx(1 / 3)}
-    assert (found.answering.calls, found.answering.input_tokens) == (3, 9)
-    assert found.rows[2].cost == 0.5
-    assert found.answering.seconds > 100
-
-
 # An endpoint
 
 
@@ -432,11 +335,6 @@ def test_an_endpoint_is_given_every_history_as_a_user_and_asked(stub, make_histo
     assert len({body["user"] for _, _, body in server.requests}) == 2
     assert all(body["metadata"]["session"] for _, _, body in server.requests)
     program.method.close()
-
-
-def test_an_endpoint_needs_a_model_and_a_server():
-    with pytest.raises(UserError, match="name it with --model"):
-        program_of(thing_of("http://127.0.0.1:1/v1"), "http://127.0.0.1:1/v1", "question-answering")
 
 
 def test_an_endpoint_that_is_not_there_ends_the_run(make_history, monkeypatch):

@@ -23,8 +23,7 @@ from mempiler.runs.planning import plan_evaluate
 from mempiler.runs.setup import Setup
 
 MODULE = """
-import ctypes, os, time
-from pathlib import Path
+import ctypes, os, dspy
 
 class Fine:
     def __init__(self):
@@ -42,15 +41,9 @@ class Noisy(Fine):
         os.write(1, b"\\xff not json\\n")
         return super().search(query, k)
 
-class Kept(Fine):
-    def snapshot(self, folder):
-        (folder / "lines").write_text("\\n".join(self.lines))
-    def restore(self, folder):
-        self.lines = (folder / "lines").read_text().split("\\n")
+class Asking(Fine):
     def add(self, session):
-        with open(Path(__file__).parent / "adds", "a") as file:
-            file.write(session.id + "\\n")
-        super().add(session)
+        self.lines.append(dspy.Predict("text -> fact")(text=session.lines()[0]).fact)
 
 class Crash(Fine):
     def search(self, query, k):
@@ -132,18 +125,18 @@ def test_a_system_that_answers_does_so_in_its_own_process(module, make_history):
     assert found.retrieval() == {"shown": 1.0}
 
 
-def test_a_run_that_was_stopped_writes_no_store_again(module):
-    setup: dict[str, Any] = {"benchmark": "locomo", "test": 6, "threads": 1}
-    first = run_evaluate("mine_to_score:Kept", Setup(**setup, limits=Limits(max_calls=2)))
+def test_a_run_that_was_stopped_asks_no_model_again(module):
+    def evaluation(**more: Any) -> Any:
+        setup = Setup("locomo", test=6, threads=1, **more)
+        return run_evaluate("mine_to_score:Asking", setup, config={"isolated": False})
+
+    whole, first = evaluation(), evaluation(limits=Limits(max_calls=4))
     assert first.stopped
     run = RunFolder.open(str(first.run_id))
-    adds = (module / "adds").read_text(encoding="utf-8").splitlines()
-    second = run_evaluate("mine_to_score:Kept", Setup(**setup, resume=str(run.path)))
-    assert (len(second.rows), second.failures) == (6, 0)
-    written = (module / "adds").read_text(encoding="utf-8").splitlines()
-    assert written[: len(adds)] == adds
-    histories = len({row.group for row in second.rows})
-    assert written.count("D1") == histories
+    second = evaluation(resume=str(run.path))
+    assert [row.answer for row in second.rows] == [row.answer for row in whole.rows]
+    assert second.construction.calls == whole.construction.calls
+    assert first.calls["task"] + second.calls["task"] == whole.calls["task"]
     assert run.finished
 
 

@@ -157,17 +157,6 @@ def test_it_is_given_no_key_of_the_user(start: Start, monkeypatch: pytest.Monkey
     assert str(system.folder / "home") in told
 
 
-def test_a_snapshot_is_what_another_one_goes_on_with(start: Start, tmp_path: Path) -> None:
-    first, second = start(), start()
-    first.add(ITEM)
-    first.snapshot(tmp_path / "kept")
-    first.add(ITEM)
-    second.restore(tmp_path / "kept")
-    assert (len(first), len(second)) == (2, 1)
-    second.add(ITEM)
-    assert len(second) == 2
-
-
 def _runs(process: int) -> bool:
     try:
         os.kill(process, 0)

@@ -6,19 +6,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
 
-from ...engines.taken import Taken, note
-from ...errors import DataError, misfit
-from ...records import History, Query
-from ...records.json_input import decode, read_text
-from ..failing import ExternalError
+from ..data.benchmark import Benchmark
+from ..data.dataset import refuse_fatal
+from ..data.jsonl.benchmark import read_rows
+from ..engines.taken import Taken, note
+from ..errors import DataError, UserError, misfit
+from ..programs.failing import ExternalError
+from ..records import History, Query
 
+ANSWERS = ".jsonl"
 FIELD = "recorded"
 """The input under which a question carries its recorded answer."""
 Count = Annotated[int, Field(ge=0, le=10**12)]
@@ -35,7 +38,7 @@ class Recorded(BaseModel):
     error: str | None = None
     """Why the question failed, in the place of an answer."""
     recalled: tuple[str | dict[str, Any], ...] = ()
-    """What it rests on, as a search finds it (`program.hits_of`)."""
+    """What it rests on, as a search finds it (`programs.external.program.hits_of`)."""
     calls: Count = 0
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -50,19 +53,23 @@ class Answers:
         path: The file.
 
     Raises:
-        DataError: It is not such a file; the message has the line. Of a method: it does not fit the benchmark.
+        DataError: It is not such a file; the message has the line. Of `given`: it does not fit the benchmark.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        text = read_text(self.path)
-        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
-        self.rows: dict[str, Recorded] = {}
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.strip():
-                row = _row(f"{self.path}: line {number}", line)
-                if self.rows.setdefault(row.id, row) is not row:
-                    raise DataError(f"{self.path}: line {number}: id {row.id!r} was there already; keep one")
+        self.path, self.rows = Path(path), dict[str, Recorded]()
+        for number, line in read_rows(self.path, refuse_fatal(self.path)):
+            try:
+                row = Recorded.model_validate(line)
+            except ValidationError as error:
+                raise DataError(f"{path}: line {number}: {misfit(error)}") from None
+            if row.answer is None and row.error is None:
+                told = "has no answer; give `answer`, or `error` where the question failed"
+                raise DataError(f"{path}: line {number}: {told}")
+            if self.rows.setdefault(row.id, row) is not row:
+                raise DataError(f"{path}: line {number}: id {row.id!r} was there already; keep one")
+        self.version = {"sha256": hashlib.sha256(self.path.read_bytes()).hexdigest()}
+        """Setting of a program of these answers: those of another file are another program's."""
 
     def __call__(self, history: History, question: str, query: Query) -> Any:
         """The recorded answer to a question, and what was recalled for it."""
@@ -76,16 +83,17 @@ class Answers:
             raise ExternalError(found.error or "no answer")
         return found.answer, found.recalled
 
-    def given(self, examples: Sequence[dspy.Example], known: Iterable[str]) -> list[dspy.Example]:
-        """The questions with their answers.
+    def given(self, benchmark: Benchmark, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+        """The questions with their answers; every line has to be of a question of the benchmark.
 
-        Args:
-            examples: What is asked.
-            known: Ids of all questions of the benchmark.
+        Raises:
+            UserError: The benchmark's answers are conversations, which cannot be recorded so.
         """
-        answers = self.rows
+        if benchmark.interaction is not None:
+            raise UserError(f"{benchmark.name} is a simulated conversation: there is nothing to record one answer of")
         ids = [str(example.id) for example in examples]
-        strange, missing = sorted(answers.keys() - set(known)), [id for id in ids if id not in answers]
+        strange = sorted(self.rows.keys() - {str(each.id) for each in benchmark.examples})
+        missing = [id for id in ids if id not in self.rows]
         if strange:
             wanted = f"those of the benchmark are like {ids[0]!r}"
             raise DataError(f"{self.path}: id {strange[0]!r} is of no question ({len(strange)} such); {wanted}")
@@ -93,18 +101,6 @@ class Answers:
             told = f"id {missing[0]!r} is missing ({len(missing)} such)"
             raise DataError(f"{self.path}: {told}; every question needs a line")
         return [
-            example.copy(**{FIELD: answers[id]}).with_inputs(*example.inputs().keys(), FIELD)
+            example.copy(**{FIELD: self.rows[id]}).with_inputs(*example.inputs().keys(), FIELD)
             for id, example in zip(ids, examples, strict=True)
         ]
-
-
-def _row(where: str, line: str) -> Recorded:
-    try:
-        found = Recorded.model_validate(decode(line))
-    except ValidationError as error:
-        raise DataError(f"{where}: {misfit(error)}") from None
-    except ValueError as error:
-        raise DataError(f"{where}: not valid JSON ({error}); is the line cut short?") from None
-    if found.answer is None and found.error is None:
-        raise DataError(f"{where}: has no answer; give `answer`, or `error` where the question failed")
-    return found
