@@ -69,27 +69,26 @@ def command(
     host: str, port: int, workers: int, token_file: str | None, lm_deadline: float, log_level: str, **given: Any
 ) -> None:
     """Serve PROGRAM (the folder of a saved program, or models:/NAME@ALIAS) over HTTP until stopped."""
-    from ..serving.app import check_address, listen, serve, serve_with_workers
+    from ..serving.app import listen, serve, serve_with_workers
     from ..serving.logs import set_up
     from ..serving.operations import SHARED_FOLDER
 
-    check_address(host, token_file is not None)
     if lm_deadline >= given["timeout"]:
         raise UserError(f"--lm-deadline {lm_deadline:g} must be less than --timeout {given['timeout']:g}")
     given |= {"token_file": token_file, "lm_deadline": lm_deadline, "log_level": log_level}
-    service = _service(given)
-    bound = listen(host, port)
-    set_up(given["log_contents"], log_level)
-    if workers == 1:
-        serve(service, bound)
-        return
-    # It was made to see that it can be: the processes make their own.
-    service.store.close()
-    # In memory, where there is such a place: what is mapped there must not run out of disk.
-    there = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with TemporaryDirectory(prefix="mempiler-", dir=there) as folder:
-        os.environ[SHARED_FOLDER] = folder
-        serve_with_workers(partial(_service_of_process, given), service.settings, bound, workers)
+    with listen(host, port, token_file is not None) as bound:
+        service = _service(given)
+        set_up(given["log_contents"], log_level)
+        if workers == 1:
+            serve(service, bound)
+            return
+        # It was made to see that it can be: the processes make their own.
+        service.store.close()
+        # In memory, where there is such a place: what is mapped there must not run out of disk.
+        there = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        with TemporaryDirectory(prefix="mempiler-", dir=there) as folder:
+            os.environ[SHARED_FOLDER] = folder
+            serve_with_workers(partial(_service_of_process, given), service.settings, bound, workers)
 
 
 def _service_of_process(given: dict[str, Any]) -> Service:

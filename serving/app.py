@@ -39,7 +39,7 @@ from .auth import LOOPBACK
 from .bodies import ERRORS
 from .logs import failure, log
 from .middleware import Gate, RequestLog
-from .refusals import CAUGHT, malformed, refusal_of, response_of
+from .refusals import CAUGHT, refusal_of, response_of
 from .service import Service
 from .settings import Settings
 
@@ -72,8 +72,7 @@ def make_app(service: Service) -> FastAPI:
 
         app.state.tools = mcp.service_tools(service)
         app.router.routes.append(mcp.route(app.state.tools))
-    app.add_exception_handler(RequestValidationError, _malformed)
-    for kind in (HTTPException, *CAUGHT):
+    for kind in (HTTPException, RequestValidationError, *CAUGHT):
         app.add_exception_handler(kind, _refused)
     # The last one added is the first to see a request.
     limits = service.settings
@@ -125,35 +124,26 @@ def _stop_writers_on_signals(service: Service) -> None:
         signal.signal(number, stop)
 
 
-async def _refused(request: Request, error: Any) -> JSONResponse:
-    if isinstance(error, HTTPException):
-        return response_of(error)
+async def _refused(request: Request, error: Exception) -> JSONResponse:
     refusal = refusal_of(error)
-    if refusal.status_code >= 500:
+    if refusal.status_code >= 500 and refusal is not error:
         log.error("a request failed", extra={**failure(error), "request": request.scope["state"].get("request")})
     return response_of(refusal)
 
 
-async def _malformed(request: Request, error: Any) -> JSONResponse:
-    return response_of(malformed(error.errors()))
+def listen(host: str, port: int, tokens: bool) -> socket.socket:
+    """Opens the port first.
 
-
-def check_address(host: str, tokens: bool) -> None:
-    """Refuses to serve other machines without tokens.
+    Args:
+        host: Where; other machines are not served without tokens.
+        port: Which.
+        tokens: Whether there are some.
 
     Raises:
-        UserError: The host is not this machine, and there are no tokens.
+        UserError: It is taken, or is not this machine's to take; or others would be served without tokens.
     """
     if not tokens and host not in LOOPBACK:
         raise UserError(f"--host {host} serves other machines; give --token-file, or serve 127.0.0.1")
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Opens the port first.
-
-    Raises:
-        UserError: It is taken, or is not this machine's to take.
-    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio turns Nagle's algorithm off; otherwise every answer may wait for 40 ms.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -25,7 +25,6 @@ import hashlib
 import logging
 import re
 import stat
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,6 @@ class Tokens:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._lock = threading.Lock()
         self._seen = self._state()
         self._take(read_tokens(self._path))
 
@@ -91,15 +89,12 @@ class Tokens:
         state = self._state()
         if state == self._seen:
             return
-        with self._lock:
-            if state == self._seen:
-                return
-            try:
-                self._take(read_tokens(self._path))
-            except UserError as error:
-                self._take({})
-                _log.error("token file is wrong, all requests are refused", extra={"cause": str(error)})
-            self._seen = state
+        try:
+            self._take(read_tokens(self._path))
+        except UserError as error:
+            self._take({})
+            _log.error("token file is wrong, all requests are refused", extra={"cause": str(error)})
+        self._seen = state
 
     def _take(self, tenants: dict[str, str]) -> None:
         self._tenants, self._several = tenants, len(set(tenants.values())) > 1
@@ -119,11 +114,9 @@ def read_tokens(path: Path) -> dict[str, str]:
         UserError: It cannot be read, holds no token, or a line is wrong; no message holds a token.
     """
     try:
-        mode, text = path.stat().st_mode, path.read_text(encoding="utf-8")
+        mode, text = path.stat().st_mode, path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: the token file cannot be read: {error}") from error
-    if text.startswith("\ufeff"):
-        raise UserError(f"{path}: the token file begins with a byte-order mark; save it as UTF-8 without one")
     if mode & stat.S_IROTH:
         _log.warning("everybody on this machine can read the token file; take that right away: chmod o-r")
     lines = text.splitlines()

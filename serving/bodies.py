@@ -1,6 +1,6 @@
 """What requests and responses of a service hold, with examples for its OpenAPI page.
 
-A chat has the form of OpenAI's chat completions as far as something here depends on it. Whatever else a request of it
+A request of a chat has the form of OpenAI's chat completions as far as something here depends on it. Whatever else it
 says is kept as it is, for the language model behind the service.
 """
 
@@ -317,64 +317,11 @@ class ChatRequest(BaseModel):
         return self.messages[-1].role == "user" and bool(self.messages[-1].text.strip())
 
 
-class ChatAnswer(BaseModel):
-    """The message that answers."""
-
-    role: Literal["assistant"] = "assistant"
-    content: str = Field(examples=["You live in Lisbon."])
-    refusal: None = None
-
-
-class Choice(BaseModel):
-    """The one choice of a completion."""
-
-    index: int = 0
-    message: ChatAnswer
-    logprobs: None = None
-    finish_reason: Literal["stop"] = "stop"
-
-
-class Tokens(BaseModel):
-    """Estimated sizes in tokens."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
 class Remembered(BaseModel):
     """What is Mempiler's own in a completion."""
 
     session: str = Field(examples=["2025-03-05"])
     evidence: tuple[Evidence, ...]
-
-
-class Completion(BaseModel):
-    """A chat completion in OpenAI's form."""
-
-    id: str = Field(examples=["chatcmpl-5f0c"])
-    object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    model: str
-    choices: list[Choice]
-    usage: Tokens
-    mempiler: Remembered
-
-
-class Model(BaseModel):
-    """The served program as a model."""
-
-    id: str = Field(examples=["mempiler"])
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: str = "mempiler"
-
-
-class Models(BaseModel):
-    """The program, and the language model behind it where that is within reach."""
-
-    object: Literal["list"] = "list"
-    data: list[Model]
 
 
 class Problem(BaseModel):

@@ -27,13 +27,13 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
-from fastapi.responses import StreamingResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 
 from ..engines.endpoint.chat import Upstream
 from ..engines.endpoint.deadline import Deadline
 from ..programs.streaming import Words
 from ..records.context import estimate_tokens
-from .bodies import ChatAnswer, ChatRequest, Choice, Completion, Model, Models, Remembered, Tokens
+from .bodies import ChatRequest, Remembered
 from .conversation import Conversation
 from .refusals import Refusal
 from .relay import Relay
@@ -46,24 +46,27 @@ CHUNK = "chat.completion.chunk"
 router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
 
 
+COMPLETION = "OpenAI's chat completion, or the events of one; its field `mempiler` holds the session and the evidence."
+
+
 @router.get("/models", summary="List the models")
-async def models(caller: Asked) -> Models:
+async def models(caller: Asked) -> dict[str, Any]:
     """The program that is served, and the language model with a memory, under names clients may give as `model`."""
     service = caller.service
     names = [service.name, *([service.chat_name] if service.upstream else [])]
-    return Models(data=[Model(id=name, created=service.started) for name in names])
+    about = {"object": "model", "created": service.started, "owned_by": "mempiler"}
+    return {"object": "list", "data": [{"id": name, **about} for name in names]}
 
 
 @router.post(
     "/chat/completions",
     summary="Chat with a memory",
-    response_model=Completion,
-    responses={200: {"content": {"text/event-stream": {}}}},
+    responses={200: {"description": COMPLETION, "content": {"application/json": {}, "text/event-stream": {}}}},
 )
 async def complete(
     body: ChatRequest,
     caller: Asked,
-    x_stainless_retry_count: Annotated[str | None, Header(include_in_schema=False)] = None,
+    x_stainless_retry_count: Annotated[str, Header(include_in_schema=False)] = "0",
 ) -> Any:
     """Stores what the user says, answers with what is remembered of them, and stores the answer."""
     service = caller.service
@@ -71,19 +74,21 @@ async def complete(
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     caller.check_length(len(body.messages))
     upstream, memory = _upstream(body, service), caller.memory(body.user)
-    repeated = (x_stainless_retry_count or "0").isdigit() and x_stainless_retry_count not in (None, "0")
+    repeated = x_stainless_retry_count.strip("0").isdigit()
     talk = Conversation(memory, body, timedelta(minutes=service.settings.session_gap), repeated)
     reply = _Reply(service, talk)
 
-    def call(deadline: Deadline, send: Send | None = None) -> Response | Completion:
+    def call(deadline: Deadline, send: Send | None = None) -> Response | dict[str, Any]:
         if (given := talk.hear()) is not None:
             return reply.completion(given, Remembered(session=talk.session, evidence=()))
         return Relay(service, talk, upstream).answer(deadline, send) if upstream else reply.answer(deadline, send)
 
     answer = await (streamed(call, caller, memory) if body.stream else caller.asking(call, memory))
     service.worker.wake()
-    if not (body.stream and isinstance(answer, Completion)):
+    if not isinstance(answer, dict):
         return answer
+    if not body.stream:
+        return JSONResponse(answer)
     return StreamingResponse(reply.events(answer), media_type="text/event-stream", headers=UNBUFFERED)
 
 
@@ -111,7 +116,7 @@ class _Reply:
         about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": service.name}
         self._about: dict[str, Any] = about
 
-    def answer(self, deadline: Deadline, send: Send | None = None) -> Completion:
+    def answer(self, deadline: Deadline, send: Send | None = None) -> dict[str, Any]:
         """Asks and stores, in a thread of its own.
 
         Args:
@@ -144,29 +149,31 @@ class _Reply:
                 send(event)
         return completion
 
-    def completion(self, answer: str, remembered: Remembered) -> Completion:
+    def completion(self, answer: str, remembered: Remembered) -> dict[str, Any]:
         """The whole answer."""
         messages = self._talk.body.messages
         sizes = sum(estimate_tokens(message.text) for message in messages), estimate_tokens(answer)
-        return Completion(
+        message = {"role": "assistant", "content": answer, "refusal": None}
+        return {
             **self._about,
-            choices=[Choice(message=ChatAnswer(content=answer))],
-            usage=Tokens(prompt_tokens=sizes[0], completion_tokens=sizes[1], total_tokens=sum(sizes)),
-            mempiler=remembered,
-        )
+            "object": "chat.completion",
+            "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": sizes[0], "completion_tokens": sizes[1], "total_tokens": sum(sizes)},
+            "mempiler": remembered.model_dump(mode="json"),
+        }
 
-    def events(self, completion: Completion) -> Iterator[str]:
+    def events(self, completion: dict[str, Any]) -> Iterator[str]:
         """The events of an answer that is there."""
         yield self._event({"role": "assistant", "content": ""})
-        yield from self._ending(completion, completion.choices[0].message.content)
+        yield from self._ending(completion, completion["choices"][0]["message"]["content"])
 
-    def _ending(self, completion: Completion, words: str) -> Iterator[str]:
+    def _ending(self, completion: dict[str, Any], words: str) -> Iterator[str]:
         for part in re.findall(r"\s*\S+\s*?|\s+", words):
             yield self._event({"content": part})
-        yield self._event({}, "stop", mempiler=completion.mempiler.model_dump(mode="json"))
+        yield self._event({}, "stop", mempiler=completion["mempiler"])
         options = self._talk.body.stream_options
         if options and options.include_usage:
-            yield event_of({**self._about, "object": CHUNK, "choices": [], "usage": completion.usage.model_dump()})
+            yield event_of({**self._about, "object": CHUNK, "choices": [], "usage": completion["usage"]})
         yield "data: [DONE]\n\n"
 
     def _event(self, delta: dict[str, Any], reason: str | None = None, **more: Any) -> str:

@@ -18,6 +18,7 @@ from dspy.utils.exceptions import (
     LMError,
     LMInvalidRequestError,
 )
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
@@ -93,10 +94,12 @@ _REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
 CAUGHT = (Refusal, *(kind for kind, _, _ in _REFUSALS))
 
 
-def refusal_of(error: BaseException) -> Refusal:
+def refusal_of(error: BaseException) -> HTTPException:
     """The refusal for an error; `BUG` for any that is not foreseen."""
-    if isinstance(error, Refusal):
+    if isinstance(error, HTTPException):
         return error
+    if isinstance(error, RequestValidationError):
+        return malformed(error.errors())
     for kind, status, message in _REFUSALS:
         if isinstance(error, kind):
             return Refusal(status, message or str(error), {"Retry-After": "5"} if status == 503 else None)

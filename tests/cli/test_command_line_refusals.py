@@ -50,7 +50,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "calendar.json": b'[{"role": "user", "content": "x", "time": "0001-01-01T00:00:00+14:00"}]',
         "utf16.json": "[]".encode("utf-16"),
         "packed.json": gzip.compress(b"[]"),
-        "marked.tokens": b"\xef\xbb\xbfacme a-long-random-token\n",
     }
     for name, content in spoiled.items():
         (tmp_path / name).write_bytes(content)
@@ -207,7 +206,7 @@ WRONG: list[list[str]] = [
         for file in ("ok.jsonl", "deep.json", "utf16.json", "empty", "nowhere", "empty.json")
     ),
     *([*JUDGE, "--data", file] for file in ("deep.json", "nowhere", "empty", "ok.jsonl", "half.json")),
-    *(["serve", "folder", "--token-file", file] for file in ("marked.tokens", "nowhere", "empty", "empty.json")),
+    *(["serve", "folder", "--token-file", file] for file in ("nowhere", "empty", "empty.json")),
     *(["show", run, "--failed"] for run in ("nowhere", "empty", "")),
     *(["compare", *names] for names in (["nowhere", "empty"], ["a"], ["a", "b", "--gate", "--margin", "nan"])),
     *([*LOCOMO_ON, "--resume", run] for run in ("nowhere", "", "empty")),

@@ -100,7 +100,7 @@ def serving(service: Any, port: int = 0) -> Iterator[Api]:
     import uvicorn
     from mempiler.serving.app import listen, make_app, uvicorn_config
 
-    with listen("127.0.0.1", port) as bound, ExitStack() as stack:
+    with listen("127.0.0.1", port, tokens=False) as bound, ExitStack() as stack:
         server = uvicorn.Server(uvicorn_config(make_app(service), service.settings))
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
