@@ -16,6 +16,7 @@ import click
 
 from .. import __version__
 from ..errors import MempilerError, UserError
+from .config import complete
 from .stopping import end_by_signal, stop_line
 
 COMMANDS = {
@@ -70,7 +71,9 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = "list_" if cmd_name == "list" else cmd_name
-        return importlib.import_module(f".{module}", __name__).command
+        command = importlib.import_module(f".{module}", __name__).command
+        complete(command)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command; a KeyboardInterrupt goes by click, which would print an empty line and forget its message."""

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint
 import click
 from rich.table import Table
 
+from .config import complete, settings
 from .options import JSON, output, print_json
 
 ADAPTERS = {
@@ -24,7 +25,7 @@ EMBEDDERS = {
 }
 
 
-KINDS = ("methods", "benchmarks", "optimizers", "adapters", "embedders", "weights", "systems")
+KINDS = ("methods", "benchmarks", "optimizers", "adapters", "embedders", "weights", "systems", "settings")
 
 
 @click.command("list")
@@ -32,7 +33,7 @@ KINDS = ("methods", "benchmarks", "optimizers", "adapters", "embedders", "weight
 @JSON
 def command(kind: str | None, as_json: bool) -> None:
     """List the names that commands take, of one KIND or of all, with what each is."""
-    chosen = {name: _FOUND[name]() for name in KINDS if kind in (None, name)}
+    chosen = {name: _FOUND[name]() for name in KINDS if kind == name or (kind is None and name != "settings")}
     if as_json:
         print_json(chosen)
         return
@@ -92,6 +93,15 @@ def _systems() -> dict[str, str]:
     }
 
 
+def _settings() -> dict[str, str]:
+    from . import compile, train
+
+    for command in (compile.command, train.command):
+        complete(command)
+    of_training = {name: f"{told} (train)" for name, told in settings(train.command).items()}
+    return of_training | settings(compile.command)
+
+
 _FOUND: dict[str, Callable[[], dict[str, str]]] = {
     "methods": _methods,
     "benchmarks": _benchmarks,
@@ -100,6 +110,7 @@ _FOUND: dict[str, Callable[[], dict[str, str]]] = {
     "embedders": _embedders,
     "weights": _weights,
     "systems": _systems,
+    "settings": _settings,
 }
 
 

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from ..engines.endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
 from ..errors import MOST_SECONDS, UserError
+from .config import CONFIG
 
 if TYPE_CHECKING:
     from ..engines.guard import Guard
@@ -130,20 +131,14 @@ _EMBEDDER_API_BASE = "address of an OpenAI-compatible embedding server"
 _READING = [
     click.option(
         "--embedder",
-        envvar="MEMPILER_EMBEDDER",
-        show_envvar=True,
         help="the embedder the program was made with; needless for one of this process",
     ),
-    click.option("--embedder-api-base", envvar="MEMPILER_EMBEDDER_API_BASE", show_envvar=True, help=_EMBEDDER_API_BASE),
+    click.option("--embedder-api-base", help=_EMBEDDER_API_BASE),
     ALLOW_CODE,
 ]
 _ASKING = [
-    click.option(
-        "--lm", envvar="MEMPILER_LM", show_envvar=True, help="the model that is asked; needless for the offline engine"
-    ),
-    click.option(
-        "--api-base", envvar="MEMPILER_API_BASE", show_envvar=True, help="address of an OpenAI-compatible server"
-    ),
+    click.option("--lm", help="the model that is asked; needless for the offline engine"),
+    click.option("--api-base", help="address of an OpenAI-compatible server"),
     LM_SET,
     *_READING,
 ]
@@ -174,15 +169,13 @@ _SETUP = [
     click.option("--prompt-api-base", help="address of its server"),
     click.option("--judge-lm", help="judges answers, for benchmarks and metrics that need it"),
     click.option("--judge-api-base", help="address of its server"),
-    click.option(
-        "--embedder", default="offline", show_default=True, envvar="MEMPILER_EMBEDDER", show_envvar=True, help=_EMBEDDER
-    ),
-    click.option("--embedder-api-base", envvar="MEMPILER_EMBEDDER_API_BASE", show_envvar=True, help=_EMBEDDER_API_BASE),
+    click.option("--embedder", default="offline", show_default=True, help=_EMBEDDER),
+    click.option("--embedder-api-base", help=_EMBEDDER_API_BASE),
     click.option("--adapter", help=_ADAPTER),
     click.option("--train", type=click.IntRange(0), help="training questions [default: all of the train split]"),
     click.option("--dev", type=click.IntRange(0), help="dev questions"),
     click.option("--test", type=click.IntRange(0), help="test questions"),
-    click.option("--seed", type=int, default=0, show_default=True),
+    click.option("--seed", type=int, default=0, show_default=True, help="draws the split, and what an optimizer tries"),
     click.option(
         "--max-lost",
         type=Finite(0, 1),
@@ -203,8 +196,6 @@ _SETUP = [
         type=_Traces(),
         default="20",
         show_default=True,
-        envvar="MEMPILER_TRACES",
-        show_envvar=True,
         help="questions whose traces MLflow gets, wrong answers first",
     ),
     click.option("--resume", metavar="RUN", help="go on with a run: pay only for what is missing"),
@@ -212,6 +203,7 @@ _SETUP = [
     JSON,
     SET,
     ALLOW_CODE,
+    CONFIG,
 ]
 
 

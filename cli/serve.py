@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
-    """An option with a variable MEMPILER_NAME."""
-    variable = f"MEMPILER_{name.upper().replace('-', '_')}"
-    return click.option(
-        f"--{name}", type=kind, default=default, envvar=variable, help=help, show_default=True, show_envvar=True
-    )
+    return click.option(f"--{name}", type=kind, default=default, help=help, show_default=True)
 
 
 @click.command("serve")
@@ -55,14 +51,10 @@ def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
 @_setting("lease", Finite(1, 600), 120.0, "seconds until others write whom a killed process was writing")
 @_setting("grace", Finite(0, MOST_SECONDS), 20.0, "seconds to finish what is in progress when stopped")
 @_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
-@click.option(
-    "--mcp", is_flag=True, default=False, envvar="MEMPILER_MCP", help="let agents reach memories as tools, at /v1/mcp"
-)
-@click.option(
-    "--otel", is_flag=True, default=False, envvar="MEMPILER_OTEL", help="send spans as the variables OTEL_* say"
-)
-@click.option("--log-contents", is_flag=True, envvar="MEMPILER_LOG_CONTENTS", help="log what is asked and answered")
-@click.option("--api-base", envvar="MEMPILER_API_BASE", help="address of an OpenAI-compatible server")
+@click.option("--mcp", is_flag=True, default=False, help="let agents reach memories as tools, at /v1/mcp")
+@click.option("--otel", is_flag=True, default=False, help="send spans as the variables OTEL_* say")
+@click.option("--log-contents", is_flag=True, help="log what is asked and answered")
+@click.option("--api-base", help="address of an OpenAI-compatible server")
 @LM_SET
 @ALLOW_CODE
 def command(

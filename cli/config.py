@@ -1,0 +1,113 @@
+"""`--config FILE.toml` and the variables `MEMPILER_NAME`: options of a command that nobody wants to type every time.
+
+    seed = 3                  --seed 3                 MEMPILER_SEED=3
+    max-lost = 0.2            --max-lost 0.2           MEMPILER_MAX_LOST=0.2
+    [set]
+    k = 20                    --set k=20
+
+The command line is asked first, then a variable, then the file. A value is checked as on the command line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import DataError, UserError
+
+SELDOM = """
+adapter allow_code categories embedder_api_base force judge_api_base lm_deadline max_calls max_lost max_minutes
+max_tokens min_n option prompt_api_base replay retries seed threads timeout traces train workers
+answer_api_base answer_tokens dtype histories local_fraction local_n samples session_reward validate_every
+"""
+"""Options that the help of a command with a `--config` leaves to `mempiler list settings`."""
+
+
+def complete(command: click.Command) -> None:
+    """Gives every option of a command, and of its verbs, a variable; its help shows those that are often used."""
+    long = any(param.name == "file" for param in command.params)
+    for option in _options(command):
+        option.envvar = option.envvar or f"MEMPILER_{_name(option).upper()}"
+        option.hidden = option.hidden or (long and _name(option) in SELDOM.split())
+    for verb in command.commands.values() if isinstance(command, click.Group) else ():
+        complete(verb)
+
+
+def settings(command: click.Command) -> dict[str, str]:
+    """What the help of a command leaves out, by the names in a file."""
+    hidden = [option for option in _options(command) if option.hidden and option.help]
+    return {_name(option).replace("_", "-"): _told(option) for option in hidden}
+
+
+def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    """Makes what a file says the defaults of a command.
+
+    Raises:
+        DataError: The file is no TOML, or cannot be read.
+        UserError: It has a key that is no option, or a value that the option does not take.
+    """
+    if path is None:
+        return
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        said = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"{path}: cannot be read as TOML: {problem}") from error
+    known = {_name(option): option for option in _options(ctx.command)}
+    found: dict[str, Any] = {}
+    for key, value in said.items():
+        where, option = f"{path}: line {_line(text, key)}: {key}", known.get(key.replace("-", "_"))
+        if option is None:
+            raise UserError(f"{where} is no option of {ctx.command_path}; `mempiler list settings` shows all")
+        given = _pairs(value) if option.multiple and isinstance(value, Mapping) else value
+        try:
+            option.type_cast_value(ctx, given)
+        except (click.BadParameter, TypeError) as error:
+            problem = error.message if isinstance(error, click.BadParameter) else f"{value!r} is of another kind"
+            raise UserError(f"{where}: {problem}") from error
+        found[str(option.name)] = given
+    ctx.default_map = found
+
+
+CONFIG = click.option(
+    "--config",
+    "file",
+    type=click.Path(),
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    envvar="MEMPILER_CONFIG",
+    callback=_read,
+    help="TOML: any option by its name; `mempiler list settings` shows those that are not shown here",
+)
+
+
+def _options(command: click.Command) -> list[click.Option]:
+    return [each for each in command.params if isinstance(each, click.Option) and not each.is_eager]
+
+
+def _told(option: click.Option) -> str:
+    default = option.default if option.show_default and option.default is not None else ""
+    return f"{option.help}{f' [default: {default}]' if default != '' else ''}"
+
+
+def _name(option: click.Option) -> str:
+    """The name of an option, as it is given."""
+    return max(option.opts, key=len).lstrip("-").replace("-", "_")
+
+
+def _pairs(table: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={json.dumps(value)}" for name, value in table.items()]
+
+
+def _line(text: str, key: str) -> int:
+    """The line of a key of the top, 0 if it is written in a way of its own."""
+    begins = re.compile(rf"""\s*\[?\s*["']?{re.escape(key)}["']?\s*[]=.]""")
+    return next((n for n, line in enumerate(text.splitlines(), 1) if begins.match(line)), 0)

@@ -1,0 +1,78 @@
+"""`--config FILE.toml` and variables: what they set, what is asked first, and mistakes in one line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EVALUATE = ("evaluate", "turn-rag", "--config", "run.toml", "--plan", "--json")
+FILE = 'on = "locomo"\ntest = 4\npart = "test"\n'
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def planned(cli: Any, what: str, *words: str) -> float:
+    code, out, err = cli(*EVALUATE, *words)
+    assert code == 0, err
+    return json.loads(out)[what]["high"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "words", "expected"),
+    [("", [], 4), ("3", [], 3), ("3", ["--test", "2"], 2)],
+    ids=["file", "env", "line"],
+)
+def test_the_line_is_asked_before_a_variable_and_that_before_the_file(
+    cli: Any, here: Path, monkeypatch: pytest.MonkeyPatch, variable: str, words: list[str], expected: int
+) -> None:
+    (here / "run.toml").write_text(FILE)
+    if variable:
+        monkeypatch.setenv("MEMPILER_TEST", variable)
+    assert planned(cli, "calls", *words) == expected
+
+
+def test_a_table_is_the_pairs_of_an_option(cli: Any, here: Path) -> None:
+    found = list[float]()
+    for k in (1, 9):
+        (here / "run.toml").write_text(f"{FILE}[set]\nk = {k}\n")
+        found.append(planned(cli, "tokens"))
+    assert found[0] < found[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("seed = 1\nsead = 2\n", "run.toml: line 2: sead is no option of mempiler evaluate"),
+        ("\nmax-lost = 2\n", "run.toml: line 2: max-lost: 2.0 is not in the range"),
+        ('test = "many"\n', "run.toml: line 1: test: 'many' is not a valid integer"),
+        ("lm = 3\n[threads]\nk = 3\n", "run.toml: line 2: threads: "),
+        ("seed = \n", "run.toml: cannot be read as TOML: Invalid value (at line 1"),
+    ],
+)
+def test_a_mistake_names_line_and_key(cli: Any, here: Path, text: str, said: str) -> None:
+    (here / "run.toml").write_text(text)
+    code, out, err = cli(*EVALUATE)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_file_that_cannot_be_read_is_one_line(cli: Any, here: Path, content: bytes | None) -> None:
+    if content is not None:
+        (here / "run.toml").write_bytes(content)
+    code, _, err = cli(*EVALUATE)
+    assert (code, err.count("\n"), "run.toml: cannot be read as TOML" in err) == (2, 1, True)
+
+
+def test_help_shows_what_is_often_used_and_the_list_the_rest(cli: Any) -> None:
+    shown = [line.split()[0] for line in cli("compile", "--help")[1].splitlines() if line.startswith("  -")]
+    listed = json.loads(cli("list", "settings", "--json")[1])["settings"]
+    assert len(shown) <= 22
+    assert "--max-usd" in shown
+    assert "threads" in listed
+    assert not {f"--{name}" for name in listed} & set(shown)
