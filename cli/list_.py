@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
 
 import click
 from rich.table import Table
 
+from ..errors import UserError
 from .config import complete, settings
 from .options import JSON, output, print_json
 
@@ -30,9 +32,16 @@ KINDS = ("methods", "benchmarks", "optimizers", "adapters", "embedders", "weight
 
 @click.command("list")
 @click.argument("kind", required=False, type=click.Choice(KINDS))
+@click.argument("name", required=False)
 @JSON
-def command(kind: str | None, as_json: bool) -> None:
-    """List the names that commands take, of one KIND or of all, with what each is."""
+def command(kind: str | None, name: str | None, as_json: bool) -> None:
+    """List the names that commands take, of one KIND or of all, with what each is.
+
+    `list optimizers NAME` lists the settings of an optimizer, with their defaults.
+    """
+    if name is not None:
+        _list_settings(kind, name, as_json)
+        return
     chosen = {name: _FOUND[name]() for name in KINDS if kind == name or (kind is None and name != "settings")}
     if as_json:
         print_json(chosen)
@@ -45,6 +54,24 @@ def command(kind: str | None, as_json: bool) -> None:
         console.print(table)
     if kind in (None, "methods"):
         console.print("  module:Class is accepted wherever a method name is")
+
+
+def _list_settings(kind: str | None, name: str, as_json: bool) -> None:
+    from ..optimizers.catalog import optimizer
+    from ..optimizers.constructors import further
+
+    if kind != "optimizers":
+        raise UserError(f"{kind} {name}: settings are listed of optimizers alone; leave {name} out")
+    found = further(name) | dict(optimizer(name).settings)
+    if as_json:
+        print_json(found)
+        return
+    table = Table(title=f"{name}: --optimizer-set NAME=VALUE", title_justify="left", box=None)
+    for head in ("name", "default"):
+        table.add_column(head)
+    for key, value in found.items():
+        table.add_row(key, json.dumps(value))
+    output().print(table)
 
 
 def _methods() -> dict[str, str]:

@@ -108,10 +108,11 @@ class Guard:
             return replace(self._spent, max_minutes=(time.monotonic() - self._started) / 60)
 
     def left(self, share: float) -> Limits:
-        """A share of what is left of the limits, for another process; all of the time, which passes for all."""
+        """A share of what is left of limits and phase, for another process; all of the time, which passes for all."""
         spent, left = self.spent(), {}
         for each in fields(Limits):
-            limit = getattr(self.limits, each.name)
+            known = [getattr(limits, each.name) for limits in (self.limits, self._phase)]
+            limit = min((limit for limit in known if limit is not None), default=None)
             if limit is not None:
                 rest = max(0, limit - getattr(spent, each.name))
                 part = rest if each.name == "max_minutes" else rest * share

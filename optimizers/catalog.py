@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from .runners import Job
+    from .job import Job
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "mipro": Optimizer(
         lambda job: _runners().run_mipro(job),
         {
+            "auto": None,
             "num_candidates": 5,
             "num_trials": 8,
             "minibatch_size": 35,

@@ -12,6 +12,7 @@ program as compiled. Proposals that cannot be read are asked for again (`proposa
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -29,12 +30,16 @@ from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
 from .catalog import Optimizer
 from .catalog import optimizer as entry
-from .effort import EFFORTS, effort
+from .constructors import check_further, further
+from .effort import EFFORTS, effort, few_proposals
 from .history import CandidateHistory
+from .job import ENDLESS, Job
 from .labelled import fit_window, plain
 from .metric_views import MetricViews
 from .proposals import ProposingLM
-from .runners import ENDLESS, Job, trained_lm
+from .runners import trained_lm
+
+_log = logging.getLogger("mempiler")
 
 
 @dataclass(frozen=True)
@@ -72,13 +77,13 @@ def plan_job(
     """
     chosen = entry(how.optimizer)
     settings = {**chosen.settings, **(how.settings or {})}
-    unknown = set(settings) - set(chosen.settings)
+    known = {**further(how.optimizer), **chosen.settings}
+    unknown = set(settings) - set(known)
     if unknown:
-        raise UserError(
-            f"optimizer {how.optimizer!r} has no setting {min(unknown)!r}; it has: {', '.join(chosen.settings)}"
-        )
-    for name, value in settings.items():
-        _check_kind(how.optimizer, name, value, chosen.settings[name])
+        raise UserError(f"optimizer {how.optimizer!r} has no setting {min(unknown)!r}; it has: {', '.join(known)}")
+    for name in chosen.settings:
+        _check_kind(how.optimizer, name, settings[name], chosen.settings[name])
+    check_further(how.optimizer, settings)
     examples = [example for example in trainset if benchmark.counts(example)]
     held = len(examples) // 3 if chosen.validates else 0
     if len(examples) - held < 1 or (chosen.validates and held < 1):
@@ -134,7 +139,13 @@ def compile_program(
     guard: Guard = lm.guard if isinstance(lm, MeteredLM) else Guard()
     job = plan_job(program, benchmark, trainset, how, prompt_lm)
     history = history or CandidateHistory(lm.meter)
-    history.most = _most_asked(how.optimizer, job)
+    sizes = how.optimizer, job.settings, len(job.train), len(job.val), len(job.student.named_predictors())
+    if how.optimizer in EFFORTS:
+        done = effort(*sizes)
+        history.most = math.ceil(done.runs.high + done.recalls.high)
+        if few := few_proposals(*sizes, guard.left(1.0).max_calls):
+            _log.warning(few)
+            history.note(few)
     before = guard.refused
     compiled = _run(entry(how.optimizer), job, history, guard)
     if guard.dead is not None:
@@ -150,14 +161,6 @@ def compile_program(
     for line in fit_window(result, window) if window else ():
         history.note(line)
     return result
-
-
-def _most_asked(optimizer: str, job: Job) -> int:
-    """How often an optimizer asks a question at most; 0 for one that plans know nothing of."""
-    if optimizer not in EFFORTS:
-        return 0
-    done = effort(optimizer, job.settings, len(job.train), len(job.val), len(job.student.named_predictors()))
-    return math.ceil(done.runs.high + done.recalls.high)
 
 
 def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:

@@ -11,9 +11,13 @@ Example:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
+
+import dspy
+from dspy.teleprompt.gepa.gepa import AUTO_RUN_SETTINGS
 
 from .runners import TRIED, gepa_budget
 
@@ -90,6 +94,34 @@ def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predict
     return EFFORTS[name](_Counts(settings, train, val, predictors))
 
 
+def few_proposals(
+    name: str, settings: Mapping[str, Any], train: int, val: int, predictors: int, calls: int | None
+) -> str | None:
+    """Says in one line that a budget allows no more than one proposal; None where it allows more, or none is made.
+
+    Args:
+        name: As in `effort`, with what follows.
+        settings: See there.
+        train: See there.
+        val: See there.
+        predictors: See there.
+        calls: LM calls that are left; None without a limit.
+    """
+    counts = _Counts(settings, train, val, predictors)
+    done = EFFORTS[name](counts)
+    if not done.proposals.high:
+        return None
+    most, why = int(done.proposals.high), "its settings"
+    if name == "gepa":
+        budget, batch = _gepa_runs(counts)
+        most, why = math.ceil(max(0, budget - val) / batch), f"max_metric_calls = {budget}"
+        if calls is not None and math.ceil(max(0, calls - val) / (batch + 1)) < most:
+            most, why = math.ceil(max(0, calls - val) / (batch + 1)), f"the {calls} calls that are left"
+        why += f" with {val} questions to choose by and {batch} for each proposal"
+    told = "no proposal" if most == 0 else "one proposal at most"
+    return f"{name}: the budget allows {told} ({why}); raise it, or learn from fewer questions" if most < 2 else None
+
+
 def _labeled(counts: _Counts) -> Effort:
     wanted = counts.settings["max_labeled_demos"]
     recalls = counts.recalled(wanted, TRIED * wanted)
@@ -116,9 +148,12 @@ def _bootstrap_random(counts: _Counts) -> Effort:
 def _mipro(counts: _Counts) -> Effort:
     settings = counts.settings
     trials, batch, sets = settings["num_trials"], settings["minibatch_size"], settings["num_candidates"]
+    if settings.get("auto"):
+        sets = AUTO_RUN_SETTINGS[settings["auto"]]["n"]
+        trials = int(max(4 * counts.predictors * math.log2(sets), 1.5 * sets))
     if counts.val > batch:
-        # Every fifth minibatch a full evaluation, one at the end, and one of the start.
-        full = trials // 5
+        # Every so many minibatches a full evaluation, one at the end, and one of the start.
+        full = trials // settings.get("minibatch_full_eval_steps", 5)
         scored = Range(trials * batch + (full + 1) * counts.val, trials * batch + (full + 3) * counts.val)
     else:
         scored = Range((trials + 1) * counts.val, (trials + 1) * counts.val)
@@ -149,13 +184,23 @@ def _simba(counts: _Counts) -> Effort:
 
 
 def _gepa(counts: _Counts) -> Effort:
-    once = gepa_budget(counts.train, counts.val)
-    budget = counts.settings["max_metric_calls"] or once
-    # The last round may overrun the budget by one valset and two minibatches of three; almost half of the runs
-    # may repeat earlier ones, since minibatches are drawn again and again from the same questions.
-    runs = Range(min(budget, once) * 0.55, budget + counts.val + 6)
-    rounds = max(0, budget - counts.val) / 6
+    budget, batch = _gepa_runs(counts)
+    # The last round may overrun the budget by one valset and its minibatches; almost half of the runs may repeat
+    # earlier ones, since minibatches are drawn again and again from the same questions.
+    runs = Range(min(budget, gepa_budget(counts.train, counts.val)) * 0.55, budget + counts.val + batch)
+    rounds = max(0, budget - counts.val) / batch
     return Effort(runs, Range(1, rounds + 1), Range(0, rounds + 2))
+
+
+def _gepa_runs(counts: _Counts) -> tuple[int, int]:
+    """Its budget, and the runs behind a proposal: a minibatch before it and one after it."""
+    settings, gepa = counts.settings, cast("Any", dspy.GEPA)
+    budget = settings["max_metric_calls"] or gepa_budget(counts.train, counts.val)
+    if settings.get("auto"):
+        budget = gepa.auto_budget(None, counts.predictors, AUTO_RUN_SETTINGS[settings["auto"]]["n"], counts.val)
+    elif settings.get("max_full_evals"):
+        budget = settings["max_full_evals"] * (counts.train + counts.val)
+    return budget, 2 * settings.get("reflection_minibatch_size", 3)
 
 
 def _infer_rules(counts: _Counts) -> Effort:

@@ -28,21 +28,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dspy
 
 from ..engines.models import context_window
 from ..errors import MempilerError, ProgramError
 from ..programs.predictor import MEANT_FOR
+from ..programs.program import MemoryProgram
 from ..programs.recording import Call, recording
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.tasks.behavior import newest
 from ..records import Context, Hit, Query, estimate_tokens
-
-if TYPE_CHECKING:
-    from ..programs.program import MemoryProgram
-    from .runners import Job
+from .job import Job
 
 MOST_HITS = 6
 """Entries of a demo's context, those that hold evidence not counted."""

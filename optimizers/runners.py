@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import dspy
@@ -20,41 +20,13 @@ from ..engines.models import is_local
 from ..errors import MissingDependencyError, UserError
 from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
+from .constructors import taken, with_objects
+from .job import ENDLESS, Job
 from .labelled import Labelling, TaskExample, question_of
-from .metric_views import MetricViews
 from .patient import InferRules, Mipro
 
-ENDLESS = 1_000_000
-"""Errors an optimizer tolerates: the guard at the LM boundary decides when to stop, not a count of ten."""
 TRIED = 4
 """Training questions that are tried at most for each labelled demo."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything an optimizer is run with."""
-
-    student: MemoryProgram
-    train: Sequence[dspy.Example]
-    """Examples to learn from; for optimizers without a valset, all of them."""
-    val: Sequence[dspy.Example]
-    """Examples to choose by; empty for optimizers without a valset."""
-    views: MetricViews
-    task_lm: Any
-    prompt_lm: Any
-    lookup: Callable[[str], Any]
-    """Finds another entry of the catalog by name, for optimizers made of others."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    threads: int = 8
-    ended: Callable[[Exception], None] = lambda error: None
-    """Told what ended a step of several, which the others outlive."""
-    scored: Callable[[dspy.Example, Any, float], None] = lambda example, prediction, score: None
-    """Told every score of an optimizer whose evaluations nobody else sees."""
-    category: Callable[[dspy.Example], str] = lambda example: ""
-    """The category of a question: labelled demos are spread over them."""
-    noted: Callable[[str], None] = lambda line: None
-    """Told what a user should know of the result, in one line."""
 
 
 def run_labeled(job: Job) -> Any:
@@ -122,29 +94,31 @@ def _judging(job: Job, metric: Callable[..., Any]) -> dict[str, Any]:
 def run_bootstrap_random(job: Job) -> Any:
     """The best of several bootstrapped sets."""
     metric, settings, tries = _tries(job, job.views.number)
-    teleprompter = dspy.BootstrapRS(**_judging(job, metric), **settings)
-    return teleprompter.compile(job.student, trainset=tries, valset=list(job.val))
+    teleprompter = dspy.BootstrapRS(**_judging(job, metric), **taken(dspy.BootstrapRS, settings))
+    return teleprompter.compile(job.student, trainset=tries, valset=list(job.val), **settings)
 
 
 def run_mipro(job: Job) -> Any:
     """Instructions and demos by Bayesian search."""
     metric, settings, tries = _tries(job, job.views.number)
-    trials, batch = settings.pop("num_trials"), settings.pop("minibatch_size")
+    own, batch = taken(dspy.MIPROv2, settings), settings.pop("minibatch_size")
+    if own.setdefault("auto", None):
+        # DSPy then chooses both.
+        del own["num_candidates"], settings["num_trials"]
     teleprompter = Mipro(
         **_judging(job, metric),
         prompt_model=job.prompt_lm,
         task_model=job.task_lm,
-        auto=None,
         seed=job.seed or 9,
-        **settings,
+        **own,
     )
     return teleprompter.compile(
         job.student,
         trainset=tries,
         valset=list(job.val),
-        num_trials=trials,
         minibatch=len(job.val) > batch,
         minibatch_size=min(batch, len(job.val)),
+        **settings,
     )
 
 
@@ -182,13 +156,17 @@ def run_simba(job: Job) -> Any:
 
 def run_gepa(job: Job) -> Any:
     """Instructions by reflection."""
+    settings = with_objects(job.settings)
+    if not (settings.get("auto") or settings.get("max_full_evals")):
+        settings["max_metric_calls"] = settings["max_metric_calls"] or gepa_budget(len(job.train), len(job.val))
     teleprompter = dspy.GEPA(
         metric=job.views.feedback,
         reflection_lm=job.prompt_lm,
         num_threads=job.threads,
         seed=job.seed,
         track_stats=False,
-        max_metric_calls=job.settings["max_metric_calls"] or gepa_budget(len(job.train), len(job.val)),
+        **taken(dspy.GEPA, settings),
+        gepa_kwargs=settings,
     )
     return teleprompter.compile(job.student, trainset=list(job.train), valset=list(job.val))
 
@@ -212,6 +190,7 @@ def run_better_together(job: Job) -> Any:
     teleprompter = dspy.BetterTogether(
         metric=job.views.number, **{f"s{n}": _Step(job, step) for n, step in enumerate(steps)}
     )
+    given = {name: value for name, value in job.settings.items() if name != "strategy"}
     job.student.set_lm(job.task_lm)
     return teleprompter.compile(
         job.student,
@@ -221,6 +200,7 @@ def run_better_together(job: Job) -> Any:
         max_errors=ENDLESS,
         seed=job.seed,
         strategy=" -> ".join(f"s{n}" for n in range(len(steps))),
+        **given,
     )
 
 
@@ -257,12 +237,9 @@ def strategy_steps(settings: Mapping[str, Any]) -> list[str]:
 
 def run_finetune(job: Job) -> Any:
     """Weights, where the provider can."""
-    teleprompter = _Finetune(
-        metric=job.views.passed,
-        num_threads=job.threads,
-        exclude_demos=job.settings["exclude_demos"],
-        train_kwargs=_train_kwargs(job),
-    )
+    own = taken(dspy.BootstrapFinetune, dict(job.settings))
+    kwargs = _train_kwargs(job)
+    teleprompter = _Finetune(metric=job.views.passed, num_threads=job.threads, train_kwargs=kwargs, **own)
     job.student.set_lm(job.task_lm)
     return teleprompter.compile(job.student, trainset=list(job.train))
 
@@ -278,7 +255,8 @@ class _Finetune(dspy.BootstrapFinetune):
 
 def _train_kwargs(job: Job) -> dict[str, Any]:
     """The settings that go to the provider: those that are set, and the seed where it is known to take one."""
-    given = {name: value for name, value in job.settings.items() if name != "exclude_demos" and value is not None}
+    given = {name: value for name, value in job.settings.items() if value is not None}
+    taken(dspy.BootstrapFinetune, given)
     return {"seed": job.seed, **given} if is_local(job.task_lm.model) else given
 
 

@@ -235,7 +235,6 @@ CIRCLES = [
     {"engines.local.model", "engines.local.sampling"},
     {f"programs.pramem.{name}" for name in ("consensus", "practice", "review", "writer")},
     {"runs.addresses", "runs.artifact", "runs.hub", "runs.registry"},
-    {"optimizers.labelled", "optimizers.runners"},
 ]
 """What is still to be cut."""
 

@@ -141,6 +141,14 @@ def test_list_names_everything_with_a_summary(cli, kind):
     assert all(name in out for name in listed[kind])
 
 
+def test_the_settings_of_an_optimizer_are_listed_with_those_of_its_constructors(cli):
+    found = json.loads(cli("list", "optimizers", "gepa", "--json")[1])
+    assert list(found).count("max_metric_calls") == 1
+    assert (found["reflection_minibatch_size"], found["use_merge"], found["sampling_strategy"]) == (3, True, None)
+    assert "reflection_minibatch_size" in cli("list", "optimizers", "gepa")[1]
+    assert cli("list", "methods", "gepa")[0] == 2
+
+
 GOOD = {"user": "ann", "messages": [{"role": "user", "content": "I moved."}], "question": "What?", "answer": "moved"}
 
 

@@ -10,6 +10,7 @@ from dspy.lm15 import AuthError, ServerError
 from mempiler.data.dataset import Source
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.embedders import embedder
+from mempiler.engines.guard import Guard, Limits
 from mempiler.errors import EndpointError, UnknownNameError, UserError
 from mempiler.optimizers.compile import Compilation, compile_program, tidy
 from mempiler.programs.catalog import build
@@ -141,6 +142,10 @@ def test_answers_below_the_threshold_teach_nothing(scripted, make_history):
     assert [demo.question for demo in result.task.answer.demos] == ["Who saw Oslo with 1, of question-4-1?"]
 
 
+def gepa(**settings: Any) -> dict[str, Any]:
+    return {"optimizer": "gepa", "settings": settings}
+
+
 @pytest.mark.parametrize(
     ("name", "how", "error", "words"),
     [
@@ -149,6 +154,13 @@ def test_answers_below_the_threshold_teach_nothing(scripted, make_history):
         ("turn-rag", {"settings": {"rounds": 2}}, UserError, "no setting 'rounds'"),
         ("turn-rag", {"settings": {"max_rounds": "two"}}, UserError, "max_rounds = 'two' is no int"),
         ("turn-rag", {"settings": {"max_rounds": True}}, UserError, "max_rounds = True is no int"),
+        ("turn-rag", gepa(reflection_minibatch_size="two"), UserError, "reflection_minibatch_size = 'two'"),
+        ("turn-rag", gepa(auto="huge"), UserError, "auto = 'huge': Input should be 'light'"),
+        ("turn-rag", gepa(use_merge="no"), UserError, "use_merge = 'no'"),
+        ("turn-rag", gepa(sampling_strategy="Sampling(2)"), UserError, "proposal_sampling has: .*PxNSampling"),
+        ("turn-rag", gepa(stop_callbacks="[ScoreThresholdStopper()]"), UserError, "stop_callbacks = .*threshold"),
+        ("turn-rag", gepa(stop_callbacks="[open('x')]"), UserError, "stop_condition has"),
+        ("turn-rag", gepa(use_wandb=True), UserError, "no setting 'use_wandb'"),
     ],
 )
 def test_a_wrong_request_is_refused_before_any_call(scripted, knowing, make_history, name, how, error, words):
@@ -156,6 +168,52 @@ def test_a_wrong_request_is_refused_before_any_call(scripted, knowing, make_hist
     with pytest.raises(error, match=words):
         compiled(lm, program_of(name), questions(make_history(1), ["D1:1"]), **how)
     assert lm.engine.prompts == []
+
+
+def test_settings_of_constructors_and_their_objects_reach_gepa(scripted, knowing, make_history, monkeypatch):
+    import gepa as library
+
+    heard: dict[str, Any] = {}
+
+    def optimize(**given: Any) -> None:
+        heard.update(given)
+        raise UserError("heard")
+
+    monkeypatch.setattr(library, "optimize", optimize)
+    given = {"reflection_minibatch_size": 2, "use_merge": False, "sampling_strategy": "PxNSampling(2, n=3)"}
+    given |= {"stop_callbacks": "[NoImprovementStopper(5)]", "acceptance_criterion": "improvement_or_equal"}
+    with pytest.raises(UserError, match="heard"):
+        compiled(scripted(knowing), program_of("turn-rag"), questions(make_history(4), ["D1:1"] * 6), **gepa(**given))
+    assert (heard["reflection_minibatch_size"], heard["use_merge"], heard["max_metric_calls"]) == (2, False, 10)
+    assert (heard["sampling_strategy"].p, heard["sampling_strategy"].n) == (2, 3)
+    assert [type(each).__name__ for each in heard["stop_callbacks"]] == ["NoImprovementStopper"]
+    assert heard["acceptance_criterion"] == "improvement_or_equal"
+
+
+@pytest.mark.parametrize(
+    ("settings", "calls", "says"),
+    [
+        ({"max_metric_calls": 8}, None, "one proposal at most (max_metric_calls = 8 with 2 questions"),
+        ({"max_metric_calls": 2}, None, "no proposal (max_metric_calls = 2"),
+        ({"max_metric_calls": 9}, None, None),
+        ({"max_metric_calls": 9, "reflection_minibatch_size": 4}, None, "one proposal at most"),
+        ({"max_metric_calls": 99}, 9, "one proposal at most (the 9 calls that are left"),
+        ({"max_metric_calls": 99}, 10, None),
+    ],
+)
+def test_a_budget_of_one_proposal_says_so_before_it_starts(
+    scripted, knowing, make_history, monkeypatch, caplog, settings, calls, says
+):
+    def stops(**given: Any) -> None:
+        raise UserError("begun")
+
+    monkeypatch.setattr("gepa.optimize", stops)
+    lm = scripted(knowing, guard=Guard(Limits(max_calls=calls)))
+    with pytest.raises(UserError, match="begun"):
+        compiled(lm, program_of("turn-rag"), questions(make_history(4), ["D1:1"] * 6), **gepa(**settings))
+    told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
+    assert len(told) == (says is not None)
+    assert all(str(says) in line for line in told)
 
 
 def test_what_an_optimizer_leaves_behind_is_tidied(make_history):
