@@ -10,10 +10,8 @@ import logging
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,48 +34,30 @@ if TYPE_CHECKING:
 EVERY = 60.0
 """Seconds between two lines, where nobody watches a terminal."""
 
+PACE_OVER = 600.0
+"""Seconds over which the pace is taken: questions to a slow model end minutes apart."""
+
 Told = Callable[[int, int], None]
 """Takes what is done, and how much there is."""
 
 
-@dataclass
-class Stage:
-    """One phase of a run, as far as it has come.
+def line(task: Task) -> str:
+    """What is told of a phase of a run: what is done of all there is, units a minute, and the time that is left."""
+    share = f" ({task.percentage:.0f}%)" if task.total else ""
+    counted = f" {task.completed:,} of {task.total:,}{share}" if task.total is not None else ""
+    pace = _pace(task)
+    return f"{task.description}:{counted}{', ' if counted and pace else ''}{pace or ('' if counted else ' running')}"
 
-    Args:
-        name: What is done in it.
-        started: When it began, on the clock of `time.monotonic`.
+
+def _pace(task: Task) -> str:
+    """Units a minute and the time that is left, once anything is known of them.
+
+    What comes out of a journal comes at once, and says nothing of the pace: rich leaves the first step out.
     """
-
-    name: str
-    started: float
-    first: int | None = None
-    """What was done when it was first told of: a resumed run has not done that now."""
-    done: int = 0
-    total: int = 0
-    at: float = field(default=0.0)
-    """When it was last told of."""
-
-    def tell(self, done: int, total: int, now: float) -> None:
-        """Takes what is done."""
-        # What comes out of a journal comes at once, and says nothing of the pace.
-        self.first = done - 1 if self.first is None else self.first
-        self.done, self.total, self.at = max(self.done, done), total, now
-
-    def pace(self, now: float) -> str:
-        """Units a minute and the time that is left, as far as anything is known of them."""
-        here, passed = self.done - (self.first or 0), now - self.started
-        if here < 1 or passed <= 0:
-            return ""
-        left = "" if self.total <= self.done else f", {duration((self.total - self.done) * passed / here)} left"
-        return f"{60 * here / passed:,.1f}/min{left}"
-
-    def line(self, now: float) -> str:
-        """All of it in words."""
-        share = f" ({self.done / self.total:.0%})" if self.total else ""
-        counted = f" {self.done:,} of {self.total:,}{share}" if self.total else ""
-        pace = self.pace(now)
-        return f"{self.name}:{counted}{', ' if counted and pace else ''}{pace or ('' if counted else ' running')}"
+    if not task.speed:
+        return ""
+    left = task.time_remaining
+    return f"{60 * task.speed:,.1f}/min" + (f", {duration(left)} left" if left else "")
 
 
 def duration(seconds: float) -> str:
@@ -92,7 +72,7 @@ def spent(usage: Usage, limits: Limits | None) -> str:
     """Calls, dollars and lost answers so far, each with its limit."""
     most = {} if limits is None else vars(limits)
     calls, tokens = sum(usage.calls.values()), usage.input_tokens + usage.output_tokens
-    found = [f"{calls:,}{_of(most.get('max_calls'))} calls"]
+    found = [f"{calls:,}{_of(most.get('max_calls'))} call{'' if calls == 1 else 's'}"]
     if most.get("max_tokens") is not None:
         found.append(f"{tokens:,}{_of(most['max_tokens'])} tokens")
     if usage.cost or most.get("max_usd") is not None:
@@ -126,61 +106,50 @@ def progress(
         _quiet_dspy(),
         Path(os.devnull).open("w", encoding="utf-8") as nowhere,
         redirect_stdout(sys.stderr if shown else nowhere),
-        (_bars if shown else _lines)(console, meter, limits, every) as note,
+        _phases(console, meter, limits) as bars,
+        nullcontext() if shown else _lines(bars, meter, limits, every),
     ):
-        yield note
-
-
-@contextmanager
-def _bars(console: Console, meter: Meter, limits: Limits | None, _: float) -> Iterator[Callable[[str], Told]]:
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Pace(), _Spent(meter, limits)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bars:
 
         def note(phase: str) -> Told:
-            stage = Stage(phase, time.monotonic())
-            bar = bars.add_task(phase, total=None, stage=stage)
-
-            def tell(done: int, total: int) -> None:
-                stage.tell(done, total, time.monotonic())
-                bars.update(bar, completed=stage.done, total=total)
-
-            return tell
+            task = bars.add_task(phase, total=None)
+            return lambda done, total: bars.update(task, completed=max(done, bars.tasks[task].completed), total=total)
 
         yield note
 
 
+def _phases(console: Console, meter: Meter, limits: Limits | None) -> Progress:
+    """The phases of a run, drawn as bars in a terminal alone."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Pace(), _Spent(meter, limits)
+    columns = *columns, TimeElapsedColumn()
+    hidden = not console.is_terminal
+    return Progress(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=PACE_OVER)
+
+
 @contextmanager
-def _lines(console: Console, meter: Meter, limits: Limits | None, every: float) -> Iterator[Callable[[str], Told]]:
-    stages: list[Stage] = []
+def _lines(bars: Progress, meter: Meter, limits: Limits | None, every: float) -> Iterator[None]:
+    """Writes a line of the phases that go on, now and then."""
     ended = threading.Event()
 
     def write() -> None:
         while not ended.wait(every):
-            now = time.monotonic()
-            open_stages = [stage for stage in list(stages) if not stage.total or stage.done < stage.total]
+            phases = bars.tasks
             # A phase that knows no end is over when the next one begins.
-            told = [stage.line(now) for stage in open_stages if stage.total or stage is stages[-1]] or ["running"]
-            console.print(f"{'; '.join(told)}; {spent(meter.read(), limits)}", soft_wrap=True)
-
-    def note(phase: str) -> Told:
-        stage = Stage(phase, time.monotonic())
-        stages.append(stage)
-        return lambda done, total: stage.tell(done, total, time.monotonic())
+            told = [line(each) for each in phases if not each.finished and (each.total or each is phases[-1])]
+            shown = "; ".join(told) or "running"
+            bars.console.print(f"{shown}; {spent(meter.read(), limits)}", soft_wrap=True)
 
     writer = threading.Thread(target=write, name="progress", daemon=True)
     writer.start()
     try:
-        yield note
+        yield
     finally:
         ended.set()
         writer.join()
 
 
 class _Pace(ProgressColumn):
-    """Units a minute and the time that is left."""
-
     def render(self, task: Task) -> Text:
-        return Text("" if task.finished else task.fields["stage"].pace(time.monotonic()))
+        return Text("" if task.finished else _pace(task))
 
 
 class _Spent(ProgressColumn):
