@@ -3,8 +3,8 @@
     claim users ── room? ──> a thread each (`serving.writing`) ──> what was written, or why not
 
 What bounds the threads is memory, not an endpoint: its calls are bounded where they are made (`endpoint.lanes`), so a
-user whose calls are slow holds up no other. Threads are daemons: a language model that does not return must not keep
-the process from ending.
+user whose calls are slow holds up no other. Threads of `Writers` are daemons: a language model that does not return
+must not keep a service from ending.
 
 Example:
     >>> from mempiler.serving.writers import all_of
@@ -17,10 +17,9 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from functools import partial
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TypeVar
 
 from ..memory.stored import Claim
 from .memories import Memories
@@ -36,56 +35,6 @@ LOOK = 1.0
 """Seconds between two looks for further users, while some are written."""
 
 
-class Threads(Generic[T]):
-    """Jobs in threads; driven by one thread. Leaving it as a context waits for them.
-
-    Args:
-        most: Jobs at the same time.
-        ended: Called by each thread whose job has ended.
-    """
-
-    def __init__(self, most: int = AT_ONCE, ended: Callable[[], None] = lambda: None) -> None:
-        self._most, self._notify = most, ended
-        self.running: set[Future[T]] = set()
-        """Jobs whose end was not taken notice of."""
-        self.stopping = False
-        """Whether something failed: jobs that can are to end early."""
-
-    @property
-    def room(self) -> int:
-        """How many further jobs may begin."""
-        return 0 if self.stopping else self._most - len(self.running)
-
-    def begin(self, job: Callable[[], T]) -> Future[T]:
-        """Begins a job under the caller's context."""
-        future: Future[T] = Future()
-        self.running.add(future)
-        run = contextvars.copy_context().run
-        threading.Thread(target=run, args=(self._run, job, future), name="mempiler-writer", daemon=True).start()
-        return future
-
-    def ended(self, timeout: float | None = None) -> list[Future[T]]:
-        """The jobs that have ended since the last call; waits for one, so many seconds at most."""
-        done, self.running = wait(self.running, timeout, FIRST_COMPLETED)
-        return list(done)
-
-    def _run(self, job: Callable[[], T], future: Future[T]) -> None:
-        try:
-            value = job()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(value)
-        self._notify()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stopping = self.stopping or error is not None
-        wait(self.running)
-
-
 def all_of(jobs: Sequence[Callable[[Callable[[], bool]], T]], most: int = AT_ONCE) -> list[T]:
     """The results of jobs, in order.
 
@@ -96,14 +45,17 @@ def all_of(jobs: Sequence[Callable[[Callable[[], bool]], T]], most: int = AT_ONC
     Raises:
         BaseException: The first failure that was seen; jobs that had not begun by then do not begin.
     """
-    begun: list[Future[T]] = []
-    with Threads[T](most) as threads:
-        while len(begun) < len(jobs) or threads.running:
-            for job in jobs[len(begun) : len(begun) + threads.room]:
-                begun.append(threads.begin(partial(job, lambda: threads.stopping)))
-            for done in threads.ended():
-                done.result()
-    return [future.result() for future in begun]
+    stopping = threading.Event()
+    with ThreadPoolExecutor(most) as pool:
+        futures = [pool.submit(contextvars.copy_context().run, job, stopping.is_set) for job in jobs]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            stopping.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
 
 
 def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[], bool] = lambda: False) -> Remembered:
@@ -120,22 +72,25 @@ def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[],
         StoreError: The store failed; everything before the last commit is there.
         LMError: The endpoint failed for somebody; what is not remembered stays queued, of the others too.
     """
-    done = Remembered()
-    with Writers(memories, lease, stop) as writers:
+    done, writers = Remembered(), Writers(memories, lease, stop)
+    try:
         while writers.claim(writers.room) or writers.running:
             done = sum((one.result() for one in writers.ended(LOOK)), done)
+    finally:
+        writers.stopping = True
+        wait(writers.running)
     return done
 
 
-class Writers(Threads[Remembered]):
-    """Writes whoever has something queued, each user in a thread of its own.
+class Writers:
+    """Writes whoever has something queued, each user in a thread of its own; driven by one thread.
 
     Args:
         memories: What writes.
         lease: Seconds after which another worker may take over a user if this one dies.
         stop: Checked before every item; if True, the rest stays queued.
         most: Users at the same time.
-        ended: Called by each thread whose user is through.
+        notify: Called by each thread whose user is through.
     """
 
     def __init__(
@@ -144,10 +99,18 @@ class Writers(Threads[Remembered]):
         lease: float = LEASE,
         stop: Callable[[], bool] = lambda: False,
         most: int = AT_ONCE,
-        ended: Callable[[], None] = lambda: None,
+        notify: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(most, ended)
-        self._memories, self._lease, self._stop = memories, lease, stop
+        self._memories, self._lease, self._stop, self._most, self._notify = memories, lease, stop, most, notify
+        self.running: set[Future[Remembered]] = set()
+        """Users whose end was not taken notice of."""
+        self.stopping = False
+        """Whether to begin no further user, and no further item."""
+
+    @property
+    def room(self) -> int:
+        """How many further users may begin."""
+        return 0 if self.stopping else self._most - len(self.running)
 
     def claim(self, most: int) -> int:
         """Claims users while there is room, so many at most, and begins to write each; returns how many."""
@@ -155,11 +118,26 @@ class Writers(Threads[Remembered]):
         while begun < most and not self._stop():
             claims = self._memories.store.claim_many(min(most - begun, CLAIMED), self._lease, self._memories.stamp)
             for claim in claims:
-                self.begin(partial(self._write, claim))
+                future: Future[Remembered] = Future()
+                self.running.add(future)
+                run = partial(contextvars.copy_context().run, self._write, claim, future)
+                threading.Thread(target=run, name="mempiler-writer", daemon=True).start()
             if not claims:
                 break
             begun += len(claims)
         return begun
 
-    def _write(self, claim: Claim) -> Remembered:
-        return write_claimed(self._memories, claim, self._lease, lambda: self.stopping or self._stop())[0]
+    def ended(self, timeout: float | None = None) -> list[Future[Remembered]]:
+        """The users that are through since the last call; waits for one, so many seconds at most."""
+        done, self.running = wait(self.running, timeout, FIRST_COMPLETED)
+        return list(done)
+
+    def _write(self, claim: Claim, future: Future[Remembered]) -> None:
+        try:
+            future.set_result(write_claimed(self._memories, claim, self._lease, self._stops)[0])
+        except BaseException as error:
+            future.set_exception(error)
+        self._notify()
+
+    def _stops(self) -> bool:
+        return self.stopping or self._stop()
