@@ -208,7 +208,7 @@ def _shown(
         UserError: There is no such user, or a program is needed to tell what holds.
     """
     from ..memory.amending import in_force
-    from ..serving.shown import contents_shown
+    from ..serving.view import contents_shown
 
     with open_store(store) as opened:
         (owner,) = users_of(opened, tenant, user)
@@ -221,7 +221,7 @@ def _shown(
                 "or --as-written for all that is stored"
             )
         loaded = open_saved(program, **reading).program
-        return contents_shown(loaded, loaded.memory(opened, owner.user, owner.tenant).look(), found)
+        return contents_shown(loaded.method, loaded.memory(opened, owner.user, owner.tenant).look(), found)
 
 
 @contextmanager

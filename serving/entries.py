@@ -16,17 +16,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from ..errors import ConflictError, UserError
 from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
 from ..memory.entries import PAGE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.index import Entry
-from ..memory.metadata import Conditions
 from ..memory.stored import Owner
 from ..programs.recalling import leaving
 from .memories import Memories
-from .view import MOST, View, Within
+from .view import MOST, View
 
 TRIES = 50
 """How often a change is made anew because another one came first."""
@@ -40,33 +39,15 @@ def in_order(id: str) -> tuple[Any, ...]:
 
 
 class UserEntries:
-    """The entries of one user's memory, one by one; every `UserMemory` is one.
+    """What a `UserMemory` does with entries, one by one."""
 
-    Args:
-        memories: Program, store and language model.
-        owner: Whose it is.
-    """
-
-    def __init__(self, memories: Memories, owner: Owner) -> None:
-        self.memories, self.owner = memories, owner
-        self.program, self.store = memories.program, memories.store
-        self._since: int | None = None
-        self._seen: View | None = None
-
-    def begin(self, seen: View | None = None) -> Self:
-        """Makes this the memory of one piece of work, e.g. a request: it stores nothing if the user is forgotten since.
-
-        Args:
-            seen: Of `look`, with which the work began, and which it goes on to look at; now if None.
-        """
-        if self._since is None:
-            self._since = self.store.forgets() if seen is None else seen.snapshot.forgets
-        self._seen = seen or self._seen
-        return self
+    memories: Memories
+    owner: Owner
+    _since: int | None
 
     def look(self) -> View:
-        """The memory and what is not in it yet: as `begin` was given it, or else as it is now."""
-        return self._seen or self.memories.look(self.owner)
+        """The memory and what is not in it yet."""
+        raise NotImplementedError
 
     def get(self, entry: str) -> ListedEntry | None:
         """An entry by its id, of the memory or among the turns that are not in it yet; None if there is none.
@@ -75,7 +56,7 @@ class UserEntries:
             entry: Its id, as `list`, `search` and the evidence of an answer give it.
         """
         view = self.look()
-        found = view.entries(self.program.method).get(entry)
+        found = view.entries(self.memories.program.method).get(entry)
         return self._listed(view, [found])[0] if found else None
 
     def list(
@@ -104,8 +85,8 @@ class UserEntries:
             raise UserError(f"limit is {limit}; ask for 1 to {MOST} entries")
         if cursor is not None and not cursor:
             raise UserError("the cursor is empty; give `next` of the page before, or none for the first page")
-        within, view = self._within(where, since, until), self.look()
-        found = view.entries(self.program.method)
+        within, view = self.memories.within(self.owner, where, since, until), self.look()
+        found = view.entries(self.memories.program.method)
         after = None if cursor is None else in_order(cursor)
         inside = [id for id, (entry, _) in found.items() if within.everything or within.own(entry)]
         behind = [id for id in inside if after is None or in_order(id) > after]
@@ -157,21 +138,17 @@ class UserEntries:
 
     def history(self, entry: str) -> tuple[EntryChange, ...]:
         """What became of an entry: from which turns it was written, and each change since; () if there is none."""
-        found, rows = self.get(entry), [row for row in self.store.amendments(self.owner) if row.entry == entry]
+        found, rows = self.get(entry), [row for row in self.memories.store.amendments(self.owner) if row.entry == entry]
         if not (rows or found):
             return ()
         text, turns = (rows[0].text, rows[0].sources) if rows else (found.text, found.turns) if found else ("", ())
         written = EntryChange(what="written", text=text, at=found.time if found else None, turns=turns)
         return written, *map(_line, rows)
 
-    def _within(self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> Within:
-        conditions = Conditions.parse(where)
-        return Within(since, until, self.store.turns_where(self.owner, conditions) if conditions else None)
-
     def _listed(self, view: View, found: Sequence[tuple[Entry, bool]]) -> tuple[ListedEntry, ...]:
         """Entries, each with whether it waits, with the sessions that they come from."""
         wanted = {turn for entry, _ in found for turn in entry.sources}
-        stored = self.store.sessions(self.owner, sorted(wanted))
+        stored = self.memories.store.sessions(self.owner, sorted(wanted))
         of = {turn.id: Origin(id=item.id) for item in view.waiting.items for turn in item.turns if turn.id in wanted}
         of |= {turn: Origin(id=id, metadata=metadata) for turn, (id, metadata) in stored.items()}
         return tuple(
@@ -192,7 +169,7 @@ class UserEntries:
         self, what: Literal["update", "delete", "undo"], entry: str, by: str, text: str | None = None
     ) -> EntryChange | None:
         """Stores a change of an entry; it is made anew where another one came first. None if there is no such entry."""
-        since = self.store.forgets() if self._since is None else self._since
+        since = self.memories.store.forgets() if self._since is None else self._since
         by = plain_line("by", by, LONGEST_BY) if by else ""
         for _ in range(TRIES):
             view = self.memories.look(self.owner)
@@ -201,12 +178,12 @@ class UserEntries:
                 return None
             at = datetime.now(UTC).replace(tzinfo=None)
             made = replace(made, number=view.snapshot.amended + 1, at=at, by=by)
-            if self.store.amend(self.owner, made, since):
+            if self.memories.store.amend(self.owner, made, since):
                 return _line(made)
         raise ConflictError(f"entries of user {self.owner.user!r} are being changed all the time; try again")
 
     def _undone(self, entry: str) -> Amendment | None:
-        rows = [row for row in in_force(self.store.amendments(self.owner)) if row.entry == entry]
+        rows = [row for row in in_force(self.memories.store.amendments(self.owner)) if row.entry == entry]
         return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
 
     def _changed(self, view: View, what: Literal["update", "delete"], entry: str, text: str | None) -> Amendment | None:
@@ -215,7 +192,7 @@ class UserEntries:
         Raises:
             UserError: It cannot be changed so.
         """
-        method = self.program.method
+        method = self.memories.program.method
         was, _ = view.entries(method).get(entry, (None, False))
         if was is None:
             return None

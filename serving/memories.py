@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Generator, Hashable
+from collections.abc import Generator, Hashable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from ..memory.deltas import applied
 from ..memory.flight import Flight
 from ..memory.indexes import Line
 from ..memory.memory import Memory
+from ..memory.metadata import Conditions
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
 from ..memory.tokens import forget_words
@@ -113,9 +115,16 @@ class Memories:
             _, document, memory, settled = known
         else:
             memory, settled = self._loaded(document, known and known[2:], owner)
-        user.keep(snapshot.version, document, memory, settled)
+        self.keep(user, snapshot.version, document, memory, settled)
         items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
         return View(snapshot, document, memory, settled, Waiting(items, user.line), user)
+
+    def keep(self, user: Kept, version: str, document: Document | None, memory: Memory, settled: Memory) -> None:
+        """Keeps a user's memory under its version, in the place of an older one."""
+        if version and document is not None:
+            # Its texts are as large as the memory, and not looked at again.
+            light = replace(document, memory="", settled=None, change=None, since=None)
+            user.written = version, light, memory, settled
 
     def check(self, found: Stamp, owner: Owner) -> None:
         """Refuses a memory that this program would have written otherwise.
@@ -138,6 +147,17 @@ class Memories:
         if found.embedder != own.embedder:
             raise ProgramError(f"{who} with the embedder {found.embedder!r}, not {own.embedder!r}; {fix}")
         raise ProgramError(f"{who} by another program ({found.writer[:8]}, not {own.writer[:8]}); {fix}")
+
+    def within(
+        self, owner: Owner, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None
+    ) -> Within:
+        """What is looked at of a user's memory.
+
+        Raises:
+            UserError: A condition is malformed.
+        """
+        conditions = Conditions.parse(where)
+        return Within(since, until, self.store.turns_where(owner, conditions) if conditions else None)
 
     def part(self, view: View, within: Within) -> View:
         """What is looked at of a user's memory, as a memory of its own, with an index of its own.

@@ -25,8 +25,8 @@ from ..records import format_time
 from .bodies import By, EntryId, Listing, Name, NewSession, NewText, Question, Search
 from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER
 from .service import GUARD, Asked, Service, User
-from .shown import memory_shown
 from .user_memory import UserMemory
+from .view import memory_shown
 
 router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[GUARD])
 entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], dependencies=[GUARD])
@@ -185,7 +185,7 @@ def _memory(service: Service, memory: UserMemory) -> MemoryState:
     return MemoryState(
         user=memory.owner.user,
         method=service.program.name,
-        memory=memory_shown(service.program, seen),
+        memory=memory_shown(service.program.method, seen),
         waiting=len(seen.snapshot.waiting) + len(seen.snapshot.open),
     )
 

@@ -88,14 +88,32 @@ class UserMemory(UserEntries):
         lease: float = LEASE,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        super().__init__(memories, owner)
+        self.memories, self.owner = memories, owner
+        self.program, self.store = memories.program, memories.store
         self._lease, self._stop = lease, stop
+        self._since: int | None = None
+        self._seen: View | None = None
 
     @classmethod
     def of(cls, program: MemoryProgram, store: Store | str | Path, user: str, tenant: str, lm: Any = None) -> Self:
         """The memory of a user, as `MemoryProgram.memory` takes its arguments."""
         owner = Owner(user, tenant)
         return cls(Memories(program, store, lm), owner)
+
+    def begin(self, seen: View | None = None) -> Self:
+        """Makes this the memory of one piece of work, e.g. a request: it stores nothing if the user is forgotten since.
+
+        Args:
+            seen: Of `look`, with which the work began, and which it goes on to look at; now if None.
+        """
+        if self._since is None:
+            self._since = self.store.forgets() if seen is None else seen.snapshot.forgets
+        self._seen = seen or self._seen
+        return self
+
+    def look(self) -> View:
+        """The memory and what is not in it yet: as `begin` was given it, or else as it is now."""
+        return self._seen or self.memories.look(self.owner)
 
     def add(
         self,
@@ -263,7 +281,7 @@ class UserMemory(UserEntries):
             UserError: `k` is not a number from 1 to 1000, or a condition is malformed.
             EndpointError: The embedder cannot be reached.
         """
-        within, view = self._within(where, since, until), self.look()
+        within, view = self.memories.within(self.owner, where, since, until), self.look()
         with self._asking(view):
             return view.search(self.program.method, query, k, within)
 
@@ -358,4 +376,4 @@ class UserMemory(UserEntries):
 
     def _part(self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> View:
         """What of a memory is looked at."""
-        return self.memories.part(self.look(), self._within(where, since, until))
+        return self.memories.part(self.look(), self.memories.within(self.owner, where, since, until))

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any, TypeVar, cast
 
 from ..errors import UserError
 from ..memory.amending import Amend, Amendments
 from ..memory.index import Entry
 from ..memory.indexes import Line
 from ..memory.memory import Memory
-from ..memory.stored import Document, Parsed, Snapshot
+from ..memory.stored import Contents, Document, Parsed, Snapshot
 from ..memory.turns import turn_entries
 from ..programs.method import Method
 from ..programs.recalling import leaving, with_unwritten
 from ..programs.waiting import Waiting
-from ..records import ABSTRACT, Found, Hit, Item, Session
+from ..records import ABSTRACT, Found, Hit, Item, Session, Turn
 from ..records.moment import comparable
 
+I = TypeVar("I", bound=Item)  # noqa: E741
 MOST = 1000
 """Most entries of one search, or of one page."""
+GONE = "(deleted)"
+"""What stands in the place of words that were deleted, or said before they were reworded."""
 _WIDER = 4
 """By how much a search is widened whose entries were mostly not to be looked at."""
 
@@ -79,13 +84,6 @@ class Kept:
         """The lengths of the vectors that the store has."""
         self.parsed, self.line = Parsed(), Line()
         """What waits, and its index."""
-
-    def keep(self, version: str, document: Document | None, memory: Memory, settled: Memory) -> None:
-        """Keeps a memory under its version, in the place of an older one."""
-        if version and document is not None:
-            # Its texts are as large as the memory, and not looked at again.
-            light = replace(document, memory="", settled=None, change=None, since=None)
-            self.written = version, light, memory, settled
 
     def leaving(self, place: int, method: Method, memory: Memory, amend: Amend) -> Memory:
         """A settled memory as an amendment leaves it; the last one of a place is kept."""
@@ -172,3 +170,62 @@ def _best(found: Callable[[int], list[Hit]], k: int, within: Within) -> tuple[Hi
         if len(inside) >= k or len(hits) < most:
             return tuple(inside[:k])
         most *= _WIDER
+
+
+def memory_shown(method: Method, seen: View) -> dict[str, Any]:
+    """The settled memory as JSON: what was deleted, or said before it was reworded, stands nowhere in it.
+
+    Methods keep more than their entries: names, labels, what an entry said before. There a text is left out that says
+    what is gone (`Amendments.tells`), unless an entry says it now. The store keeps all of it, for whoever takes the
+    change back.
+
+    Args:
+        method: Whose memory it is.
+        seen: The memory as amendments leave it.
+    """
+    memory = seen.settled.model_dump(mode="json")
+    if not seen.amendments:
+        return memory
+    says = [entry.text for entry in method.reader.entries(seen.settled)]
+    return _left(memory, seen.amendments, says)
+
+
+def contents_shown(method: Method, seen: View, found: Contents) -> Contents:
+    """Everything of a user, as it may be shown: turns that a deleted entry rests on are left out, too.
+
+    Args:
+        method: Whose memory it is.
+        seen: The memory as amendments leave it.
+        found: What the store holds.
+    """
+    amend, document = seen.amendments, found.document
+    if not amend:
+        return found
+    if document:
+        document = replace(document, memory=json.dumps(memory_shown(method, seen)), settled=None)
+    items = tuple(replace(one, item=_item(one.item, amend), error=_left(one.error, amend)) for one in found.items)
+    opened = tuple(_item(session, amend) for session in found.open)
+    return replace(found, items=items, open=opened, document=document)
+
+
+def _left(value: Any, amend: Amendments, says: Collection[str] = ()) -> Any:
+    """What is left of a JSON value, where entries say these texts."""
+    if isinstance(value, dict):
+        return {name: _left(part, amend, says) for name, part in cast(dict[str, Any], value).items()}
+    if isinstance(value, list):
+        return [_left(part, amend, says) for part in cast(list[Any], value)]
+    gone = isinstance(value, str) and amend.tells(value) and not any(value in said for said in says)
+    return GONE if gone else value
+
+
+def _item(item: I, amend: Amendments) -> I:
+    if not any(turn.id in amend.withheld for turn in item.turns):
+        return item
+    return item.model_copy(update={"turns": tuple(_turn(turn, amend) for turn in item.turns)})
+
+
+def _turn(turn: Turn, amend: Amendments) -> Turn:
+    after = amend.turn(turn)
+    if turn.id in amend.withheld and (after is None or after is turn or amend.tells(after.content)):
+        return turn.model_copy(update={"text": GONE, "caption": None})
+    return after or turn

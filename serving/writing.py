@@ -246,7 +246,7 @@ class _StoredSteps:
             return False
         self.claim, self.released = claim, last
         self.document, self.memory, self.settled = version
-        self.kept.keep(claim.version, *version)
+        self.memories.keep(self.kept, claim.version, *version)
         return True
 
     def _failure(self, where: str, error: Exception) -> Failure:

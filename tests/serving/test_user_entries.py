@@ -33,7 +33,7 @@ from mempiler.memory.transfer import export_users, import_users
 from mempiler.programs.catalog import needs_embedder
 from mempiler.programs.tasks.task import task
 from mempiler.runs.pages.memory import memory_html, memory_page
-from mempiler.serving.shown import contents_shown, memory_shown
+from mempiler.serving.view import contents_shown, memory_shown
 
 METHODS = [
     "turn-rag",
@@ -141,10 +141,10 @@ def test_what_is_shown_of_a_memory_holds_no_deleted_word(method: str, store: Sto
     add(memory, "D2", "My sister plays the piano on Sundays.")
 
     def shown() -> str:
-        found = contents_shown(memory.program, memory.look(), store.dump(memory.owner))
+        found = contents_shown(memory.program.method, memory.look(), store.dump(memory.owner))
         page = memory_page(found)
         text = found.document.settled or found.document.memory
-        assert json.loads(text) == memory_shown(memory.program, memory.look())
+        assert json.loads(text) == memory_shown(memory.program.method, memory.look())
         assert len(page.turns) == 3
         return memory_html(page) + text
 
@@ -165,7 +165,7 @@ def test_what_is_shown_is_what_holds_of_turns(store: Store) -> None:
     add(memory, "D2", "I like tea.", remember=False)
     memory.delete("D1:1")
     memory.update("D1:2", "I like gin.")
-    (one, two) = contents_shown(memory.program, memory.look(), store.dump(memory.owner)).items
+    (one, two) = contents_shown(memory.program.method, memory.look(), store.dump(memory.owner)).items
     assert [turn.text for turn in (*one.item.turns, *two.item.turns)] == [
         "(deleted)",
         "I like gin.",
@@ -173,9 +173,9 @@ def test_what_is_shown_is_what_holds_of_turns(store: Store) -> None:
         "I like tea.",
     ]
     memory.remember()
-    assert memory_shown(memory.program, memory.look())["turns"][-1]["text"] == "Ada: I like tea."
+    assert memory_shown(memory.program.method, memory.look())["turns"][-1]["text"] == "Ada: I like tea."
     memory.delete("D1:2")
-    found = contents_shown(memory.program, memory.look(), store.dump(memory.owner))
+    found = contents_shown(memory.program.method, memory.look(), store.dump(memory.owner))
     assert [turn.text for turn in found.items[0].item.turns] == ["(deleted)", "(deleted)", "I like milk."]
 
 
