@@ -201,7 +201,12 @@ def serve(service: Service, bound: socket.socket) -> None:
     _say_where(bound)
     _freeze()
     server.run([bound])
-    _end(service, server.started)
+    service.store.close()
+    if not server.started:
+        raise UserError("the service did not start; the log says why")
+    # Python would wait for minutes for threads that still wait for a language model.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def serve_with_workers(make: Callable[[], Service], settings: Settings, bound: socket.socket, workers: int) -> None:
@@ -247,19 +252,3 @@ def _freeze() -> None:
     """What is loaded stays; each full collection would look through it, and hold up all that is asked for .1 s."""
     gc.collect()
     gc.freeze()
-
-
-def _end(service: Service, started: bool) -> None:
-    """Ends the process even if threads still wait for a language model: Python would wait for them for minutes."""
-    until = time.monotonic() + 1
-    threads = [*service.worker.threads, *(one for one in threading.enumerate() if one.name.startswith("AnyIO"))]
-    for thread in threads:
-        if thread.ident is not None:
-            thread.join(max(0.0, until - time.monotonic()))
-    if any(thread.is_alive() for thread in threads):
-        log.warning("work is left behind, stored and queued")
-        sys.stderr.flush()
-        os._exit(0 if started else 1)
-    service.store.close()
-    if not started:
-        raise UserError("the service did not start; the log says why")

@@ -172,21 +172,6 @@ class Search(Chosen):
     """Most entries of the memory, and most turns that are not in it yet."""
 
 
-class Health(BaseModel):
-    """That the process runs."""
-
-    status: Literal["ok"] = "ok"
-
-
-class Readiness(BaseModel):
-    """What must work for requests to be served."""
-
-    ready: bool
-    parts: dict[str, bool] = Field(
-        examples=[{"store": True, "disk": True, "worker": True, "room": True, "tokens": True, "model": True}]
-    )
-
-
 class NewText(Body):
     """What an entry says from now on."""
 

@@ -11,7 +11,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from ..errors import StoreError
 from ..memory.store import Store
 from ..memory.stored import Measures, Owner
 from .auth import METRICS
-from .bodies import Health, Readiness
 from .logs import failure, log
 from .refusals import Refusal
 from .service import Service
@@ -49,16 +47,6 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
-@dataclass
-class Seen:
-    """What a look at a store has come to so far."""
-
-    store: bool = False
-    """Whether it can be read."""
-    disk: bool = False
-    """Whether it can be written."""
-
-
 class Probe:
     """Looks whether a store can be read and written, without waiting for one that hangs.
 
@@ -72,26 +60,27 @@ class Probe:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._thread = CapacityLimiter(1)
-        self._seen, self._look = Seen(), None
+        self._look: asyncio.Future[tuple[bool, bool]] | None = None
         self._written = -WRITES_EVERY
 
-    async def look(self) -> Seen:
-        """What the store is like; what is not known in time is taken for failed."""
+    async def look(self) -> tuple[bool, bool]:
+        """Whether it can be read, and written; what is not known in time is taken for failed."""
         if self._look is None or self._look.done():
-            self._seen = Seen()
-            self._look = asyncio.ensure_future(anyio.to_thread.run_sync(self._run, self._seen, limiter=self._thread))
+            self._look = asyncio.ensure_future(anyio.to_thread.run_sync(self._run, limiter=CapacityLimiter(1)))
         await asyncio.wait({self._look}, timeout=WAIT)
-        if not self._look.done():
-            log.error("the store does not answer", extra={"cause": f"nothing for {WAIT:g} s"})
-        return self._seen
+        if self._look.done():
+            return self._look.result()
+        log.error("the store does not answer", extra={"cause": f"nothing for {WAIT:g} s"})
+        return False, False
 
-    def _run(self, seen: Seen) -> None:
-        seen.store = _works(lambda: self._store.read(Owner("ready", "ready")), "the store cannot be read")
+    def _run(self) -> tuple[bool, bool]:
+        read = _works(lambda: self._store.read(Owner("ready", "ready")), "the store cannot be read")
         if time.monotonic() - self._written < WRITES_EVERY:
-            seen.disk = seen.store
-        elif _works(self._store.check, "the store cannot be written"):
-            self._written, seen.disk = time.monotonic(), True
+            return read, read
+        written = _works(self._store.check, "the store cannot be written")
+        if written:
+            self._written = time.monotonic()
+        return read, written
 
 
 def _works(call: Callable[[], object], otherwise: str) -> bool:
@@ -209,19 +198,21 @@ class _Held(Collector):
 
 
 @router.get("/health", summary="Whether the process runs")
-async def health() -> Health:
+async def health() -> dict[str, str]:
     """Answers as long as the process runs."""
-    return Health()
+    return {"status": "ok"}
 
 
-@router.get("/ready", summary="Whether requests are served", responses={503: {"model": Readiness}})
+@router.get(
+    "/ready", summary="Whether requests are served", responses={503: {"description": "Some part does not work."}}
+)
 async def ready(request: Request) -> Any:
     """200 while each part works, the model apart; 503 otherwise and while the service stops."""
     service: Service = request.app.state.service
-    seen: Seen = await request.app.state.probe.look()
+    read, written = await request.app.state.probe.look()
     parts = {
-        "store": seen.store,
-        "disk": seen.disk,
+        "store": read,
+        "disk": written,
         "worker": service.worker.alive,
         "room": not (service.asking.full or service.storing.full),
         "tokens": service.tokens is None or service.tokens.works,
@@ -229,7 +220,7 @@ async def ready(request: Request) -> Any:
         "model": not service.model_down,
     }
     fine = all(works for part, works in parts.items() if part != "model")
-    return JSONResponse(Readiness(ready=fine, parts=parts).model_dump(), 200 if fine else 503)
+    return JSONResponse({"ready": fine, "parts": parts}, 200 if fine else 503)
 
 
 @router.get(METRICS, include_in_schema=False)

@@ -104,7 +104,7 @@ class Pool:
     @property
     def full(self) -> bool:
         """Whether the next call is refused."""
-        return self.busy >= self._places
+        return self._held.total() >= self._places
 
 
 async def _left(receive: Receive) -> None:

@@ -50,6 +50,8 @@ NOTHING_DONE = (429, 503)
 LONGEST_PAUSE = 30.0
 """Most seconds between two attempts, whatever the service asks for."""
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_WRONG = object()
+"""That it is an error where the service knows no such user, session or entry."""
 
 Messages = Sequence[Mapping[str, Any]]
 """OpenAI-style messages: `role`, `content`, and perhaps `name` and `time`."""
@@ -66,8 +68,8 @@ class Call(Generic[T]):
     body: Any = None
     params: Mapping[str, str | int] | None = None
     """What stands behind the `?` of the address."""
-    missing: Callable[[], T] | None = None
-    """What the result is where the service knows no such user or session; None where that is an error."""
+    missing: Any = _WRONG
+    """What the result is where the service knows no such user, session or entry."""
     repeatable: bool = True
     """Whether it may be sent again after it was sent once. A deletion is not: its second receipt would say that there
     was nothing to delete."""
@@ -82,8 +84,8 @@ class Call(Generic[T]):
             if attempts_left and (self.repeatable or isinstance(found, _NOT_SENT)):
                 return Pause(min(LONGEST_PAUSE, pause))
             raise ServiceError(f"the service did not answer: {type(found).__name__} {found}") from found
-        if found.status_code == 404 and self.missing is not None and _problem(found):
-            return self.missing()
+        if found.status_code == 404 and self.missing is not _WRONG and _problem(found):
+            return self.missing
         if found.status_code in NOTHING_DONE and attempts_left:
             return Pause(_asked(found.headers.get("Retry-After"), pause))
         if not found.is_success:
@@ -119,15 +121,14 @@ class Requests:
     ) -> Call[Added]:
         """Stores a session; it is found at once, and remembered in the background."""
         given = id or (session.id if isinstance(session, Item) else "")
-        body = {"messages": _messages(session), **({"id": given} if given else {})}
-        if said := checked_metadata(metadata):
-            body["metadata"] = said
+        said = {"id": given, "metadata": checked_metadata(metadata)}
+        body = {"messages": _messages(session), **{name: value for name, value in said.items() if value}}
         return Call("POST", f"{self._at}/sessions", Added.model_validate, body, repeatable=bool(given))
 
     def end(self, session: str) -> Call[Added | None]:
         """Ends a session of the chat; None if there is no such open session."""
         path = f"{self._at}/sessions/{_segment('session', session)}/end"
-        return Call("POST", path, Added.model_validate, missing=lambda: None, repeatable=False)
+        return Call("POST", path, Added.model_validate, missing=None, repeatable=False)
 
     def ask(
         self,
@@ -153,8 +154,8 @@ class Requests:
         where: Mapping[str, Any] | None = None,
     ) -> Call[Found]:
         """Finds the entries nearest to a query, and turns that wait; no answer is made."""
-        body = {"query": query, "k": k, **_chosen(where, since, until)}
-        return Call("POST", f"{self._at}/search", _found, body, missing=lambda: Found((), ()))
+        body, nothing = {"query": query, "k": k, **_chosen(where, since, until)}, Found((), ())
+        return Call("POST", f"{self._at}/search", lambda found: FoundEvidence(**found).found, body, missing=nothing)
 
     def list(
         self,
@@ -169,50 +170,49 @@ class Requests:
         params = {"limit": limit, **({} if cursor is None else {"cursor": cursor}), **_chosen(where, since, until)}
         if "where" in params:
             params["where"] = json.dumps(params["where"])
-        return Call("GET", f"{self._at}/entries", EntryPage.model_validate, params=params, missing=EntryPage)
+        return Call("GET", f"{self._at}/entries", EntryPage.model_validate, params=params, missing=EntryPage())
 
     def get(self, entry: str) -> Call[ListedEntry | None]:
         """An entry by its id; None if there is none."""
-        return Call("GET", self._entry(entry), ListedEntry.model_validate, missing=lambda: None)
+        return Call("GET", self._entry(entry), ListedEntry.model_validate, missing=None)
 
     def update(self, entry: str, text: str, by: str = "") -> Call[EntryChange | None]:
         """Gives an entry another text; None if there is no such entry."""
-        body = {"text": text, "by": by}
-        return Call("PATCH", self._entry(entry), _last, body, missing=lambda: None, repeatable=False)
+        return Call("PATCH", self._entry(entry), _last_change, {"text": text, "by": by}, missing=None, repeatable=False)
 
     def delete(self, entry: str, by: str = "") -> Call[EntryChange | None]:
         """Takes an entry out until it is undone; None if there is no such entry."""
-        params = {"by": by}
-        return Call("DELETE", self._entry(entry), _last, params=params, missing=lambda: None, repeatable=False)
+        return Call("DELETE", self._entry(entry), _last_change, None, {"by": by}, missing=None, repeatable=False)
 
     def undo(self, entry: str, by: str = "") -> Call[EntryChange | None]:
         """Takes the last change of an entry back that stands; None if there is none."""
-        path, params = f"{self._entry(entry)}/undo", {"by": by}
-        return Call("POST", path, _last, params=params, missing=lambda: None, repeatable=False)
+        return Call(
+            "POST", f"{self._entry(entry)}/undo", _last_change, None, {"by": by}, missing=None, repeatable=False
+        )
 
     def history(self, entry: str) -> Call[tuple[EntryChange, ...]]:
         """What became of an entry, oldest first; () if there is none."""
-        return Call("GET", f"{self._entry(entry)}/history", _changes, missing=tuple)
+        return Call("GET", f"{self._entry(entry)}/history", lambda found: EntryHistory(**found).changes, missing=())
 
     def read(self) -> Call[Mapping[str, Any]]:
         """The memory that questions are answered from, as JSON; empty for an unknown user."""
-        return Call("GET", f"{self._at}/memory", _memory, missing=dict)
+        return Call("GET", f"{self._at}/memory", lambda found: MemoryState(**found).memory, missing={})
 
     def sessions(self) -> Call[tuple[SessionStatus, ...]]:
         """The sessions and how far each got, oldest first, open ones last."""
-        return Call("GET", f"{self._at}/sessions", _sessions, missing=tuple)
+        return Call("GET", f"{self._at}/sessions", lambda found: Sessions(**found).sessions, missing=())
 
     def status(self) -> Call[MemoryStatus | None]:
         """How many sessions are stored, queued and failed; None for an unknown user."""
-        return Call("GET", self._at, MemoryStatus.model_validate, missing=lambda: None)
+        return Call("GET", self._at, MemoryStatus.model_validate, missing=None)
 
     def forget(self) -> Call[Receipt]:
         """Deletes everything of the user; false for an unknown one."""
-        return self._delete(self._at, self._user)
+        return self._forget(self._at, self._user)
 
     def forget_session(self, id: str) -> Call[Receipt]:
         """Deletes one session; false if it is unknown."""
-        return self._delete(f"{self._at}/sessions/{_segment('session', id)}", id)
+        return self._forget(f"{self._at}/sessions/{_segment('session', id)}", id)
 
     def _entry(self, entry: str) -> str:
         # Callers without types pass anything.
@@ -220,14 +220,18 @@ class Requests:
             raise UserError(f"entry {entry!a:.100}: over HTTP an id is a text without a slash, and more than dots")
         return f"{self._at}/entries/{quote(storable(entry), safe='')}"
 
-    def _delete(self, path: str, name: str) -> Call[Receipt]:
+    def _forget(self, path: str, name: str) -> Call[Receipt]:
         unknown = Receipt(forgotten=name, known=False)
-        return Call("DELETE", path, Receipt.model_validate, missing=lambda: unknown, repeatable=False)
+        return Call("DELETE", path, Receipt.model_validate, missing=unknown, repeatable=False)
+
+
+def _last_change(found: Any) -> EntryChange:
+    return EntryHistory(**found).changes[-1]
 
 
 def users() -> Call[list[MemoryStatus]]:
     """The users of the token's tenant."""
-    return Call("GET", "/v1/users", lambda found: list(Users.model_validate(found).users))
+    return Call("GET", "/v1/users", lambda found: list(Users(**found).users))
 
 
 def _error(response: httpx.Response) -> MempilerError:
@@ -277,21 +281,26 @@ def _messages(session: Item | Messages) -> list[dict[str, Any]]:
     Raises:
         UserError: It is another item than a session, or no list of messages.
     """
-    if not isinstance(session, Item):
-        # Callers without types pass anything.
-        if isinstance(session, str | Mapping) or not all(isinstance(message, Mapping) for message in session):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UserError(f"expected a session or a list of messages, got {type(session).__name__}")
-        return [{**message, **_moment(message.get("time"))} for message in session]
-    if not isinstance(session, Session):
+    if isinstance(session, Session):
+        turns = session.turns
+        messages: Messages = [
+            {"role": "user", "name": turn.speaker, "content": turn.content, "time": turn.time or session.time}
+            for turn in turns
+        ]
+    elif isinstance(session, Item):
         raise UserError(f"{session.id!r} is no session but {type(session).__name__}; a service takes sessions only")
-    return [
-        {"role": "user", "name": turn.speaker, "content": turn.content, **_moment(turn.time or session.time)}
-        for turn in session.turns
-    ]
+    # Callers without types pass anything.
+    elif isinstance(session, str | Mapping) or not all(isinstance(message, Mapping) for message in session):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UserError(f"expected a session or a list of messages, got {type(session).__name__}")
+    else:
+        messages = session
+    return [_dated(message) for message in messages]
 
 
-def _moment(time: Any) -> dict[str, Any]:
-    return {} if time is None else {"time": time.isoformat() if isinstance(time, datetime) else time}
+def _dated(message: Mapping[str, Any]) -> dict[str, Any]:
+    time = message.get("time")
+    dated = {**message, "time": time.isoformat() if isinstance(time, datetime) else time}
+    return {name: value for name, value in dated.items() if value is not None}
 
 
 def _chosen(where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> dict[str, Any]:
@@ -305,23 +314,3 @@ def _chosen(where: Mapping[str, Any] | None, since: datetime | None, until: date
     moments = {"since": since, "until": until}
     sent = {name: at.isoformat() for name, at in moments.items() if at is not None}
     return {**({"where": conditions} if conditions else {}), **sent}
-
-
-def _memory(found: Any) -> Mapping[str, Any]:
-    return MemoryState.model_validate(found).memory
-
-
-def _sessions(found: Any) -> tuple[SessionStatus, ...]:
-    return Sessions.model_validate(found).sessions
-
-
-def _found(found: Any) -> Found:
-    return FoundEvidence.model_validate(found).found
-
-
-def _changes(found: Any) -> tuple[EntryChange, ...]:
-    return EntryHistory.model_validate(found).changes
-
-
-def _last(found: Any) -> EntryChange:
-    return _changes(found)[-1]

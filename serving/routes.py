@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Response
 
@@ -23,10 +24,12 @@ from ..memory.entries import (
 from ..memory.incoming import now
 from ..records import format_time
 from .bodies import By, EntryId, Listing, Name, NewSession, NewText, Question, Search
-from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER
+from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, Refusal
 from .service import GUARD, Asked, Service, User
 from .user_memory import UserMemory
 from .view import memory_shown
+
+T = TypeVar("T")
 
 router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[GUARD])
 entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], dependencies=[GUARD])
@@ -42,19 +45,13 @@ async def list_users(caller: Asked) -> Users:
 @router.get("/{user}", summary="Counts of a user")
 async def show_user(user: User, caller: Asked) -> MemoryStatus:
     """How many sessions are stored, queued and failed."""
-    found = await caller.storing(caller.memory(user).status)
-    if found is None:
-        raise UNKNOWN_USER()
-    return found
+    return _there(await caller.storing(caller.memory(user).status), UNKNOWN_USER)
 
 
 @router.delete("/{user}", summary="Forget a user")
 async def forget_user(user: User, caller: Asked) -> Receipt:
     """Deletes everything of a user: sessions, open turns, memory."""
-    found = await caller.storing(caller.memory(user).forget)
-    if not found:
-        raise UNKNOWN_USER()
-    return found
+    return _there(await caller.storing(caller.memory(user).forget), UNKNOWN_USER)
 
 
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Added}})
@@ -79,20 +76,16 @@ async def list_sessions(user: User, caller: Asked) -> Sessions:
 async def end_session(user: User, session: Name, caller: Asked) -> Added:
     """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
     added = await caller.writing(user, lambda memory: memory.end(session, remember=False))
-    if added is None:
-        raise UNKNOWN_SESSION()
     caller.service.worker.wake()
-    return added
+    return _there(added, UNKNOWN_SESSION)
 
 
 @router.delete("/{user}/sessions/{session}", summary="Forget a session")
 async def forget_session(user: User, session: Name, caller: Asked) -> Receipt:
     """Deletes a session; a memory that holds something of it is written anew from the others."""
     found = await caller.storing(lambda: caller.memory(user).forget_session(session, remember=False))
-    if not found:
-        raise UNKNOWN_SESSION()
     caller.service.worker.wake()
-    return found
+    return _there(found, UNKNOWN_SESSION)
 
 
 @router.get("/{user}/memory", summary="Read the memory of a user")
@@ -124,10 +117,7 @@ async def list_entries(user: User, caller: Asked, listing: Annotated[Listing, Qu
 async def get_entry(user: User, entry: EntryId, caller: Asked) -> ListedEntry:
     """One entry, with the sessions and turns that it rests on."""
     memory = caller.memory(user)
-    found = await caller.storing(lambda: known(memory).get(entry))
-    if found is None:
-        raise UNKNOWN_ENTRY()
-    return found
+    return _there(await caller.storing(lambda: known(memory).get(entry)), UNKNOWN_ENTRY)
 
 
 @entries.patch("/{entry}", summary="Change the text of an entry")
@@ -161,8 +151,7 @@ def known(memory: UserMemory) -> UserMemory:
         Refusal: 404: nothing is stored of the user.
     """
     seen = memory.look()
-    if not seen.known:
-        raise UNKNOWN_USER()
+    _there(seen.known, UNKNOWN_USER)
     return memory.begin(seen)
 
 
@@ -191,19 +180,21 @@ def _memory(service: Service, memory: UserMemory) -> MemoryState:
 
 
 def _sessions(memory: UserMemory) -> Sessions:
-    if memory.status() is None:
-        raise UNKNOWN_USER()
+    _there(memory.status(), UNKNOWN_USER)
     return Sessions(sessions=memory.sessions())
 
 
 def _changed(memory: UserMemory, entry: str, made: EntryChange | None) -> EntryHistory:
-    if made is None:
-        raise UNKNOWN_ENTRY()
+    _there(made, UNKNOWN_ENTRY)
     return _history(memory, entry)
 
 
 def _history(memory: UserMemory, entry: str) -> EntryHistory:
-    found = memory.history(entry)
+    return EntryHistory(entry=entry, changes=_there(memory.history(entry), UNKNOWN_ENTRY))
+
+
+def _there(found: T | None, unknown: Callable[[], Refusal]) -> T:
+    """What was found, or the refusal where there is no such thing."""
     if not found:
-        raise UNKNOWN_ENTRY()
-    return EntryHistory(entry=entry, changes=found)
+        raise unknown()
+    return found
