@@ -30,10 +30,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, islice
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -55,18 +55,19 @@ NOISE = 1e-9
 """Scores that deviate less are all the same."""
 SPARE = 1000
 """Empty rows that are kept beyond those in use before rows are numbered anew."""
-BLOCK = 64
+BLOCK = 16
 """Scores of which only the highest is looked at, to find where the best begin."""
 WIDER = 8
 """How many times as many entries are looked at where a filter leaves too few."""
 LEAST = 5e-324
 """The lowest score above 0."""
-GONE = -1
+LOWEST = float(np.finfo(np.float32).min)
+"""Lower than any score; what is no hit is lower still."""
 
 Where = Callable[["Entry"], bool]
-"""A filter: only entries for which it is true are searched. `Spoken` costs the same in a memory of any size."""
-Scored = tuple[np.ndarray, np.ndarray]
-"""Rows that may be hits of a query, ascending, and their scores."""
+"""A filter: only entries for which it is true are found. `Spoken` costs the same in a memory of any size."""
+Scored = tuple[np.ndarray, float]
+"""The score of each row for a query, and what a hit scores at least."""
 
 
 class Entry(Record):
@@ -91,15 +92,18 @@ class Entry(Record):
 
     def hit(self, score: float = 0.0) -> Hit:
         """The entry as a search result."""
-        return Hit(
-            id=self.id,
-            text=self.text,
-            kind=self.kind,
-            score=score,
-            sources=self.sources,
-            time=self.time,
-            speaker=self.speaker,
-            label=self.tags.get(LABEL, ""),
+        # Of a dictionary, since a search makes thirty hits, and keyword arguments take as long again.
+        return Hit.model_validate(
+            {
+                "id": self.id,
+                "text": self.text,
+                "kind": self.kind,
+                "score": score,
+                "sources": self.sources,
+                "time": self.time,
+                "speaker": self.speaker,
+                "label": self.tags.get(LABEL, ""),
+            }
         )
 
 
@@ -170,9 +174,9 @@ class Index:
         self._words, self._vectors = Words(self._shares), Vectors()
         self._rows: dict[str, int] = {}
         """The row of each id, in their order; that of an entry that is gone stays empty."""
-        self._held: dict[int, Entry] = {}
+        self._entries: list[Entry | None] = []
         self._speakers: array[int] = array("q")
-        """The number of the speaker of each row, `GONE` where it is empty."""
+        """The number of the speaker of each row."""
         self._numbers: dict[str | None, int] = {}
 
     def add(self, entries: Iterable[Entry]) -> None:
@@ -182,8 +186,8 @@ class Index:
             EndpointError: The embedder cannot be reached; nothing was added.
             ProgramError: The embedder's vectors have another length than those in the index.
         """
-        new = {entry.id: entry for entry in entries}
-        texts = [entry.text.splitlines() or [""] if self._summed else [entry.text] for entry in new.values()]
+        new = list({entry.id: entry for entry in entries}.values())
+        texts = [entry.text.splitlines() or [""] if self._summed else [entry.text] for entry in new]
         if new and self.embedder is not None:
             self._put(new, list(map(len, texts)), self._checked(self.embedder.embed(list(chain.from_iterable(texts)))))
         else:
@@ -192,13 +196,11 @@ class Index:
 
     def remove(self, ids: Iterable[str]) -> None:
         """Takes entries out; unknown ids are passed over."""
-        for id in ids:
-            row = self._rows.pop(id, None)
-            if row is not None:
-                self._speakers[row], old = GONE, self._held.pop(row)
-                self._vectors.drop(row)
-                if self._worded:
-                    self._words.put(row, old.text, None)
+        for row in [self._rows.pop(id) for id in ids if id in self._rows]:
+            old, self._entries[row] = self._entries[row], None
+            self._vectors.drop(row)
+            if self._worded:
+                self._words.put(row, old and old.text, None)
         self._tidy()
 
     def search(
@@ -232,13 +234,7 @@ class Index:
             raise UserError(f"search for k={k} hits; k must be 0 or more")
         if not self._rows or not queries or k == 0:
             return [[] for _ in queries]
-        if self.embedder is None:
-            scored = self._by_words(queries, k, min_score, where)
-        else:
-            asked = self._checked(query_vectors(self.embedder, queries) if vectors is None else vectors)
-            both = self._by_both(queries, asked, min_score, where)
-            scored = both if self._summed else self._by_vectors(asked, k, min_score, where)
-        return [self._hits(rows, scores, k, where) for rows, scores in scored]
+        return [self._hits(*each, k, where) for each in self._scored(queries, min_score, vectors)]
 
     def __len__(self) -> int:
         """The number of entries."""
@@ -249,27 +245,27 @@ class Index:
         """Ids of all entries, in order of first addition."""
         return tuple(self._rows)
 
-    def _put(self, new: Mapping[str, Entry], counts: Sequence[int] = (), vectors: np.ndarray | None = None) -> None:
-        """Gives ids other entries, with so many lines each and the vectors of all of these."""
-        for id, entry in new.items():
-            row = self._rows.setdefault(id, len(self._speakers))
-            if row == len(self._speakers):
-                self._speakers.append(GONE)
+    def _put(self, new: Sequence[Entry], counts: Sequence[int] = (), vectors: np.ndarray | None = None) -> None:
+        """Takes entries in, with so many lines each and the vectors of all of these."""
+        for entry in new:
+            row = self._rows.setdefault(entry.id, len(self._entries))
+            if row == len(self._entries):
+                self._entries.append(None)
+                self._speakers.append(0)
+            old, self._entries[row] = self._entries[row], entry
             self._speakers[row] = self._numbers.setdefault(entry.speaker, len(self._numbers))
             if self._worded:
-                old = self._held.get(row)
                 self._words.put(row, old and old.text, entry.text, entry.dialogue)
-            self._held[row] = entry
         if vectors is not None and len(vectors):
-            self._vectors.put([self._rows[id] for id in new], counts, vectors)
+            self._vectors.put([self._rows[entry.id] for entry in new], counts, vectors)
 
     def _tidy(self) -> None:
         """Begins anew with what is there when most rows, or most vectors, are nobody's."""
-        if max(len(self._speakers) - len(self._rows), self._vectors.unused) > len(self._rows) + SPARE:
-            kept = {id: self._held[row] for id, row in self._rows.items()}
-            counts, vectors = self._vectors.of(list(self._rows.values()))
+        if max(len(self._entries) - len(self._rows), self._vectors.unused) > len(self._rows) + SPARE:
+            rows = list(self._rows.values())
+            kept, held = [entry for row in rows if (entry := self._entries[row])], self._vectors.of(rows)
             self._clear()
-            self._put(kept, counts, vectors)
+            self._put(kept, *held)
 
     def _checked(self, vectors: np.ndarray) -> np.ndarray:
         if self._vectors.dimension not in (0, vectors.shape[1]):
@@ -279,78 +275,60 @@ class Index:
             )
         return np.round(vectors * STEPS).astype(np.float32) / np.float32(STEPS) if self._summed else vectors
 
-    def _by_words(self, queries: Sequence[str], k: int, min_score: float, where: Where | None) -> Iterator[Scored]:
-        for query in queries:
-            scores = self._words.scores(query)
-            low = max(min_score, LEAST if where else _reached(scores, k))
-            rows = self._spoken(where, np.flatnonzero(scores >= low))
-            yield rows, scores[rows]
+    def _scored(self, queries: Sequence[str], min_score: float, vectors: np.ndarray | None) -> list[Scored]:
+        """What each row scores for each query."""
+        if self.embedder is None:
+            return [(self._words.scores(query), max(min_score, LEAST)) for query in queries]
+        asked = self._checked(query_vectors(self.embedder, queries) if vectors is None else vectors)
+        cosines = self._vectors.cosines(asked, len(self._entries))
+        if not self._summed:
+            least = max(min_score, LOWEST)
+            return [(cosines[n], least if asked[n].any() else math.inf) for n in range(len(queries))]
+        return [self._both(query, cosines[n], bool(asked[n].any()), min_score) for n, query in enumerate(queries)]
 
-    def _by_vectors(self, vectors: np.ndarray, k: int, min_score: float, where: Where | None) -> Iterator[Scored]:
-        allowed = None if where is None else self._spoken(where, self._live())
-        if allowed is not None and not isinstance(where, Spoken):
-            allowed = np.array([row for row in allowed.tolist() if where and where(self._held[row])], np.int64)
-        for rows, cosines in self._vectors.nearest(vectors, k, allowed):
-            near = cosines >= min_score
-            yield rows[near], cosines[near]
+    def _both(self, query: str, cosines: np.ndarray, means: bool, min_score: float) -> Scored:
+        """What each row scores by words and vectors."""
+        words, live = self._words.scores(query), np.flatnonzero(cosines >= LOWEST)
+        scores = np.full(len(cosines), -math.inf)
+        scores[live] = _deviations(words[live]) + _deviations(cosines[live])
+        scores[cosines < min_score] = -math.inf
+        return scores, LOWEST if means or words.any() else math.inf
 
-    def _by_both(
-        self, queries: Sequence[str], vectors: np.ndarray, min_score: float, where: Where | None
-    ) -> Iterator[Scored]:
-        live, passes = self._live(), np.zeros(len(self._speakers), bool)
-        passes[self._spoken(where, live)] = True
-        cosines = self._vectors.cosines(vectors)
-        words = np.stack([self._words.scores(query)[live] for query in queries])
-        scores = _deviations(words) + _deviations(cosines)
-        for n, vector in enumerate(vectors):
-            asks = bool(vector.any() or words[n].any())
-            places = np.flatnonzero(passes[live] & (cosines[n] >= min_score) & asks)
-            yield live[places], scores[n, places]
-
-    def _live(self) -> np.ndarray:
-        """The rows that are not empty, ascending."""
-        return np.flatnonzero(np.frombuffer(self._speakers, np.int64) != GONE)
-
-    def _spoken(self, where: Where | None, rows: np.ndarray) -> np.ndarray:
-        """Those of some rows that a filter of speakers lets pass; all of them for any other filter."""
-        if not isinstance(where, Spoken):
-            return rows
-        speakers = np.frombuffer(self._speakers, np.int64)[rows]
-        return rows[(speakers == self._numbers.get(where.speaker, GONE)) == where.same]
-
-    def _hits(self, rows: np.ndarray, scores: np.ndarray, k: int, where: Where | None) -> list[Hit]:
-        """The k rows of highest score that a filter lets pass, best first, equal ones in their order."""
-        most = k
-        while True:
-            best = _highest(scores, most)
-            ranked = zip(map(self._held.__getitem__, rows[best].tolist()), scores[best].tolist(), strict=True)
-            found = list(islice((one for one in ranked if where is None or where(one[0])), k))
-            if len(found) == k or most >= len(rows):
-                return [entry.hit(score) for entry, score in found]
-            most *= WIDER
+    def _hits(self, scores: np.ndarray, least: float, k: int, where: Where | None) -> list[Hit]:
+        """The k rows of highest score that a filter lets pass, best first."""
+        if isinstance(where, Spoken):
+            said = np.frombuffer(self._speakers, np.int64) == self._numbers.get(where.speaker, -1)
+            scores, where = np.where(said == where.same, scores, -math.inf), None
+        found: list[Hit] = []
+        for row, score in _best(scores, least, k):
+            entry = self._entries[row]
+            if entry is not None and (where is None or where(entry)):
+                found.append(entry.hit(score))
+                if len(found) == k:
+                    break
+        return found
 
 
-def _highest(scores: np.ndarray, k: int) -> np.ndarray:
-    """The places of the k highest scores, best first, equal ones in their order."""
-    places = np.arange(len(scores))
-    if len(scores) > k:
-        places = np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[len(scores) - k])
-    return places[np.argsort(-scores[places], kind="stable")[:k]]
-
-
-def _reached(scores: np.ndarray, k: int) -> float:
-    """A score above 0 that k rows reach, if so many have one, and not many more do."""
-    blocks = len(scores) // BLOCK
-    if blocks <= k:
-        return LEAST
-    # The highest of a block is a score as well, so that k of them are k rows.
-    tops = scores[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
-    return max(float(np.partition(tops, blocks - k)[blocks - k]), LEAST)
+def _best(scores: np.ndarray, low: float, most: int) -> Iterator[tuple[int, float]]:
+    """The rows that score so much at least, best first, equal ones in their order; the first `most` cost least."""
+    done = 0
+    while True:
+        reached, columns = low, len(scores) // BLOCK
+        if columns > most:
+            # The highest of a column is a score as well, so that `most` of them are so many rows.
+            tops = scores[: BLOCK * columns].reshape(BLOCK, columns).max(axis=0)
+            reached = max(low, float(np.partition(tops, columns - most)[columns - most]))
+        rows = np.flatnonzero(scores >= reached)
+        rows = rows[np.argsort(-scores[rows], kind="stable")[:most]]
+        yield from zip(rows[done:].tolist(), scores[rows[done:]].tolist(), strict=True)
+        if len(rows) < most:
+            return
+        done, most = most, most * WIDER
 
 
 def _deviations(scores: np.ndarray) -> np.ndarray:
-    """How many deviations of its row each score is from the mean of it; 0 where all are the same."""
+    """How many deviations each score is from the mean; 0 where all are the same."""
     wide = scores.astype(np.float64)
-    wide -= wide.mean(axis=1, keepdims=True)
-    spread = wide.std(axis=1, keepdims=True)
-    return np.divide(wide, spread, out=np.zeros_like(wide), where=spread > NOISE)
+    wide -= wide.mean()
+    spread = wide.std()
+    return wide / spread if spread > NOISE else np.zeros_like(wide)

@@ -16,8 +16,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, count
 from operator import is_not
 from typing import Any
@@ -73,13 +72,22 @@ class Indexes:
         """Finds the k best entries of a memory for each query; see `Index.search`.
 
         Searches of one memory take turns, whichever thread they come from; their queries are embedded side by side.
+
+        Raises:
+            Exception: What the embedder raised; whoever waited for the same index gets the same.
         """
-        with self._at(memory) as index:
-            asks = vectors is None and queries and k > 0 and len(index) > 0
-        if asks and self.embedder is not None:
-            vectors = query_vectors(self.embedder, queries)
-        with self._at(memory) as index:
-            return index.search(queries, k, min_score, where, vectors)
+        kept = memory.line.indexes
+        followed = kept.get(self) or kept.setdefault(self, _Followed(Index(self.embedder, self.hybrid)))
+        before = followed.failure
+        if vectors is None and self.embedder is not None and queries and k > 0:
+            holds = len(followed.index) if followed.memory() is memory else len(self._parts(memory))
+            vectors = query_vectors(self.embedder, queries) if holds else None
+        with followed.lock:
+            if followed.memory() is not memory:
+                if followed.failure is not None and followed.failure is not before:
+                    raise followed.failure
+                self._go(followed, memory)
+            return followed.index.search(queries, k, min_score, where, vectors)
 
     def entries(self, memory: Any) -> list[Entry]:
         """What the index of a memory holds, in its order; no index is made."""
@@ -88,31 +96,13 @@ class Indexes:
     def __deepcopy__(self, memo: object = None) -> Indexes:
         return self
 
-    @contextmanager
-    def _at(self, memory: Any) -> Generator[Index]:
-        """The index of a memory, which stays there meanwhile.
-
-        Raises:
-            Exception: What the embedder raised; whoever waited for the same gets the same.
-        """
-        kept = memory.line.indexes
-        followed = kept.get(self) or kept.setdefault(self, _Followed(Index(self.embedder, self.hybrid)))
-        before = followed.failure
-        with followed.lock:
-            if followed.memory() is not memory:
-                if followed.failure is not None and followed.failure is not before:
-                    raise followed.failure
-                self._go(followed, memory)
-            yield followed.index
-
     def _go(self, followed: _Followed, memory: Any) -> None:
-        """Moves an index to another version, or builds it there; after a failure it is built."""
+        """Moves an index to another version; it is built there after a failure, and where an id stands twice."""
         parts, followed.memory = self._parts(memory), lambda: None
         try:
-            if not self._moved(followed, memory, parts):
+            if not (followed.parts and self._moved(followed, memory, parts)):
                 followed.empty(Index(self.embedder, self.hybrid))
-                followed.entries = [tuple(self._made(memory, part)) for part in parts]
-                followed.index.add(entry for entries in followed.entries for entry in entries)
+                self._moved(followed, memory, parts)
         except BaseException as error:
             followed.empty(Index(self.embedder, self.hybrid))
             followed.failure = error
@@ -120,22 +110,20 @@ class Indexes:
         followed.parts, followed.memory, followed.failure = parts, weakref.ref(memory), None
 
     def _moved(self, followed: _Followed, memory: Any, parts: Sequence[Any]) -> bool:
-        """Moves an index by what differs; False if it is better built there."""
+        """Takes out of an index and puts into it what differs; False if it does not hold every entry then."""
         index, start = followed.index, shared(followed.parts, parts)
-        known = dict(zip(map(id, followed.parts[start:]), followed.entries[start:], strict=True))
+        gone = followed.entries[start:]
+        known = dict(zip(map(id, followed.parts[start:]), gone, strict=True))
         tail = [known[id(p)] if id(p) in known else tuple(self._made(memory, p)) for p in parts[start:]]
-        old = {entry.id: entry for entries in followed.entries[start:] for entry in entries}
+        old = {entry.id: entry for entries in gone for entry in entries}
         new = {entry.id: entry for entries in tail for entry in entries}
-        stay = [id for id in old if id in new]
+        stay, size = [id for id in old if id in new], len(index) + sum(map(len, tail)) - sum(map(len, gone))
         placed = next((n for n, (id, there) in enumerate(zip(stay, new, strict=False)) if id != there), len(stay))
-        again, gone, size = set(stay[placed:]), old.keys() - new.keys(), len(index) + len(new) - len(old)
-        if len(new) != sum(map(len, tail)) or 2 * (len(gone) + len(again)) > len(index):
-            return False
-        index.remove(gone | again)
+        again = set(stay[placed:])
+        index.remove((old.keys() - new.keys()) | again)
         # Entries of parts that stayed are the same objects, which need not be compared.
         index.add(e for id, e in new.items() if id in again or (old.get(id) is not e and old.get(id) != e))
         followed.entries[start:] = tail
-        # An id of the tail may be one of the shared parts as well.
         return len(index) == size
 
 

@@ -53,7 +53,8 @@ def tokens(text: str) -> list[str]:
     """
     text = folded(text)
     if text.isascii() or not _CHINESE.search(text):
-        return [_term(word) for word in _WORD.findall(text) if word not in STOP_WORDS]
+        words = (word for word in _WORD.findall(text) if word not in STOP_WORDS)
+        return [word if len(word) > _LONGEST else _stem(word) for word in words]
     return list(_terms(text))
 
 
