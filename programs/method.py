@@ -27,6 +27,7 @@ from ..memory.memory import Memory
 from ..records import Context, Hit, Item, Query
 from .part import Part
 from .predictor import adopt
+from .recording import recalled_by
 from .waiting import raw_indexes
 
 FEW = 5
@@ -137,7 +138,11 @@ class Reader(Part):
 
     def recall(self, memory: Any, query: Query) -> Context:
         """Retrieves what bears on a query. Default: the ten nearest entries of `search`."""
-        return Context(hits=tuple(self.search(memory, [query.probe])[0]))
+        return Context(hits=tuple(self.nearest(memory, query, 10)))
+
+    def nearest(self, memory: Any, query: Query, k: int) -> list[Hit]:
+        """The `k` best hits of `search` for a query; the same search serves whoever looks at more of them beside."""
+        return recalled_by(self, lambda most: self.search(memory, [query.probe], most)[0], k)
 
     def entries(self, memory: Any) -> Sequence[Entry]:
         """What a search can find, and what else of a memory is shown by itself; each with an id of its own.
@@ -202,7 +207,7 @@ class EntryReader(Reader):
         return self.indexes.search(memory, queries, k, self.min_score if min_score is None else min_score)
 
     def recall(self, memory: Any, query: Query) -> Context:
-        return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))
+        return Context(hits=tuple(self.nearest(memory, query, self.k)))
 
     def entries(self, memory: Any) -> Sequence[Entry]:
         # What is searched: a memory whose entries are made of parts lists none by itself.

@@ -76,7 +76,12 @@ class MemoryProgram(dspy.Module):
             predictor.path = path  # pyright: ignore[reportAttributeAccessIssue]
 
     def forward(
-        self, history: History | list[Any], focus: Sequence[str] = (), recent: Sequence[Item] = (), **fields: Any
+        self,
+        history: History | list[Any],
+        focus: Sequence[str] = (),
+        recent: Sequence[Item] = (),
+        remembered: Node | None = None,
+        **fields: Any,
     ) -> dspy.Prediction:
         """Answers a query about a history.
 
@@ -84,6 +89,7 @@ class MemoryProgram(dspy.Module):
             history: The past, remembered; or its JSON, see `History.parse`.
             focus: Ids of the gold evidence turns; they choose which write steps an optimizer sees, nothing else.
             recent: Items that came after the history and are not remembered, e.g. the records since its end.
+            remembered: What `remember` gave for the history, where it was called before.
             **fields: The query fields of the task, e.g. `question`.
 
         Returns:
@@ -91,7 +97,7 @@ class MemoryProgram(dspy.Module):
         """
         history = history if isinstance(history, History) else History.parse(history)
         with dspy.context(adapter=self.asking()):
-            node = self.remember(history)
+            node = remembered or self.remember(history)
             query = self.query(fields, history, recent)
             return self.answer(node.memory, query, recalled=self._replaying(node, focus))
 
@@ -171,7 +177,7 @@ class MemoryProgram(dspy.Module):
     def recall(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> Recalled:
         """What the task is given for a query; arguments as `answer`."""
         found = recalled_for(self.method, memory, query, waiting)
-        record_context(found.context)
+        record_context(found.context, found.query)
         return found
 
     def remember(self, history: History) -> Node:

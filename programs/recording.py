@@ -30,7 +30,7 @@ from ..engines.hearing import hearing
 from ..engines.taken import Taken, note, taking
 from ..errors import one_line
 from ..reading.mends import Mend
-from ..records import Context, Failure
+from ..records import Context, Failure, Hit, Query
 from ..records.scope import holding
 from .failing import concerns_prompt, kind_of
 from .gather import Place, place
@@ -108,18 +108,23 @@ class Recording:
 
     Args:
         capture: Opens the engine's record of raw completions; None keeps no completions.
+        depth: How many hits of a plain search are wanted, beside those that are recalled.
     """
 
-    def __init__(self, capture: Capture | None = None) -> None:
+    def __init__(self, capture: Capture | None = None, depth: int = 0) -> None:
         self.calls: list[Call] = []
         """In program order, once the recording has ended."""
         self.failures: list[Failure] = []
         """What methods recorded instead of raising, by place and words once the recording has ended."""
         self.contexts: list[Context] = []
         """What was recalled, also where no answer came of it."""
+        self.queries: list[Query] = []
+        """What each of it was recalled for."""
         self.recalled: list[float] = []
         """When each of it was, on the clock of `time.perf_counter`."""
-        self.capture = capture
+        self.ranked: tuple[Any, list[Hit]] | None = None
+        """The reader that last recalled the best hits of its plain search, and `depth` of these at least."""
+        self.capture, self.depth = capture, depth
 
     def end(self) -> None:
         """Puts what was heard in order."""
@@ -132,13 +137,14 @@ _open: contextvars.ContextVar[Call | None] = contextvars.ContextVar("open_call",
 
 
 @contextmanager
-def recording(capture: Capture | None = None) -> Generator[Recording]:
+def recording(capture: Capture | None = None, depth: int = 0) -> Generator[Recording]:
     """Records every predictor call and failure of the block.
 
     Args:
         capture: Opens the engine's own record of raw completions, which are then kept too.
+        depth: How many hits of a plain search are wanted, beside those that are recalled.
     """
-    record = Recording(capture)
+    record = Recording(capture, depth)
     try:
         with holding(_recording, record), holding(_open, None), holding(place, Place()), hearing(None):
             yield record
@@ -233,12 +239,22 @@ def record_failure(failure: Failure) -> None:
         record.failures.append(failure)
 
 
-def record_context(context: Context) -> None:
-    """Adds a recalled context to the running recording; dropped if nothing is recording."""
+def record_context(context: Context, query: Query) -> None:
+    """Adds what was recalled for a query to the running recording; dropped if nothing is recording."""
     record = _recording.get()
     if record is not None:
         record.contexts.append(context)
+        record.queries.append(query)
         record.recalled.append(time.perf_counter())
+
+
+def recalled_by(reader: Any, search: Callable[[int], list[Hit]], k: int) -> list[Hit]:
+    """The k best hits of a reader's plain search; the running recording gets as many as it wants of the same search."""
+    record = _recording.get()
+    hits = search(max(k, record.depth) if record is not None else k)
+    if record is not None:
+        record.ranked = reader, hits
+    return hits[:k]
 
 
 def refuse(predictor: Any, count: int) -> None:

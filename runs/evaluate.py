@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from ..memory.memory import Memory
 from ..programs.failing import failure_of
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
-from ..programs.recording import recording, texts
+from ..programs.recording import Recording, recording, texts
 from ..programs.trace import Node
 from ..records import Context, Failure, History, Hit, Query
 from .leniency import judge_name
@@ -240,16 +241,17 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
     """The scored row of a question, or what stopped it from being asked; `sizes` of memories are looked at once."""
     clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
-    memory, taken = None, Taken()
-    with recording(texts) as record:
+    memory, asked, taken = None, program, Taken()
+    with recording(texts, _depth(benchmark) if example.get("focus") else 0) as record:
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
-                memory = program.remember(example.history).memory
+                node = program.remember(example.history)
+                memory, asked = node.memory, partial(program, remembered=node)
                 clock.mark("remembered")
             with taking() as work:
                 try:
-                    prediction = benchmark.answer(program, example)
+                    prediction = benchmark.answer(asked, example)
                 finally:
                     taken = work.taken
                     clock.mark("answered")
@@ -264,7 +266,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
             clock.mark("recalled", record.recalled[0])
         context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
         try:
-            recall = _recall(program, benchmark, example, context, memory)
+            recall = _recall(program, benchmark, example, context, memory, record)
         except BudgetError as error:  # an embedding endpoint's
             return str(error)
         size = sizes.once(example.history.digest, lambda: _size(program, memory)) if memory is not None else _UNKNOWN
@@ -308,6 +310,7 @@ def _recall(
     example: dspy.Example,
     context: Context | None,
     memory: Memory | None,
+    record: Recording,
 ) -> dict[str, float]:
     """How much of the evidence the task saw (`shown`), and how much the memory's plain search finds, which needs no LM.
 
@@ -315,10 +318,13 @@ def _recall(
     """
     if not example.get("focus"):
         return {}
-    query = program.query_of(example)
+    # In a conversation there are several, and none of them may be that of the example.
+    alone = len(record.queries) == 1
+    query = record.queries[0] if alone else program.query_of(example)
     if program.method.reader.free:
         memory = program.remember(example.history).memory if memory is None and context is not None else memory
-        ranked = [] if memory is None else _ranked(program, memory, query, _depth(benchmark))
+        known = record.ranked[1] if alone and record.ranked and record.ranked[0] is program.method.reader else None
+        ranked = [] if memory is None else _ranked(program, memory, query, _depth(benchmark), known)
         found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
     else:
         # A search of somebody else's takes something; what it was asked for is all that is looked at.
@@ -342,10 +348,12 @@ def _depth(benchmark: Benchmark) -> int:
     return max(*RECALL_AT, benchmark.scorer.retrieval_depth)
 
 
-def _ranked(program: MemoryProgram, memory: Memory, query: Query, k: int) -> list[tuple[str, ...]]:
+def _ranked(
+    program: MemoryProgram, memory: Memory, query: Query, k: int, known: list[Hit] | None
+) -> list[tuple[str, ...]]:
     """The sources of the best hits of the memory's plain search; none where searching fails."""
     try:
-        hits = evidence_hits(program.method.reader, memory, query.probe, k)
+        hits = evidence_hits(program.method.reader, memory, query.probe, k, known)
     except MempilerError:
         raise
     except Exception:
@@ -353,11 +361,19 @@ def _ranked(program: MemoryProgram, memory: Memory, query: Query, k: int) -> lis
     return [hit.sources for hit in hits]
 
 
-def evidence_hits(reader: Reader, memory: Any, probe: str, k: int) -> list[Hit]:
-    """The k best hits of a plain search that count as evidence: summaries rest on too many turns to count."""
+def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[Hit] | None = None) -> list[Hit]:
+    """The k best hits of a plain search that count as evidence: summaries rest on too many turns to count.
+
+    Args:
+        reader: Searches.
+        memory: What is searched.
+        probe: What for.
+        k: The most hits.
+        known: The best hits of the search, k at least where there are so many; None where it has not been made.
+    """
     asked = k
     while True:
-        hits = reader.search(memory, [probe], asked)[0]
+        hits, known = known if known is not None else reader.search(memory, [probe], asked)[0], None
         kept = [hit for hit in hits if hit.is_evidence]
         if len(kept) >= k or len(hits) < asked:
             return kept[:k]

@@ -160,7 +160,7 @@ class AnsweringProgram(MemoryProgram):
         reader: Any = self.method.reader
         outputs, found = _read(reader.answered(history, query))
         context = Context(hits=hits_of(found, history))
-        record_context(context)
+        record_context(context, query)
         recalled(context)
         return dspy.Prediction(**{**outputs, "context": context, "memory": memory})
 

@@ -19,7 +19,7 @@ class ExperienceReader(EntryReader):
 
     def recall(self, memory: ExperienceMemory, query: Query) -> Context:
         entries = memory.experiences
-        found = self.search(memory, [query.probe], max(1, len(entries)))[0]
+        found = self.nearest(memory, query, max(1, len(entries)))
         known = {hit.id for hit in found}
         rest = [part.entry().hit() for part in entries if part.id not in known]
         tokens = sum(estimate_tokens(part.line()) for part in entries)

@@ -9,7 +9,7 @@ from mempiler.programs.adapter import CorrectingAdapter
 from mempiler.programs.gather import gather
 from mempiler.programs.predictor import predictor
 from mempiler.programs.recording import record_context, record_failure, recording, refuse, texts
-from mempiler.records import Context, Failure
+from mempiler.records import Context, Failure, Query
 
 
 class Name(dspy.Signature):
@@ -72,7 +72,7 @@ def test_failures_and_contexts_are_in_the_same_record() -> None:
     failures = [Failure(kind="parse", where=where, message="no") for where in ("manage", "extract")]
     with recording() as record:
         gather([lambda failure=failure: record_failure(failure) for failure in failures])
-        record_context(Context(notes={"a": "b"}))
+        record_context(Context(notes={"a": "b"}), Query(text="Where?"))
     assert [failure.where for failure in record.failures] == ["extract", "manage"]
     assert [context.notes for context in record.contexts] == [{"a": "b"}]
 

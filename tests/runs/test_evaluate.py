@@ -1,5 +1,6 @@
 """Evaluations: exact calls, typed failures, and a stop where going on would only cost."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,9 @@ from dspy.lm15 import ContextLengthError, ServerError
 from mempiler.data.dataset import Source
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.engines.embedders import embedder
+from mempiler.memory.indexes import Indexes
 from mempiler.programs.catalog import build
+from mempiler.programs.remember import MemoryCache
 from mempiler.records import Query
 from mempiler.runs.evaluate import evaluate
 
@@ -272,3 +275,25 @@ def test_numbers_that_python_cannot_write_are_lost_answers_and_no_failed_questio
     )
     found = run(lm, questions(make_history(1), 6), method="pgr")
     assert (found.failures, found.outcomes["ok"], found.outcomes["lost"] > 0, found.broken) == (0, 6, True, True)
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
+def test_a_question_remembers_once_and_one_search_serves_answer_and_evidence(
+    scripted, make_history, monkeypatch, method
+):
+    found = Counter[str]()
+
+    def counted(kind: Any, name: str) -> None:
+        work = getattr(kind, name)
+
+        def call(self: Any, *args: Any, **more: Any) -> Any:
+            found[name] += 1
+            return work(self, *args, **more)
+
+        monkeypatch.setattr(kind, name, call)
+
+    counted(Indexes, "search")
+    counted(MemoryCache, "remember")
+    ran = run(scripted(right), questions(make_history(3), 4), method)
+    assert found == {"search": 4, "remember": 4}
+    assert all(row.recall["recall@20"] == 1.0 and row.hits for row in ran.rows)
