@@ -53,10 +53,10 @@ def command(
     or `judge` for ours.
     """
     from ..engines.meter import Meter
-    from ..runs.addresses import pinned, program_folder
     from ..runs.experiment import compiled_on, run_evaluate
     from ..runs.folder import RunFolder
     from ..runs.planning import plan_evaluate
+    from ..runs.registry import pinned, program_folder
     from ..runs.report import print_evaluation
     from ..runs.results import refuse_broken
 

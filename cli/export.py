@@ -30,9 +30,9 @@ def command(kind: Any, method: str, as_json: bool, config: tuple[str, ...], **va
     The model that is trained is named there. --lm names one that stays as it is: it answers the questions rewards come
     from.
     """
-    from ..runs.addresses import pinned
     from ..runs.exports.environment import Export, kept
     from ..runs.exports.writing import write
+    from ..runs.registry import pinned
 
     source = click.get_current_context().get_parameter_source
     for name in _MEANINGLESS:

@@ -249,10 +249,10 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def open_saved(program: str, embedder: str | None, embedder_api_base: str | None, allow_code: bool) -> Opened:
     """A saved program, by its folder or as models:/NAME@ALIAS."""
-    from ..runs.addresses import pinned
     from ..runs.artifact import chosen_embedder, open_program
+    from ..runs.registry import program_folder
 
-    folder = pinned(program)
+    folder = program_folder(program) or program
     return open_program(folder, allow_code, chosen_embedder(folder, embedder, embedder_api_base))
 
 
@@ -394,8 +394,8 @@ def show_plan(console: Console, plan: Plan, as_json: bool) -> None:
 def first_line(console: Console, setup: Setup, program: str = "", part: str | None = None, counts: bool = True) -> None:
     """Says what the numbers will rest on, before anything else; a saved program has its own adapter and embedder."""
     from ..engines.models import is_offline
-    from ..runs.addresses import program_folder
-    from ..runs.artifact import read_manifest
+    from ..runs.manifest import read_manifest
+    from ..runs.registry import program_folder
 
     data = setup.data or ("generated" if _generated(setup.benchmark) else "bundled sample")
     engines = {"offline": "offline engine (extractive, no language model)"}

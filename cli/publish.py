@@ -31,7 +31,7 @@ def command(
 
     The address then stands for the program wherever a program folder does.
     """
-    from ..runs.addresses import HUB, REGISTERED
+    from ..runs.registry import HUB, REGISTERED
 
     if address.startswith(REGISTERED):
         if private:
@@ -46,7 +46,7 @@ def command(
 
 
 def _register(program: str, named: str, min_n: int | None, force: bool, as_json: bool, allow_code: bool) -> None:
-    from ..runs.register import register
+    from ..runs.publish import register
 
     name, _, alias = named.partition("@")
     done = register(program, name, alias or None, force, allow_code, min_n)
@@ -61,8 +61,8 @@ def _register(program: str, named: str, min_n: int | None, force: bool, as_json:
 
 
 def _push(program: str, address: str, private: bool, as_json: bool) -> None:
-    from ..runs.addresses import program_folder
-    from ..runs.hub import push
+    from ..runs.publish import push
+    from ..runs.registry import program_folder
 
     folder = program_folder(program)
     if folder is None:

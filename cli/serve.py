@@ -94,8 +94,8 @@ def _service(given: dict[str, Any]) -> Service:
     """The service of the options."""
     from ..engines.endpoint.names import check_askable
     from ..engines.models import language_model
-    from ..runs.addresses import program_folder
     from ..runs.artifact import chosen_embedder, open_program
+    from ..runs.registry import program_folder
     from ..serving.auth import Tokens
     from ..serving.breaker import Breaker
     from ..serving.service import Service

@@ -23,7 +23,7 @@ def prompts_text(states: Mapping[str, PredictorState], markdown: bool = False) -
     """What every predictor is asked with, whole.
 
     Args:
-        states: By the predictor's name, as `artifact.read_states` gives those of a saved program.
+        states: By the predictor's name, as `manifest.read_states` gives those of a saved program.
         markdown: Headings, lists and fences of Markdown instead of plain lines.
     """
     return "\n\n".join("\n".join(_predictor(name, state, markdown)) for name, state in states.items()) + "\n"

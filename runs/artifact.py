@@ -44,9 +44,9 @@ from ..programs.state import (
     signature_of,
 )
 from ..records.whole_file import refuse_foreign
-from .addresses import is_address, resolve
 from .external import SYSTEM, resolve_external
-from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, manifest_in, sha256_of, states_in
+from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, read_manifest, read_states, sha256_of
+from .registry import is_address, resolve
 
 _KNOWN = (set[str](), {MANIFEST, STATE})
 """What a folder may hold that is replaced."""
@@ -140,9 +140,8 @@ def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None
 
 def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> Opened:
     """Loads a saved program, and says what its folder tells of it; arguments and errors as of `load`."""
-    folder = _fetched(folder)
-    manifest = manifest_in(folder)
-    states = states_in(folder, manifest)
+    folder = resolve(str(folder)) if is_address(folder) else Path(folder)
+    manifest, states = read_manifest(folder), read_states(folder)
     if manifest.method.startswith(WEB):
         raise ProgramError(f"{folder}: its method {manifest.method!r} is an address; no saved program is one")
     if ":" in manifest.method and not allow_code:
@@ -181,40 +180,6 @@ def check_writable(folder: str | Path) -> None:
     """
     with _staging(Path(folder).resolve()):
         pass
-
-
-def is_intact(folder: str | Path) -> bool:
-    """Whether a folder holds an unaltered saved program; `load` checks whether it fits this code."""
-    try:
-        read_states(folder)
-    except UserError:
-        return False
-    return True
-
-
-def read_states(folder: str | Path) -> dict[str, PredictorState]:
-    """Reads and checks the state of every predictor by name, without building the program.
-
-    Raises:
-        ProgramError: The folder was altered, or another version of Mempiler wrote it.
-    """
-    folder = _fetched(folder)
-    return states_in(folder, manifest_in(folder))
-
-
-def read_manifest(folder: str | Path) -> Manifest:
-    """Reads and checks a manifest.
-
-    Raises:
-        ProgramError: It was altered, or another version of Mempiler wrote it.
-        DataError: There is none, or it is not JSON.
-    """
-    return manifest_in(_fetched(folder))
-
-
-def _fetched(folder: str | Path) -> Path:
-    """A folder as it is; of the address of a program, its local copy."""
-    return resolve(folder) if is_address(folder) else Path(folder)
 
 
 def _embedder(folder: Path, manifest: Manifest, given: Embedder | None) -> Embedder | None:

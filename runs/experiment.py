@@ -30,19 +30,20 @@ from ..optimizers.history import CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
-from .addresses import pinned
 from .answers import ANSWERS, Answers
-from .artifact import Manifest, check_writable, is_intact, read_manifest, save, versions
+from .artifact import check_writable, save, versions
 from .compare import keep_rows
 from .evaluate import Progress, evaluate
 from .external import name_in_tables
 from .folder import RunFolder
 from .lineage import show_compile, show_evaluation
+from .manifest import Manifest, is_intact, read_manifest
 from .outcome import Compiled, Troubles
 from .pages.changes import program_changes, states
 from .pages.html import keep_page
 from .pages.page import Page, known_facts, run_page
 from .promotion import promotion
+from .registry import pinned
 from .report import difference_line, spent_line
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference, refuse_broken

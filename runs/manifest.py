@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import __version__
-from ..errors import ProgramError, misfit
+from ..errors import ProgramError, UserError, misfit
 from ..programs.state import PredictorState
 from ..records import parse_json, read_json
 
@@ -58,13 +58,14 @@ class Manifest(BaseModel):
     """Digest of this manifest without this field."""
 
 
-def manifest_in(folder: Path) -> Manifest:
+def read_manifest(folder: str | Path) -> Manifest:
     """Reads a folder's manifest and checks it by its digest.
 
     Raises:
         ProgramError: It was altered, or another version of Mempiler wrote it.
         DataError: It is not JSON.
     """
+    folder = Path(folder)
     if not (folder / MANIFEST).is_file():
         raise ProgramError(f"{folder}: no saved program here ({MANIFEST} is missing)")
     _check_file(folder / MANIFEST)
@@ -89,12 +90,13 @@ def manifest_in(folder: Path) -> Manifest:
     return manifest
 
 
-def states_in(folder: Path, manifest: Manifest) -> dict[str, PredictorState]:
-    """Reads the states that a manifest belongs to, and checks them by its digest.
+def read_states(folder: str | Path) -> dict[str, PredictorState]:
+    """Reads and checks the state of every predictor by name, without building the program.
 
     Raises:
-        ProgramError: They cannot be read, or were altered.
+        ProgramError: The folder was altered, or another version of Mempiler wrote it.
     """
+    folder, manifest = Path(folder), read_manifest(folder)
     text = text_of(folder / STATE)
     if sha256_of(text) != manifest.state_sha256:
         raise ProgramError(f"{folder / STATE}: the file was altered after it was saved (its sha256 does not match)")
@@ -106,6 +108,15 @@ def states_in(folder: Path, manifest: Manifest) -> dict[str, PredictorState]:
         raise ProgramError(f"{folder / STATE}: {misfit(error)}; not the state of a saved program") from error
     except (ValueError, AttributeError, RecursionError) as error:
         raise ProgramError(f"{folder / STATE}: not the state of a saved program: {error}") from error
+
+
+def is_intact(folder: str | Path) -> bool:
+    """Whether a folder holds an unaltered saved program; `artifact.load` checks whether it fits this code."""
+    try:
+        read_states(folder)
+    except UserError:
+        return False
+    return True
 
 
 def text_of(path: Path) -> str:

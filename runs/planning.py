@@ -34,10 +34,10 @@ from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from ..records import History
-from .addresses import program_folder
 from .course import Course
 from .experiment import Part, chosen_examples
 from .external import plannable
+from .registry import program_folder
 from .setup import Setup
 
 SAMPLED_ITEMS = 3

@@ -1,11 +1,15 @@
-"""Programs in MLflow's model registry: `models:/NAME@ALIAS`, `models:/NAME/VERSION`, wherever a program folder goes.
+"""Programs in MLflow's model registry and on the Hugging Face hub: addresses, wherever a program folder goes.
 
-    models:/locomo-qa@prod ── pinned ──> models:/locomo-qa/3 ── resolve ──> runs/local/registry/<digest>/
+    models:/locomo-qa@prod ── pinned ──> models:/locomo-qa/3      ── resolve ──> runs/local/registry/<digest>/
+    hf://ada/memory@main   ── pinned ──> hf://ada/memory@<commit> ── resolve ──> runs/local/hub/ada--memory-<commit>/
 
-A registered version is a model that `mlflow models serve` runs (see `register`); of it only the JSON files of the saved
-program are fetched, checked like any saved program, and kept under their digest. None of the code in the registry is
-run. The digest is also a tag of the version, so that artifacts that were exchanged below the registry are refused;
-someone with write access to the registry can change both.
+An alias, branch or tag is resolved once, when a run starts, and what it named is what is recorded. Only the JSON files
+of the saved program are fetched, checked like those of any folder, and kept; what is here already is not asked for
+again. None of the code in a registry is run. Of a version in MLflow the digest is a tag, too, so that artifacts that
+were exchanged below the registry are refused. Whoever may write to a registry or a repository may put another program
+there: pin a version or a commit.
+
+`HF_TOKEN`, `HF_ENDPOINT` and `HF_HUB_OFFLINE` mean what they mean to `huggingface_hub`, which does the transfer.
 """
 
 from __future__ import annotations
@@ -13,72 +17,103 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import ProgramError, UserError, one_line
-from .addresses import REGISTERED
-from .artifact import MANIFEST, is_intact, read_manifest, read_states
+from ..errors import EndpointError, MempilerError, ProgramError, UserError, one_line
 from .home import home, make_folder
-from .tracking import client, tracking_uri
+from .manifest import MANIFEST, STATE, is_intact, read_manifest, read_states
 
+HUB = "hf://"
+REGISTERED = "models:/"
 DIGEST = "mempiler.manifest_sha256"
-"""Tag of a version: the digest of its program's manifest, which holds that of the prompts."""
+"""Tag of a version in MLflow: the digest of its program's manifest, which holds that of the prompts."""
 INSIDE = "artifacts/program"
 """The program's path in the files of a version."""
-_ADDRESS = re.compile(r"models:/(?P<name>[^/@:'\"]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
+_VERSION = re.compile(r"models:/(?P<name>[^/@:'\"]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
+_REPOSITORY = re.compile(rf"{HUB}(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def is_address(name: str | Path) -> bool:
+    """Whether a name is the address of a program, rather than a folder or a method."""
+    return str(name).startswith((HUB, REGISTERED))
 
 
 def pinned(name: str) -> str:
-    """The address of the version behind an alias.
-
-    An alias may move during a run, or before it is resumed; a version does not change.
+    """The address of what an address names now, which does not change any more; any other name as it is.
 
     Raises:
-        UserError: There is no such model, version or alias.
+        UserError: There is no such program.
+        EndpointError: The hub cannot be reached.
     """
-    found = version_of(name)
-    return f"{REGISTERED}{found.name}/{found.version}"
+    if name.startswith(HUB):
+        repo, revision = repository(name)
+        return f"{HUB}{repo}@{_commit(name, repo, revision)}"
+    if name.startswith(REGISTERED):
+        found = version_of(name)
+        return f"{REGISTERED}{found.name}/{found.version}"
+    return name
 
 
-def resolve(name: str | Path) -> Path:
-    """Fetches the program of a registered model, unless it is here already, and checks it.
+def program_folder(name: str | Path) -> Path | None:
+    """The folder of a saved program: a folder itself, or the copy of what an address names; None for any other name.
 
-    Args:
-        name: `models:/NAME@ALIAS` or `models:/NAME/VERSION`.
+    Raises:
+        UserError: There is no such program.
+        EndpointError: The hub cannot be reached.
+        ProgramError: It was altered.
+    """
+    if is_address(name):
+        return resolve(str(name))
+    return Path(name) if Path(name).is_dir() else None
+
+
+def resolve(name: str) -> Path:
+    """Fetches the program of an address, unless it is here already, and checks it.
 
     Returns:
         A folder that `artifact.load` takes.
 
     Raises:
-        UserError: There is no such model, version or alias, or the store cannot be reached.
-        ProgramError: The version is no program of Mempiler, or was altered.
+        UserError: There is no such program, or the store cannot be reached.
+        EndpointError: The hub cannot be reached.
+        ProgramError: It is no program of Mempiler, or was altered.
     """
+    if name.startswith(HUB):
+        repo, revision = repository(name)
+        commit = _commit(name, repo, revision)
+        folder = home().absolute() / "hub" / f"{repo.replace('/', '--')}-{commit}"
+        if not is_intact(folder):
+            _fetch(folder, lambda scratch: _from_hub(name, repo, commit, scratch))
+        return folder
     found = version_of(name)
     digest = dict(found.tags).get(DIGEST)
     if digest is None or not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise ProgramError(f"{name}: version {found.version} was not made by `mempiler publish`; publish a program")
     folder = home().absolute() / "registry" / digest[:16]
     if not (is_intact(folder) and read_manifest(folder).manifest_sha256 == digest):
-        _fetch(str(name), str(found.source), folder, digest)
+        _fetch(folder, lambda scratch: _from_mlflow(name, str(found.source), digest, scratch))
     return folder
 
 
-def keep(fetched: Path, folder: Path) -> None:
-    """Lets a program that was fetched and checked take its place among the results.
-
-    Raises:
-        UserError: It cannot be written there.
-    """
-    if folder.exists() and not is_intact(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-    try:
-        fetched.rename(folder)
-    except OSError as error:
-        # Another process was faster: what it fetched is the same, by its digest.
-        if not is_intact(folder):
-            told = f"{folder}: cannot be written: {error.strerror or error}"
-            raise UserError(f"{told}; set MEMPILER_HOME to another folder") from error
+def _fetch(folder: Path, download: Callable[[Path], Path]) -> None:
+    """Downloads beside the target, checks, and lets it take the target's place."""
+    make_folder(folder.parent)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
+        fetched = download(Path(scratch))
+        read_states(fetched)
+        if folder.exists() and not is_intact(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            fetched.rename(folder)
+        except OSError as error:
+            # Another process was faster: what it fetched is the same, by its digest.
+            if not is_intact(folder):
+                told = f"{folder}: cannot be written: {error.strerror or error}"
+                raise UserError(f"{told}; set MEMPILER_HOME to another folder") from error
 
 
 def version_of(name: str | Path) -> Any:
@@ -87,7 +122,9 @@ def version_of(name: str | Path) -> Any:
     Raises:
         UserError: There is no such model, version or alias, or the store cannot be reached.
     """
-    parts = _ADDRESS.fullmatch(str(name))
+    from .tracking import client, tracking_uri
+
+    parts = _VERSION.fullmatch(str(name))
     if parts is None:
         raise UserError(f"{name}: is no registered model; write models:/NAME@ALIAS or models:/NAME/VERSION")
     registry = client()
@@ -99,25 +136,84 @@ def version_of(name: str | Path) -> Any:
         raise UserError(f"{name}: {one_line(error, 300)} (MLflow store {tracking_uri()})") from error
 
 
-def _fetch(name: str, source: str, folder: Path, digest: str) -> None:
-    """Downloads beside the target, checks, and lets it take the target's place."""
-    make_folder(folder.parent)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
-        fetched = _downloaded(name, source, Path(scratch))
-        if not (fetched / MANIFEST).is_file():
-            raise ProgramError(f"{name}: no saved program in {source}/{INSIDE}; register it again")
-        read_states(fetched)
-        if read_manifest(fetched).manifest_sha256 != digest:
-            raise ProgramError(f"{name}: the program was altered after it was registered (its sha256 does not match)")
-        keep(fetched, folder)
-
-
-def _downloaded(name: str, source: str, scratch: Path) -> Path:
+def _from_mlflow(name: str, source: str, digest: str, scratch: Path) -> Path:
     from mlflow.artifacts import download_artifacts
+
+    from .tracking import tracking_uri
 
     uri = tracking_uri()
     try:
         found = download_artifacts(f"{source.rstrip('/')}/{INSIDE}", dst_path=str(scratch), tracking_uri=uri)
     except Exception as error:
         raise UserError(f"{name}: cannot be fetched from {source}: {one_line(error, 300)}") from error
-    return Path(found)
+    fetched = Path(found)
+    if not (fetched / MANIFEST).is_file():
+        raise ProgramError(f"{name}: no saved program in {source}/{INSIDE}; publish it again")
+    if read_manifest(fetched).manifest_sha256 != digest:
+        raise ProgramError(f"{name}: the program was altered after it was registered (its sha256 does not match)")
+    return fetched
+
+
+def repository(name: str) -> tuple[str, str | None]:
+    """The repository and the revision, if any, that an address of the hub names."""
+    found = _REPOSITORY.fullmatch(name)
+    if found is None:
+        raise UserError(f"{name}: is no program on the hub; write {HUB}OWNER/NAME or {HUB}OWNER/NAME@REVISION")
+    return found["repo"], found["revision"]
+
+
+def _commit(name: str, repo: str, revision: str | None) -> str:
+    if revision and _COMMIT.fullmatch(revision):
+        return revision
+    with hub_errors(name):
+        from huggingface_hub import HfApi
+
+        commit = str(HfApi().model_info(repo, revision=revision).sha)
+    if not _COMMIT.fullmatch(commit):
+        raise EndpointError(f"{name}: the hub names no commit for it")
+    return commit
+
+
+def _from_hub(name: str, repo: str, commit: str, scratch: Path) -> Path:
+    with hub_errors(name):
+        from huggingface_hub import HfApi
+
+        hub = HfApi()
+        if not {MANIFEST, STATE} <= {file.rfilename for file in hub.model_info(repo, revision=commit).siblings or ()}:
+            raise ProgramError(f"{name}: no saved program there ({MANIFEST} and {STATE} are not in its top folder)")
+        fetched = scratch / "program"
+        for file in (MANIFEST, STATE):
+            hub.hf_hub_download(repo, file, revision=commit, local_dir=fetched)
+    shutil.rmtree(fetched / ".cache", ignore_errors=True)
+    return fetched
+
+
+@contextmanager
+def hub_errors(name: str) -> Generator[None]:
+    """Turns errors of the hub into ours, in one line.
+
+    Raises:
+        UserError: There is no such repository or revision, or the token may not do this.
+        EndpointError: The hub cannot be reached.
+    """
+    from huggingface_hub import errors as hub
+
+    try:
+        yield
+    except MempilerError:
+        raise
+    except Exception as error:  # the libraries below raise errors of many kinds, none of which is for users
+        told = one_line(error, 200) or type(error).__name__
+        if isinstance(error, hub.RevisionNotFoundError):
+            raise UserError(f"{name}: the repository has no such revision") from error
+        if isinstance(error, hub.RepositoryNotFoundError):
+            private = "or it is private: set HF_TOKEN, or run: hf auth login"
+            raise UserError(f"{name}: there is no such repository on the hub, {private}") from error
+        if isinstance(error, hub.HFValidationError):
+            raise UserError(f"{name}: is no name of a repository: {told}") from error
+        if not isinstance(error, hub.HfHubHTTPError):
+            raise EndpointError(f"{name}: the hub cannot be reached: {told}") from error
+        status = error.response.status_code if error.response is not None else 0
+        if status in (401, 403):
+            raise UserError(f"{name}: the hub refuses the token (status {status}); set another HF_TOKEN") from error
+        raise EndpointError(f"{name}: the hub fails: {told}") from error

@@ -32,10 +32,11 @@ from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.external.resolve import program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
-from .addresses import program_folder
-from .artifact import chosen_embedder, load, read_manifest
+from .artifact import chosen_embedder, load
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
+from .manifest import read_manifest
+from .registry import program_folder
 from .replay import Replay, note_model, recorded
 from .results import MAX_LOST
 from .statistics import MIN_N

@@ -34,9 +34,9 @@ from ..errors import BudgetError, MempilerError, ProgramError
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, load_predictor, parse_predictor, signature_of
-from .addresses import program_folder
 from .evaluate import Written, answered, written
 from .folder import RunFolder
+from .registry import program_folder
 from .rows import Row
 from .setup import Runtime, Setup
 from .workers import count_of, run_parallel

@@ -45,10 +45,11 @@ from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
 from ..optimizers.logo_grpo.teleprompter import Note as TrainingNote
 from ..programs.program import MemoryProgram
 from ..records.whole_file import replacing
-from .artifact import Manifest, check_writable, save
+from .artifact import check_writable, save
 from .course import TINY, Course
 from .experiment import Note
 from .folder import RunFolder
+from .manifest import Manifest
 from .pages.html import keep_page
 from .setup import Runtime, Setup, parameters
 from .tracking import Tracker

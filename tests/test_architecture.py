@@ -234,7 +234,6 @@ def test_import_against_the_direction_is_seen(path: str, line: str) -> None:
 CIRCLES = [
     {"engines.local.model", "engines.local.sampling"},
     {f"programs.pramem.{name}" for name in ("consensus", "practice", "review", "writer")},
-    {"runs.addresses", "runs.artifact", "runs.hub", "runs.registry"},
 ]
 """What is still to be cut."""
 

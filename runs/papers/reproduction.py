@@ -27,12 +27,12 @@ from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest, jsonable
 from ...programs.remember import MemoryCache
 from ...records.whole_file import replacing
-from ..artifact import read_manifest
 from ..compare import recorded
 from ..course import Course
 from ..evaluate import Progress
 from ..experiment import run_compile, run_evaluate
 from ..folder import RunFolder
+from ..manifest import read_manifest
 from ..preference import Preferences, preferences
 from ..report import heading
 from ..results import Evaluation

@@ -8,7 +8,7 @@ from typing import Any
 import mempiler
 import pytest
 from mempiler.programs.catalog import build
-from mempiler.runs.artifact import Manifest, read_manifest
+from mempiler.runs.manifest import Manifest, read_manifest
 
 CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon last week.", "time": "2024-03-05"}]
 SIZES = ["--on", "locomo", "--train", "4", "--dev", "2", "--test", "2"]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from mempiler.programs.catalog import build
-from mempiler.runs.artifact import Manifest, save
+from mempiler.runs.artifact import save
+from mempiler.runs.manifest import Manifest
 
 SCORED = {"split": "dev", "score": 0.5, "n": 20, "stopped": None, "lm": "offline", "judge": None}
 

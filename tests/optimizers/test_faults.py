@@ -11,7 +11,7 @@ import dspy
 import pytest
 from mempiler import load
 from mempiler.engines.models import language_model
-from mempiler.runs.artifact import read_manifest
+from mempiler.runs.manifest import read_manifest
 
 OPTIMIZERS = {
     "bootstrap": ["max_tries=4"],

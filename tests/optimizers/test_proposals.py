@@ -11,7 +11,8 @@ from mempiler.cli import main
 from mempiler.engines.meter import MeteredLM
 from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
-from mempiler.runs.artifact import load, read_manifest
+from mempiler.runs.artifact import load
+from mempiler.runs.manifest import read_manifest
 
 SETTINGS = {
     "mipro": ["num_candidates=3", "num_trials=2", "max_tries=4", "max_bootstrapped_demos=1", "max_labeled_demos=2"],

@@ -6,8 +6,9 @@ from mempiler.engines.embedders import embedder
 from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
 from mempiler.programs.catalog import build, needs_embedder
-from mempiler.runs.artifact import load, read_manifest, save
+from mempiler.runs.artifact import load, save
 from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.manifest import read_manifest
 from mempiler.runs.setup import Setup
 
 NAMES = ["pgr", "pgr+turn-rag", "pgr+memory-r2"]

@@ -20,8 +20,8 @@ from mempiler.programs.memory_r2 import writer as memory_r2
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks import task as tasks
 from mempiler.programs.tasks.task import QuestionAnswering
-from mempiler.runs.artifact import Manifest, check_writable, load, read_manifest, save
-from mempiler.runs.manifest import digest_of, sha256_of
+from mempiler.runs.artifact import check_writable, load, save
+from mempiler.runs.manifest import Manifest, digest_of, read_manifest, sha256_of
 from mempiler.signatures.memory_r2 import ExtractFactsInContext
 from pydantic import BaseModel
 

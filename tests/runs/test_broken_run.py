@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from mempiler.programs.catalog import build
-from mempiler.runs.artifact import is_intact, load, save
+from mempiler.runs.artifact import load, save
+from mempiler.runs.manifest import is_intact
 
 OWN = """
 from mempiler import EntryReader, Memory, Method, Writer

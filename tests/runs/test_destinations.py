@@ -23,8 +23,8 @@ from mempiler.engines.models import language_model
 from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 from mempiler.programs.sampling import Sampling
-from mempiler.runs.artifact import Manifest, chosen_embedder, load, open_program, save
-from mempiler.runs.manifest import digest_of
+from mempiler.runs.artifact import chosen_embedder, load, open_program, save
+from mempiler.runs.manifest import Manifest, digest_of
 
 MARK = "<<CUSTOM-TYPE-START-IDENTIFIER>>", "<<CUSTOM-TYPE-END-IDENTIFIER>>"
 KEY = "sk-operator"

@@ -9,9 +9,9 @@ import mempiler
 import pytest
 from mempiler.cli import main
 from mempiler.errors import EndpointError, UserError
-from mempiler.runs import addresses
-from mempiler.runs.hub import push
 from mempiler.runs.manifest import MANIFEST, STATE
+from mempiler.runs.publish import push
+from mempiler.runs.registry import pinned
 
 from ..hub_server import READER, HubServer
 
@@ -40,7 +40,7 @@ def test_what_is_pushed_is_loaded_by_its_name(hub: HubServer, saved: Path) -> No
     assert address == f"{ADDRESS}@{commit}"
     assert set(hub.repos["ada/memory"][-1][1]) == {".gitattributes", MANIFEST, STATE}
     assert mempiler.load(ADDRESS).name == "turn-rag"
-    assert addresses.pinned(ADDRESS) == address
+    assert pinned(ADDRESS) == address
     asked = len(hub.asked)
     assert mempiler.load(address).name == "turn-rag"
     assert len(hub.asked) == asked  # a commit does not change: it is here
@@ -51,7 +51,7 @@ def test_a_name_is_pinned_to_its_commit_and_goes_on_when_the_branch_does(hub: Hu
     hub.tags["ada/memory", "v1"] = first.rpartition("@")[2]
     mempiler.save(mempiler.build("session-rag"), saved)
     second = push(saved, ADDRESS)
-    assert [addresses.pinned(f"{ADDRESS}{at}") for at in ("", "@main", "@v1")] == [second, second, first]
+    assert [pinned(f"{ADDRESS}{at}") for at in ("", "@main", "@v1")] == [second, second, first]
     assert [mempiler.load(at).name for at in (ADDRESS, f"{ADDRESS}@v1", first)] == [
         "session-rag",
         "turn-rag",
@@ -108,7 +108,7 @@ def test_what_is_missing_or_forbidden_is_one_line(hub: HubServer, saved: Path, m
         push(saved, f"{ADDRESS}@main")
     monkeypatch.setenv("HF_TOKEN", READER)
     with pytest.raises(UserError, match="it is private: set HF_TOKEN"):
-        addresses.pinned(ADDRESS)
+        pinned(ADDRESS)
     with pytest.raises(UserError, match="refuses the token"):
         push(saved, ADDRESS)
     monkeypatch.delenv("HF_TOKEN")

@@ -12,7 +12,7 @@ from mempiler.runs.manifest import Manifest
 from mempiler.runs.outcome import Compiled, Troubles
 from mempiler.runs.pages.page import side_by_side
 from mempiler.runs.promotion import promotion
-from mempiler.runs.register import gate
+from mempiler.runs.publish import gate
 from mempiler.runs.report import difference_line
 from mempiler.runs.results import Evaluation, difference
 

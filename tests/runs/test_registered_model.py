@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from mempiler.programs.catalog import build
-from mempiler.runs.artifact import Manifest, save
-from mempiler.runs.register import register
+from mempiler.runs.artifact import save
+from mempiler.runs.manifest import Manifest
+from mempiler.runs.publish import register
 from mempiler.runs.registered_model import Served, example_row, inputs_of
 from mempiler.runs.tracking import tracking_uri
 from mlflow.exceptions import MlflowException

@@ -12,12 +12,12 @@ import pytest
 from mempiler.engines.models import language_model
 from mempiler.errors import MempilerError
 from mempiler.programs.catalog import build
-from mempiler.runs.addresses import pinned
-from mempiler.runs.artifact import Manifest, load, read_manifest, save
+from mempiler.runs.artifact import load, save
 from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.manifest import Manifest, read_manifest
 from mempiler.runs.outcome import Compiled
-from mempiler.runs.register import Registered, gate, register, requirements
-from mempiler.runs.registry import resolve, version_of
+from mempiler.runs.publish import Registered, gate, register, requirements
+from mempiler.runs.registry import pinned, resolve, version_of
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 
@@ -82,7 +82,7 @@ def test_a_program_is_loaded_by_alias_and_by_version(program, name):
     assert (done.version, done.new, done.address) == ("1", True, f"models:/{name}@prod")
     for address in (done.address, f"models:/{name}/1"):
         assert words_of(mempiler.load(address)) == "Say where."
-        assert read_manifest(address) == read_manifest(folder)
+        assert read_manifest(resolve(address)) == read_manifest(folder)
 
 
 def test_an_alias_follows_the_better_program(program, name):
@@ -187,7 +187,7 @@ def test_a_version_is_promoted_by_its_address(program, name):
 )
 @pytest.mark.usefixtures("registered")
 def test_an_address_that_leads_nowhere_is_one_line(address, told):
-    for call in (resolve, load, read_manifest, pinned):
+    for call in (resolve, load, pinned):
         found = refusal(call, address)
         assert address in found
         assert told in found

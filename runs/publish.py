@@ -1,6 +1,7 @@
-"""Putting a saved program into MLflow's model registry: a gate, a model that MLflow can serve, a version, an alias.
+"""Publishing a saved program: to MLflow's model registry through a gate, or to the Hugging Face hub.
 
     PROGRAM ── verified, loaded ──> gate against the alias ──> model (models from code + JSON) ──> version ──> alias
+    PROGRAM ── verified ──> one commit of its JSON files ──> hf://OWNER/NAME@<commit>
 
 The gate is on the dev questions, the ones that decided whether the compile kept its program: the test questions are
 for reporting, and choosing by them would use them up. A program without a score there is refused, and so is one that
@@ -29,18 +30,11 @@ from typing import Any
 from .. import __version__
 from ..errors import ProgramError, UserError, one_line
 from ..programs.program import MemoryProgram
-from .addresses import REGISTERED, program_folder
-from .artifact import (
-    MANIFEST,
-    STATE,
-    Manifest,
-    chosen_embedder,
-    open_program,
-    read_manifest,
-)
+from .artifact import chosen_embedder, open_program
+from .manifest import MANIFEST, STATE, Manifest, read_manifest, read_states
 from .promotion import refusal
 from .registered_model import ENTRY, example_row, inputs_of
-from .registry import DIGEST, resolve
+from .registry import DIGEST, HUB, REGISTERED, hub_errors, program_folder, repository, resolve
 from .statistics import MIN_N, paired
 from .tracking import Tracker, client, tracking_uri
 
@@ -110,6 +104,39 @@ def register(
     if alias:
         _asked("set_registered_model_alias", name, alias, number)
     return Registered(name, number, alias, known is None, told)
+
+
+def push(folder: str | Path, name: str, private: bool = False) -> str:
+    """Puts a saved program on the hub, as one commit of a repository, which is made if it is new.
+
+    Args:
+        folder: The program's.
+        name: `hf://OWNER/NAME`.
+        private: Whether a new repository is private.
+
+    Returns:
+        The address with the commit.
+
+    Raises:
+        UserError: There is no token, or it may not write there.
+        EndpointError: The hub cannot be reached.
+        ProgramError: The folder was altered.
+    """
+    folder = Path(folder)
+    repo, revision = repository(name)
+    if revision:
+        raise UserError(f"{name}: a commit is made by pushing; leave out @{revision}")
+    read_states(folder)
+    with hub_errors(name):
+        from huggingface_hub import CommitOperationAdd, HfApi, get_token
+
+        if not get_token():
+            raise UserError(f"{name}: pushing needs a token of the hub; set HF_TOKEN, or run: hf auth login")
+        hub = HfApi()
+        hub.create_repo(repo, private=private, exist_ok=True)
+        changes = [CommitOperationAdd(file, folder / file) for file in (MANIFEST, STATE)]
+        done = hub.create_commit(repo, changes, commit_message="Push a program of Mempiler")
+    return f"{HUB}{repo}@{done.oid}"
 
 
 def gate(
