@@ -1,17 +1,14 @@
-"""`show RUN --failed`: which questions and writes of a run failed, and of what."""
+"""What `mempiler show RUN --failed` tells: the questions and the memory writes of a run that failed, by kind."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .options import output, print_json
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ..runs.compare import Recorded
+    from ..runs.pages.page import Page
 
 KINDS = {
     "parse": "the answer could not be read, though asked for once more",
@@ -24,11 +21,9 @@ KINDS = {
 """What the kinds of failures mean."""
 
 
-def show_failed(run: str, as_json: bool) -> None:
-    """Lists the questions and the memory writes of a finished run that failed, by kind."""
-    from ..runs.compare import recorded
-
-    found = _failures(recorded(run))
+def show_failed(page: Page, as_json: bool) -> None:
+    """Lists what failed. A program that was kept as it was has been asked once, and is listed once."""
+    found = _failures(page)
     if as_json:
         print_json(found)
         return
@@ -37,66 +32,52 @@ def show_failed(run: str, as_json: bool) -> None:
     for predictor, kinds in found["faults"].items():
         told = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         console.print(f"{predictor}: {told}", soft_wrap=True)
-    if not failed and not writes:
+    if failed or writes:
+        console.print(f"{page.name}: {len(failed)} of {asked} questions failed, {len(writes)} writes", soft_wrap=True)
+    else:
         none = "no question or write failed" if found["faults"] else "no failures"
-        console.print(f"{found['run']}: {none}; {asked} questions were answered", soft_wrap=True)
-        _print_wrong(console, found)
-        return
-    console.print(f"{found['run']}: {len(failed)} of {asked} questions failed, {len(writes)} writes", soft_wrap=True)
+        console.print(f"{page.name}: {none}; {asked} questions were answered", soft_wrap=True)
     for title, rows in (("questions", failed), ("writes", writes)):
         for kind, count in Counter(row["kind"] for row in rows).most_common():
             console.print(f"\n{title}, {kind}: {count} ({KINDS[kind]})", soft_wrap=True)
-            for row in rows:
-                if row["kind"] == kind:
-                    console.print(f"  {_where(row)}: {row['message']}", soft_wrap=True)
-    _print_wrong(console, found)
-
-
-def _print_wrong(console: Console, found: dict[str, Any]) -> None:
-    """Says where the wrong answers are, which are no failures."""
+            for row in (row for row in rows if row["kind"] == kind):
+                phase = f"{row['phase']}, " if len(page.phases) > 1 else ""
+                what = f"{row['id']} {row['question']!r}" if "id" in row else row["where"]
+                console.print(f"  {phase}{what}: {row['message']}", soft_wrap=True)
     if found["wrong"]:
         told = f"{found['wrong']} answers are wrong, which is no failure"
-        console.print(f"{told}: mempiler show {found['run']} --wrong", soft_wrap=True)
+        console.print(f"{told}: mempiler show {page.name} --wrong", soft_wrap=True)
 
 
-def _failures(run: Recorded) -> dict[str, Any]:
-    """The object `--json` prints. A program that was kept as it was has been asked once, and is listed once."""
-    phases = {name: found for name, found in run.phases.items() if name != "result" or found != run.phases["start"]}
+def _failures(page: Page) -> dict[str, Any]:
+    """The object that `--json` prints."""
+    asked = [(phase, row) for phase, found in page.phases.items() for row in found.rows]
     questions = [
-        {
-            "phase": phase,
-            "id": row.id,
-            "category": row.category,
-            "question": row.question,
-            "kind": row.failure.kind,
-            "message": row.failure.message,
-        }
-        for phase, found in phases.items()
-        for row in found.rows
+        {"phase": phase, **row.model_dump(include={"id", "category", "question"}), **_about(row.failure)}
+        for phase, row in asked
         if row.failure
     ]
-    writes = [{"phase": phase, **each.model_dump()} for phase, found in phases.items() for each in found.failed_writes]
+    writes = [
+        {"phase": phase, **each.model_dump()} for phase, found in page.phases.items() for each in found.failed_writes
+    ]
+    answers: dict[str, Counter[str]] = {}
+    faults: dict[str, Counter[str]] = {}
+    for each in page.calls:
+        answers.setdefault(each.predictor, Counter()).update(each.ended)
+        if each.faults:
+            faults.setdefault(each.predictor, Counter()).update(each.faults)
+    last = list(page.phases.values())[-1]
     return {
-        "run": run.name,
-        "asked": sum(len(found.rows) for found in phases.values()),
-        "wrong": sum(row.failure is None and not row.right for row in run.evaluation.rows),
+        "run": page.name,
+        "asked": len(asked),
+        "wrong": sum(row.failure is None and not row.right for row in last.rows),
         "by_kind": dict(Counter(row["kind"] for row in questions)),
         "questions": questions,
         "writes": writes,
-        "answers": _together([found.answers for found in phases.values()]),
-        "faults": _together([found.faults for found in phases.values()]),
+        "answers": answers,
+        "faults": faults,
     }
 
 
-def _together(counts: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Counts by predictor and name, summed over phases."""
-    found: dict[str, Counter[str]] = {}
-    for each in counts:
-        for predictor, named in each.items():
-            found.setdefault(predictor, Counter()).update(named)
-    return {predictor: dict(named) for predictor, named in found.items()}
-
-
-def _where(row: dict[str, Any]) -> str:
-    phase = "" if row["phase"] == "evaluation" else f"{row['phase']}, "
-    return f"{phase}{row['id']} {row['question']!r}" if "id" in row else f"{phase}{row['where']}"
+def _about(failure: Any) -> dict[str, Any]:
+    return failure.model_dump(include={"kind", "message"})

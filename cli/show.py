@@ -30,29 +30,42 @@ _AT_ONCE = 20
 @click.option("--category", help="the questions of a category")
 @click.option("--question", "id", metavar="ID", help="one question: what was recalled, and the prompt")
 @click.option("--all", "everything", is_flag=True, help=f"list all questions, not the first {_AT_ONCE}")
+@click.option("--prompts", is_flag=True, help="of a saved program: what each of its predictors is asked with, whole")
+@click.option("--markdown", is_flag=True, help="--prompts as Markdown")
 @JSON
 def command(
-    run: str, wrong: bool, failed: bool, category: str | None, id: str | None, everything: bool, as_json: bool
+    run: str,
+    wrong: bool,
+    failed: bool,
+    category: str | None,
+    id: str | None,
+    everything: bool,
+    prompts: bool,
+    markdown: bool,
+    as_json: bool,
 ) -> None:
-    """Show what came out of a RUN, which questions it got wrong, and why.
+    """Show what came out of a RUN, which questions it got wrong, and why; or the prompts of a saved program.
 
     RUN is its folder, the end of the folder's name, its MLflow run id, or `last`. The same and more is in the page
-    report.html of the run's folder.
+    report.html of the run's folder. With --prompts it is the folder of a program, or its address.
     """
-    if failed:
-        if wrong or category is not None or id is not None:
-            raise UserError("--failed lists what failed, and takes no other choice; give one of them")
-        show_failed(run, as_json)
-        return
     from ..runs.folder import RUN, RunFolder
     from ..runs.pages.html import HTML
     from ..runs.pages.page import open_page
 
+    if prompts or markdown:
+        _show_prompts(run, markdown)
+        return
+    if failed and (wrong or category is not None or id is not None):
+        raise UserError("--failed lists what failed, and takes no other choice; give one of them")
     page = open_page(run)
     console = output()
     path = RunFolder.open(run).path
     # As it can be asked for again: a folder elsewhere has no name here.
     page = page.model_copy(update={"name": run}) if (Path(run) / RUN).is_file() else page
+    if failed:
+        show_failed(page, as_json)
+        return
     if id is not None:
         _show_question(console, page, _named(page, id), as_json)
         return
@@ -68,6 +81,13 @@ def command(
     _overview(console, page)
     if (path / HTML).is_file():
         console.print(f"page: {path / HTML}", soft_wrap=True)
+
+
+def _show_prompts(program: str, markdown: bool) -> None:
+    from ..programs.prompts import prompts_text
+    from ..runs.artifact import read_states
+
+    output().print(prompts_text(read_states(program), markdown), soft_wrap=True, end="")
 
 
 def _chosen(page: Page, wrong: bool, category: str | None) -> list[Question]:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mempiler.programs.catalog import build
+from mempiler.runs.artifact import save
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import keep_page
@@ -100,3 +102,11 @@ def test_two_evaluations_are_put_side_by_side_in_a_page(
     assert {tuple(len(shown["entries"]) for shown in each["shown"]) for each in data["questions"]} == {(2, 10)}
     assert all(shown["calls"] for each in data["questions"] for shown in each["shown"])
     assert f"B</dt><dd>{RunFolder.open(made[1]).path.name}" in html.replace("\n", "")
+
+
+def test_the_prompts_of_a_program_are_plain_text(cli: Any, tmp_path: Path) -> None:
+    save(build("turn-rag"), tmp_path / "program")
+    code, out, _ = cli("show", tmp_path / "program", "--prompts")
+    assert (code, out.splitlines()[:2]) == (0, ["task.answer", "==========="])
+    assert cli("show", tmp_path / "program", "--markdown")[1].startswith("## task.answer\n")
+    assert cli("show", tmp_path, "--prompts")[0] == 2
