@@ -15,24 +15,27 @@ Example:
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import dspy
 from dspy.clients.call_result import CallResult
-from dspy.clients.execution import aexecute, execute, finalize, prepare
 from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import LMAuthError, LMConfigurationError, LMInvalidRequestError, LMUnsupportedModelError
 
 from ..errors import UserError
 from ..reading.cut import marked
 from ..records import estimate_tokens
+from ..records.scope import holding
+from .call import Call, going_on, schema
+from .endpoint.endpoint import BODY
 from .endpoint.engine import Engine
 from .endpoint.loop import NobodyWaitsError
 from .guard import Guard, Spent
@@ -169,8 +172,8 @@ class Answers(Protocol):
 class Replayed(Protocol):
     """A run whose answers are given again; `runs.replay` has one over its store."""
 
-    def answer(self, lm: MeteredLM, call: Any) -> CallResult:
-        """The answer to a prepared call.
+    def answer(self, call: Call) -> CallResult:
+        """The answer to a call.
 
         Raises:
             UserError: The run has none.
@@ -212,98 +215,128 @@ class MeteredLM(dspy.LM):
         self.guard = guard or Guard()
         self.answers = answers
         self.replay = replay
+        self._blocks = settings.get("async_engine") is None
         super().__init__(model, **settings)
 
-    @with_callbacks
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        # The three steps of dspy.BaseLM.__call__, because only their result has cache hits and cost.
-        call = self._prepared(prompt, messages, kwargs)
-        return self._finished(messages or prompt, call, self._result(call))
+        call = Call(self, prompt, messages, self._seeded(kwargs))
+        ask = partial(super().__call__, prompt, messages=messages, **{**call.kwargs, "cache": False})
+        with holding(going_on, call):
+            return self._finished(call, self._result(call, ask))
 
-    def _prepared(self, prompt: Any, messages: Any, kwargs: dict[str, Any], asynchronous: bool = False) -> Any:
-        call = prepare(self, prompt, messages, self._seeded(kwargs), asynchronous=asynchronous)
-        if isinstance(self.engine, Engine):
-            # DSPy's cache has it in its keys, though it is none of the request.
-            call.legacy["timeout"] = self.engine.endpoint.silence
-        return call
-
-    def _result(self, call: Any) -> CallResult:
-        """The result of a call, of the run's answers where it is among them."""
-        if self.answers is None:
-            return self._paid(call)
-        try:
-            key, cached = digest_of(request_of(self, call)), bool(call.cache)
-            record, known = self.answers.once(key, lambda: self._paid(call).dump(), cached)
-        except UserError as error:
-            # Optimizers would take a failing store for a wrong answer, and continue with calls that are lost.
-            self.guard.stop(error)
-            raise
-        result = CallResult.load(record)
-        if known:
-            self.meter.add_cached()
-        else:
-            # CallResult.load marks what it loads as a cache hit; this one was made just now.
-            result.cache_hit = False
-        return result
-
-    @with_callbacks
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        call = self._prepared(prompt, messages, kwargs, asynchronous=True)
         # Where there are limits a call may have to wait for those in flight.
         if self.replay is not None or self.answers is not None or self._blocks or self.guard.limits:
-            return self._finished(messages or prompt, call, await in_thread(lambda: self._result(call)))
-        async with self.guard.lane(self.endpoint).aplace():
-            self.guard.admit()
-            try:
-                result = await aexecute(self, call)
-            except Exception as error:
-                self._failed(error)
-                raise
-        return self._finished(messages or prompt, call, self._counted(call, result))
+            return await in_thread(lambda: self(prompt, messages=messages, **kwargs))
+        call = Call(self, prompt, messages, kwargs)
+        with holding(going_on, call):
+            async with self.guard.lane(self.endpoint).aplace():
+                with self._admitted():
+                    known = await in_thread(call.cached) if call.cache else None
+                    if known is None:
+                        with dspy.context(disable_history=False):
+                            call.outputs = await super().acall(prompt, messages=messages, **{**kwargs, "cache": False})
+                result = self._kept(call, known)
+            return self._finished(call, result)
 
-    def _finished(self, asked: Any, call: Any, result: CallResult) -> Any:
-        """What a caller is given; who listens and who takes it hear of it."""
-        return told(asked, marked(finalize(self, call, _heard(self, call, result)), result))
-
-    @property
-    def _blocks(self) -> bool:
-        """Whether it is an engine of this process without a counterpart for asyncio."""
-        return self._async_engine_spec is None and hasattr(self.engine, "complete")
+    def update_history(self, entry: dict[str, Any]) -> None:
+        """Keeps a call as DSPy does, with its cost, which DSPy does not know of an engine."""
+        call = going_on.get()
+        if call is not None and call.result is None:
+            result = call.answered(entry)
+            if isinstance(self.engine, Engine):
+                self.engine.settle(result)
+            entry |= {"usage": result.usage, "cost": result.cost, "cost_details": result.cost_details}
+        if call is None or not call.quiet:
+            super().update_history(entry)
 
     @property
     def endpoint(self) -> str:
         """What answers its calls: an address, or else the provider."""
-        if isinstance(self.engine, Engine):
-            return self.engine.address
-        return str(self.kwargs.get("api_base") or self.kwargs.get("base_url") or self.model.partition("/")[0])
+        return self.engine.address if isinstance(self.engine, Engine) else self.model.partition("/")[0]
 
     def dump_state(self) -> dict[str, Any]:
         """That of a `dspy.LM` of the same name: an address is nothing that a program keeps."""
-        if isinstance(self.engine, Engine):
-            return self.copy(engine="auto").dump_state()
-        return super().dump_state()
+        if not isinstance(self.engine, Engine):
+            return super().dump_state()
+        state = self.copy(engine="auto").dump_state()
+        state.pop(BODY, None)
+        return state
 
-    def _paid(self, call: Any) -> CallResult:
+    def priced(self, cost: float | None, input_tokens: int, output_tokens: int) -> float | None:
+        """What a call cost, or else what its tokens cost; None if no price is known."""
+        if cost is not None or self.prices is None:
+            return cost
+        return input_tokens * self.prices[0] + output_tokens * self.prices[1]
+
+    def _result(self, call: Call, ask: Callable[[], Any]) -> CallResult:
+        """The result of a call, of the run's answers where it is among them."""
+        if self.answers is None:
+            return self._paid(call, ask)
+        made: list[CallResult] = []
+
+        def compute() -> dict[str, Any]:
+            made.append(self._paid(call, ask))
+            return made[0].dump()
+
+        try:
+            record, _ = self.answers.once(call.key, compute, call.cache)
+        except UserError as error:
+            # Optimizers would take a failing store for a wrong answer, and continue with calls that are lost.
+            self.guard.stop(error)
+            raise
+        if made:
+            return made[0]
+        self.meter.add_cached()
+        return CallResult.load(record)
+
+    def _paid(self, call: Call, ask: Callable[[], Any]) -> CallResult:
         # A place first: who waits for one has asked for nothing yet, and is refused when the guard trips meanwhile.
         with self.guard.lane(self.endpoint).place(), self.guard.reserving(self._expected(call)):
-            return self._admitted(call)
+            with self._admitted():
+                known = call.cached() if self.replay is None else self.replay.answer(call)
+                if known is None:
+                    with dspy.context(disable_history=False):
+                        call.outputs = ask()
+            return self._kept(call, known)
 
-    def _expected(self, call: Any) -> Spent:
-        """What a call takes at most, going by the length of its prompt and of the answers so far."""
-        if not self.guard.limits:
-            return Spent()
-        most = call.legacy.get("max_tokens") or call.legacy.get("max_completion_tokens")
-        asked, answer = PROMPT * _prompt_tokens(self, call), call.n * max(most or ANSWER, self.meter.longest)
-        return Spent(call.n - 1, asked + answer, self.priced(None, asked, answer) or 0.0)
-
-    def _admitted(self, call: Any) -> CallResult:
+    @contextmanager
+    def _admitted(self) -> Generator[None]:
+        """Lets a call through that is in the limits; one that fails is counted."""
         self.guard.admit()
         try:
-            result = execute(self, call) if self.replay is None else self.replay.answer(self, call)
+            yield
         except Exception as error:
             self._failed(error)
             raise
-        return self._counted(call, result)
+
+    def _kept(self, call: Call, known: CallResult | None) -> CallResult:
+        """Counts a result; one that is new is kept by DSPy's cache."""
+        if known is not None and known.cache_hit:
+            self.meter.add_cached()
+            self.guard.free()
+            return known
+        result = known or call.result
+        assert result is not None  # DSPy has told of it by `update_history`
+        if call.cache and known is None:
+            dspy.cache.put(call.request, result.dump())
+        usage = result.usage or {}
+        # DSPy asks engines once per candidate (`n`), within one call.
+        calls = max(1, len(result.responses))
+        sent, generated, estimated = _tokens(call, result)
+        cost = self.priced(None if estimated else result.cost, sent, generated)
+        counted = {**usage, "prompt_tokens": sent, "completion_tokens": generated}
+        self.meter.add(self.role, counted, cost, calls, estimated)
+        self.guard.worked(max(0 if estimated else int(usage.get("total_tokens") or 0), sent + generated), cost, calls)
+        return result
+
+    def _expected(self, call: Call) -> Spent:
+        """What a call takes at most, going by the length of its prompt and of the answers so far."""
+        if not self.guard.limits:
+            return Spent()
+        most = call.request.get("max_tokens") or call.request.get("max_completion_tokens")
+        asked, answer = PROMPT * _prompt_tokens(call), call.n * max(most or ANSWER, self.meter.longest)
+        return Spent(call.n - 1, asked + answer, self.priced(None, asked, answer) or 0.0)
 
     def _failed(self, error: Exception) -> None:
         self.meter.add_failed()
@@ -317,28 +350,22 @@ class MeteredLM(dspy.LM):
             error = LMAuthError(f"there is none; set {names}" if names else error.message, model=error.model)
         self.guard.failed(error)
 
-    def _counted(self, call: Any, result: CallResult) -> CallResult:
-        if isinstance(self.engine, Engine) and self.replay is None:
-            self.engine.settle(result)
-        if result.cache_hit:
-            self.meter.add_cached()
-            self.guard.free()
-            return result
-        usage = result.usage or {}
-        # DSPy asks canonical engines once per candidate (`n`), within one call.
-        calls = max(1, len(result.responses))
-        sent, generated, estimated = _tokens(self, call, result, _told(usage))
-        cost = self.priced(None if estimated else result.cost, sent, generated)
-        counted = {**usage, "prompt_tokens": sent, "completion_tokens": generated}
-        self.meter.add(self.role, counted, cost, calls, estimated)
-        self.guard.worked(max(0 if estimated else int(usage.get("total_tokens") or 0), sent + generated), cost, calls)
-        return result
+    def _finished(self, call: Call, result: CallResult) -> Any:
+        """What a caller is given; who listens, and the piece of work that takes it, hear of it."""
+        if call.outputs is None:
+            call.result = result
+            call.outputs = self._given(call.prompt, messages=call.messages, **call.kwargs)
+        sent, generated, estimated = _tokens(call, result)
+        note_call(sent, generated, self.priced(None if estimated else result.cost, sent, generated))
+        return told(call.messages or call.prompt, marked(call.outputs, result))
 
-    def priced(self, cost: float | None, input_tokens: int, output_tokens: int) -> float | None:
-        """What a call cost, or else what its tokens cost; None if no price is known."""
-        if cost is not None or self.prices is None:
-            return cost
-        return input_tokens * self.prices[0] + output_tokens * self.prices[1]
+    @with_callbacks
+    def _given(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """The outputs of a call whose answer was known; callbacks and history hear of it like of any other."""
+        call: Any = going_on.get()
+        if not call.quiet:
+            self.update_history(call.entry(call.result))
+        return call.result.outputs
 
     def _seeded(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Gives the offline engine a seed per rollout, so that a resumed run samples what an unbroken one would."""
@@ -352,49 +379,19 @@ class MeteredLM(dspy.LM):
         return self.copy()
 
 
-def _heard(lm: MeteredLM, call: Any, result: CallResult) -> CallResult:
-    """Tells the running piece of work of a call; an answer from a cache has lost its usage, but not its response."""
-    usage = [response.usage for response in result.responses[:1]]
-    told = [(each.input_tokens or 0, each.output_tokens or 0) for each in usage]
-    found = next((each for each in told if any(each)), None) or _told(result.usage or {})
-    sent, generated, estimated = _tokens(lm, call, result, found)
-    note_call(sent, generated, lm.priced(None if estimated else result.cost, sent, generated))
-    return result
-
-
-def _told(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Tokens of the prompt and of the answer, as an endpoint says."""
-    return int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-
-
-def _tokens(lm: MeteredLM, call: Any, result: CallResult, told: tuple[int, int]) -> tuple[int, int, bool]:
+def _tokens(call: Call, result: CallResult) -> tuple[int, int, bool]:
     """Tokens of a call's prompt and answer, and whether they are estimated: the endpoint has not told them."""
+    usage = result.usage or {}
+    told = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+    if not any(told) and result.responses:  # a result from a cache has lost its usage, but not its responses
+        first = result.responses[0].usage
+        told = first.input_tokens or 0, first.output_tokens or 0
     if any(told) and all(0 <= count < MOST_TOLD for count in told):
         return (*told, False)
     said = json.dumps(result.outputs, ensure_ascii=False, default=str)
-    return _prompt_tokens(lm, call), estimate_tokens(said), True
+    return _prompt_tokens(call), estimate_tokens(said), True
 
 
-def _prompt_tokens(lm: MeteredLM, call: Any) -> int:
+def _prompt_tokens(call: Call) -> int:
     """About how many tokens a call sends, the schema that its answer has to fit included."""
-    return estimate_tokens(json.dumps(request_of(lm, call), ensure_ascii=False, default=_schema))
-
-
-def request_of(lm: MeteredLM, call: Any) -> dict[str, Any]:
-    """What the answer of a prepared call depends on, without addresses, keys and timeouts."""
-    client = ("api_", "base_url", "timeout")
-    key = {name: value for name, value in call.key(lm, False).items() if not name.startswith(client)}
-    weights = getattr(lm.engine, "weights_version", None)
-    if weights is not None:
-        key["weights"] = weights
-    return key
-
-
-def digest_of(request: dict[str, Any]) -> str:
-    """A digest of what an answer depends on."""
-    return hashlib.sha256(json.dumps(request, sort_keys=True, default=_schema).encode()).hexdigest()
-
-
-def _schema(value: Any) -> Any:
-    """Response formats are model classes; their schema is what the endpoint sees."""
-    return value.model_json_schema() if hasattr(value, "model_json_schema") else str(value)
+    return estimate_tokens(json.dumps(call.request, ensure_ascii=False, default=schema))

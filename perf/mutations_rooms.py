@@ -61,7 +61,12 @@ RESUME = (
     *of(
         "resume",
         "engines",
-        ("meter", 'client = ("api_", "base_url", "timeout")', 'client = ("-",)', "an answer hangs on address and key"),
+        (
+            "call",
+            'client = ("api_", "base_url", "timeout", "cache")',
+            'client = ("-",)',
+            "an answer hangs on address and key",
+        ),
     ),
     *of(
         "resume",

@@ -21,9 +21,10 @@ from typing import Any, Self
 import numpy as np
 from dspy.clients.call_result import CallResult
 
+from ..engines.call import Call
 from ..engines.embedders import OFFLINE, TextEmbedder
 from ..engines.guard import Guard
-from ..engines.meter import MeteredLM, digest_of, request_of
+from ..engines.meter import MeteredLM
 from ..engines.models import context_window, is_local
 from ..errors import UserError
 from .folder import RunFolder
@@ -72,20 +73,20 @@ class Replay:
         lm.kwargs |= {"max_tokens": found["max_tokens"]} if found.get("max_tokens") is not None else {}
         return lm
 
-    def answer(self, lm: MeteredLM, call: Any) -> CallResult:
+    def answer(self, call: Call) -> CallResult:
         """The answer to a call.
 
         Raises:
             UserError: The run has none; it ends the replay.
         """
-        key = digest_of(request_of(lm, call))
+        key = call.key
         with self._lock:
             number = self._asked[key]
             self._asked[key] += 1
         found = self._store.answers.all(key)
         if number >= len(found):
             about = "was not asked so often" if found else "was not asked"
-            raise self._missing(f"{lm.role} model {about}: {_beginning(call)!r}")
+            raise self._missing(f"{call.lm.role} model {about}: {_beginning(call)!r}")
         made = CallResult.load(found[number])
         # It is counted as the call that it was.
         made.cache_hit, made.usage = False, dict(found[number].get("usage") or {})
@@ -156,9 +157,9 @@ def _key(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def _beginning(call: Any) -> str:
+def _beginning(call: Call) -> str:
     """The first words of what is asked."""
-    messages = call.legacy.get("messages") or [{}]
+    messages = call.request["messages"]
     text = messages[-1].get("content")
     if isinstance(text, list):
         text = next((part.get("text") for part in text if isinstance(part, dict) and part.get("text")), "")

@@ -151,8 +151,9 @@ def global_settings(module: Module) -> list[str]:
 
 
 def private_ways(module: Module) -> list[str]:
-    """Private names of DSPy, and clients of its that are given another class: both break with its next version."""
-    names = [name for name, _ in module.imports() if name.startswith("dspy.") and "._" in name]
+    """Private names of DSPy, what its calls pass through, and clients given another class: all may change."""
+    imported = [name for name, _ in module.imports() if name.startswith("dspy.")]
+    names = [name for name in imported if "._" in name or name.startswith("dspy.clients.execution")]
     stored = (node for node in module.nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
     return names + [ast.unparse(node) for node in stored if module.room == "engines" and node.attr == "__class__"]
 
@@ -185,7 +186,7 @@ RULES: dict[Callable[[Module], list[str]], tuple[str, str]] = {
     absolute_imports: ("runs/report", "from mempiler.errors import UserError"),
     unsafe_code: ("runs/artifact", "import pickle"),
     global_settings: ("runs/evaluate", "dspy.configure(lm=None)"),
-    private_ways: ("engines/meter", "from dspy._vendor.lm15 import router"),
+    private_ways: ("engines/meter", "from dspy.clients.execution import execute"),
     vague_names: ("memory/utils", ""),
     not_alone: ("systems/inside/mem0", "from ...records import Item"),
     missing_docstrings: ("memory/facts", '"""Facts."""\n\ndef add() -> None: ...'),

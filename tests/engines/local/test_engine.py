@@ -2,7 +2,6 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import dspy
 import pytest
@@ -10,9 +9,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from dspy.utils.exceptions import ContextWindowExceededError  # noqa: E402
+from mempiler.engines.call import Call  # noqa: E402
 from mempiler.engines.local.capture import capture  # noqa: E402
 from mempiler.engines.local.engine import LocalEngine, local_lm  # noqa: E402
-from mempiler.engines.meter import Meter, digest_of, request_of  # noqa: E402
+from mempiler.engines.meter import Meter  # noqa: E402
 from mempiler.engines.models import keep, language_model  # noqa: E402
 from mempiler.engines.prices import token_prices  # noqa: E402
 from mempiler.programs.gather import gather  # noqa: E402
@@ -120,14 +120,13 @@ def test_a_prompt_that_fills_the_context_is_the_error_that_adapters_know(make_mo
 
 def test_new_weights_give_new_keys_and_restored_weights_the_old_ones(model):
     lm = local_lm(model)
-    call = SimpleNamespace(key=lambda lm, merged: {"model": lm.model})
-    state, before, version = model.state(), digest_of(request_of(lm, call)), model.version
+    state, before, version = model.state(), Call(lm, "Hi", None, {}).key, model.version
     with torch.no_grad():
         model.model.lm_head.weight[3, 0] += 0.01
     model.updated()
-    assert digest_of(request_of(lm, call)) != before
+    assert Call(lm, "Hi", None, {}).key != before
     model.load_state(state)
-    assert digest_of(request_of(lm, call)) == before
+    assert Call(lm, "Hi", None, {}).key == before
     assert model.version == version + 2
 
 
