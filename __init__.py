@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .runs.artifact import load, save
     from .runs.scoring import evaluate
     from .serving.client import AsyncClient, Client
-    from .serving.memory_tool import memory_tool
+    from .serving.prompt_text import memory_tool
     from .serving.user_memory import UserMemory
 
 __version__ = "0.1.0"
@@ -84,7 +84,7 @@ _EXPORTS = {
     ),
     ".runs.artifact": ("load", "save"),
     ".runs.scoring": ("evaluate",),
-    ".serving.memory_tool": ("memory_tool",),
+    ".serving.prompt_text": ("memory_tool",),
     ".serving.user_memory": ("UserMemory",),
 }
 _HOMES = {name: module for module, names in _EXPORTS.items() for name in names}
