@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator
@@ -25,13 +25,22 @@ class Field(NamedTuple):
     """The name without case, blanks and underscores."""
     required: bool
     annotation: Any
+    before: tuple[Callable[[Any], Any], ...]
+    """What the type itself makes of a raw value, by a `BeforeValidator`: synonyms that no spelling is near to."""
 
 
 @functools.cache
 def fields_of(model: type[BaseModel]) -> tuple[Field, ...]:
     """The fields of an object."""
     return tuple(
-        Field(name, plain(name), field.is_required(), annotated(field)) for name, field in model.model_fields.items()
+        Field(name, plain(name), field.is_required(), annotated(field), _before(field))
+        for name, field in model.model_fields.items()
+    )
+
+
+def _before(field: FieldInfo) -> tuple[Callable[[Any], Any], ...]:
+    return tuple(
+        cast("Callable[[Any], Any]", each.func) for each in field.metadata if isinstance(each, BeforeValidator)
     )
 
 
@@ -68,15 +77,6 @@ def admits_none(annotation: Any) -> bool:
     """Whether a value of the type may be None; marks on the type do not matter."""
     annotation = annotation.__origin__ if get_origin(annotation) is Annotated else annotation
     return type(None) in get_args(annotation) or annotation is Any
-
-
-@functools.cache
-def own_reading(model: type[BaseModel]) -> Mapping[str, Callable[[Any], Any]]:
-    """What a model's own "before" validators make of each field's raw value: synonyms that no spelling is near to."""
-    fields, found = model.model_fields.items(), model.__pydantic_decorators__.field_validators.values()
-    marks = ((name, mark) for name, field in fields for mark in field.metadata if isinstance(mark, BeforeValidator))
-    methods = {name: each.func for each in found if each.info.mode == "before" for name in each.info.fields}
-    return {name: cast("Callable[[Any], Any]", mark.func) for name, mark in marks} | methods
 
 
 def admits_text(annotation: Any) -> bool:

@@ -25,7 +25,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from .choices import OneOf
 from .ids import Shown, ShownIds
 from .json_text import LOOKS, parsed
-from .kinds import Field, admits_none, admits_text, bare, fields_of, is_id, is_model, is_nothing, own_reading, plain
+from .kinds import Field, admits_none, admits_text, bare, fields_of, is_id, is_model, is_nothing, plain
 from .mends import Mend, MendKind, UnreadableError
 
 MOST_VALUES = 20_000
@@ -265,12 +265,7 @@ class ValueReader:
                 self.mend("shape", where)
                 return self._model(inside, model, where)
         values: dict[str, Any] = {}
-        own = own_reading(model)
         for field in fields:
-            if field.key in given and field.name in own:
-                # One that cannot take such a value at all has nothing to say of it.
-                with suppress(TypeError, ValueError, AttributeError):
-                    given[field.key] = own[field.name](given[field.key])
             self._field(values, field, given, f"{where}.{field.name}" if where else field.name)
         try:
             return model.model_validate(values)
@@ -284,6 +279,10 @@ class ValueReader:
                 raise UnreadableError(where, "is missing")
             return
         raw = given[field.key]
+        for before in field.before:
+            # One that cannot take such a value at all has nothing to say of it.
+            with suppress(TypeError, ValueError, AttributeError):
+                raw = before(raw)
         if raw is None and not field.required and not admits_none(field.annotation):
             self.mend("null", where)
             return

@@ -15,7 +15,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import dspy
-from pydantic import BaseModel, BeforeValidator, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
 from ..reading.ids import Shown
 
@@ -100,38 +100,38 @@ class DescribeSituation(dspy.Signature):
     found_situation: DrawnSituation = dspy.OutputField()
 
 
+def _feedback(value: Any) -> str:
+    lower = value.strip().lower() if isinstance(value, str) else ""
+    return "pos" if lower.startswith("pos") else "neg" if lower.startswith("neg") else "others"
+
+
+def _ends(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, str):
+        value = re.split(r"[\s,~–—]+|\bto\b", value)
+    return [str(id).strip("[]() \"'") for id in as_list(value) if str(id).strip("[]() \"'-")]
+
+
 class ProposedSolution(BaseModel):
     """One solution that came up for a topic."""
 
     solution: str = Field(description="the solution in one sentence")
     user_feedback: str = Field(default="", description="what the user thinks of it, told from the assistant's side")
-    feedback_type: Literal["pos", "neg", "others"] = Field(
+    feedback_type: Annotated[Literal["pos", "neg", "others"], BeforeValidator(_feedback)] = Field(
         default="others", description="pos or neg wherever possible; others if it stays unclear"
     )
-
-    @field_validator("feedback_type", mode="before")
-    @classmethod
-    def _kind(cls, value: Any) -> Any:
-        lower = value.strip().lower() if isinstance(value, str) else ""
-        return "pos" if lower.startswith("pos") else "neg" if lower.startswith("neg") else "others"
 
 
 class DraftOutline(BaseModel):
     """The outline of one topic of a conversation."""
 
-    turn_span: list[str] = Field(default=[], description="ids of the first and of the last turn of the topic")
+    turn_span: Annotated[list[str], BeforeValidator(_ends)] = Field(
+        default=[], description="ids of the first and of the last turn of the topic"
+    )
     requirement: str = Field(description="what the user needs, in one sentence")
     solution_list: list[ProposedSolution] = Field(default=[], description="the solutions talked about, in order")
     preference: str = Field(default="", description="what the user likes and dislikes for this need, in one sentence")
-
-    @field_validator("turn_span", mode="before")
-    @classmethod
-    def _ends(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            value = list(value.values())
-        if isinstance(value, str):
-            value = re.split(r"[\s,~–—]+|\bto\b", value)
-        return [str(id).strip("[]() \"'") for id in as_list(value) if str(id).strip("[]() \"'-")]
 
 
 class OutlineTopics(dspy.Signature):
@@ -180,13 +180,8 @@ class RefineNeed(dspy.Signature):
 class AspectSummary(BaseModel):
     """The background in one aspect of life."""
 
-    aspect: Aspect
+    aspect: Annotated[Aspect, BeforeValidator(lambda value: next(iter(aspects_of([value])), value))]
     summary: str = Field(description="one sentence")
-
-    @field_validator("aspect", mode="before")
-    @classmethod
-    def _known(cls, value: Any) -> Any:
-        return next(iter(aspects_of([value])), value)
 
 
 class UpdateBackground(dspy.Signature):

@@ -7,10 +7,10 @@ depending on "adjust", `Adjustment` has a second field that may stay empty.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import dspy
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
 
 class AbstractNeeds(dspy.Signature):
@@ -42,18 +42,17 @@ class AbstractPreferences(dspy.Signature):
     general_preference: str = dspy.OutputField(desc="one sentence")
 
 
+def _said(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() in ("yes", "true", "y", "1", "是", "需要")
+    return bool(value)
+
+
 class Adjustment(BaseModel):
     """Whether a description is to change, and into what."""
 
-    adjust: bool = False
+    adjust: Annotated[bool, BeforeValidator(_said)] = False
     revised: str = Field(default="", description="the new description; empty if nothing changes")
-
-    @field_validator("adjust", mode="before")
-    @classmethod
-    def _said(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return value.strip().lower() in ("yes", "true", "y", "1", "是", "需要")
-        return bool(value)
 
 
 class AdjustNeedType(dspy.Signature):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import dspy
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
 from ..reading.ids import Shown
 
@@ -115,30 +115,28 @@ class NewFact(BaseModel):
     related_memory_ids: list[str] = []
 
 
+def _operation(value: Any) -> Any:
+    named = {"ADD": "INSERT", "NOOP": "NONE", "NO OPERATION": "NONE", "NO_OPERATION": "NONE", "NO-OP": "NONE"}
+    upper = value.strip().upper() if isinstance(value, str) else value
+    return named.get(upper, upper)
+
+
+Words = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+"""A text; null is an empty one."""
+
+
 class Operation(BaseModel):
     """One edit of the memory."""
 
-    op: Literal["INSERT", "UPDATE", "DELETE", "NONE"]
+    op: Annotated[Literal["INSERT", "UPDATE", "DELETE", "NONE"], BeforeValidator(_operation)]
     memory_id: Annotated[str | None, Shown("memories")] = Field(
         default=None, description="the entry to change or delete; null for INSERT"
     )
-    speaker: str = Field(default="", description="who the content is about")
-    content: str = Field(default="", description="what the entry shall say; empty for DELETE")
+    speaker: Words = Field(default="", description="who the content is about")
+    content: Words = Field(default="", description="what the entry shall say; empty for DELETE")
     turn_id: Annotated[str | None, Shown("new_facts", "dialogue")] = Field(
         default=None, description="the turn that the new information comes from"
     )
-
-    @field_validator("op", mode="before")
-    @classmethod
-    def _any_case(cls, value: Any) -> Any:
-        named = {"ADD": "INSERT", "NOOP": "NONE", "NO OPERATION": "NONE", "NO_OPERATION": "NONE", "NO-OP": "NONE"}
-        upper = value.strip().upper() if isinstance(value, str) else value
-        return named.get(upper, upper)
-
-    @field_validator("speaker", "content", mode="before")
-    @classmethod
-    def _no_null(cls, value: Any) -> Any:
-        return "" if value is None else value
 
 
 class ManageMemory(dspy.Signature):

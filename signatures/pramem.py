@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import dspy
-from pydantic import BaseModel, BeforeValidator, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
 from ..reading.ids import Shown
 
@@ -124,19 +124,20 @@ class PredictWithExperience(dspy.Signature):
     answer: str = dspy.OutputField(desc="one of the options, exactly as it is written there")
 
 
+def _verdict(value: Any) -> Any:
+    named = {"correct": "right", "incorrect": "wrong", "deviation": "wrong", "incorrect/deviation": "wrong"}
+    lower = " ".join(value.lower().split()) if isinstance(value, str) else value
+    return named.get(lower, lower)
+
+
 class PractisedTask(BaseModel):
     """What reflection says of one thing that was predicted."""
 
     task: str = Field(default="", description="what was predicted")
-    verdict: Verdict = Field(description="right by accident: the outcome fits, the experience relied on was flawed")
+    verdict: Annotated[Verdict, BeforeValidator(_verdict)] = Field(
+        description="right by accident: the outcome fits, the experience relied on was flawed"
+    )
     analysis: str = Field(default="", description="what the success or the failure shows about the experience")
-
-    @field_validator("verdict", mode="before")
-    @classmethod
-    def _lower(cls, value: Any) -> Any:
-        named = {"correct": "right", "incorrect": "wrong", "deviation": "wrong", "incorrect/deviation": "wrong"}
-        lower = " ".join(value.lower().split()) if isinstance(value, str) else value
-        return named.get(lower, lower)
 
 
 class DraftProposal(BaseModel):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import dspy
-from pydantic import BaseModel, BeforeValidator, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
 from ..reading.ids import Shown
 
@@ -179,17 +179,18 @@ class JudgeGenerality(dspy.Signature):
     generality: list[GeneralityVerdict] = dspy.OutputField(desc="one verdict per proposal")
 
 
+def _letter(value: Any) -> Any:
+    said = value.strip(" .()[]\"'") if isinstance(value, str) else value
+    return None if isinstance(said, str) and said.lower() in ("", "none", "null", "unclear") else said
+
+
 class ScenePick(BaseModel):
     """Which situation a proposal points at."""
 
     proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
-    letter: str | None = Field(description="letter of the one situation it singles out; null if it fits several")
-
-    @field_validator("letter", mode="before")
-    @classmethod
-    def _plain(cls, value: Any) -> Any:
-        said = value.strip(" .()[]\"'") if isinstance(value, str) else value
-        return None if isinstance(said, str) and said.lower() in ("", "none", "null", "unclear") else said
+    letter: Annotated[str | None, BeforeValidator(_letter)] = Field(
+        description="letter of the one situation it singles out; null if it fits several"
+    )
 
 
 class PickScene(dspy.Signature):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import dspy
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
 from ..reading.ids import Shown
 
@@ -21,22 +21,21 @@ Layer = Literal["summary", "inference", "conclusions", "history"]
 LAYERS: tuple[Layer, ...] = ("summary", "inference", "conclusions", "history")
 
 
+def _relevance(value: Any) -> Any:
+    lower = value.strip().lower() if isinstance(value, str) else value
+    return "high" if lower is True or lower == "salient" else "base" if lower is None else lower
+
+
 class DrawnConclusion(BaseModel):
     """One thing about the user that follows from an episode."""
 
     text: str = Field(description="one sentence that names whom it is about and can be understood alone")
-    relevance: Literal["base", "high"] = Field(
+    relevance: Annotated[Literal["base", "high"], BeforeValidator(_relevance)] = Field(
         default="base", description="high: says something of who the user is, likes, wants or is going through"
     )
     turn_ids: Annotated[list[str], Shown("dialogue")] = Field(
         default=[], description="ids of the turns it follows from, as they stand in brackets"
     )
-
-    @field_validator("relevance", mode="before")
-    @classmethod
-    def _any_case(cls, value: Any) -> Any:
-        lower = value.strip().lower() if isinstance(value, str) else value
-        return "high" if lower is True or lower == "salient" else "base" if lower is None else lower
 
 
 class SynthesizeEvidence(dspy.Signature):
@@ -58,25 +57,22 @@ class SynthesizeEvidence(dspy.Signature):
     conclusions: list[DrawnConclusion] = dspy.OutputField(desc="in the order of the turns; may be empty")
 
 
+def _known_layers(value: Any) -> Any:
+    value = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(value, list):
+        return value
+    lower = [str(layer).strip().lower() for layer in value]
+    named = [{"conclusion": "conclusions", "summaries": "summary", "inferences": "inference"}.get(n, n) for n in lower]
+    return [layer for layer in dict.fromkeys(named) if layer in LAYERS]
+
+
 class Keyword(BaseModel):
     """One thing to look for."""
 
     name: str
-    retrieve: list[Layer] = Field(
+    retrieve: Annotated[list[Layer], BeforeValidator(_known_layers)] = Field(
         default=[], description="layers of the graph to read for it; empty: it is looked for in texts alone"
     )
-
-    @field_validator("retrieve", mode="before")
-    @classmethod
-    def _known_layers(cls, value: Any) -> Any:
-        value = [] if value is None else [value] if isinstance(value, str) else value
-        if not isinstance(value, list):
-            return value
-        lower = [str(layer).strip().lower() for layer in value]
-        named = [
-            {"conclusion": "conclusions", "summaries": "summary", "inferences": "inference"}.get(n, n) for n in lower
-        ]
-        return [layer for layer in dict.fromkeys(named) if layer in LAYERS]
 
 
 class PlanRetrieval(dspy.Signature):

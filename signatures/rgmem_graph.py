@@ -12,7 +12,7 @@ import difflib
 from typing import Annotated, Any, Literal, get_args
 
 import dspy
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
 from ..reading.ids import Shown
 
@@ -31,24 +31,21 @@ Base = Literal[
 ]
 
 
+def _nearest_base(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    known = {base.lower(): base for base in get_args(Base)}
+    plain = " ".join(value.replace("&", "and").lower().split())
+    near = [plain] if plain in known else difflib.get_close_matches(plain, known, n=1, cutoff=0.6)
+    return known[near[0]] if near else value
+
+
 class EntityPath(BaseModel):
     """One way from the user down to something concrete."""
 
-    base: Base = Field(description="the base concept right below the user")
+    base: Annotated[Base, BeforeValidator(_nearest_base)] = Field(description="the base concept right below the user")
     concepts: list[str] = Field(default=[], description="further abstract concepts, from wide to narrow")
     events: list[str] = Field(description="the general event, then the instance; an entity under its kind stands alone")
-
-    @field_validator("base", mode="before")
-    @classmethod
-    def _nearly(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        known = {base.lower(): base for base in get_args(Base)}
-        plain = " ".join(value.replace("&", "and").lower().split())
-        if plain in known:
-            return known[plain]
-        near = difflib.get_close_matches(plain, known, n=1, cutoff=0.6)
-        return known[near[0]] if near else value
 
 
 class ExtractEntityPaths(dspy.Signature):
