@@ -19,7 +19,7 @@ from typing import Any, Literal
 import dspy
 
 from .json_text import bare_json
-from .kinds import admits_none, annotated
+from .kinds import admits_none, annotated, plain
 from .markers import restored
 from .mends import Mend, UnreadableError
 from .values import ValueReader
@@ -88,14 +88,13 @@ def without_blanks(text: str) -> str:
     return _BLANKS.sub(lambda run: "\n" if "\n" in run[0] else " ", text)
 
 
-def _whole_object(signature: type[dspy.Signature], text: str) -> dict[str, Any] | None:
-    """The outputs of a text that is nothing but one JSON object with all of them."""
+def json_object(text: str) -> dict[str, Any] | None:
+    """The object that a text is nothing but; None for any other text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    names = signature.output_fields
-    return value if isinstance(value, dict) and all(name in value for name in names) else None
+    return value if isinstance(value, dict) else None
 
 
 def _restored(name: str, value: Any) -> Any:
@@ -108,11 +107,10 @@ def _restored(name: str, value: Any) -> Any:
 
 def _laid_out(signature: type[dspy.Signature], text: str, layout: Layout) -> tuple[dict[str, Any], bool]:
     """The text, or parsed value, of each output that is there; and whether it was laid out as asked for."""
-    whole = _whole_object(signature, text) if layout == "json" else None
-    if whole is not None:
+    fields, names = signature.output_fields, list(signature.output_fields)
+    whole = json_object(text) if layout == "json" else None
+    if whole and all(name in whole for name in names):
         return whole, True
-    names = list(signature.output_fields)
-    fields = signature.output_fields
     needed = [name for name in names if fields[name].is_required() and not admits_none(fields[name].annotation)]
     marked = _sections(HEADER, text, names)
     if all(name in marked for name in needed) and marked:
@@ -121,7 +119,7 @@ def _laid_out(signature: type[dspy.Signature], text: str, layout: Layout) -> tup
     value = bare_json(text)
     under_headings, bare = _sections(headings, text, names), _from_json(signature, value, needed)
     # A bare value below the heading of another output is that one's.
-    headed = headings.search(text[: _begin_of_json(text)])
+    headed = headings.search(re.split(r"[\[{]", text, maxsplit=1)[0])
     rest = (under_headings, bare) if headed else (bare, under_headings)
     for found in (_from_json(signature, value, []), *rest):
         found = {**found, **marked}
@@ -132,12 +130,11 @@ def _laid_out(signature: type[dspy.Signature], text: str, layout: Layout) -> tup
 
 def _sections(header: re.Pattern[str], text: str, names: list[str]) -> dict[str, Any]:
     """What follows each header, up to the next one; the first of a name counts."""
-    plain = {name.casefold().replace(" ", "_"): name for name in names}
-    found = list(header.finditer(text))
+    found, known = list(header.finditer(text)), {plain(name): name for name in names}
     sections: dict[str, Any] = {}
     for n, match in enumerate(found):
         end = found[n + 1].start() if n + 1 < len(found) else len(text)
-        name = plain.get(re.sub(r"\s+", "_", match[1].strip()).casefold())
+        name = known.get(plain(match[1]))
         if name is not None:
             value = text[match.end() : end].strip()
             # **Answer: tea**
@@ -160,19 +157,10 @@ def _from_json(signature: type[dspy.Signature], value: Any, needed: list[str]) -
     """Outputs from a JSON object with their names, or the only one that must be there from a bare JSON value."""
     if value is None:
         return {}
-    plain = {name.casefold().replace("_", ""): name for name in signature.output_fields}
+    names = {plain(name): name for name in signature.output_fields}
     named = {}
     if isinstance(value, dict):
-        named = {plain[key]: part for raw, part in value.items() if (key := _plain_key(raw)) in plain}
+        named = {names[key]: part for raw, part in value.items() if (key := plain(raw)) in names}
     if len(needed) == 1 and needed[0] not in named and signature.output_fields[needed[0]].annotation is not str:
         return {**named, needed[0]: value}
     return named
-
-
-def _begin_of_json(text: str) -> int:
-    found = re.search(r"[\[{]", text)
-    return found.start() if found else len(text)
-
-
-def _plain_key(key: Any) -> str:
-    return re.sub(r"[\s_\-]+", "", str(key)).casefold()
