@@ -52,8 +52,8 @@ def command(
     Without --judge-lm a metric without a judge stands in where the benchmark has one, and there are no win rates.
     """
     from ..engines.meter import Meter
+    from ..runs.papers.arrangement import plan_paper
     from ..runs.papers.paper import read_paper
-    from ..runs.papers.plan import plan_paper
     from ..runs.papers.reproduction import reproduce
     from ..runs.results import refuse_broken
 

@@ -2,11 +2,15 @@
 
 --data palbench=FILE    every section on palbench or a part of it
 --option language=zh    every benchmark that has this option
+
+`plan_paper` says what they will take, each variant planned as by its own command, one that several sections have once.
+Memories that variants share are counted for each of them, and neither judges nor systems of others.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,12 +18,15 @@ from typing import Any
 from ...data.catalog import benchmark_class
 from ...engines.models import OFFLINE, is_local
 from ...errors import UnknownNameError, UserError
+from ...optimizers.compile import Compilation
 from ...programs.catalog import method_class
 from ...systems.catalog import shipped
+from ..course import Course
 from ..experiment import Part
-from ..external import SYSTEM
+from ..external import SYSTEM, plannable
+from ..planning import Plan, plan_compile, plan_evaluate, plan_train
 from ..setup import Setup
-from .paper import Paper, Section, Variant
+from .paper import LOGO, Paper, Section, Variant
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,40 @@ def arrange(
     return tuple(found), tuple(told)
 
 
+def plan_paper(
+    paper: Paper,
+    setup: Setup,
+    names: Sequence[str] = (),
+    files: Mapping[str, str] | None = None,
+    seeds: int | None = None,
+) -> tuple[Plan, tuple[str, ...]]:
+    """The plan of `reproduce`, with a phase for each section, and what it leaves out; arguments and errors as there."""
+    arranged, notes = arrange(paper, setup, names, files, seeds)
+    known, told = set[str](), dict.fromkeys(notes)
+    parts: dict[str, Plan] = {}
+    for each in arranged:
+        plans = list[Plan]()
+        for label in each.labels:
+            variant = paper.variants[label]
+            if not plannable(variant.program):
+                told[f"not counted: what {label} ({variant.program}) takes, which is not known before"] = None
+                continue
+            for repeat in repeated(variant, each):
+                settings = settings_of(variant, repeat)
+                key = json.dumps([repeat.decisive, variant.program, settings, variant.tuned, each.part], default=str)
+                if key in known:
+                    continue
+                known.add(key)
+                plans.append(plan_evaluate(variant.program, repeat, each.part, settings))
+                if variant.tuned is not None and not repeat.repeat:
+                    plans += _tuning(label, variant, repeat, told)
+        if each.setup.judge_lm:
+            told["not counted: calls of the judge"] = None
+        parts[each.section.name] = sum(plans, Plan())
+    total = sum(parts.values(), Plan())
+    return replace(total, phases={name: part.calls for name, part in parts.items()}), tuple(told)
+
+
 def repeated(variant: Variant, arranged: Arranged) -> list[Setup]:
     """The setups in which a variant is evaluated, one for each repetition that could differ."""
     setup = replace(arranged.setup, options={**arranged.setup.options, **variant.options})
@@ -88,6 +129,21 @@ def settings_of(variant: Variant, setup: Setup) -> dict[str, Any]:
     """The settings that a variant is built with: a repetition has a seed of its own, where the method draws."""
     drawn = {"seed": setup.seed + setup.repeat} if setup.repeat and _has_seed(variant.program) else {}
     return {**drawn, **variant.settings}
+
+
+def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -> list[Plan]:
+    """The plan of a variant's compile or training; none, and a note, where it cannot be planned."""
+    tuned, program = variant.tuned, variant.program
+    if tuned is None:
+        return []
+    try:
+        if tuned.optimizer == LOGO:
+            return [plan_train(program, setup, Course.for_model(setup.lm).changed(tuned.settings), variant.settings)]
+        how = Compilation(tuned.optimizer, tuned.stage, settings=dict(tuned.settings), seed=setup.seed)
+        return [plan_compile(program, setup, how, variant.settings)]
+    except UserError as error:
+        told[f"not counted: the tuning of {label}: {error}"] = None
+        return []
 
 
 def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str]) -> Setup:

@@ -8,15 +8,17 @@ rgmem.json ── Paper ── variants: a program and its settings, by label
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from ...errors import DataError, UnknownNameError, misfit
+from ...errors import UnknownNameError
 
 PAPERS = ("h2memory", "memory-r2", "pgr", "pramem", "rgmem")
+LOGO = "logo-grpo"
+"""The optimizer that `train` runs; the others are those of `compile --with`."""
 
 Cell = str | int | float | None
 
@@ -56,7 +58,7 @@ class Tuning(_Plain):
     """How the program of a variant is compiled or trained before it is evaluated."""
 
     optimizer: str
-    """As `compile --with` takes it, or "logo-grpo"."""
+    """As `compile --with` takes it, or `LOGO`."""
     stage: Literal["read", "write", "all"] = "all"
     start: str = ""
     """The variant whose program it begins from; the method as it is if empty."""
@@ -168,56 +170,17 @@ class Paper(_Plain):
             if row[0] in (label, *variant.rows) and name in wanted and cell is not None
         )
 
-    def wrong(self) -> Iterator[str]:
-        """What does not fit in it, in words."""
-        for key, tables in self.printed.items():
-            for table in tables:
-                for n, row in enumerate(table.rows, 1):
-                    if len(row) != len(table.columns):
-                        yield f"{key}: row {n} has {len(row)} cells, and there are {len(table.columns)} columns"
-        shown = [key for each in (*self.sections, *self.not_drawn) for key in each.printed]
-        yield from (f"{key} is shown nowhere" for key in self.printed if key not in shown)
-        yield from (f"there is no printed table {key!r}" for key in shown if key not in self.printed)
-        for section in self.sections:
-            named = (*section.variants, section.own, *(end for duel in section.duels for end in (duel.one, duel.other)))
-            yield from (f"{section.name}: no variant {name!r}" for name in named if name not in self.variants)
-            if section.own not in section.variants:
-                yield f"{section.name}: its own variant {section.own!r} is none of its rows"
-        for label, variant in self.variants.items():
-            if variant.tuned and variant.tuned.start and variant.tuned.start not in self.variants:
-                yield f"{label}: begins from {variant.tuned.start!r}, which is no variant"
-
 
 def read_paper(name: str) -> Paper:
     """A paper of the suite.
 
     Raises:
         UnknownNameError: There is none of this name.
-        DataError: Its file is not what a paper is.
     """
     if name not in PAPERS:
         raise UnknownNameError("paper", name, PAPERS)
-    file = f"{name.replace('-', '_')}.json"
-    return parse(file, resources.files(__package__ or "").joinpath(file).read_bytes())
-
-
-def parse(name: str, content: bytes) -> Paper:
-    """A paper from the content of its file.
-
-    Args:
-        name: The file's, for errors.
-        content: JSON.
-
-    Raises:
-        DataError: It is no JSON of a paper, or names in it do not fit.
-    """
-    try:
-        paper = Paper.model_validate_json(content)
-    except ValidationError as error:
-        raise DataError(f"{name}: {misfit(error)}") from None
-    if wrong := next(paper.wrong(), None):
-        raise DataError(f"{name}: {wrong}")
-    return paper
+    file = resources.files(__package__ or "").joinpath(f"{name.replace('-', '_')}.json")
+    return Paper.model_validate_json(file.read_bytes())
 
 
 def _means(name: str, section: str) -> bool:

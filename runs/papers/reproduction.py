@@ -12,7 +12,7 @@ in however many sections it stands.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ...records.whole_file import replacing
 from ..compare import recorded
 from ..course import Course
 from ..evaluate import Progress
-from ..experiment import run_compile, run_evaluate
+from ..experiment import Note, run_compile, run_evaluate
 from ..folder import RunFolder
 from ..manifest import read_manifest
 from ..preference import Preferences, preferences
@@ -41,13 +41,8 @@ from ..tracking import Tracker, nested_in
 from ..train import run_train
 from .arrangement import Arranged, arrange, repeated, settings_of
 from .cells import Aggregate, VariantResult
-from .paper import Paper, Tuning
+from .paper import LOGO, Paper, Tuning
 from .results import Reproduced, SectionResult
-
-LOGO = "logo-grpo"
-"""The optimizer that `train` runs; the others are those of `compile --with`."""
-Note = Callable[[str], Progress | None]
-"""Called with the name of each variant; may return a progress callback for it."""
 
 
 def reproduce(

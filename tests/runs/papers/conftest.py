@@ -1,11 +1,10 @@
 """A small paper: baselines on the bundled sample of LoCoMo, with two printed tables."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from mempiler.runs.papers.paper import Paper, parse
+from mempiler.runs.papers.paper import Paper
 
 TURNS = {
     "name": "turns",
@@ -44,4 +43,4 @@ PLAIN: dict[str, Any] = {
 @pytest.fixture
 def make_paper() -> Callable[..., Paper]:
     """Makes the small paper with some of its fields changed."""
-    return lambda **changes: parse("tiny.json", json.dumps({**PLAIN, **changes}).encode())
+    return lambda **changes: Paper.model_validate({**PLAIN, **changes})

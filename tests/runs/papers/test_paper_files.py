@@ -1,26 +1,27 @@
-"""The papers' files: they load, their variants can be built, and a wrong file is told in one line."""
-
-import json
+"""The papers' files: they load, what they name is there, and their variants can be built."""
 
 import pytest
 from mempiler.data.catalog import BENCHMARKS
-from mempiler.errors import DataError, UnknownNameError
+from mempiler.errors import UnknownNameError
 from mempiler.optimizers.catalog import OPTIMIZERS
-from mempiler.runs.papers.paper import PAPERS, parse, read_paper
-from mempiler.runs.papers.reproduction import LOGO
+from mempiler.runs.papers.paper import LOGO, PAPERS, read_paper
 from mempiler.runs.planning import start_program
 from mempiler.runs.setup import Setup
 from mempiler.systems.catalog import SYSTEMS
 
-from .conftest import PLAIN, SIZES, TURNS
 
-
-def changed(**changes):
-    return json.dumps({**PLAIN, **changes}).encode()
-
-
-def rows(*cells):
-    return {"printed": {"table1": [{"title": "T", "model": "m", "columns": ["method", "Avg."], "rows": list(cells)}]}}
+@pytest.mark.parametrize("name", PAPERS)
+def test_what_a_paper_names_is_there(name):
+    paper = read_paper(name)
+    tables = [table for found in paper.printed.values() for table in found]
+    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
+    shown = {key for each in (*paper.sections, *paper.not_drawn) for key in each.printed}
+    assert shown == paper.printed.keys()
+    for section in paper.sections:
+        assert section.own in section.variants
+        assert {end for duel in section.duels for end in (duel.one, duel.other)} <= paper.variants.keys()
+    starts = {variant.tuned.start for variant in paper.variants.values() if variant.tuned}
+    assert starts <= {"", *paper.variants}
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -59,31 +60,6 @@ def test_the_papers_cells_stand_beside_the_right_ones_of_ours(name, section, lab
     (found,) = (each for each in paper.sections if each.name == section)
     (wanted,) = (each for each in found.columns if each.name == column)
     assert paper.beside(found, label, wanted) == cells
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"{", "tiny.json: Invalid JSON"),
-        (changed(summary=None), "tiny.json: summary: "),
-        (changed(colour="red"), "tiny.json: colour: Extra inputs"),
-        (changed(**rows(["x", 0.5], ["y"])), "tiny.json: table1: row 2 has 1 cells, and there are 2 columns"),
-        (changed(**rows(["x", [0.5]])), "tiny.json: printed.table1.0.rows.0.1"),
-        (changed(printed={}), "tiny.json: there is no printed table 'table1'"),
-        (changed(sections=[SIZES]), "tiny.json: table1 is shown nowhere"),
-        (changed(sections=[TURNS, {**SIZES, "variants": ["k = 9", "k = 3"]}]), "tiny.json: sizes: no variant 'k = 9'"),
-        (changed(sections=[TURNS, {**SIZES, "own": "nothing"}]), "tiny.json: sizes: its own variant 'nothing' is none"),
-        (
-            changed(variants={**PLAIN["variants"], "x": {"program": "a", "tuned": {"optimizer": "b", "start": "y"}}}),
-            "tiny.json: x: begins from 'y', which is no variant",
-        ),
-    ],
-)
-def test_a_wrong_file_is_told_in_one_line(content, message):
-    with pytest.raises(DataError) as raised:
-        parse("tiny.json", content)
-    assert str(raised.value).startswith(message)
-    assert "\n" not in str(raised.value)
 
 
 def test_an_unknown_paper_gets_the_closest_one():

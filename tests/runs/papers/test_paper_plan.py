@@ -5,8 +5,8 @@ import json
 import pytest
 from mempiler.cli import app
 from mempiler.engines.meter import Meter
+from mempiler.runs.papers.arrangement import plan_paper
 from mempiler.runs.papers.paper import read_paper
-from mempiler.runs.papers.plan import plan_paper
 from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.setup import Setup
 
