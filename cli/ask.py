@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from .options import JSON, STORE, TENANT, USER, asking_options, open_asked, open_store, output, print_json
+from .options import JSON, STORE, TENANT, USER, asking_options, open_asked, open_store
+from .printing import output, print_json
 
 
 @click.command("ask")

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ..errors import UserError
-from .options import output, print_json
+from .printing import output, print_json
 
 if TYPE_CHECKING:
     from ..runs.setup import Setup

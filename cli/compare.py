@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UserError
-from .options import JSON, MIN_N, OVERWRITE, Finite, output, print_json
+from .options import JSON, MIN_N, OVERWRITE, Finite
+from .printing import output, print_json
 
 if TYPE_CHECKING:
     from ..runs.compare import Comparison, Paired, Recorded

@@ -6,19 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import (
-    MIN_N,
-    REPLAY,
-    WORKERS,
-    first_line,
-    make_setup,
-    output,
-    page_line,
-    parse_settings,
-    print_json,
-    setup_options,
-    show_plan,
-)
+from .options import MIN_N, REPLAY, WORKERS, make_setup, parse_settings, setup_options
+from .printing import first_line, output, page_line, print_json, show_plan
 from .progress import progress
 
 if TYPE_CHECKING:

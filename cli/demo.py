@@ -17,7 +17,7 @@ def command() -> None:
     from ..runs.home import new_run_folder
     from ..runs.report import print_comparison
     from ..runs.setup import Setup
-    from .options import first_line, output
+    from .printing import first_line, output
     from .progress import progress
 
     console, errors = output(), output(errors=True)

@@ -14,19 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UserError
-from .options import (
-    JSON,
-    OVERWRITE,
-    STORE,
-    TENANT,
-    WHOSE,
-    open_saved,
-    open_store,
-    output,
-    print_json,
-    reading_options,
-    writing,
-)
+from .options import JSON, OVERWRITE, STORE, TENANT, WHOSE, open_saved, open_store, reading_options
+from .printing import output, print_json, writing
 from .rebuild import users_of
 
 if TYPE_CHECKING:

@@ -8,19 +8,8 @@ from typing import Any
 import click
 
 from .check import JUDGES, check_data, check_judge
-from .options import (
-    PART,
-    REPLAY,
-    WORKERS,
-    first_line,
-    make_setup,
-    output,
-    page_line,
-    parse_settings,
-    print_json,
-    setup_options,
-    show_plan,
-)
+from .options import PART, REPLAY, WORKERS, make_setup, parse_settings, setup_options
+from .printing import first_line, output, page_line, print_json, show_plan
 from .progress import progress
 
 

@@ -9,7 +9,8 @@ import click
 from click.core import ParameterSource
 
 from ..errors import UserError
-from .options import first_line, make_setup, output, parse_settings, print_json, setup_options
+from .options import make_setup, parse_settings, setup_options
+from .printing import first_line, output, print_json
 
 _MEANINGLESS = ("planned", "resume", "max_lost", "max_usd", "max_calls", "max_tokens", "max_minutes", "threads")
 _MEANINGLESS += ("prompt_lm", "prompt_api_base", "judge_lm", "judge_api_base")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from .options import output, print_json
+from .printing import output, print_json
 
 if TYPE_CHECKING:
     from ..runs.pages.page import Page

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from ..errors import UnknownNameError, UserError
-from .options import JSON, output, print_json
+from .options import JSON
+from .printing import output, print_json
 
 _SYSTEM = "system:"
 

@@ -20,7 +20,7 @@ from ..engines.models import endpoint_errors, language_model
 from ..engines.prices import needed_prices
 from ..errors import BudgetError, EndpointError, Stopped
 from ..records.whole_file import refuse_foreign, replacing
-from .options import output
+from .printing import output
 
 SHOWN = 20
 """Rejections printed; the rest are in the report file."""

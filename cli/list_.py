@@ -11,7 +11,8 @@ from rich.table import Table
 
 from ..errors import UserError
 from .config import complete, settings
-from .options import JSON, output, print_json
+from .options import JSON
+from .printing import output, print_json
 
 ADAPTERS = {
     "auto": "answers held to a JSON schema where the endpoint can, else chat",

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from .options import API_BASE, JSON, LM, USD, output, print_json
+from .options import API_BASE, JSON, LM, USD
+from .printing import output, print_json
 
 _RUNNING = [
     click.option("--out", required=True, type=click.Path(), help="folder for the files"),

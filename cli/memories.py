@@ -12,20 +12,8 @@ from rich.table import Table
 
 from ..errors import DataError, StoreError, UserError
 from .entries import COMMANDS
-from .options import (
-    ALL_TENANTS,
-    JSON,
-    OVERWRITE,
-    STORE,
-    TENANT,
-    USER,
-    WHOSE,
-    open_store,
-    output,
-    print_json,
-    report,
-    writing,
-)
+from .options import ALL_TENANTS, JSON, OVERWRITE, STORE, TENANT, USER, WHOSE, open_store
+from .printing import output, print_json, report, writing
 from .rebuild import command as rebuild
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import shlex
 import click
 
 from ..errors import UserError
-from .options import ALLOW_CODE, JSON, output, print_json
+from .options import ALLOW_CODE, JSON
+from .printing import output, print_json
 
 
 @click.command("publish")

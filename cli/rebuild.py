@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ..errors import UserError
-from .options import ALL_TENANTS, JSON, STORE, USER, WORKERS, asking_options, open_asked, open_store, output, report
+from .options import ALL_TENANTS, JSON, STORE, USER, WORKERS, asking_options, open_asked, open_store
+from .printing import output, report
 
 if TYPE_CHECKING:
     from ..memory.stored import Owner

@@ -11,7 +11,8 @@ import click
 from rich.table import Table
 
 from ..errors import UserError
-from .options import first_line, make_setup, output, print_json, setup_options, show_plan
+from .options import make_setup, setup_options
+from .printing import first_line, output, print_json, show_plan
 from .progress import progress
 
 if TYPE_CHECKING:

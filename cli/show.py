@@ -12,7 +12,8 @@ from rich.table import Table
 
 from ..errors import UnknownNameError, UserError
 from .failed import show_failed
-from .options import JSON, output, print_json
+from .options import JSON
+from .printing import output, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,16 +9,8 @@ import click
 from click.core import ParameterSource
 
 from ..errors import UserError
-from .options import (
-    Finite,
-    first_line,
-    make_setup,
-    output,
-    parse_settings,
-    print_json,
-    setup_options,
-    show_plan,
-)
+from .options import Finite, make_setup, parse_settings, setup_options
+from .printing import first_line, output, print_json, show_plan
 from .progress import progress
 
 _OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative or local"

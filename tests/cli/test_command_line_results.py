@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mempiler.cli import COMMANDS, main
-from mempiler.cli.options import output
+from mempiler.cli.printing import output
 from mempiler.cli.progress import progress
 from mempiler.engines.meter import Meter
 from mempiler.runs.artifact import load

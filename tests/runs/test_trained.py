@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli.options import output
+from mempiler.cli.printing import output
 from mempiler.data.catalog import benchmark
 from mempiler.optimizers.logo_grpo.policy import PolicyScore
 from mempiler.runs.rows import Row

@@ -1,0 +1,131 @@
+"""What commands print: JSON, counts, text that cannot steer the terminal, plans, and what a run rests on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from ..runs.planning import Plan
+    from ..runs.setup import Setup
+
+
+def print_json(value: Any) -> None:
+    """Prints one JSON object on standard output."""
+    click.echo(_STEERING.sub(lambda char: f"\\u{ord(char[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def report(as_json: bool, found: dict[str, Any]) -> None:
+    """Prints counts."""
+    if as_json:
+        print_json(found)
+    else:
+        output().print(", ".join(f"{value} {name}" for name, value in found.items()), soft_wrap=True)
+
+
+def writing(path: str, mark: str, overwrite: bool) -> AbstractContextManager[TextIO]:
+    """A file that is there whole or not at all, for its owner's eyes only; standard output if its path is `-`.
+
+    Args:
+        path: Where it is written.
+        mark: By what a file of ours begins; another one is not overwritten.
+        overwrite: Whether it is nevertheless.
+    """
+    from ..records.whole_file import refuse_foreign, replacing
+
+    if path == "-":
+        return nullcontext(sys.stdout)
+    refuse_foreign(Path(path), mark, force=overwrite)
+    # What users said is for nobody else's eyes, whatever the umask.
+    return replacing(Path(path), 0o600)
+
+
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class _Output(Console):
+    """Prints text as it is: answers and paths may hold brackets and colons that rich would take for markup.
+
+    Characters that would steer a terminal are spelled out.
+    """
+
+    def __init__(self, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+        if not self.is_terminal and "COLUMNS" not in os.environ:
+            # A file or a pipe has no width of its own; the usual 80 cut tables short.
+            self.width = 120
+
+    def render_str(self, text: str, **about: Any) -> Text:
+        return super().render_str(_STEERING.sub(lambda char: f"\\x{ord(char[0]):02x}", text), **about)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        raise BrokenPipeError
+
+
+def output(errors: bool = False) -> Console:
+    """A console on standard output, or on standard error."""
+    return _Output(errors)
+
+
+def page_line(run: Path) -> str:
+    """Where a run can be looked at."""
+    from ..runs.pages.html import HTML
+
+    shown = f"page: {run / HTML}" if (run / HTML).is_file() else "no page could be made of it"
+    return f"{shown}; in the terminal: mempiler show {run.name}"
+
+
+def show_plan(console: Console, plan: Plan, as_json: bool) -> None:
+    """Prints a plan."""
+    from ..runs.planning import print_plan
+
+    if as_json:
+        print_json(plan.summary())
+    else:
+        print_plan(console, plan)
+
+
+def first_line(console: Console, setup: Setup, program: str = "", part: str | None = None, counts: bool = True) -> None:
+    """Says what the numbers will rest on, before anything else; a saved program has its own adapter and embedder."""
+    from ..engines.models import is_offline
+    from ..runs.manifest import read_manifest
+    from ..runs.registry import program_folder
+
+    data = setup.data or ("generated" if _generated(setup.benchmark) else "bundled sample")
+    engines = {"offline": "offline engine (extractive, no language model)"}
+    lm = engines.get(setup.lm, setup.lm)
+    folder = program_folder(program) if program else None
+    made = None if folder is None else read_manifest(folder)
+    embedder = setup.embedder if made is None else made.embedder or "none"
+    adapter = setup.adapter or (setup.default_adapter if made is None else made.adapter)
+    asked = f" ({_questions(setup, part)} questions)" if counts else ""
+    known = bool(setup.data) and not is_offline(setup.lm)
+    warning = "" if known else " - a wiring check, not comparable with published numbers"
+    replayed = f", replayed from {setup.replay}" if setup.replay else ""
+    models = f"LM: {lm}{replayed}; embedder: {embedder}; adapter: {adapter}"
+    console.print(f"data: {data}{asked}; {models}{warning}", soft_wrap=True)
+
+
+def _questions(setup: Setup, part: Any) -> str:
+    from ..runs.experiment import chosen_examples
+
+    if part is not None:
+        return str(len(chosen_examples(setup, setup.load(), part)))
+    split = setup.split(setup.load())
+    return f"{len(split.train)} train, {len(split.dev)} dev, {len(split.test)} test"
+
+
+def _generated(benchmark: str) -> bool:
+    from ..data.catalog import BENCHMARKS, benchmark_class
+
+    return benchmark in BENCHMARKS and benchmark_class(benchmark).generated
