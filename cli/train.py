@@ -18,7 +18,6 @@ _SETTINGS = {
     "rollouts": "num_rollouts",
     "local_n": "local_n",
     "local_fraction": "local_fraction",
-    "weights": "weights",
     "histories": "histories",
     "validate_every": "validate_every",
     "samples": "samples",
@@ -53,7 +52,6 @@ USERS = {False: 400, True: 100}
 @click.option("--local-n", type=int, help="reruns per local group")
 @click.option("--local-fraction", type=Finite(0, 1), help="chance of a session to get a local group")
 @click.option("--session-reward", help="session, cumulative or trajectory, of the groups of --with")
-@click.option("--weights", help="shared by all roles, or separate: a model for each [default: shared]")
 @click.option("--histories", type=int, help="training conversations per step")
 @click.option("--validate-every", type=int, help="steps between two validations and checkpoints")
 @click.option("--samples", type=int, help="times a validation history is sampled; the mean chooses the checkpoint")

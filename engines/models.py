@@ -98,11 +98,11 @@ def language_model(
         return MeteredLM("offline/extractive-1", meter or Meter(), **shared, **both, **sampling)
     if name.startswith(LOCAL):
         from .local.engine import local_lm
-        from .local.roles import RoleModels
+        from .local.model import LocalModel
 
         known: dict[str, Any] = {} if loaded is None else loaded
         if name not in known:
-            known[name] = RoleModels.open(name.removeprefix(LOCAL))
+            known[name] = LocalModel.load(name.removeprefix(LOCAL))
         sampling = {"rollout_id": repeat} if repeat and temperature else {}
         return local_lm(known[name], meter, **shared, **sampling, **settings)
     settings["cache"] = cache is not False

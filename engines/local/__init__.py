@@ -10,8 +10,6 @@
     update      gradient steps: batches, accumulation, clipping, the optimizer's state
     sft         supervised fine-tuning
     provider    what DSPy's finetune and reinforce call
-    roles       separate weights: a model for each trained role behind one LM
-    role_jobs   their training
 
 Nothing here imports torch before a model is loaded; `pip install '.[local]'` brings it.
 """

@@ -33,15 +33,13 @@ from ..meter import Meter, MeteredLM
 from .batching import LIMIT, WINDOW, Batcher
 from .capture import Sample, record
 from .model import MAX_NEW_TOKENS, LocalModel
-from .roles import RoleModels, asking
 from .sampling import row_seed
 
 if TYPE_CHECKING:
-    from .provider import LocalProvider
+    pass
 
 StreamEvent = StreamStartEvent | StreamDeltaEvent | StreamEndEvent
 
-PREFIX = "local:"
 _REMEMBERED = 20_000
 
 
@@ -57,7 +55,7 @@ class LocalEngine:
     """A DSPy engine that samples a local model.
 
     Args:
-        model: The model, or one with roles (`roles`).
+        model: The model.
         seed: Enters the seed of every call.
         window: Seconds a batch waits for further calls.
     """
@@ -70,17 +68,10 @@ class LocalEngine:
     """`Config.seed` decides what is sampled."""
 
     def __init__(self, model: LocalModel, seed: int = 0, window: float = WINDOW) -> None:
-        self.seed = seed
-        self.take(model)
+        self.seed, self.model = seed, model
         self._batcher: Batcher[_Row, Sample] = Batcher(self._run, window, LIMIT)
         self._lock = threading.Lock()
         self._seen: dict[tuple[int, ...], int] = {}
-
-    def take(self, model: LocalModel) -> None:
-        """Samples another model from here on; of one with roles, each role's own for its predictor."""
-        self.model = model
-        own = model.by_path() if isinstance(model, RoleModels) else {}
-        self._own = {path: LocalEngine(each, self.seed) for path, each in own.items()}
 
     @property
     def weights_version(self) -> str:
@@ -93,9 +84,6 @@ class LocalEngine:
         Raises:
             ContextLengthError: The prompt fills the model's context.
         """
-        own = self._own.get(asking()) if self._own else None
-        if own is not None:
-            return own.complete(request)
         messages = _messages(request)
         prompt = tuple(self.model.encode(messages))
         if len(prompt) >= self.model.context:
@@ -130,7 +118,7 @@ class LocalEngine:
     @classmethod
     def load_state(cls, state: Mapping[str, Any]) -> LocalEngine:
         """Loads the model anew."""
-        return cls(RoleModels.open(state["name"]), state["seed"])
+        return cls(LocalModel.load(state["name"]), state["seed"])
 
     def __deepcopy__(self, memo: object) -> LocalEngine:
         """Optimizers copy programs; the copies share one model."""
@@ -220,27 +208,13 @@ class LocalLM(MeteredLM):
 
     def over(self, model: LocalModel, name: str | None = None) -> LocalLM:
         """The same LM - role, meter, sampling - over another model."""
+        from .provider import LocalProvider
+
         now: Any = self.engine
         engine = LocalEngine(model, now.seed)
         made = self.copy(model=name or f"local/{model.name}", engine=engine, async_engine=AsyncLocalEngine(engine))
-        made.provider = _trainer(model)
+        made.provider = LocalProvider(model)
         return made
-
-    @property
-    def roles(self) -> frozenset[str]:
-        """The names of the roles that have a model of their own; none where all share one."""
-        engine: Any = self.engine
-        return frozenset(engine.model.models) if isinstance(engine.model, RoleModels) else frozenset()
-
-    def separate(self, paths: Mapping[str, str]) -> None:
-        """Gives each role, from here on, a copy of the model of its own; other askers keep the model itself.
-
-        Args:
-            paths: The predictor's path in its program, by the name of the role.
-        """
-        engine: Any = self.engine
-        engine.take(RoleModels(engine.model, paths))
-        self.provider = _trainer(engine.model)
 
 
 def local_lm(
@@ -261,25 +235,19 @@ def local_lm(
         seed: Enters the seed of every call.
         **settings: What else `MeteredLM` takes: role, guard, answers, prices.
     """
+    from .provider import LocalProvider
+
     engine = LocalEngine(model, seed)
     return LocalLM(
         f"local/{model.name}",
         meter or Meter(),
         engine=engine,
         async_engine=AsyncLocalEngine(engine),
-        provider=_trainer(model),
+        provider=LocalProvider(model),
         temperature=temperature,
         max_tokens=max_tokens or MAX_NEW_TOKENS,
         **{"cache": False, "num_retries": 0, **settings},
     )
-
-
-def _trainer(model: LocalModel) -> LocalProvider:
-    """What DSPy calls to train a model."""
-    from .provider import LocalProvider
-    from .role_jobs import RoleProvider
-
-    return RoleProvider(model) if isinstance(model, RoleModels) else LocalProvider(model)
 
 
 def _messages(request: Request) -> tuple[dict[str, str], ...]:

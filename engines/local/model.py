@@ -33,8 +33,6 @@ TINY = 50_000_000
 MAX_NEW_TOKENS = 512
 PROMPTS = 128
 """Prompts whose tokens are kept: the rollouts of a group ask the same."""
-ROLES = "roles.json"
-"""Marks a folder with a model for each role, see `roles`."""
 
 
 class LocalModel:
@@ -98,8 +96,6 @@ class LocalModel:
         """
         from .loading import load
 
-        if (Path(name_or_path) / ROLES).is_file():
-            raise UserError(f"{name_or_path}: holds a model for each role; training and LoRA start from one model")
         model, tokenizer = load(str(name_or_path), device, lora, seed, dtype)
         return cls(model, tokenizer, str(name_or_path), threads)
 

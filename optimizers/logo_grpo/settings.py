@@ -9,7 +9,6 @@
     temperature          1.0            released code; its local reruns may have been greedy by accident, ours sample
     histories            2              released code: two training conversations in every pass
     compression          0.3            paper; .2 and .3 in the scripts (`RewardSettings`)
-    weights              "shared"       paper, abstract; "separate" is its ablation
     local_weight, ...    1 and 1        released code: no coefficient, the balance is a matter of counts
     steps                10             ours: per stage; the released code runs 10 and 5 epochs of one step
     validate_every       5              ours
@@ -31,7 +30,6 @@ from .curriculum import Curriculum
 from .reward import RewardSettings, SessionReward
 
 Objective = Literal["logo", "grpo", "local"]
-Weights = Literal["shared", "separate"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,6 @@ class TrainingSettings:
     """Settings of a training; see the table above for where the defaults are from."""
 
     objective: Objective = "logo"
-    weights: Weights = "shared"
     """Whether all roles are one model, or each has a copy of its own, trained on its own groups."""
     num_rollouts: int = 16
     local_n: int = 4
@@ -72,8 +69,6 @@ class TrainingSettings:
         """
         if self.objective not in get_args(Objective):
             raise UserError(f"objective = {self.objective!r}; choose logo, grpo or local")
-        if self.weights not in get_args(Weights):
-            raise UserError(f"weights = {self.weights!r}; choose shared or separate")
         if self.session_reward not in get_args(SessionReward):
             raise UserError(
                 f"session_reward = {self.session_reward!r}; choose one of: {', '.join(get_args(SessionReward))}"

@@ -11,7 +11,6 @@ The paper's idea to the code:
     global objective (whole trajectories)        `collect.Collector`, groups of kind "global"
     local rerollouts from one memory             `rollout.rerun`, groups of kind "local"
     one model, two roles                         every writing predictor is a role with groups of its own
-    ablation: separate weights                   `arrange`: a model for each role, behind the one LM
     curriculum 8 -> 16 -> 32                     `curriculum.Curriculum`
     group-relative advantages, clipped loss      the trainer behind DSPy's provider protocol (`trainer.Trainer`)
 
@@ -134,7 +133,6 @@ class LoGoGRPO(FinetuneTeleprompter):
         if not student.method.writer.predictors_below():
             raise UserError(f"{student.name} writes without a language model, so there is nothing to train")
         kwargs = dict(self.train_kwargs[lm])
-        arrange(lm, student, self.settings)
         decisive = {name: value for name, value in asdict(self.settings).items() if name != "threads"}
         journal = Journal(self.folder, {**decisive, "train_kwargs": kwargs})
         self.progress = journal.read()
@@ -329,26 +327,6 @@ def single_lm(program: MemoryProgram) -> Any:
     if lms[0] is None:
         raise UserError("no language model is set; run under dspy.context(lm=...)")
     return lms[0]
-
-
-def arrange(lm: Any, program: MemoryProgram, settings: TrainingSettings) -> None:
-    """Gives each role a model of its own, in place, where the settings say so; a single role needs none.
-
-    Raises:
-        UserError: The model cannot be separated, or is already, for other roles.
-    """
-    separate, had = settings.weights == "separate", getattr(lm, "roles", frozenset[str]())
-    if separate and not hasattr(lm, "separate"):
-        raise UserError(f"weights = separate: {lm.model} is not a model of this process; use local:NAME, or shared")
-    predictors = program.method.writer.predictors_below()
-    wanted = frozenset(predictors) if separate and len(predictors) > 1 else frozenset[str]()
-    if had and had != wanted:
-        raise UserError(
-            f"{lm.model} has separate weights for {', '.join(sorted(had))}; train them with weights = separate and the "
-            "same method, or start from one model"
-        )
-    if wanted and not had:
-        lm.separate({name: getattr(predictor, "path", name) for name, predictor in predictors.items()})
 
 
 def fresh(lm: Any, temperature: float = 0.0) -> Any:

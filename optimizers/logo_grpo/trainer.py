@@ -2,8 +2,8 @@
 
     job.get_status()["pending_batch_ids"] ── one group each ──> job.step([{batch_id, group}], "grpo_chat")
 
-There are two kinds. A local job takes all groups of a step at once, with token ids, log-probabilities, weights and the
-role they train, writes its checkpoints into a folder and can be put back to one (it has `load_checkpoint`). Any other
+There are two kinds. A local job takes all groups of a step at once, with token ids, log-probabilities and
+weights, writes its checkpoints into a folder and can be put back to one (it has `load_checkpoint`). Any other
 (Arbor) gets the protocol's bare form: `messages`, `completion` and `reward` alone, every group of exactly
 `num_generations` members, one group per batch id that it asked for and never the same id twice. Weights become factors
 of the rewards there, which holds only while it does not divide by their spread.
@@ -99,7 +99,6 @@ class Trainer:
                     "batch_id": n,
                     "group": [member.data(False) for member in group.members],
                     "weight": group.weight,
-                    "role": group.role,
                 }
                 for n, group in enumerate(groups)
             ]

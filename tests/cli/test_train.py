@@ -250,18 +250,3 @@ def test_a_finished_run_is_resumed_without_training_again(
     assert run(*command(trained, "--resume", result["run"], "--threads", "3")) == 0
     assert run(*command(trained, "--seeds", "2", "--resume", result["run"])) == 2
     assert "was started with seeds" in capsys.readouterr().err
-
-
-def test_separate_weights_are_kept_beside_each_other_and_asked_by_the_loaded_program(
-    trained: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*command(trained, "--only", "--weights", "separate", "--json")) == 0
-    result = json.loads(capsys.readouterr().out)
-    model = Path(result["model"])
-    assert sorted(path.name for path in (model / "roles").iterdir()) == ["extract", "manage"]
-    size = ["--option", "users=10", "--option", "sessions=2", "--test", "1"]
-    words = ["evaluate", result["program"], "--on", "memory-env", "--lm", f"local:{model}", *size, "--json"]
-    assert run(*words) == 0
-    assert json.loads(capsys.readouterr().out)["n"] > 0
-    assert run("train", "memory-r2", "--on", "memory-env", "--lm", f"local:{model}") == 2
-    assert "holds a model for each role" in capsys.readouterr().err

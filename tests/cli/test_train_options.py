@@ -19,7 +19,6 @@ from mempiler.errors import UserError
         (("--lm", "local:x", "--horizons", "8,x"), "--horizons '8,x'"),
         (("--lm", "local:x", "--horizons", "8,4"), "growing numbers of sessions"),
         (("--lm", "local:x", "--rollouts", "1"), "num_rollouts = 1"),
-        (("--lm", "local:x", "--weights", "both"), "weights = 'both'; choose shared or separate"),
         (("--lm", "local:x", "--reward-set", "speed=1"), "--reward-set"),
         (("--lm", "local:x", "--reward-set", "compression=-1"), "compression = -1 is negative"),
     ],

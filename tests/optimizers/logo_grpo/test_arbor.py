@@ -86,14 +86,6 @@ def test_weights_that_scaling_would_undo_are_refused(world: Any) -> None:
         made.compile(settings(local_weight=2.0))
 
 
-def test_separate_weights_are_refused_before_the_job_begins(world: Any) -> None:
-    made = world(job=ArborLike)
-    with pytest.raises(UserError, match=r"weights = separate: .* is not a model of this process") as caught:
-        made.compile(settings(weights="separate"))
-    assert "\n" not in str(caught.value)
-    assert made.provider.jobs == []
-
-
 def test_weights_become_factors_of_the_rewards_where_they_are_not_scaled(world: Any) -> None:
     found = []
     for weight in (1.0, 2.0):

@@ -12,8 +12,6 @@ pytest.importorskip("transformers", reason="the `local` extra is not installed: 
 from mempiler.data.memory_env.benchmark import MemoryEnv
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.model import LocalModel
-from mempiler.engines.local.weights import fingerprint
-from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo import LoGoGRPO
 from mempiler.optimizers.logo_grpo.curriculum import Curriculum
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings
@@ -43,9 +41,7 @@ def build_program(**config: Any) -> Any:
     return build("memory-r2", "memory-lookup", embedder(), adapter="compact", **settings)
 
 
-def train(
-    start: Path, folder: Path, kill: int | None = None, weights: Any = "shared", **config: Any
-) -> tuple[LoGoGRPO, Any, list[Any]]:
+def train(start: Path, folder: Path, kill: int | None = None, **config: Any) -> tuple[LoGoGRPO, Any, list[Any]]:
     from mempiler.engines.local.capture import capture
     from mempiler.engines.local.engine import local_lm
     from mempiler.programs.adapter import adapter
@@ -69,7 +65,6 @@ def train(
             validate_every=1,
             threads=1,
             max_format_failures=1.0,
-            weights=weights,
         ),
         {"learning_rate": 5e-4, "beta": 0.02},
         env.questions_after,
@@ -123,37 +118,3 @@ def test_what_was_sampled_is_what_is_trained(whole: Any) -> None:
             model.decode(item["completion_ids"][:-1] if ended else item["completion_ids"])
             == item["completion"]["content"]
         )
-
-
-def test_separate_weights_are_trained_each_on_its_own_and_the_start_stays(
-    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, sample = [], LocalModel.sample
-    monkeypatch.setattr(LocalModel, "sample", lambda self, *given: (asked.append(id(self)), sample(self, *given))[1])
-    _, models, rows = train(start, tmp_path, weights="separate")
-    assert set(asked) == {id(model) for model in models.models.values()}
-    before = LocalModel.load(start, device="cpu", threads=1)
-    assert set(models.models) == {"extract", "manage"}
-    found = [before.fingerprint, *(each.fingerprint for each in models.models.values())]
-    assert len(set(found)) == 3
-    assert fingerprint(models.model) == fingerprint(before.model)
-    trained = [row for row in rows if "train_rows" in row]
-    assert trained
-    for row in trained:
-        assert row["train_rows"] == row["train_rows.extract"] + row["train_rows.manage"] == row["members"]
-
-
-def test_separate_weights_are_not_trained_on_as_one_or_for_other_roles(start: Path) -> None:
-    from mempiler.engines.local.engine import local_lm
-    from mempiler.optimizers.logo_grpo.teleprompter import arrange
-
-    lm: Any = local_lm(LocalModel.load(start, device="cpu", threads=1))
-    separate = TrainingSettings(weights="separate")
-    with dspy.context(lm=lm):
-        arrange(lm, build_program(), separate)
-        before = lm.engine.model
-        arrange(lm, build_program(), separate)
-        assert lm.engine.model is before
-        for program, settings in ((build_program(), TrainingSettings()), (build_program(single_agent=True), separate)):
-            with pytest.raises(UserError, match="has separate weights for extract, manage"):
-                arrange(lm, program, settings)
