@@ -49,6 +49,6 @@ def command(kind: Any, method: str, as_json: bool, config: tuple[str, ...], **va
     export = Export(method=method, config=parse_settings(config), setup=kept(setup), reward=rewards, **own)
     written = write(export, out)
     if as_json:
-        print_json(written.summary())
+        print_json(written)
         return
-    output().print(f"{written.folder}: {written.histories} histories; see its README.md", soft_wrap=True)
+    output().print(f"{written['folder']}: {written['histories']} histories; see its README.md", soft_wrap=True)

@@ -12,16 +12,16 @@ The reward of a rollout is the mean of what its completions are rewarded by: R l
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import dspy
 from dspy import lm15
 
 from ...engines.meter import Meter, MeteredLM
+from ...engines.ruled import RuledEngine
 from ...errors import UserError
 from ...programs.gather import in_order
 from ...programs.program import MemoryProgram
@@ -47,33 +47,22 @@ class Worth:
         return self.value - (sum(self.penalties) / len(self.penalties) if self.penalties else 0.0)
 
 
-class GivenEngine:
+class GivenEngine(RuledEngine):
     """An engine whose answers are given.
 
     Args:
         said: The answers, in the order of the calls; empty text comes after them.
     """
 
-    supports_function_calling: ClassVar[bool] = False
-    supports_reasoning: ClassVar[bool] = False
-    supports_response_schema: ClassVar[bool] = False
-    supported_params: ClassVar[tuple[str, ...]] = ("temperature", "max_tokens")
+    supports_response_schema = False
 
     def __init__(self, said: Sequence[str]) -> None:
-        self.said = said
-        self.asked, self._lock = 0, threading.Lock()
+        self.said, self.asked = said, 0
 
-    def complete(self, request: lm15.Request) -> lm15.Response:
-        """Gives the next answer."""
-        with self._lock:
-            turn = self.asked
-            self.asked += 1
-        text = self.said[turn] if turn < len(self.said) else ""
-        usage = lm15.Usage(input_tokens=0, output_tokens=0)
-        return lm15.Response(None, request.model, lm15.Message.assistant(text), finish_reason="stop", usage=usage)
-
-    def __deepcopy__(self, memo: object) -> GivenEngine:
-        return self
+    def reply(self, request: lm15.Request) -> str:
+        """The next answer; calls come one after another."""
+        self.asked += 1
+        return self.said[self.asked - 1] if self.asked <= len(self.said) else ""
 
 
 @dataclass(frozen=True)
@@ -113,7 +102,14 @@ class Rewarded:
             UserError: There are more of them than calls: they are of another program or history.
         """
         engine = GivenEngine(said)
-        return _fitting(self.write(past, _lm(engine)), engine)
+        lm = MeteredLM("given/completions", Meter(), engine=engine, cache=False, num_retries=0, temperature=0.0)
+        rollout = self.write(past, lm)
+        if engine.asked < len(said):
+            raise UserError(
+                f"{len(said)} completions, but the writer of {past.id} asked {engine.asked} times: they are of another "
+                "program or history; export it anew"
+            )
+        return rollout
 
     def worth(self, rollout: Rollout, whole: History) -> Worth:
         """What a rollout is worth.
@@ -137,16 +133,3 @@ class Rewarded:
         settings = {"adapter": single_attempt(self.program), "trace": None, "disable_history": True}
         with in_order(), dspy.context(lm=lm, warn_on_type_mismatch=False, **settings):
             yield
-
-
-def _lm(engine: GivenEngine) -> MeteredLM:
-    return MeteredLM("given/completions", Meter(), engine=engine, cache=False, num_retries=0, temperature=0.0)
-
-
-def _fitting(rollout: Rollout, engine: GivenEngine) -> Rollout:
-    if engine.asked < len(engine.said):
-        raise UserError(
-            f"{len(engine.said)} completions, but the writer of {rollout.history.id} asked {engine.asked} times: "
-            "they are of another program or history; export it anew"
-        )
-    return rollout

@@ -18,15 +18,15 @@ from typing import Any
 import dspy
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...data.benchmark import Benchmark
 from ...engines.guard import Guard
 from ...engines.meter import Meter, MeteredLM
 from ...engines.models import language_model
-from ...errors import DataError, ProgramError, UserError
+from ...errors import DataError, ProgramError, UserError, misfit
 from ...optimizers.logo_grpo.given import Rewarded, Worth
 from ...optimizers.logo_grpo.policy import by_history
 from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
 from ...optimizers.logo_grpo.rollout import head
+from ...optimizers.metric_views import MetricViews
 from ...programs.identity import Identities
 from ...programs.program import MemoryProgram
 from ...programs.remember import MemoryCache
@@ -34,6 +34,7 @@ from ...records import History, read_json
 from ..experiment import Part
 from ..folder import RunFolder
 from ..setup import Runtime, Setup
+from ..tiny import resolve
 
 FILE = "export.json"
 _SETUP = ("benchmark", "data", "options", "lm", "api_base", "lm_settings", "embedder", "embedder_api_base", "adapter")
@@ -74,7 +75,10 @@ class Environment:
         self.export = export
         self.setup = Setup(**export.setup)
         self._runtime = Runtime(self.setup, Meter(), Guard(), RunFolder(folder))
-        self.benchmark = _trainable(self.setup.load(compiling=True))
+        self.benchmark = self.setup.load(compiling=True)
+        if self.benchmark.scorer.asked:
+            reason = "is scored by a judge, which is no reward to train on; choose a metric"
+            raise UserError(f"{self.benchmark.name} {reason}")
         self.program: MemoryProgram = self._runtime.program(
             export.method, self.benchmark, export.config, export.allow_code, MemoryCache()
         )
@@ -98,7 +102,7 @@ class Environment:
         try:
             export = Export.model_validate(read_json(path))
         except ValidationError as error:
-            raise ProgramError(f"{path}: is no export: {error.errors()[0]['msg']}; export anew") from error
+            raise ProgramError(f"{path}: is no export: {misfit(error)}; export anew") from error
         found = cls(export, path.parent)
         now = found.digests
         if now["benchmark_sha256"] != export.benchmark_sha256:
@@ -111,10 +115,7 @@ class Environment:
     @property
     def digests(self) -> dict[str, str]:
         """What identifies data and method."""
-        return {
-            "benchmark_sha256": self.benchmark.source.sha256,
-            "program": Identities().of_program(self.program),
-        }
+        return {"benchmark_sha256": self.benchmark.source.sha256, "program": Identities().of_program(self.program)}
 
     @cached_property
     def histories(self) -> Mapping[str, History]:
@@ -131,7 +132,7 @@ class Environment:
             raise UserError(f"--reward-set: {error}; it has: {known}") from error
         return Rewarded(
             self.program,
-            released_f1 if reward.metric == "released" else self._metric,
+            released_f1 if reward.metric == "released" else MetricViews(self.benchmark).number,
             self._questions,
             self._reader if self.program.task.predictors() else None,
             reward,
@@ -156,11 +157,7 @@ class Environment:
     @cached_property
     def _reader(self) -> MeteredLM:
         """The model of the setup, which answers the questions rewards come from."""
-        setup, name = self.setup, self.setup.lm
-        if name == "local:tiny":
-            from ..tiny import resolve
-
-            name = resolve(name, setup.seed)
+        setup, name = self.setup, resolve(self.setup.lm, self.setup.seed)
         limits = {"timeout": setup.timeout, "retries": setup.retries, "deadline": setup.lm_deadline}
         settings = {"temperature": 0.0, **setup.lm_settings}
         return language_model(name, api_base=setup.api_base, cache=False, **limits, **settings)
@@ -175,16 +172,6 @@ class Environment:
         found = self.benchmark.questions_after(history, sessions, self._asked[history])
         return [example for example in found if self.benchmark.counts(example)]
 
-    def _metric(self, example: dspy.Example, prediction: dspy.Prediction) -> float:
-        return float(self.benchmark.score(example, prediction).value)
-
-
-def exported(export: Export, folder: Path) -> tuple[Environment, Export]:
-    """Opens what is to be exported, and the export with its digests."""
-    found = Environment(export, folder)
-    _ = found.rewarded  # refuses settings of the reward that are none
-    return found, export.model_copy(update=found.digests)
-
 
 def kept(setup: Setup) -> dict[str, Any]:
     """What an export keeps of a setup.
@@ -196,9 +183,3 @@ def kept(setup: Setup) -> dict[str, Any]:
         raise UserError("--adapter auto asks an endpoint what it can; choose chat, json or compact for an export")
     data = str(Path(setup.data).absolute()) if setup.data else None
     return {name: value for name, value in asdict(replace(setup, data=data)).items() if name in _SETUP}
-
-
-def _trainable(benchmark: Benchmark) -> Benchmark:
-    if benchmark.scorer.asked:
-        raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
-    return benchmark

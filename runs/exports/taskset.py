@@ -87,8 +87,12 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
         """The histories of the exported part."""
 
         def load(self) -> list[HistoryTask]:
-            environment = opened()
-            return [_task(environment, id, self.config.task) for id in environment.histories]
+            environment, found = opened(), []
+            for id in environment.histories:
+                told = f"{len(environment.past(id))} sessions of {environment.benchmark.name}"
+                data = HistoryData(name=id, prompt=f"Write the memory of {id}, {told}.", history=id)
+                found.append(HistoryTask(data, self.config.task, environment))
+            return found
 
     class WriterHarness(vf.Harness[vf.HarnessConfig]):
         """Runs the method's writer."""
@@ -128,8 +132,3 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
             return vf.ProgramResult(0, "", "")
 
     return HistoryTaskset, WriterHarness, WriterEnv
-
-
-def _task(environment: Environment, id: str, config: vf.TaskConfig) -> HistoryTask:
-    told = f"Write the memory of {id}, {len(environment.past(id))} sessions of {environment.benchmark.name}."
-    return HistoryTask(HistoryData(name=id, prompt=told, history=id), config, environment)
