@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
@@ -96,8 +95,12 @@ def memory_tools(work: Work, later: Callable[[], None] | None = None) -> MCPServ
         until: Until = None,
     ) -> str:
         """Finds what the memory holds that is nearest to a query: facts, turns, summaries, with their dates."""
-        chosen = _chosen(where, since, until)
-        return await told(ctx, lambda memory: _lines([*(found := memory.search(query, k, **chosen))[0], *found[1]]))
+
+        def found(memory: UserMemory) -> str:
+            entries, waiting = memory.search(query, k, since, until, where)
+            return _lines([*entries, *waiting])
+
+        return await told(ctx, found)
 
     async def add_memory(text: Said, ctx: Context, speaker: Named = "user") -> str:
         """Remembers something that was said, in the words it was said in."""
@@ -110,7 +113,7 @@ def memory_tools(work: Work, later: Callable[[], None] | None = None) -> MCPServ
         """Answers a question from the memory, and shows what the answer rests on."""
 
         def answered(memory: UserMemory) -> str:
-            found = memory.ask(question, **_chosen(where, since, until))
+            found = memory.ask(question, where=where, since=since, until=until)
             return f"{found.answer}\n\nIt rests on:\n{_lines(found.context.hits)}"
 
         return await told(ctx, answered)
@@ -188,20 +191,14 @@ def _user(request: Any) -> str:
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
-def _chosen(where: Where | None, since: datetime | None, until: datetime | None) -> dict[str, Any]:
-    """What of a memory is looked at, as its methods take it."""
-    return {"where": where, "since": since, "until": until}
-
-
 def _lines(hits: Sequence[Hit]) -> str:
     """A line for each: its id, date and label, the text as a JSON string, the turns it rests on."""
-    return "\n".join(f"- {_line(hit)}" for hit in hits) or "Nothing was found."
-
-
-def _line(hit: Hit) -> str:
-    about = {"entry": hit.id, "when": str(hit.time) if hit.time else None, "what": hit.label or hit.kind}
-    shown = {**about, "text": hit.text, "turns": list(hit.sources)}
-    return json.dumps({name: value for name, value in shown.items() if value}, ensure_ascii=False)
+    lines: list[str] = []
+    for hit in hits:
+        about = {"entry": hit.id, "when": str(hit.time) if hit.time else None, "what": hit.label or hit.kind}
+        shown = {**about, "text": hit.text, "turns": list(hit.sources)}
+        lines.append("- " + json.dumps({name: value for name, value in shown.items() if value}, ensure_ascii=False))
+    return "\n".join(lines) or "Nothing was found."
 
 
 def _amended(entry: str, made: EntryChange | None) -> str:

@@ -23,7 +23,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -226,8 +226,9 @@ class _StoredSteps:
 
     def _amended(self) -> AbstractContextManager[None]:
         """What the writer shows of the memory is what its user left of it, by now."""
-        rows = in_force(self.store.amendments(self.claim.owner)) if self.writer.relates else ()
-        return writing_under(Amendments(rows) if rows else None)
+        if not self.writer.relates:
+            return nullcontext()
+        return writing_under(Amendments(in_force(self.store.amendments(self.claim.owner))))
 
     def _version(self, memory: Memory, settled: Memory, speakers: Sequence[str] = (), **positions: int) -> _Version:
         """What is to be stored next, as text or as what is new in it."""
