@@ -85,7 +85,7 @@ def refuse_unfit(value: Any, text: str) -> None:
     Raises:
         ValueError: The value is unfit.
     """
-    if text.count("[") + text.count("{") > MOST_DEPTH and _depth(value) > MOST_DEPTH:
+    if text.count("[") + text.count("{") > MOST_DEPTH and not _is_flat(value):
         raise ValueError(_TOO_DEEP)
     if _HALF_PAIR.search(text):
         try:
@@ -145,21 +145,12 @@ def unreadable(path: Path, error: OSError | ValueError) -> DataError:
     return DataError(f"{path}: cannot be read as UTF-8 text: {kind}; save it as UTF-8")
 
 
-def _depth(value: Any) -> int:
-    """Levels of lists and objects; counts without recursion, and no further than it must."""
-    level: list[Any] = [value]
-    depth = 0
-    while depth <= MOST_DEPTH:
-        holders: list[Any] = [each for each in level if isinstance(each, dict | list)]
-        if not holders:
-            break
-        depth += 1
-        level = [inner for each in holders for inner in _inner(each)]
-    return depth
-
-
-def _inner(holder: Any) -> Any:
-    return holder.values() if hasattr(holder, "values") else holder
+def _is_flat(value: Any, levels: int = MOST_DEPTH) -> bool:
+    """Whether a value has at most so many levels of lists and objects; looks no deeper than that."""
+    if type(value) not in (dict, list):
+        return True
+    inner = value.values() if hasattr(value, "values") else value
+    return levels > 0 and all(_is_flat(each, levels - 1) for each in inner)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
