@@ -90,7 +90,7 @@ def language_model(
     if name == OFFLINE or name.startswith(LOCAL):
         _check_taken(name, settings)
     if name == OFFLINE:
-        from .offline import AsyncOfflineEngine, OfflineEngine
+        from .offline.engine import AsyncOfflineEngine, OfflineEngine
 
         engine = OfflineEngine()
         both = {"engine": engine, "async_engine": AsyncOfflineEngine(engine)}

@@ -76,7 +76,7 @@ def fill(schema: Mapping[str, Any], shapes: Mapping[str, Any] | None = None, tex
 def offline_answer(body: dict[str, Any]) -> str:
     """What the offline engine says to a request."""
     from dspy.lm15 import request_from_openai_chat
-    from mempiler.engines.offline import OfflineEngine
+    from mempiler.engines.offline.engine import OfflineEngine
 
     known = {name: body[name] for name in ("model", "messages", "temperature", "max_tokens") if name in body}
     # A new engine each time: one of its own counts repeated prompts, and samples them differently.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import dspy
-from mempiler.engines.offline import OfflineEngine
+from mempiler.engines.offline.engine import OfflineEngine
 
 make_signature: Any = dspy.Signature
 """Typed loosely: its metaclass takes arguments that type checkers do not see."""

@@ -11,7 +11,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import Config, Message, Request
-from mempiler.engines.offline import AsyncOfflineEngine, OfflineEngine
+from mempiler.engines.offline.engine import AsyncOfflineEngine, OfflineEngine
 
 CONTEXT = (
     "[D1:1] (8 May 2023) Ann: I joined a pottery class yesterday. It was fun, and I met Bob there!\n"

@@ -9,7 +9,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import Config, Message, Request
-from mempiler.engines.offline import OfflineEngine
+from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.programs.compact_adapter import CompactAdapter
 
 from tests.engines.offline_prediction import chat, make_lm, make_signature, predict

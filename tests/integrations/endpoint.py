@@ -16,8 +16,7 @@ import dspy
 from dspy import lm15
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.offline import OfflineEngine
-from mempiler.engines.ruled import said
+from mempiler.engines.offline.engine import OfflineEngine, said
 from mempiler.systems.proxy import Proxy, RefusedError
 
 from .scripted import ScriptedEngine

@@ -13,13 +13,13 @@ from typing import Any
 
 from dspy import lm15
 from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.ruled import RuledEngine, said
+from mempiler.engines.offline.engine import OfflineEngine, said
 
 LINE = re.compile(r"\b(Ann|Bob|Gina|Jon)(?: says)?: ([^\n\"\\<]+)")
 WORD = re.compile(r"\b[a-z]{6,}\b")
 
 
-class ScriptedEngine(RuledEngine):
+class ScriptedEngine(OfflineEngine):
     """Answers every prompt of the shipped systems."""
 
     supports_function_calling = True

@@ -11,7 +11,7 @@ from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
-from mempiler.engines.offline import OfflineEngine
+from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import Compilation, compile_program

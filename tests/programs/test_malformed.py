@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.offline import OfflineEngine
+from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.offline.prompt import read_prompt
 from mempiler.memory.provenance import stored_sources
 from mempiler.programs.adapter import adapter
