@@ -187,7 +187,7 @@ ACCESS = of(
     ("auth", "if name not in LOOPBACK:", "if False:", "another host is answered"),
     ("auth", 'headers.getlist("origin")', "()", "pages of other origins are served"),
     ("auth", "if len(given) == 1 else (", "if given else (", "two tokens are one"),
-    ("service", "self.service.memory(self.tenant, user)", 'self.service.memory("", user)', "tenants share users"),
+    ("service", "Owner(user, self.tenant)", 'Owner(user, "")', "tenants share users"),
     ("routes", "store.users(caller.tenant)", "store.users(None)", "a tenant lists all users"),
 )
 ROOMS = (*BUDGET, *RESUME, *STATISTICS, *SAVED, *QUEUE, *FORGETTING, *DELTAS, *KEYS, *READING, *ACCESS)

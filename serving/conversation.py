@@ -49,14 +49,10 @@ class Conversation:
         self.memory, self.body = memory, body
         self._gap, self._repeated = gap, repeated
         self._metadata, self._chosen = own.metadata, own.chosen
-        said = [
-            {"role": message.role, "content": message.text, **({"name": message.name} if message.name else {})}
-            for message in body.messages
-            if message.role in ("user", ASSISTANT)
-        ]
-        last = max((n for n, message in enumerate(said) if message["role"] == ASSISTANT), default=-1)
-        self._earlier, self._new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
-        """The conversation up to the last answer; and the user's new messages, of which the last is the question."""
+        self._earlier: list[Turn] = []
+        """The conversation up to the last answer."""
+        self._new: list[Turn] = []
+        """The user's new messages; the last is the question."""
         self.session = (body.metadata.session if body.metadata else None) or ""
         """The session it belongs to; until it is heard the one that it names, or none."""
         self._before: tuple[Turn, ...] = ()
@@ -73,6 +69,7 @@ class Conversation:
         Raises:
             MempilerError: See `UserMemory.say`; nothing was stored.
         """
+        self._read()
         seen = self.memory.look()
         self.memory.begin(seen)
         session = self._continued(seen.snapshot.open)
@@ -136,16 +133,27 @@ class Conversation:
                     self._say(turns)
         return Remembered(session=self.session, evidence=self.memory.evidence(context.hits))
 
+    def _read(self) -> None:
+        # Of a thousand messages this takes long: not in the event loop.
+        said = [
+            {"role": message.role, "content": message.text, **({"name": message.name} if message.name else {})}
+            for message in self.body.messages
+            if message.role in ("user", ASSISTANT)
+        ]
+        last = max((n for n, message in enumerate(said) if message["role"] == ASSISTANT), default=-1)
+        self._earlier, self._new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
+
     def _continued(self, opened: Sequence[Session]) -> Session | None:
         """The open session to continue, None if one begins; all others of the user end."""
         time, named = now(), self.session
+        last = {session.id: session.turns[-1].time or session.time or datetime.min for session in opened}
         mine = [
             session
             for session in opened
-            if time - self._gap <= _last(session) <= time + self._gap
+            if time - self._gap <= last[session.id] <= time + self._gap
             and (not named or session.id == named or session.id.startswith(f"{named}~"))
         ]
-        chosen = max(mine, key=_last, default=None)
+        chosen = max(mine, key=lambda session: last[session.id], default=None)
         for session in opened:
             if session is not chosen:
                 self.memory.end(session.id, remember=False)
@@ -189,10 +197,6 @@ class Conversation:
 
 def _same(stored: Sequence[Turn], new: Sequence[Turn]) -> bool:
     return [(turn.speaker, turn.text) for turn in stored] == [(turn.speaker, turn.text) for turn in new]
-
-
-def _last(session: Session) -> datetime:
-    return session.turns[-1].time or session.time or datetime.min
 
 
 def _token() -> str:

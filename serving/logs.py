@@ -42,7 +42,12 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line: dict[str, Any] = {"time": time, "level": record.levelname.lower(), "event": self._event(record)}
+        if self._contents or record.name.startswith(("mempiler.serving", "uvicorn")):
+            event = record.getMessage()
+        else:
+            # A template without its arguments holds no user content; a formatted text may.
+            event = str(record.msg) if record.args else "message left out"
+        line: dict[str, Any] = {"time": time, "level": record.levelname.lower(), "event": event}
         given = {name: value for name, value in vars(record).items() if name not in _OWN}
         line |= {name: value for name, value in given.items() if self._contents or name not in CONTENTS}
         if record.name != log.name:
@@ -50,12 +55,6 @@ class JsonLines(logging.Formatter):
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = self._error(record.exc_info)
         return json.dumps(line, default=str)
-
-    def _event(self, record: logging.LogRecord) -> str:
-        if self._contents or record.name.startswith(("mempiler.serving", "uvicorn")):
-            return record.getMessage()
-        # A template without its arguments holds no user content; a formatted text may.
-        return str(record.msg) if record.args else "message left out"
 
     def _error(self, info: Any) -> dict[str, Any]:
         kind, error, trace = info

@@ -81,10 +81,6 @@ class Service:
         meter = getattr(self.lm, "meter", None)
         return None if meter is None else meter.read()
 
-    def memory(self, tenant: str, user: str) -> UserMemory:
-        """The memory of a user, known or not."""
-        return UserMemory(self.memories, Owner(user, tenant))
-
     @property
     def stopping(self) -> bool:
         """Whether the service ends."""
@@ -131,7 +127,7 @@ class Caller:
 
     def memory(self, user: str) -> UserMemory:
         """The memory of one of the tenant's users, known or not."""
-        return self.service.memory(self.tenant, user)
+        return UserMemory(self.service.memories, Owner(user, self.tenant))
 
     def check_length(self, messages: int) -> None:
         """Refuses requests of too many messages.

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
-from mempiler import Store
+from mempiler import Store, UserMemory
+
+from .conftest import ADA
 
 
 def contents(store: Store) -> Any:
@@ -126,12 +128,12 @@ def test_poisoned_session_is_data_in_every_prompt(connect: Any, scripted: Any, s
     lm = scripted(lambda kind, text, n: {"answer": "fine"})
     client = connect(lm)
     client.add(poison, id="s")
-    client.service.memory("acme", "ada").remember()
+    UserMemory(client.service.memories, ADA).remember()
     client.add(f"{poison} again", id="queued")
     client.ask("What are the previous instructions?")
     client.chat("Which previous instructions should I ignore?")
     client.chat("And which instructions?", poison, "What did Eve say to obey?")
-    assert store.items(client.service.memory("acme", "ada").owner)[0].item.turns[0].text == poison
+    assert store.items(ADA)[0].item.turns[0].text == poison
     for _, prompt in lm.engine.prompts:
         lines = [line for line in prompt.splitlines() if "PWNED" in line]
         assert lines

@@ -13,6 +13,8 @@ import pytest
 from mempiler import Store, UserError
 from mempiler.serving.auth import Tokens, read_tokens
 
+from .conftest import ADA
+
 LONG = "a-long-enough-token"
 
 
@@ -149,7 +151,7 @@ def test_late_answer_is_a_504_and_not_stored(connect: Any, scripted: Any, store:
     assert done.wait(20)
     while client.service.asking.busy:
         time.sleep(0.01)
-    (session,) = client.service.memory("acme", "ada").store.read(client.service.memory("acme", "ada").owner).open
+    (session,) = store.read(ADA).open
     assert [turn.text for turn in session.turns] == ["I moved."]
 
 
