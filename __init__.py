@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from .records import Turn as Turn
     from .runs.artifact import load as load
     from .runs.artifact import save as save
-    from .runs.scoring import evaluate as evaluate
+    from .runs.experiment import evaluate as evaluate
     from .serving.client import AsyncClient as AsyncClient
     from .serving.client import Client as Client
     from .serving.prompt_text import memory_tool as memory_tool
@@ -76,7 +76,7 @@ _EXPORTS = {
     ".programs.program": "MemoryProgram",
     ".records": "Action Behavior Context History Hit Item Logs Profile Query Session Turn",
     ".runs.artifact": "load save",
-    ".runs.scoring": "evaluate",
+    ".runs.experiment": "evaluate",
     ".serving.client": "AsyncClient Client",
     ".serving.prompt_text": "memory_tool",
     ".serving.user_memory": "UserMemory",

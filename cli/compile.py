@@ -13,7 +13,7 @@ from .progress import progress
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..runs.outcome import Compiled
+    from ..runs.compile import Compiled
 
 
 @click.command("compile")
@@ -37,7 +37,7 @@ def command(
     """
     from ..engines.meter import Meter
     from ..optimizers.compile import Compilation
-    from ..runs.experiment import run_compile
+    from ..runs.compile import run_compile
     from ..runs.planning import plan_compile
     from ..runs.results import refuse_broken
 

@@ -13,7 +13,7 @@ def command() -> None:
     """Compile turn-rag on the bundled sample, score it, save it, and ask it a question in a new process."""
     from ..engines.meter import Meter
     from ..optimizers.compile import Compilation
-    from ..runs.experiment import run_compile
+    from ..runs.compile import run_compile
     from ..runs.home import new_run_folder
     from ..runs.report import print_comparison
     from ..runs.setup import Setup

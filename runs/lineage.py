@@ -19,6 +19,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -29,7 +30,6 @@ from ..programs.adapter import adapter as make_adapter
 from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
 from ..programs.state import signature_of
-from .outcome import Compiled
 from .results import Evaluation
 from .rows import SHOWN, Row
 from .seen import ANSWER, shortened
@@ -80,7 +80,8 @@ def show_compile(
     start: MemoryProgram,
     kept: MemoryProgram,
     benchmark: Benchmark,
-    outcome: Compiled,
+    scores: tuple[Evaluation, Evaluation],
+    saved: Path | None,
     parameters: Mapping[str, Any],
     traces: int | None,
 ) -> None:
@@ -91,7 +92,8 @@ def show_compile(
         start: The program before.
         kept: The program after, or the start.
         benchmark: On what.
-        outcome: What came of it.
+        scores: Of both on the test questions.
+        saved: The folder of the program after; None where the start was kept.
         parameters: The run's.
         traces: Of how many test questions; None for all.
     """
@@ -100,16 +102,16 @@ def show_compile(
     if tracker.failed is not None:
         return
     with tracker.optional(), at_store():
-        client = tracker.client
-        model = _model(tracker, start, benchmark, outcome.start.lm, parameters, "start")
-        dataset = _questions(tracker, benchmark.source, outcome.start, model)
-        _scored(tracker, model, outcome.start, dataset)
-        if outcome.promoted:
-            model = _model(tracker, kept, benchmark, outcome.result.lm, parameters, "best")
+        client, (before, after) = tracker.client, scores
+        model = _model(tracker, start, benchmark, before.lm, parameters, "start")
+        dataset = _questions(tracker, benchmark.source, before, model)
+        _scored(tracker, model, before, dataset)
+        if saved is not None:
+            model = _model(tracker, kept, benchmark, after.lm, parameters, "best")
             client.log_outputs(tracker.run_id, [LoggedModelOutput(model, 0)])
-            client.log_model_artifacts(model, str(outcome.program))
-            _scored(tracker, model, outcome.result, dataset)
-        keep_traces(tracker, outcome.result, traces, "result", model)
+            client.log_model_artifacts(model, str(saved))
+            _scored(tracker, model, after, dataset)
+        keep_traces(tracker, after, traces, "result", model)
 
 
 def _model(

@@ -28,9 +28,10 @@ from ...programs.identity import digest, jsonable
 from ...programs.remember import MemoryCache
 from ...records.whole_file import replacing
 from ..compare import recorded
+from ..compile import run_compile
 from ..course import Course
 from ..evaluate import Progress
-from ..experiment import Note, run_compile, run_evaluate
+from ..experiment import Note, run_evaluate
 from ..folder import RunFolder
 from ..manifest import read_manifest
 from ..preference import Preferences, preferences

@@ -12,7 +12,8 @@ from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter, Usage
 from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
-from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.compile import run_compile
+from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
 from rich.console import Console
 from rich.progress import Progress

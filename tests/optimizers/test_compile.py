@@ -16,7 +16,7 @@ from mempiler.optimizers.compile import Compilation, compile_program, tidy
 from mempiler.programs.catalog import build
 from mempiler.programs.state import dump_predictor
 from mempiler.runs.artifact import load
-from mempiler.runs.experiment import run_compile
+from mempiler.runs.compile import run_compile
 from mempiler.runs.setup import Setup
 
 SAMPLE = Source("sample.json", "0" * 64, sample=True)

@@ -7,7 +7,8 @@ from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
 from mempiler.programs.catalog import build, needs_embedder
 from mempiler.runs.artifact import load, save
-from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.compile import run_compile
+from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.setup import Setup
 

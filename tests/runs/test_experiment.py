@@ -12,7 +12,8 @@ from mempiler.errors import EndpointError, UserError
 from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
 from mempiler.optimizers.compile import Compilation
 from mempiler.runs.artifact import load, save
-from mempiler.runs.experiment import compiled_on, run_compile, run_evaluate
+from mempiler.runs.compile import run_compile
+from mempiler.runs.experiment import compiled_on, run_evaluate
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.errors import UserError
 from mempiler.runs.compare import Recorded, compare
+from mempiler.runs.compile import Compiled, Troubles
 from mempiler.runs.manifest import Manifest
-from mempiler.runs.outcome import Compiled, Troubles
 from mempiler.runs.pages.page import side_by_side
 from mempiler.runs.promotion import promotion
 from mempiler.runs.publish import gate

@@ -3,7 +3,8 @@
 import pytest
 from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
-from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.compile import run_compile
+from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.planning import plan_compile, plan_evaluate
 from mempiler.runs.setup import Setup
 

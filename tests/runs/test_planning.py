@@ -7,7 +7,8 @@ import pytest
 from mempiler.cli import app
 from mempiler.optimizers.compile import Compilation
 from mempiler.optimizers.effort import Range
-from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.compile import run_compile
+from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.planning import plan_compile, plan_evaluate
 from mempiler.runs.setup import Setup
 

@@ -13,9 +13,9 @@ from mempiler.engines.models import language_model
 from mempiler.errors import MempilerError
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import load, save
-from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.compile import Compiled, run_compile
+from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import Manifest, read_manifest
-from mempiler.runs.outcome import Compiled
 from mempiler.runs.publish import Registered, gate, register, requirements
 from mempiler.runs.registry import pinned, resolve, version_of
 from mempiler.runs.setup import Setup

@@ -18,7 +18,7 @@ from mempiler.errors import UserError  # noqa: E402
 from mempiler.optimizers import catalog  # noqa: E402
 from mempiler.optimizers.compile import Compilation  # noqa: E402
 from mempiler.programs.catalog import build  # noqa: E402
-from mempiler.runs.experiment import run_compile  # noqa: E402
+from mempiler.runs.compile import run_compile  # noqa: E402
 from mempiler.runs.manifest import read_manifest  # noqa: E402
 from mempiler.runs.setup import Setup  # noqa: E402
 

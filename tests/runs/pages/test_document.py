@@ -15,7 +15,8 @@ from mempiler.optimizers.compile import Compilation
 from mempiler.programs.recording import Call, Completion
 from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
-from mempiler.runs.experiment import run_compile, run_evaluate
+from mempiler.runs.compile import run_compile
+from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.changes import program_changes
 from mempiler.runs.pages.html import HTML, as_html, embedded, keep_page

@@ -1,0 +1,362 @@
+"""Compiling a program from start to end, as one run.
+
+    split ── start saved ── start on dev ── optimizer on train ── result on dev: promote? ── test ── save, log
+
+Test questions are scored once, after the decision. The compiled program is kept only if it is significantly better than
+its start on the dev questions (`promotion`). The optimizer gets what is left of the budget after the scoring that must
+follow is set aside. Everything is logged to one MLflow run.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ..data.benchmark import Benchmark
+from ..data.dataset import Split
+from ..engines.guard import Guard
+from ..engines.meter import Meter
+from ..engines.models import endpoint_errors, keep
+from ..errors import BrokenRunError, UserError
+from ..optimizers.compile import Compilation, compile_program, plan_job
+from ..optimizers.history import Candidate, CandidateHistory
+from ..optimizers.proposals import ATTEMPTS
+from ..programs.program import MemoryProgram
+from .artifact import check_writable, save, versions
+from .compare import keep_rows
+from .experiment import Note, Scoring, sharing
+from .folder import RunFolder
+from .lineage import show_compile
+from .manifest import Manifest, is_intact
+from .pages.changes import program_changes, states
+from .pages.html import keep_page
+from .pages.page import Page, known_facts, run_page
+from .promotion import Promotion, promotion
+from .registry import pinned
+from .report import difference_line, spent_line
+from .reserve import first_spent, reserve
+from .results import Evaluation, counts_of, difference, refuse_broken
+from .setup import Runtime, Setup, parameters, replayed_setup
+from .statistics import Difference
+from .tracking import Tracker
+
+TROUBLED = "troubled"
+"""How often the optimizer of a run ended before its time or gave proposals up, in the run's record."""
+
+
+@dataclass(frozen=True)
+class Troubles:
+    """What an optimizer went through that the run outlived."""
+
+    optimizer: str
+    ended: str | None
+    """What ended it before its time; None where nothing did, or a limit."""
+    unreadable: int
+    """Answers of the prompt LM that could not be read."""
+    given_up: int
+    """Proposals that could not be read after the last attempt."""
+
+    rescued: bool
+    """Whether a candidate had been scored by then, which goes on in place of a result."""
+    notes: tuple[str, ...] = ()
+    """What else there is to know of the demos, a line each."""
+
+    def lines(self, run: str) -> list[str]:
+        """What tables say of it, one line each.
+
+        Args:
+            run: The run that can be resumed.
+        """
+        found, again = [], f"--resume {run} tries again"
+        if self.ended is not None:
+            taken = "the best candidate so far" if self.rescued else "no candidate was scored yet, so the start"
+            found.append(f"{self.optimizer} ended before its time ({self.ended}): {taken} goes on; {again}")
+        if self.unreadable:
+            rest = f", {self.given_up} proposals were given up; {again}" if self.given_up else ""
+            found.append(f"{self.unreadable} answers of the prompt LM could not be read{rest}")
+        return [*found, *self.notes]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compile gave."""
+
+    start: Evaluation
+    result: Evaluation
+    """The kept program on the test questions; equal to `start` without a gain."""
+    dev: tuple[Evaluation, Evaluation | None]
+    """Start and compiled program on the dev questions, which decided; None if the budget did not suffice."""
+    difference: Difference
+    promoted: bool
+    program: Path
+    candidates: tuple[Candidate, ...]
+    usage: dict[str, Any]
+    """Calls by role, tokens and cost of the whole run, optimizer and all scoring included."""
+    stopped: str | None
+    """The limit that was reached, if any."""
+    run: Path
+    run_id: str
+    model: str | None
+    """The name of the model whose weights were trained, as --lm takes it; None where none were."""
+    decided: Promotion
+    """What the dev questions say of the compiled program."""
+    troubles: Troubles
+
+    @property
+    def refused(self) -> str | None:
+        """Why the start was kept; None where the compiled program was."""
+        return None if self.promoted else self.decided.refused
+
+    def gate(self) -> dict[str, Any]:
+        """What the kept program scored on the dev questions: what programs are compared by when one is registered.
+
+        Scores are in the order of the split, groups are numbered: no id of a user leaves the run.
+        """
+        found = self.dev[1] if self.promoted and self.dev[1] is not None else self.dev[0]
+        scored = {"score": found.score, "n": found.n, "min_n": self.difference.min_n, "stopped": found.stopped}
+        groups = list(dict.fromkeys(row.group for row in found.counted))
+        rows = {
+            "scores": [row.score for row in found.counted],
+            "groups": [groups.index(row.group) for row in found.counted],
+        }
+        return {"split": "dev", **scored, "lm": found.lm, "judge": found.judge, **rows}
+
+    def summary(self) -> dict[str, Any]:
+        """The object `compile --json` prints."""
+        return {
+            "start": self.start.summary(),
+            "result": self.result.summary(),
+            "difference": self.difference.to_dict(),
+            "dev": {"start": self.dev[0].score, "result": self.dev[1].score if self.dev[1] else None},
+            "dev_difference": None if self.decided.gain is None else self.decided.gain.to_dict(),
+            "promoted": self.promoted,
+            "refused": self.refused,
+            "program": str(self.program),
+            "candidates": [candidate.to_dict() for candidate in self.candidates],
+            "usage": self.usage,
+            "stopped": self.stopped,
+            "optimizer": asdict(self.troubles),
+            "run": str(self.run),
+            "run_id": self.run_id,
+            "model": self.model,
+        }
+
+
+def run_compile(
+    method: str,
+    setup: Setup,
+    how: Compilation | None = None,
+    out: str | Path | None = None,
+    config: Mapping[str, Any] | None = None,
+    force: bool = False,
+    note: Note = lambda phase: None,
+    allow_code: bool = False,
+    meter: Meter | None = None,
+    guard: Guard | None = None,
+    tags: Mapping[str, str] | None = None,
+    run: RunFolder | None = None,
+) -> Compiled:
+    """Compiles a program against a benchmark's metric, scores it before and after, saves and logs it.
+
+    Args:
+        method: A method name, `module:Class`, or a saved program to start from: its folder, or `models:/NAME@ALIAS`.
+        setup: Data and models; its seed and threads are those of the optimizer, too.
+        how: Optimizer, stage and settings.
+        out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
+            moment on, unless the run is broken.
+        config: Constructor arguments of the method.
+        force: Keeps the compiled program even without a significant gain on the dev questions, or in a broken run.
+        note: Called with the name of each phase.
+        allow_code: Whether a saved `module:Class` method may be imported.
+        meter: Counts the calls; a new one if None.
+        guard: Limits to share with other runs; the setup's own if None.
+        tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
+        run: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
+
+    Raises:
+        BrokenRunError: Too many questions failed; there is no program then, unless it is forced.
+    """
+    setup = replayed_setup(setup)
+    how = replace(how or Compilation(), seed=setup.seed, threads=setup.threads)
+    if setup.dev == 0 and not force:
+        raise UserError("without dev questions nothing can show a gain; raise --dev, or keep the result with --force")
+    method, benchmark = pinned(method), setup.load(compiling=True)
+    split = setup.split(benchmark)
+    chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
+    decided = {**chosen, "config": dict(config or {}), "force": force}
+    runtime = Runtime.start(setup, "compile", method, decided, meter, guard, run)
+    with runtime.folder.recording():
+        benchmark = runtime.judged(benchmark)
+        start = runtime.program(method, benchmark, config, allow_code)
+        with runtime.context(start):
+            plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
+        folder = Path(out) if out else runtime.folder.program
+        lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
+        made = {"benchmark": _data(benchmark, split), "lms": lms, "lm_settings": dict(setup.lm_settings)}
+        manifest = Manifest(method=start.name, task=benchmark.task, **made)
+        check_writable(folder)
+        older = is_intact(folder)
+        if not older:
+            save(start, folder, manifest)
+        scoring = Scoring(runtime, benchmark, note, sharing(runtime, method, config, allow_code))
+        try:
+            with closing(start.method):
+                outcome = _Compile(scoring, start, split, how, force, folder, manifest).run(tags)
+        except BrokenRunError:
+            if not older:
+                shutil.rmtree(folder)
+            raise
+    keep_rows(runtime.folder, "start", outcome.start)
+    keep_rows(runtime.folder, "result", outcome.result)
+    ended = outcome.stopped or outcome.troubles.ended
+    runtime.folder.update(status="stopped" if ended else "finished", result=outcome.summary())
+    return outcome
+
+
+@dataclass(frozen=True)
+class _Compile:
+    """A compile that is set up; arguments as of `run_compile`."""
+
+    scoring: Scoring
+    start: MemoryProgram
+    split: Split
+    how: Compilation
+    force: bool
+    folder: Path
+    manifest: Manifest
+
+    def run(self, tags: Mapping[str, str] | None) -> Compiled:
+        """Compiles in an MLflow run, saves what is kept, and logs it."""
+        runtime, benchmark, how = self.scoring.runtime, self.scoring.benchmark, self.how
+        chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
+        title = f"compile-{self.start.name}-{benchmark.name}-{how.optimizer}-{runtime.folder.mark}"
+        with Tracker(title, {"command": "compile", **(tags or {})}) as tracker:
+            logged = parameters(self.start, runtime.setup, benchmark)
+            logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
+            runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())
+            tracker.params(logged)
+            with runtime.context(self.start), endpoint_errors():
+                outcome, kept = self._outcome(tracker.run_id)
+            scores = {name: outcome.summary()[name] for name in ("start", "result", "difference", "dev", "promoted")}
+            made = {"scores": {**scores, "gate": outcome.gate()}, "optimizer": chosen if outcome.promoted else {}}
+            # A program whose weights were trained is asked with them from here on.
+            if outcome.promoted and outcome.model:
+                made["lms"] = {**self.manifest.lms, "task": outcome.model}
+            save(kept, self.folder, self.manifest.model_copy(update=made))
+            _log(tracker, outcome)
+            page = partial(_page, outcome, self.start, kept, benchmark, logged)
+            tracker.page(keep_page(runtime.folder.path, page))
+            with runtime.context(self.start):
+                scored, saved = (outcome.start, outcome.result), self.folder if outcome.promoted else None
+                show_compile(tracker, self.start, kept, benchmark, scored, saved, logged, runtime.setup.traces)
+        return outcome
+
+    def _outcome(self, run_id: str) -> tuple[Compiled, MemoryProgram]:
+        """Everything between setting up and saving: what came of it, and the program to keep."""
+        start, how, split, score = self.start, self.how, self.split, self.scoring
+        runtime, guard = score.runtime, score.runtime.guard
+        first = score(start, split.dev, "dev", "dev questions, before")
+        self._check(first)
+        kept_back = reserve(first, first_spent(runtime), split, rewrites=how.stage != "read")
+        # Proposals are sampled more often where an earlier go had to give some up: what was sampled then is read from
+        # the run's answers, so a resumed run asks what it has not asked before.
+        attempts, told = ATTEMPTS * (1 + _troubled(runtime)), score.note(f"compiling with {how.optimizer}")
+        history, compiled = CandidateHistory(runtime.meter, attempts, told), None
+        if guard.struck is None:
+            with guard.phase(kept_back):
+                model = runtime.model("prompt")
+                compiled = compile_program(start, score.benchmark, split.train, how, model, history)
+            if history.ended is not None or history.proposals.given_up:
+                runtime.folder.update(**{TROUBLED: 1 + _troubled(runtime)})
+        trained = None if history.trained is None else keep(history.trained, runtime.folder.path / "model")
+        with dspy.context(lm=history.trained or dspy.settings.lm):
+            second = None if compiled is None else score(compiled, split.dev, "dev", "dev questions, after")
+        decided = promotion(first, second, guard.struck, runtime.setup.min_n)
+        kept = compiled if compiled is not None and (self.force or decided.refused is None) else None
+        before = after = score(start, split.test, "test", "test questions, before")
+        if kept is not None:
+            with dspy.context(lm=history.trained or dspy.settings.lm):
+                after = score(kept, split.test, "test", "test questions, after")
+        for found in (before, after):
+            self._check(found)
+        outcome = Compiled(
+            start=before.model_copy(update={"run_id": run_id}),
+            result=after.model_copy(update={"run_id": run_id}),
+            dev=(first, second),
+            difference=difference(before.counted, after.counted, runtime.setup.min_n),
+            promoted=kept is not None,
+            program=self.folder,
+            candidates=tuple(history.candidates),
+            usage=dict(counts_of(runtime.meter.read())),
+            stopped=guard.struck or before.stopped or after.stopped,
+            run=runtime.folder.path,
+            run_id=run_id,
+            model=trained,
+            decided=decided,
+            troubles=_troubles(how.optimizer, history),
+        )
+        return outcome, kept or start
+
+    def _check(self, found: Evaluation) -> None:
+        """Ends a compile whose score is broken, unless it is forced; `show --failed` reads what is kept here."""
+        folder = self.scoring.runtime.folder
+        if found.broken and not self.force:
+            for phase in ("start", "result"):
+                keep_rows(folder, phase, found)
+            told = found.summary()
+            folder.update(result={"start": told, "result": told})
+            refuse_broken(found, folder.path.name, "; no program was saved (--force saves one)")
+
+
+def _troubled(runtime: Runtime) -> int:
+    return runtime.folder.read().get(TROUBLED, 0)
+
+
+def _troubles(optimizer: str, history: CandidateHistory) -> Troubles:
+    proposals, rescued = history.proposals, history.ended is not None and history.best() is not None
+    notes = tuple(history.notes)
+    return Troubles(optimizer, history.ended, proposals.unreadable, proposals.given_up, rescued, notes)
+
+
+def _log(tracker: Tracker, outcome: Compiled) -> None:
+    tracker.evaluation("start", outcome.start)
+    tracker.evaluation("result", outcome.result)
+    for name, found in zip(("dev_start", "dev_result"), outcome.dev, strict=True):
+        if found is not None:
+            tracker.child(name, found)
+    tracker.metrics({"difference": outcome.difference.mean, "promoted": float(outcome.promoted)})
+    tracker.candidates(outcome.candidates)
+    tracker.json("outcome.json", outcome.summary())
+    tracker.folder(outcome.program, "program")
+
+
+def _page(
+    outcome: Compiled, start: MemoryProgram, kept: MemoryProgram, benchmark: Benchmark, logged: Mapping[str, Any]
+) -> Page:
+    """The page of a compile: test questions before and after, or those of the start where it was kept."""
+    before = {"before": outcome.start}
+    phases = before | {"after": outcome.result} if outcome.promoted else {"start, kept": outcome.start}
+    how = logged["optimizer.name"]
+    facts = [("Run", f"compile {start.name} on {benchmark.name} with {how}, asking {outcome.start.lm}")]
+    facts += [("Data", f"{benchmark.source.name}, test questions")]
+    facts += known_facts(logged, kept.identities.of_program(kept))
+    facts += [("Whole run", spent_line(outcome.usage))]
+    notes = [*outcome.troubles.lines(outcome.run.name)]
+    verdict = difference_line(outcome.difference, outcome.refused)
+    changes = program_changes(states(start), states(kept))
+    return run_page("compile", outcome.run.name, phases, facts, notes, verdict, changes, outcome.candidates)
+
+
+def _data(benchmark: Benchmark, split: Split) -> dict[str, Any]:
+    source = benchmark.source
+    sizes = {"train": len(split.train), "dev": len(split.dev), "test": len(split.test)}
+    where = {"name": benchmark.name, "file": source.name, "sha256": source.sha256, "sample": source.sample}
+    where["metric"] = benchmark.scorer.title
+    return {**where, "split_sha256": split.digest, "sizes": sizes}
