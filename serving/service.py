@@ -25,7 +25,7 @@ from .pools import Pool, Receive
 from .refusals import UNKNOWN_TOKEN, Refusal
 from .settings import Settings
 from .user_memory import UserMemory
-from .worker import Worker
+from .writers import Worker
 
 T = TypeVar("T")
 

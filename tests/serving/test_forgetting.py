@@ -207,7 +207,7 @@ def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(
 ) -> None:
     from mempiler.memory.transfer import export_users
     from mempiler.serving.memories import Memories
-    from mempiler.serving.worker import Worker
+    from mempiler.serving.writers import Worker
 
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)

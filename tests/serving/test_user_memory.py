@@ -119,6 +119,16 @@ def test_sources_are_there_until_another_process_forgets_them(store: Store, path
     assert sources() == {}
 
 
+def test_a_piece_of_work_looks_at_what_it_began_with(store: Store) -> None:
+    began, later = (program().memory(store, "ada", lm=language_model("offline")) for _ in range(2))
+    later.add(said("I moved to Lisbon."))
+    began.begin(began.look())
+    later.add(said("My cat is called Momo."))
+    assert [len(memory.list().entries) for memory in (began, later)] == [1, 2]
+    assert [bool(memory.get("D2:1")) for memory in (began, later)] == [False, True]
+    assert ["Momo" in memory.recall("What is the cat called?").text() for memory in (began, later)] == [False, True]
+
+
 def test_work_stores_nothing_of_a_user_who_was_forgotten_since_it_began(store: Store) -> None:
     own, lm = program(), language_model("offline")
     memory, by_call, by_look, later = (own.memory(store, "ada", lm=lm) for _ in range(4))

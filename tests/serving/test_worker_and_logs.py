@@ -22,7 +22,7 @@ from mempiler import EndpointError, Store, build
 from mempiler.serving import logs
 from mempiler.serving.breaker import Breaker
 from mempiler.serving.memories import Memories
-from mempiler.serving.worker import Worker
+from mempiler.serving.writers import Worker
 
 from .conftest import ADA, within
 
