@@ -45,7 +45,7 @@ from .programs.method import Method
 from .programs.program import MemoryProgram
 from .programs.state import signature_of
 from .programs.tasks.task import task as task_class
-from .records import Action, Behavior, Context, History, Logs, Profile, Query, Session, Turn
+from .records import Action, Behavior, Context, History, Item, Logs, Profile, Query, Session, Turn
 
 Broken = Iterator[str]
 """Violations, each in one sentence."""
@@ -202,13 +202,19 @@ def _losses(make: Make, past: History) -> Broken:
     writer = make().method.writer
     if not writer.predictors_below():
         return
-    told = stored_sources(fold(past.items, writer.Memory(), PlainSteps(writer)))
     with dspy.context(lm=MeteredLM("garbled/garbled", Meter(), engine=_Garbled(), cache=False)):
         memory = fold(past.items, writer.Memory(), PlainSteps(writer))
     kept = stored_sources(memory) | {turn.id for left in memory.unwritten for turn in left.item.turns}
-    lost = sorted(told - kept)
+    lost = sorted({id for item in past.items for id in _asked_about(writer, item)} - kept)
     if lost:
         yield f"turns are lost where no answer can be read: {', '.join(lost[:5])}; say so with memory.left(item)"
+
+
+def _asked_about(writer: Any, item: Item) -> set[str]:
+    """The turns of an item about which writing it asks the model."""
+    done = perform(lambda: fold([item], writer.Memory(), PlainSteps(writer)))
+    shown = "\n".join(str(value) for call in done.calls for value in call.inputs.values())
+    return {turn.id for turn in item.turns if turn.text and turn.text in shown}
 
 
 class _Garbled(OfflineEngine):
