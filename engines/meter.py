@@ -227,7 +227,8 @@ class MeteredLM(dspy.LM):
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         # Where there are limits a call may have to wait for those in flight.
         if self.replay is not None or self.answers is not None or self._blocks or self.guard.limits:
-            return await in_thread(lambda: self(prompt, messages=messages, **kwargs))
+            with dspy.context(send_stream=None):  # a thread has no way to the stream of a loop
+                return await in_thread(lambda: self(prompt, messages=messages, **kwargs))
         call = Call(self, prompt, messages, kwargs)
         with holding(going_on, call):
             async with self.guard.lane(self.endpoint).aplace():

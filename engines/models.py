@@ -90,12 +90,10 @@ def language_model(
     if name == OFFLINE or name.startswith(LOCAL):
         _check_taken(name, settings)
     if name == OFFLINE:
-        from .offline.engine import AsyncOfflineEngine, OfflineEngine
+        from .offline.engine import OfflineEngine
 
-        engine = OfflineEngine()
-        both = {"engine": engine, "async_engine": AsyncOfflineEngine(engine)}
         sampling = {"temperature": 0.0, **settings, "cache": bool(cache)}
-        return MeteredLM("offline/extractive-1", meter or Meter(), **shared, **both, **sampling)
+        return MeteredLM("offline/extractive-1", meter or Meter(), engine=OfflineEngine(), **shared, **sampling)
     if name.startswith(LOCAL):
         from .local.engine import local_lm
         from .local.model import LocalModel

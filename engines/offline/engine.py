@@ -17,7 +17,7 @@ import hashlib
 import re
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 from dspy import lm15
@@ -94,26 +94,6 @@ class OfflineEngine:
 
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
         return type(self), ()
-
-
-class AsyncOfflineEngine(OfflineEngine):
-    """The asynchronous counterpart, which shares an engine's counts: it answers at once, in the calling thread.
-
-    Args:
-        engine: Whose answers it gives; one of its own if None.
-    """
-
-    def __init__(self, engine: OfflineEngine | None = None) -> None:
-        self._engine = engine or OfflineEngine()
-
-    async def complete(self, request: lm15.Request) -> lm15.Response:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Answers one request."""
-        return self._engine.complete(request)
-
-    async def stream(self, request: lm15.Request) -> AsyncIterator[StreamEvent]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Answers one request line by line."""
-        for event in self._engine.stream(request):
-            yield event
 
 
 def said(request: lm15.Request) -> list[str]:

@@ -11,7 +11,8 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import Config, Message, Request
-from mempiler.engines.offline.engine import AsyncOfflineEngine, OfflineEngine
+from mempiler.engines.models import language_model
+from mempiler.engines.offline.engine import OfflineEngine
 
 CONTEXT = (
     "[D1:1] (8 May 2023) Ann: I joined a pottery class yesterday. It was fun, and I met Bob there!\n"
@@ -28,7 +29,6 @@ def make_lm(engine: OfflineEngine, temperature: float = 0.0) -> dspy.LM:
     return dspy.LM(
         "offline/extractive-1",
         engine=engine,
-        async_engine=AsyncOfflineEngine(engine),
         temperature=temperature,
         cache=False,
     )
@@ -82,7 +82,7 @@ def test_a_saved_program_brings_its_engine_back(tmp_path: Path) -> None:
 
 def test_async_calls_give_the_same_answer() -> None:
     async def ask() -> str:
-        with dspy.context(lm=make_lm(OfflineEngine())):
+        with dspy.context(lm=language_model("offline")):
             prediction = await dspy.Predict("context, question -> answer").acall(
                 context=CONTEXT, question="Where is the pottery class?"
             )
