@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Generator, Hashable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -159,12 +159,13 @@ class Memories:
         conditions = Conditions.parse(where)
         return Within(since, until, self.store.turns_where(owner, conditions) if conditions else None)
 
-    def part(self, view: View, within: Within) -> View:
+    def part(self, view: View, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> View:
         """What is looked at of a user's memory, as a memory of its own, with an index of its own.
 
         Raises:
-            UserError: The method cannot leave entries out.
+            UserError: A condition is malformed, or the method cannot leave entries out.
         """
+        within = self.within(view.snapshot.owner, where, since, until)
         if within.everything:
             return view
         method = self.program.method
@@ -184,7 +185,7 @@ class Memories:
         self._kept.users.forget(owner)
 
     @contextmanager
-    def at_work(self, view: View, whose: Hashable) -> Generator[None]:
+    def at_work(self, view: View, asks: bool = False) -> Generator[None]:
         """The settings under which the words of a user are worked on.
 
         They go into no trace, history or cache of DSPy's: forgetting must remove them. Vectors of them are kept with
@@ -192,7 +193,7 @@ class Memories:
 
         Args:
             view: What is worked on.
-            whose: In whose turn the language model is asked.
+            asks: Whether the user asks: that does not wait behind what the same user has said.
         """
         owner, since = view.snapshot.owner, view.snapshot.forgets
         lm = self.lm or dspy.settings.lm
@@ -201,7 +202,7 @@ class Memories:
         with (
             self._leaving_nothing(since),
             dspy.context(lm=lm, adapter=self.program.asking(), trace=None, usage_tracker=None, disable_history=True),
-            taking_turns(whose),
+            taking_turns(("asks", owner) if asks else owner),
             kept_on(UserVectors(self.store, owner, since, view.kept.vectors)),
         ):
             yield

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing
+from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
@@ -210,8 +210,8 @@ class UserMemory(UserEntries):
         Raises:
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        view = self._part(where, since, until)
-        with self._asking(view):
+        view = self.memories.part(self.look(), where, since, until)
+        with self.memories.at_work(view, asks=True):
             return self.program.answer(
                 view.settled, self._query(view, question, query, recent), view.waiting.but(asked)
             )
@@ -227,8 +227,8 @@ class UserMemory(UserEntries):
         **query: Any,
     ) -> dspy.Prediction:
         """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
-        view = await in_thread(lambda: self._part(where, since, until))
-        with self._asking(view):
+        view = await in_thread(lambda: self.memories.part(self.look(), where, since, until))
+        with self.memories.at_work(view, asks=True):
             wanted = await in_thread(lambda: self._query(view, question, query, recent))
             return await self.program.aanswer(view.settled, wanted, view.waiting.but(asked))
 
@@ -255,8 +255,8 @@ class UserMemory(UserEntries):
 
         Arguments are those of `ask`; `date` is when it is asked.
         """
-        view = self._part(where, since, until)
-        with self._asking(view):
+        view = self.memories.part(self.look(), where, since, until)
+        with self.memories.at_work(view, asks=True):
             wanted = Query(text=query, date=date, speakers=view.speakers)
             return recalled(self.program.method, view.settled, wanted, view.waiting.but(asked)).whole()
 
@@ -282,7 +282,7 @@ class UserMemory(UserEntries):
             EndpointError: The embedder cannot be reached.
         """
         within, view = self.memories.within(self.owner, where, since, until), self.look()
-        with self._asking(view):
+        with self.memories.at_work(view, asks=True):
             return view.search(self.program.method, query, k, within)
 
     aadd = _for_asyncio(add)
@@ -363,17 +363,9 @@ class UserMemory(UserEntries):
         self.store.requeue(self.owner)
         return remember_user(self.memories, self.owner, self._lease, self._stop, retry=True)
 
-    def _asking(self, view: View) -> AbstractContextManager[None]:
-        """What is asked of a user does not wait behind what the same user has said."""
-        return self.memories.at_work(view, ("asks", self.owner))
-
     def _query(self, view: View, question: str, query: Mapping[str, Any], recent: Sequence[Item]) -> Query:
         """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
         task = self.program.task
         items = (stored.item for stored in (self.store.items(self.owner) if task.shows_history else ()))
         fields = {**({"question": question} if question else {}), **query}
         return task.query(fields, view.left(items), recent, view.speakers)
-
-    def _part(self, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> View:
-        """What of a memory is looked at."""
-        return self.memories.part(self.look(), self.memories.within(self.owner, where, since, until))

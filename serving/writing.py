@@ -121,7 +121,7 @@ def write_claimed(
         if seen.snapshot.version != claim.version:
             return Remembered(), False
         steps = _StoredSteps(memories, claim, seen, lease, stop)
-        with memories.at_work(seen, claim.owner):
+        with memories.at_work(seen):
             whole = steps.run(retry)
         return steps.done, whole
     finally:
