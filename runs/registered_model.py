@@ -11,7 +11,7 @@ artifacts to `Served`. The language model is not part of it. The server's enviro
     MEMPILER_ALLOW_CODE         1: a program whose method is a module:Class of your own may import it
 
 Limits: a row brings its whole past. The rows of one request share memories, so that two questions about one past write
-it once; between requests nothing is kept. Memories that last are the store's (docs/production.md).
+it once; between requests nothing is kept. Memories that last are the store's (docs/production/store.md).
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class UserEntries:
     def delete(self, entry: str, by: str = "") -> EntryChange | None:
         """Takes an entry out, with what else holds the same, until it is undone; None if there is no such entry.
 
-        `docs/production.md` says what a deletion reaches; `forget_session` erases what was said.
+        `docs/production/python.md` says what a deletion reaches; `forget_session` erases what was said.
 
         Args:
             entry: Its id.

@@ -21,8 +21,8 @@ from mempiler.serving.writers import AT_ONCE
 from tests.stub_server import StubServer, at
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
-SECTION = PAGE.partition("### Limits and timeouts")[2].partition("\n## ")[0]
+PAGE, STORE = ((ROOT / "docs" / "production" / name).read_text(encoding="utf-8") for name in ("http.md", "store.md"))
+SECTION = PAGE.partition("## Limits and timeouts")[2].partition("\n## ")[0]
 ROWS = re.findall(r"^\| (`--.+?) \| (.+?) \|", SECTION, re.MULTILINE)
 
 
@@ -49,7 +49,7 @@ def test_settings_have_the_defaults_of_the_options() -> None:
 
 
 def test_the_page_has_the_numbers_that_no_option_sets() -> None:
-    words = " ".join(PAGE.split())
+    words = " ".join((PAGE + STORE).split())
     assert f"up to {http.MOST_BYTES:,} bytes" in words
     assert (endpoint.LONGEST_WAIT, "beyond a minute" in words) == (60, True)
     assert f"`--lm-deadline` {deadline.DEADLINE:g}" in words
