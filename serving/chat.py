@@ -19,10 +19,12 @@ the texts of the request and the answer.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -35,17 +37,17 @@ from ..programs.streaming import Words
 from ..records.context import estimate_tokens
 from .bodies import ChatRequest, Remembered
 from .conversation import Conversation
-from .refusals import Refusal
-from .relay import Relay
-from .service import GUARD, Asked, Service
-from .streams import UNBUFFERED, Send, event_of, streamed
-
-CHUNK = "chat.completion.chunk"
-"""What the events of a stream are called."""
+from .logs import failure, log
+from .refusals import Refusal, body_of, refusal_of
+from .relay import Relay, Send
+from .service import GUARD, Asked, Caller, Service
+from .user_memory import UserMemory
 
 router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
 
 
+UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Headers of every stream."""
 COMPLETION = "OpenAI's chat completion, or the events of one; its field `mempiler` holds the session and the evidence."
 
 
@@ -76,20 +78,16 @@ async def complete(
     upstream, memory = _upstream(body, service), caller.memory(body.user)
     repeated = x_stainless_retry_count.strip("0").isdigit()
     talk = Conversation(memory, body, timedelta(minutes=service.settings.session_gap), repeated)
-    reply = _Reply(service, talk)
 
-    def call(deadline: Deadline, send: Send | None = None) -> Response | dict[str, Any]:
+    def call(deadline: Deadline, send: Send | None = None) -> Response:
+        reply = _Reply(service, talk, send)
         if (given := talk.hear()) is not None:
-            return reply.completion(given, Remembered(session=talk.session, evidence=()))
-        return Relay(service, talk, upstream).answer(deadline, send) if upstream else reply.answer(deadline, send)
+            return reply.end(given, Remembered(session=talk.session, evidence=()))
+        return Relay(service, talk, upstream).answer(deadline, send) if upstream else reply.answer(deadline)
 
-    answer = await (streamed(call, caller, memory) if body.stream else caller.asking(call, memory))
+    answer = await (_streamed(call, caller, memory) if body.stream else caller.asking(call, memory))
     service.worker.wake()
-    if not isinstance(answer, dict):
-        return answer
-    if not body.stream:
-        return JSONResponse(answer)
-    return StreamingResponse(reply.events(answer), media_type="text/event-stream", headers=UNBUFFERED)
+    return answer
 
 
 def _upstream(body: ChatRequest, service: Service) -> Upstream | None:
@@ -109,73 +107,112 @@ def _upstream(body: ChatRequest, service: Service) -> Upstream | None:
 
 
 class _Reply:
-    """The program's answer to one request: stored, and made a completion or the events of a stream."""
+    """The program's answer to one request: stored, and made a completion or the events of a stream.
 
-    def __init__(self, service: Service, talk: Conversation) -> None:
-        self._service, self._talk = service, talk
+    Args:
+        service: Whose program answers.
+        talk: What the request says.
+        send: Takes the headers of a stream, and then its events; None for a completion.
+    """
+
+    def __init__(self, service: Service, talk: Conversation, send: Send | None) -> None:
+        self._service, self._talk, self._send, self._begun = service, talk, send, False
         about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": service.name}
         self._about: dict[str, Any] = about
 
-    def answer(self, deadline: Deadline, send: Send | None = None) -> dict[str, Any]:
+    def answer(self, deadline: Deadline) -> Response:
         """Asks and stores, in a thread of its own.
-
-        Args:
-            deadline: Of the request.
-            send: Takes the headers of a stream, and then its events.
 
         Raises:
             MempilerError: See `Conversation`.
             AnswerChangedError: The words that were sent are not the beginning of the answer.
         """
-        begun = False
-
-        def tell(words: str) -> None:
-            nonlocal begun
-            if not begun and send:
-                begun = True
-                send({})
-                send(self._event({"role": "assistant", "content": ""}))
-            if send:
-                send(self._event({"content": words}))
-
-        words = Words(tell) if send else None
+        words = Words(self._tell) if self._send else None
         found = self._talk.ask(words)
         answer = str(found.answer)
-        rest = words.rest(answer) if words else ""
-        completion = self.completion(answer, self._talk.end(answer, found.context, deadline))
+        rest = words.rest(answer) if words else None
+        remembered = self._talk.end(answer, found.context, deadline)
         self._service.note(self._talk.memory, self._talk.body.messages[-1].text, answer)
-        if begun and send:
-            for event in self._ending(completion, rest):
-                send(event)
-        return completion
+        return self.end(answer, remembered, rest)
 
-    def completion(self, answer: str, remembered: Remembered) -> dict[str, Any]:
-        """The whole answer."""
-        messages = self._talk.body.messages
-        sizes = sum(estimate_tokens(message.text) for message in messages), estimate_tokens(answer)
-        message = {"role": "assistant", "content": answer, "refusal": None}
-        return {
-            **self._about,
-            "object": "chat.completion",
-            "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": sizes[0], "completion_tokens": sizes[1], "total_tokens": sum(sizes)},
-            "mempiler": remembered.model_dump(mode="json"),
-        }
+    def end(self, answer: str, remembered: Remembered, rest: str | None = None) -> Response:
+        """The completion; or sends the end of a stream.
 
-    def events(self, completion: dict[str, Any]) -> Iterator[str]:
-        """The events of an answer that is there."""
-        yield self._event({"role": "assistant", "content": ""})
-        yield from self._ending(completion, completion["choices"][0]["message"]["content"])
+        Args:
+            answer: The whole answer.
+            remembered: Mempiler's own field.
+            rest: What of the answer was not sent; all of it if None.
+        """
+        body, own = self._talk.body, remembered.model_dump(mode="json")
+        sizes = sum(estimate_tokens(message.text) for message in body.messages), estimate_tokens(answer)
+        usage = {"prompt_tokens": sizes[0], "completion_tokens": sizes[1], "total_tokens": sum(sizes)}
+        if self._send is None:
+            message = {"role": "assistant", "content": answer, "refusal": None}
+            choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+            about = {**self._about, "object": "chat.completion"}
+            return JSONResponse({**about, "choices": [choice], "usage": usage, "mempiler": own})
+        for part in re.findall(r"\s*\S+\s*?|\s+", answer if rest is None else rest):
+            self._tell(part)
+        self._event([_choice({}, "stop")], mempiler=own)
+        if body.stream_options and body.stream_options.include_usage:
+            self._event([], usage=usage)
+        self._send("data: [DONE]\n\n")
+        return Response()
 
-    def _ending(self, completion: dict[str, Any], words: str) -> Iterator[str]:
-        for part in re.findall(r"\s*\S+\s*?|\s+", words):
-            yield self._event({"content": part})
-        yield self._event({}, "stop", mempiler=completion["mempiler"])
-        options = self._talk.body.stream_options
-        if options and options.include_usage:
-            yield event_of({**self._about, "object": CHUNK, "choices": [], "usage": completion["usage"]})
-        yield "data: [DONE]\n\n"
+    def _tell(self, words: str) -> None:
+        self._event([_choice({"content": words})])
 
-    def _event(self, delta: dict[str, Any], reason: str | None = None, **more: Any) -> str:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return event_of({**self._about, "object": CHUNK, "choices": [choice], **more})
+    def _event(self, choices: list[Any], **more: Any) -> None:
+        """Sends an event, before the first one the headers and who speaks."""
+        about = {**self._about, "object": "chat.completion.chunk"}
+        if self._send and not self._begun:
+            self._begun = True
+            self._send({})
+            self._send(event_of({**about, "choices": [_choice({"role": "assistant", "content": ""})]}))
+        if self._send:
+            self._send(event_of({**about, "choices": choices, **more}))
+
+
+def _choice(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+
+
+async def _streamed(call: Callable[[Deadline, Send], Response], caller: Caller, begins: UserMemory) -> Response:
+    """Runs a call in a thread of the pool, and sends its parts as they come; what it returns where it sent nothing.
+
+    A client that goes away ends the work, as that of any request.
+    """
+    parts: asyncio.Queue[Any] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def send(part: Any) -> None:
+        loop.call_soon_threadsafe(parts.put_nowait, part)
+
+    task = asyncio.ensure_future(caller.asking(lambda deadline: call(deadline, send), begins))
+    task.add_done_callback(lambda _: parts.put_nowait(None))
+    try:
+        headers = await parts.get()
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if headers is None:
+        return task.result()
+    more = {**headers, **UNBUFFERED}
+    return StreamingResponse(_parts(parts, task), media_type="text/event-stream", headers=more)
+
+
+async def _parts(parts: asyncio.Queue[Any], task: asyncio.Future[Any]) -> AsyncIterator[Any]:
+    """The parts of a stream; one that breaks off ends with an event that says so, which clients raise as an error."""
+    try:
+        while (part := await parts.get()) is not None:
+            yield part
+        if (error := task.exception()) is not None:
+            log.error("a stream broke off", extra=failure(error))
+            yield event_of(body_of(refusal_of(error)))
+    finally:
+        task.cancel()
+
+
+def event_of(value: dict[str, Any]) -> str:
+    """A value as an event."""
+    return f"data: {json.dumps(value)}\n\n"

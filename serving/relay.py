@@ -16,6 +16,7 @@ A stream's events are sent as they come. That which ends an answer waits until t
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +30,9 @@ from .bodies import ChatRequest
 from .conversation import Conversation
 from .prompt_text import beside
 from .service import Service
-from .streams import Send
 
+Send = Callable[[Any], None]
+"""Takes the headers of a stream, and then its parts."""
 _HEADERS = ("x-ratelimit-", "retry-after", "openai-processing-ms", "openai-version")
 """What the names of headers begin with that are handed back."""
 
