@@ -175,4 +175,4 @@ TINY_COURSE = Course(
 )
 """Stable for a model of half a million weights; at lr 5e-4 without KL, plain GRPO collapsed on one seed of four. Whole
 histories from the first step on. Two of them a step: with one, as many tokens gave a seed of LoGo-GRPO no more than an
-early checkpoint. How the rest came about: docs/local_models.md."""
+early checkpoint. How the rest came about: docs/training.md."""

@@ -101,7 +101,7 @@ def run_train(
     if not is_local(setup.lm):
         raise UserError(
             f"{setup.lm} cannot be trained in this process; use --lm local:NAME, or LoGoGRPO with a provider that "
-            "trains elsewhere (docs/local_models.md)"
+            "trains elsewhere (docs/training.md)"
         )
     if setup.lm == TINY and setup.adapter is None:
         setup = replace(setup, adapter="compact")

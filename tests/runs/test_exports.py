@@ -1,6 +1,6 @@
 """Exported folders: what is in them, what they refuse, and that their rewards are those of training here.
 
-The package for `verifiers` is only looked at; docs/training_elsewhere.md tells how it was run.
+The package for `verifiers` is only looked at; docs/training.md tells how it was run.
 """
 
 import json
