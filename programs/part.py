@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar, cast
 
 import dspy
 from dspy.primitives.base_module import BaseModule
+from pydantic import BaseModel
 
 from ..errors import UserError
 from ..memory.indexes import Indexes
@@ -35,7 +36,7 @@ M = TypeVar("M", bound=dspy.Module)
 
 
 class Part(dspy.Module):
-    """A module whose settings are its constructor arguments.
+    """A module whose settings are its constructor arguments, or the fields of one that is a pydantic model.
 
     Raises:
         UserError: A setting is no plain value (a number, text, truth value, or a list or dict of these). Embedders,
@@ -147,7 +148,9 @@ def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
     except TypeError:
         return {}  # the constructor itself reports the error
     bound.apply_defaults()
-    values = dict(list(bound.arguments.items())[1:])
+    values: dict[str, Any] = {}
+    for name, value in list(bound.arguments.items())[1:]:
+        values |= value.model_dump(mode="json") if isinstance(value, BaseModel) else {name: value}
     found = {name: value for name, value in values.items() if name not in _PIECES and not _is_made_of(value)}
     for name, value in found.items():
         try:

@@ -1,9 +1,9 @@
 """Memory methods that other methods are measured against."""
 
 METHODS = {
-    "no-memory": ("no_memory:NoMemory", "answers from the question alone"),
-    "full-context": ("full_context:FullContext", "shows the conversation, newest turns first to fit"),
-    "truncation": ("truncation:Truncation", "shows the newest turns that fit a small budget"),
+    "no-memory": ("turn_rag:NoMemory", "answers from the question alone"),
+    "full-context": ("turn_rag:FullContext", "shows the conversation, newest turns first to fit"),
+    "truncation": ("turn_rag:Truncation", "shows the newest turns that fit a small budget"),
     "turn-rag": ("turn_rag:TurnRAG", "keeps every turn, recalls the best-matching ones (BM25)"),
     "session-rag": ("session_rag:SessionRAG", "keeps every turn, recalls the best-matching sessions as a whole (BM25)"),
     "recursive-summary": (

@@ -6,7 +6,13 @@
     query    ── cosine, of what is not forgotten ──> the k nearest pieces, the account, the portrait
 
 Source: Zhong et al., "MemoryBank: Enhancing Large Language Models with Long-Term Memory" (AAAI 2024), as Mem-PAL
-compares with it (Table 2 and 4). The forgetting curve is in `bank`.
+compares with it (Table 2 and 4).
+
+    retention R = exp(-t / (days * S))    t: days since a piece was learned or last recalled; S: its strength, from 1
+
+A piece is forgotten once R falls below its threshold, a number from 0 to 1 given by its id and a seed. So of many the
+share R is remembered, as in the paper, and the same calls forget the same pieces; one that is forgotten stays so, for
+without being found it cannot be recalled. Accounts are never forgotten.
 
 Where this differs from the released code: recalling a query leaves the memory as it is, as in every method here;
 strength grows by the recalls that the assistant would have made while the dialogues took place, one per utterance of
@@ -23,32 +29,133 @@ settles, in one call each, which a history of thousands of sessions outgrows.
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 import dspy
+from pydantic import BaseModel, ConfigDict
 
 from ...errors import UserError
 from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
+from ...memory.memory import Memory
 from ...memory.turns import turn_entries
-from ...records import Context, Hit, Item, Query, format_time
+from ...records import Context, Hit, Item, Query, comparable, format_time, one_line, read_time
 from ...signatures.baselines import DigestEvents, InferPersonality, MergeEvents, MergePersonality
 from ..gather import gather
 from ..method import EntryReader, Method, Writer
 from ..predictor import predictor
-from .bank import BankMemory, Digest, Piece, later, tally
 
-_SPOKEN_DATE = "%d %B %Y %H:%M"
+_SPOKEN_DATES = ("%d %B %Y %H:%M", "%d %B %Y")
 _WEEKDAY = re.compile(r",\s*\w+day")
 
 
-@dataclass(frozen=True)
-class Told:
+class BankSettings(BaseModel):
+    """What can be set of the method: see `MemoryBank`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    k: int
+    forgetting: bool
+    days: float
+    seed: int
+    portrait: bool
+
+
+class Piece(BaseModel):
+    """A turn, or the digest of a dialogue."""
+
+    model_config = ConfigDict(frozen=True)
+
+    entry: Entry
+    strength: int = 1
+    """S: 1, and 1 more for every recall."""
+    last: datetime | None = None
+    """When it was learned or last recalled; None is never forgotten."""
+
+    def retention(self, now: datetime | None, days: float) -> float:
+        """R, from 0 to 1; 1 where it is not known how long ago the last recall was."""
+        if now is None or self.last is None:
+            return 1.0
+        passed = (comparable(now) - comparable(self.last)).total_seconds() / 86_400
+        return math.exp(-max(0.0, passed) / (days * self.strength))
+
+    def forgotten(self, now: datetime | None, days: float, seed: int) -> bool:
+        """Whether its retention has fallen below its threshold, which is the same each time."""
+        lot = hashlib.sha256(f"{seed}:{self.entry.id}".encode()).digest()[:8]
+        return self.retention(now, days) < int.from_bytes(lot, "big") / 2**64
+
+    def recalled(self, now: datetime | None, times: int = 1) -> Piece:
+        """The piece after recalls; it does not become older by them."""
+        return self.model_copy(update={"strength": self.strength + times, "last": later(self.last, now)})
+
+
+class Digest(BaseModel):
+    """What one dialogue came to."""
+
+    model_config = ConfigDict(frozen=True)
+
+    session: str
+    time: datetime | None = None
+    events: str = ""
+    personality: str = ""
+    sources: tuple[str, ...] = ()
+    """Ids of its turns."""
+
+
+class BankMemory(Memory):
+    """What is kept for one user."""
+
+    pieces: tuple[Piece, ...] = ()
+    digests: tuple[Digest, ...] = ()
+    events: str = ""
+    """The account of what happened in all dialogues."""
+    portrait: str = ""
+    """What the user is like, and how to reply to them."""
+    settled: int = 0
+    """Digests that the two accounts were made from."""
+    now: datetime | None = None
+    """The latest time of any item."""
+
+    def with_recalls(self, recalls: Mapping[str, int]) -> BankMemory:
+        """The memory whose pieces were recalled so many times at its latest time."""
+        if not recalls:
+            return self
+        pieces = (p.recalled(self.now, recalls[p.entry.id]) if p.entry.id in recalls else p for p in self.pieces)
+        return self.model_copy(update={"pieces": tuple(pieces)})
+
+    def with_dialogue(self, entries: Iterable[Entry], digest: Digest) -> BankMemory:
+        """The memory with one more dialogue: its turns and its digest become pieces."""
+        new = [Piece(entry=entry, last=entry.time) for entry in entries]
+        if digest.events:
+            id = f"digest-{len(self.digests) + 1}"
+            entry = Entry(id=id, text=digest.events, kind="digest", sources=digest.sources, time=digest.time)
+            new.append(Piece(entry=entry, last=digest.time))
+        return self.model_copy(update={"pieces": (*self.pieces, *new), "digests": (*self.digests, digest)})
+
+    def entries(self) -> list[Entry]:
+        return [piece.entry for piece in self.pieces]
+
+    def parts(self) -> tuple[Piece, ...]:
+        return self.pieces
+
+    def entry(self, part: Piece) -> Entry:
+        return part.entry
+
+    def remembered(self, now: datetime | None, settings: BankSettings) -> frozenset[str]:
+        """Ids of the pieces that are not forgotten; all of them where nothing fades."""
+        kept = (p for p in self.pieces if not (settings.forgetting and p.forgotten(now, settings.days, settings.seed)))
+        return frozenset(piece.entry.id for piece in kept)
+
+
+class Told(NamedTuple):
     """What is extracted from one dialogue."""
 
     events: str = ""
@@ -60,25 +167,18 @@ class BankWriter(Writer):
 
     Args:
         embedder: Vectors of pieces and utterances.
-        k: Pieces recalled per utterance.
-        forgetting: Whether pieces fade.
-        days: Days after which a piece of strength 1 is remembered with probability 1/e.
-        seed: Draws the lots of the pieces.
-        portrait: Whether the account of events and the portrait of the user are written.
+        settings: Of the method.
         indexes: Searches pieces.
     """
 
     Memory = BankMemory
     longest_text = 40_000
 
-    def __init__(
-        self, embedder: Embedder, k: int, forgetting: bool, days: float, seed: int, portrait: bool, indexes: Indexes
-    ) -> None:
+    def __init__(self, embedder: Embedder, settings: BankSettings, indexes: Indexes) -> None:
         super().__init__()
-        self.embedder, self.indexes = embedder, indexes
-        self.k, self.forgetting, self.days, self.seed, self.portrait = k, forgetting, days, seed, portrait
+        self.embedder, self.settings, self.indexes = embedder, settings, indexes
         self.digest = predictor(DigestEvents)
-        if portrait:
+        if settings.portrait:
             self.infer = predictor(InferPersonality)
             self.merge_events = predictor(MergeEvents)
             self.merge_personality = predictor(MergePersonality)
@@ -92,31 +192,24 @@ class BankWriter(Writer):
             "session_date": format_time(item.time) if item.time else "unknown",
             "spoken": "\n".join(entry.text for entry in entries),
         }
-        asked = [(self.digest, "event_digest")] + ([(self.infer, "personality_note")] if self.portrait else [])
+        asked = [(self.digest, "event_digest")] + ([(self.infer, "personality_note")] if self.settings.portrait else [])
         said = gather([lambda ask=ask, name=name: _said(self.attempt(ask, **about), name) for ask, name in asked])
         return Told(*said)
 
     def write(self, memory: BankMemory, item: Item, prepared: Told | None = None) -> BankMemory:
         """Recalls older pieces by the user's messages, then writes the dialogue."""
         told = self.prepare(item) if prepared is None else prepared
-        before = memory
-        memory = memory.at(item.time)
-        entries = turn_entries(item)
+        entries, now = turn_entries(item), later(memory.now, item.time)
         if not entries:
-            return memory
-        memory = memory.with_recalls(self._recalls(before, memory.now, entries))
-        digest = Digest(
-            session=item.id,
-            time=item.time,
-            events=told.events,
-            personality=told.personality,
-            sources=tuple(entry.id for entry in entries),
-        )
-        return memory.with_dialogue(entries, digest)
+            return memory.model_copy(update={"now": now})
+        recalls = self._recalls(memory, now, entries)
+        sources = tuple(entry.id for entry in entries)
+        digest = Digest(session=item.id, time=item.time, sources=sources, **told._asdict())
+        return memory.model_copy(update={"now": now}).with_recalls(recalls).with_dialogue(entries, digest)
 
     def settle(self, memory: BankMemory) -> BankMemory:
         """Writes both accounts anew where there are digests that they do not cover."""
-        if not self.portrait or memory.settled == len(memory.digests):
+        if not self.settings.portrait or memory.settled == len(memory.digests):
             return memory
         events = "\n".join(_dated(one, one.events) for one in memory.digests if one.events)
         notes = "\n".join(_dated(one, one.personality) for one in memory.digests if one.personality)
@@ -135,42 +228,38 @@ class BankWriter(Writer):
     def _recalls(self, memory: BankMemory, now: datetime | None, entries: Sequence[Entry]) -> dict[str, int]:
         """How often each piece is recalled while a dialogue takes place; nothing fades without forgetting."""
         queries = [entry.text for entry in entries if (entry.speaker or "").lower() != "assistant"]
-        if not (self.forgetting and memory.pieces and queries):
+        if not (self.settings.forgetting and memory.pieces and queries):
             return {}
-        there = memory.remembered(now, self.days, self.seed)
-        rows = self.indexes.search(memory, queries, self.k, 0.0, lambda entry: entry.id in there)
-        return tally([hit.id for hit in hits] for hits in rows)
+        there = memory.remembered(now, self.settings)
+        rows = self.indexes.search(memory, queries, self.settings.k, 0.0, lambda entry: entry.id in there)
+        return Counter(hit.id for hits in rows for hit in hits)
 
 
 class BankReader(EntryReader):
     """Finds the nearest pieces that are not forgotten.
 
     Args:
-        k: Pieces recalled per query.
-        forgetting: Whether pieces fade.
-        days: As the writer has it.
-        seed: As the writer has it.
-        portrait: Whether both accounts are shown.
+        settings: Of the method.
         indexes: Searches pieces.
     """
 
-    def __init__(self, k: int, forgetting: bool, days: float, seed: int, portrait: bool, indexes: Indexes) -> None:
-        super().__init__(k, indexes=indexes)
-        self.forgetting, self.days, self.seed, self.portrait = forgetting, days, seed, portrait
+    def __init__(self, settings: BankSettings, indexes: Indexes) -> None:
+        super().__init__(settings.k, indexes=indexes)
+        self.settings = settings
 
     def search(
         self, memory: BankMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
         """The nearest pieces that are remembered at the time of the latest item."""
-        there = self._remembered(memory, memory.now)
+        there = memory.remembered(memory.now, self.settings)
         low = 0.0 if min_score is None else min_score
         return self.indexes.search(memory, queries, k, low, lambda entry: entry.id in there)
 
     def recall(self, memory: BankMemory, query: Query) -> Context:
         """The context of a query at its date, or else at the time of the latest item; the memory stays as it is."""
-        there = self._remembered(memory, later(memory.now, time_of(query.date)))
+        there = memory.remembered(later(memory.now, time_of(query.date)), self.settings)
         found = self.indexes.search(memory, [query.probe], self.k, 0.0, lambda entry: entry.id in there)[0]
-        notes = {"what happened": memory.events, "the user": memory.portrait} if self.portrait else {}
+        notes = {"what happened": memory.events, "the user": memory.portrait} if self.settings.portrait else {}
         counts = {"pieces": len(found), "forgotten": len(memory.pieces) - len(there)}
         return Context(hits=tuple(found), notes=notes, counts=counts)
 
@@ -191,14 +280,9 @@ class BankReader(EntryReader):
 
     def otherwise(self, memory: BankMemory, query: Query) -> Sequence[Hit]:
         """The newest of what is not forgotten at the date of the query."""
-        there = self._remembered(memory, later(memory.now, time_of(query.date)))
+        there = memory.remembered(later(memory.now, time_of(query.date)), self.settings)
         kept = tuple(piece for piece in memory.pieces if piece.entry.id in there)
         return super().otherwise(memory.model_copy(update={"pieces": kept}), query)
-
-    def _remembered(self, memory: BankMemory, now: datetime | None) -> frozenset[str]:
-        if not self.forgetting:
-            return frozenset(piece.entry.id for piece in memory.pieces)
-        return memory.remembered(now, self.days, self.seed)
 
 
 class MemoryBank(Method):
@@ -227,27 +311,27 @@ class MemoryBank(Method):
     ) -> None:
         if not days > 0:
             raise UserError(f"days = {days} is not above 0")
-        indexes = Indexes(embedder)
-        writer = BankWriter(embedder, k, forgetting, days, seed, portrait, indexes)
-        super().__init__(writer, BankReader(k, forgetting, days, seed, portrait, indexes), embedder)
+        settings, indexes = (
+            BankSettings(k=k, forgetting=forgetting, days=days, seed=seed, portrait=portrait),
+            Indexes(embedder),
+        )
+        super().__init__(BankWriter(embedder, settings, indexes), BankReader(settings, indexes), embedder)
 
 
-def time_of(date: Any) -> datetime | None:
+def later(first: datetime | None, second: datetime | None) -> datetime | None:
+    """The later of two times, either of which may be missing."""
+    return max((time for time in (first, second) if time), key=comparable, default=None)
+
+
+def time_of(date: datetime | str | None) -> datetime | None:
     """A time from a query: a datetime, an ISO date, or a date in the words of prompts; None for anything else."""
     if isinstance(date, datetime):
         return date
     text = _WEEKDAY.sub("", str(date or "")).strip()
-    readers: tuple[Callable[[str], datetime], ...] = (
-        datetime.fromisoformat,
-        lambda t: datetime.strptime(t, _SPOKEN_DATE),
-        lambda t: datetime.strptime(t, "%d %B %Y"),
-    )
-    for read in readers:
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return None
+    for form in _SPOKEN_DATES:
+        with suppress(ValueError):
+            return datetime.strptime(text, form)
+    return read_time(text)
 
 
 def _said(found: dspy.Prediction | None, name: str) -> str:
@@ -256,4 +340,4 @@ def _said(found: dspy.Prediction | None, name: str) -> str:
 
 def _dated(digest: Digest, text: str) -> str:
     when = f"({format_time(digest.time)}) " if digest.time else ""
-    return f"{when}{' '.join(text.split())}"
+    return f"{when}{one_line(text)}"

@@ -8,7 +8,7 @@ from mempiler import build
 from mempiler.engines.embedders import embedder
 from mempiler.memory.amending import Amendment, Amendments
 from mempiler.memory.index import Entry
-from mempiler.programs.baselines.bank import BankMemory, Digest, Piece
+from mempiler.programs.baselines.memory_bank import BankMemory, Digest, Piece
 from mempiler.programs.baselines.recursive_summary import Sentence, SummaryMemory
 from mempiler.programs.catalog import needs_embedder
 from mempiler.programs.h2memory.clusters import Principle

@@ -1,7 +1,7 @@
 """MemoryBank: its forgetting curve, what recalls while dialogues are written, its accounts; and ConditionMem."""
 
 import math
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dspy
@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import History, Session, Turn
 from mempiler.memory.index import Entry
-from mempiler.programs.baselines.bank import Piece, days_between, lot
-from mempiler.programs.baselines.memory_bank import time_of
+from mempiler.programs.baselines.memory_bank import Piece, time_of
 from mempiler.programs.catalog import build
 from mempiler.records import Query, format_time
 
@@ -56,7 +55,6 @@ def test_what_is_forgotten_stays_so_and_strength_only_helps(
     weak, strong = piece(id, strength), piece(id, strength + 1)
     assert weak.forgotten(late, 5.0, seed) >= weak.forgotten(early, 5.0, seed)
     assert strong.forgotten(late, 5.0, seed) <= weak.forgotten(late, 5.0, seed)
-    assert 0.0 <= lot(id, seed) < 1.0
 
 
 def test_of_many_pieces_the_share_of_the_curve_is_remembered() -> None:
@@ -66,7 +64,8 @@ def test_of_many_pieces_the_share_of_the_curve_is_remembered() -> None:
 
 
 def test_times_with_and_without_a_zone_are_compared() -> None:
-    assert days_between(START.astimezone(), START + timedelta(days=2)) == 2.0
+    found = Piece(entry=Entry(id="p", text="x"), last=START.replace(tzinfo=UTC))
+    assert found.retention(START + timedelta(days=5), 5.0) == pytest.approx(math.exp(-1))
 
 
 @pytest.mark.parametrize("date", [START.replace(hour=23, minute=7), START])
