@@ -1,20 +1,20 @@
-"""The adapter of named models: answers held to a JSON schema where the endpoint can, else the chat layout.
+"""The adapter of named models: answers held to a JSON schema where the endpoint takes it, else the chat layout.
 
-    first request of a model ── one small question with a schema ──> JSON that fits   every answer under a schema
-                                                                └──> anything else    chat
+    request under the schema of its outputs ──> answer                  so from then on
+                                           └──> refused ── chat ──> answer   chat from then on, for these outputs
 
 Constrained decoding cannot leave the form, so nothing is lost to it. OpenAI, vLLM, llama.cpp and Ollama take the same
-`response_format`; tables of models know nothing of local servers, so the endpoint itself is asked, once. A signature
-whose outputs no strict schema can describe (an open mapping) is asked for in the chat layout.
+`response_format`; tables of models know nothing of local servers, so it is tried, and what came of it is remembered by
+endpoint and model. Outputs that no strict schema can describe (an open mapping) are asked for in the chat layout.
 
-Limits: models that run in this process are not asked: they are not held to schemas. A resumed run takes what it found
-out before from its own answers, also at another address.
+Limits: models that run in this process are not held to schemas. An endpoint that passes over a schema without a word is
+asked for JSON all the same.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, cast
@@ -24,49 +24,43 @@ from dspy.utils.exceptions import LMInvalidRequestError, LMUnsupportedFeatureErr
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 
-from ..engines.taken import taking
-from ..memory.flight import Flight
 from ..reading.kinds import annotated
 from .correcting import Correcting, CorrectingAdapter
+from .failing import kind_of
 
-QUESTION = "Does a lion live in the wild? Say so in a short sentence."
-"""Asks for prose: an endpoint that passes over the schema answers in prose."""
-_FITTING: dict[str, Any] = {
-    "type": "object",
-    "properties": {"animal": {"type": "string", "enum": ["lion", "cat"]}, "wild": {"type": "boolean"}},
-    "required": ["animal", "wild"],
-    "additionalProperties": False,
-}
 _IDLE = frozenset(
     ("title", "description", "default", "examples", "discriminator", "uniqueItems", "minLength", "maxLength", "format")
 )
 """Keywords that strict schemas may not hold, or that tell a decoder nothing; the reader checks values anyway."""
+REFUSALS = (LMInvalidRequestError, LMUnsupportedFeatureError)
 
 
 class Endpoints:
-    """Which endpoints hold a model to a schema; shared by threads and by copies of an adapter."""
+    """Which schemas the endpoints of models take; shared by threads and by copies of an adapter."""
 
     def __init__(self) -> None:
-        self._flight = Flight()
-        self._found: dict[tuple[str, str], bool] = {}
+        self._found: dict[tuple[str, str, str], bool] = {}
 
-    def hold(self, lm: Any) -> bool:
-        """Whether the endpoint of a model holds it to a schema; the first caller asks, the others wait.
+    def takes(self, lm: Any, outputs: str) -> bool | None:
+        """Whether the endpoint of a model takes the schema of some outputs; None where it was not tried."""
+        known = self._found.get((lm.model, _address(lm), outputs))
+        return self._found.get((lm.model, "", outputs)) if known is None else known
 
-        Raises:
-            LMError: The endpoint failed; the next caller asks again.
-        """
-        key = (str(lm.model), _address(lm))
+    def note(self, lm: Any, outputs: str, takes: bool) -> None:
+        """Remembers what came of a try."""
+        self._found[lm.model, _address(lm), outputs] = takes
 
-        def ask() -> bool:
-            self._found[key] = _known(lm)
-            return self._found[key]
+    def found(self) -> dict[str, dict[str, str]]:
+        """What was found out: model name -> outputs -> "schema" or "chat"."""
+        found: dict[str, dict[str, str]] = {}
+        for (model, _, outputs), takes in sorted(self._found.items()):
+            found.setdefault(model, {})[outputs] = "schema" if takes else "chat"
+        return found
 
-        return self._flight.once(key, ask)
-
-    def found(self) -> dict[str, str]:
-        """What was found out: model name -> "schema" or "chat"."""
-        return {model: "schema" if held else "chat" for (model, _), held in sorted(self._found.items())}
+    def include(self, found: Mapping[str, Mapping[str, str]]) -> None:
+        """Takes over what was found out before or elsewhere, for any address of a model."""
+        for model, known in found.items():
+            self._found |= {(model, "", outputs): kind == "schema" for outputs, kind in known.items()}
 
     def __deepcopy__(self, memo: object = None) -> Endpoints:
         return self
@@ -95,7 +89,7 @@ class SchemaAdapter(Correcting, dspy.JSONAdapter):
 
 
 class AutoAdapter(CorrectingAdapter):
-    """Answers under a schema where the endpoint can, else `CorrectingAdapter`.
+    """Answers under a schema where the endpoint takes it, else as `CorrectingAdapter` asks for them.
 
     Args:
         corrections: How often an answer that cannot be read is asked for again.
@@ -113,7 +107,19 @@ class AutoAdapter(CorrectingAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        return self.chosen(lm, signature)(lm, lm_kwargs, signature, demos, inputs)
+        under, outputs = self._under_schema(lm, signature)
+        if under is not None:
+            try:
+                found = under(lm, lm_kwargs, signature, demos, inputs)
+                self.endpoints.note(lm, outputs, takes=True)
+                return found
+            except REFUSALS as error:
+                self._refused(lm, outputs, error)
+        found = super().__call__(lm, lm_kwargs, signature, demos, inputs)
+        if under is not None:
+            # The schema was refused and not the prompt.
+            self.endpoints.note(lm, outputs, takes=False)
+        return found
 
     async def acall(
         self,
@@ -123,20 +129,36 @@ class AutoAdapter(CorrectingAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        chosen = await asyncio.to_thread(self.chosen, lm, signature)
-        return await chosen.acall(lm, lm_kwargs, signature, demos, inputs)
-
-    def chosen(self, lm: Any, signature: type[dspy.Signature]) -> Correcting:
-        """The adapter for a model and a signature; the endpoint is asked if it has not been.
-
-        Raises:
-            LMError: The endpoint failed.
-        """
-        schema = output_schema(cast("Any", signature)) if _is_client(lm) else None
-        held = schema is not None and self.endpoints.hold(lm)
-        found = SchemaAdapter(schema, self.corrections) if schema and held else CorrectingAdapter(self.corrections)
-        found._rendered = self._rendered
+        under, outputs = self._under_schema(lm, signature)
+        if under is not None:
+            try:
+                found = await under.acall(lm, lm_kwargs, signature, demos, inputs)
+                self.endpoints.note(lm, outputs, takes=True)
+                return found
+            except REFUSALS as error:
+                self._refused(lm, outputs, error)
+        found = await super().acall(lm, lm_kwargs, signature, demos, inputs)
+        if under is not None:
+            self.endpoints.note(lm, outputs, takes=False)
         return found
+
+    def _under_schema(self, lm: Any, signature: type[dspy.Signature]) -> tuple[SchemaAdapter | None, str]:
+        """What asks under a schema, if anything may, and the name of the outputs."""
+        schema = output_schema(cast("Any", signature)) if _is_client(lm) else None
+        if schema is None:
+            return None, ""
+        outputs = _named(schema)
+        if self.endpoints.takes(lm, outputs) is False:
+            return None, outputs
+        found = SchemaAdapter(schema, self.corrections)
+        found._rendered = self._rendered
+        return found, outputs
+
+    def _refused(self, lm: Any, outputs: str, error: Exception) -> None:
+        """Raises an error that is no refusal of the schema: it was taken before, or it is the prompt or the model."""
+        other = isinstance(error, LMUnsupportedModelError) or kind_of(error) == "too-long"
+        if other or self.endpoints.takes(lm, outputs):
+            raise error
 
 
 @functools.lru_cache(maxsize=512)
@@ -181,40 +203,9 @@ def _strict(node: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _known(lm: Any) -> bool:
-    """Whether an endpoint holds answers to a schema; a run that is resumed or replayed has its answer already."""
-    if getattr(lm, "answers", None) is None:
-        return _holds(lm)
-    # The same question for all copies of the model, by which an optimizer samples in other ways.
-    alone = lm.copy(rollout_id=None)
-    alone.kwargs["temperature"] = None
-    return _holds(alone)
-
-
-def _holds(lm: Any) -> bool:
-    """Asks an endpoint for an answer under a schema.
-
-    Raises:
-        LMError: It failed, which says nothing of what it can.
-    """
-    try:
-        # Whoever happens to ask first, it is no part of their work.
-        with taking():
-            # DSPy's cache goes by the name of a model, and another server may have answered for it before.
-            said: Any = lm(QUESTION, response_format=_response_format("fits", _FITTING), cache=False)
-    except LMUnsupportedModelError:
-        raise
-    except (LMInvalidRequestError, LMUnsupportedFeatureError):
-        return False
-    text = said[0].get("text") if isinstance(said[0], dict) else said[0]
-    try:
-        value: Any = json.loads(text or "")
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(value, dict):
-        return False
-    found = cast("dict[str, Any]", value)
-    return found.keys() == {"animal", "wild"} and found["animal"] in ("lion", "cat") and isinstance(found["wild"], bool)
+def _named(schema: Mapping[str, Any]) -> str:
+    """The outputs of a schema, and what tells it from another one of the same."""
+    return f"{', '.join(schema['properties'])} {hashlib.sha256(json.dumps(schema).encode()).hexdigest()[:8]}"
 
 
 def _response_format(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:

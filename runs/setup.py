@@ -336,8 +336,16 @@ class Runtime:
         return made
 
     def adapter(self, name: str) -> dspy.Adapter:
-        """The run's adapter of a name."""
-        return self.adapters.once(name, lambda: make_adapter(name))
+        """The run's adapter of a name; "auto" knows which schemas were refused before the run was resumed, or then."""
+
+        def make() -> dspy.Adapter:
+            made = make_adapter(name)
+            if isinstance(made, AutoAdapter):
+                folder = self.folder if self.setup.replay is None else RunFolder.open(self.setup.replay)
+                made.endpoints.include((folder.read().get("parameters") or {}).get("schemas") or {})
+            return made
+
+        return self.adapters.once(name, make)
 
     @contextmanager
     def context(self, program: MemoryProgram) -> Iterator[None]:
@@ -357,14 +365,14 @@ class Runtime:
             self.folder.update(status="stopped")
             raise type(error)(f"{error}; --resume {self.folder.resumed.name} goes on from here") from error
         finally:
-            self._note_resolved(adapter)
+            self._note_schemas(adapter)
 
-    def _note_resolved(self, adapter: dspy.Adapter) -> None:
-        """Writes down what "auto" came to, by model."""
+    def _note_schemas(self, adapter: dspy.Adapter) -> None:
+        """Writes down what "auto" came to, by model and outputs."""
         found = adapter.endpoints.found() if isinstance(adapter, AutoAdapter) else {}
         known = self.folder.read().get("parameters")
         if found and known:
-            self.folder.update(parameters={**known, "adapter_resolved": found})
+            self.folder.update(parameters={**known, "schemas": found})
 
     def judged(self, benchmark: Benchmark) -> Benchmark:
         """The benchmark with its judges, where it asks any."""

@@ -18,22 +18,21 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.utils.exceptions import LMError
 
 from ..data.benchmark import Benchmark
 from ..engines.endpoint.lanes import IN_FLIGHT
 from ..engines.guard import Guard, Limits, Spent
 from ..engines.meter import Meter, Usage
-from ..errors import BudgetError, MempilerError, ProgramError
+from ..errors import MempilerError, ProgramError
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.program import MemoryProgram
-from ..programs.state import PredictorState, dump_predictor, load_predictor, parse_predictor, signature_of
+from ..programs.state import PredictorState, dump_predictor, load_predictor, parse_predictor
 from .evaluate import Written, answered, written
 from .folder import RunFolder
 from .registry import program_folder
@@ -79,6 +78,8 @@ class Told:
     spent: Spent | None = None
     """Told at the end, with `writes`."""
     writes: Writes = field(default_factory=dict)
+    schemas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Told at the end: what the adapter "auto" found out."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +123,11 @@ class Sharing:
         parts = dealt(benchmark, examples, min(count_of(setup.workers), setup.threads))
         if len(parts) < 2:
             return {}
-        _resolve(program)
         shards = [self._shard(program, part, len(part) / len(examples), len(parts)) for part in parts]
         reserved, last = [_whole(shard.limits) for shard in shards], [Told(Usage(), 0) for _ in shards]
         for each in reserved:
             guard.charge(each)
-        writes = dict[str, Written]()
+        writes, adapter = dict[str, Written](), dspy.settings.adapter
         try:
             with closing(run_parallel(ask, [(shard,) for shard in shards], setup.workers)) as found:
                 for n, told in found:
@@ -139,6 +139,8 @@ class Sharing:
                     if told.spent is not None:
                         guard.charge(told.spent - reserved[n])
                         writes |= told.writes
+                        if isinstance(adapter, AutoAdapter):
+                            adapter.endpoints.include(told.schemas)
         except MempilerError as error:
             guard.stop(error)
             raise
@@ -205,7 +207,8 @@ def ask(shard: Shard) -> Generator[Told]:
                         yield Told(meter.read(), len(items), row)
             first = {example.history: str(example.id) for example in reversed(examples)}
             writes = {first[history]: each for history, each in written(program, list(first)).items()}
-            yield Told(meter.read(), len(items), spent=guard.spent(), writes=writes)
+            schemas = adapter.endpoints.found() if isinstance(adapter, AutoAdapter) else {}
+            yield Told(meter.read(), len(items), spent=guard.spent(), writes=writes, schemas=schemas)
 
 
 @contextmanager
@@ -217,17 +220,6 @@ def _folder(shard: Shard) -> Generator[RunFolder]:
         found = RunFolder(Path(path))
         found.write({"settings": {}})
         yield found
-
-
-def _resolve(program: MemoryProgram) -> None:
-    """Finds out here what the endpoint takes: the run notes it, and workers find the answer in the run's file."""
-    adapter, lm = dspy.settings.adapter, dspy.settings.lm
-    if not isinstance(adapter, AutoAdapter):
-        return
-    # What fails here fails for the questions too, which are counted.
-    with suppress(LMError, BudgetError):
-        for predictor in program.all_predictors().values():
-            adapter.chosen(lm, signature_of(predictor))
 
 
 def _whole(limits: Limits) -> Spent:

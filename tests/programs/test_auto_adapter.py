@@ -1,23 +1,21 @@
-"""The adapter "auto": endpoints are asked once what they can, and answers under a schema are read as they come."""
+"""The adapter "auto": schemas are tried, refused ones are remembered, and answers under one are read as they come."""
 
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import suppress
 from typing import Any
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMError
+from dspy.utils.exceptions import AdapterParseError, LMError
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.programs.adapter import adapter
-from mempiler.programs.auto_adapter import QUESTION, AutoAdapter, SchemaAdapter, output_schema
-from mempiler.programs.correcting import CorrectingAdapter
+from mempiler.programs.auto_adapter import AutoAdapter, SchemaAdapter, output_schema
 from mempiler.programs.predictor import Predictor
 from mempiler.programs.recording import recording
 from mempiler.reading.cut import CutText
-from mempiler.runs.run_store import RunStore
 from mempiler.runs.setup import Setup
 from pydantic import BaseModel, TypeAdapter
 
@@ -33,6 +31,11 @@ ASKED = dspy.Signature("question -> answer, sure: bool")
 """Made once: Python 3.11 may fail with a SystemError where threads parse such texts at the same time."""
 
 
+PLAIN = dspy.Signature("question -> answer")
+OUTPUTS = AutoAdapter()._under_schema(language_model("openai/any", api_base="http://x"), ASKED)[1]
+"""What the outputs of `ASKED` are called."""
+
+
 def _asked(lm: Any, chosen: dspy.Adapter, question: str = "Where?") -> dspy.Prediction:
     with dspy.context(lm=lm, adapter=chosen):
         return dspy.Predict(ASKED)(question=question)
@@ -42,49 +45,73 @@ def _model(server: Any, meter: Meter | None = None) -> Any:
     return language_model(server.model, meter, api_base=server.url, retries=0)
 
 
-@pytest.mark.parametrize(("schemas", "kind"), [("honour", "schema"), ("ignore", "chat"), ("refuse", "chat")])
-def test_an_endpoint_is_asked_once_over_threads_questions_and_copies(stub: Any, schemas: str, kind: str) -> None:
-    server, chosen = stub(schemas=schemas, delay=0.02), AutoAdapter()
-    lm, began = _model(server), threading.Barrier(8)
+@pytest.mark.parametrize(("schemas", "kind"), [("honour", "schema"), ("ignore", "schema"), ("refuse", "chat")])
+def test_a_schema_is_tried_once_over_questions_and_copies(stub: Any, schemas: str, kind: str) -> None:
+    server, chosen = stub(schemas=schemas), AutoAdapter()
+    lm = _model(server)
+    for n in range(6):
+        assert _asked(lm, copy.deepcopy(chosen), f"Question {n}?").answer
+    assert chosen.endpoints.found() == {server.model: {OUTPUTS: kind}}
+    assert sum(found is not None for found in server.formats) == (1 if kind == "chat" else 6)
+    assert len(server.texts) == (7 if kind == "chat" else 6)
 
-    def ask(n: int) -> None:
-        if n < 8:
-            began.wait(10)
-        _asked(lm, copy.deepcopy(chosen), f"Question {n}?")
+
+def test_threads_that_are_refused_at_once_all_get_an_answer(stub: Any) -> None:
+    server, chosen, began = stub(schemas="refuse", delay=0.02), AutoAdapter(), threading.Barrier(8)
+    lm = _model(server)
+
+    def ask(n: int) -> str:
+        began.wait(10)
+        return _asked(lm, chosen, f"Question {n}?").answer
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(ask, range(24)))
-    assert server.texts.count(QUESTION) == 1
-    assert chosen.endpoints.found() == {server.model: kind}
-    assert len(server.texts) == 25
-    assert sum(found is not None for found in server.formats) == (25 if kind == "schema" else 1)
+        assert all(pool.map(ask, range(8)))
+    assert chosen.endpoints.found() == {server.model: {OUTPUTS: "chat"}}
 
 
-@pytest.mark.parametrize("said", ['{"lion": true}', "9" * 5_000], ids=["other", "digits"])
-def test_a_reply_that_does_not_fit_means_chat(stub: Any, said: str) -> None:
-    server = stub(answer=lambda body: said if "lion" in str(body) else "[[ ## answer ## ]]\nHere")
-    chosen = AutoAdapter()
-    assert isinstance(chosen.chosen(_model(server), dspy.Signature("question -> answer")), CorrectingAdapter)
+def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
+    refused = lambda n, text: "400" if "JSON object" in text and "sure" in text else None  # noqa: E731
+    server, chosen = stub(refused, schemas="honour"), AutoAdapter()
+    lm = _model(server)
+    for n, signature in enumerate((ASKED, PLAIN, ASKED, PLAIN)):
+        with dspy.context(lm=lm, adapter=chosen):
+            assert dspy.Predict(signature)(question=f"Question {n}?").answer
+    assert list(chosen.endpoints.found()[server.model].values()) == ["schema", "chat"]
+    assert [found is not None for found in server.formats] == [True, False, True, False, True]
 
 
-def test_two_models_and_two_addresses_are_asked_each(stub: Any) -> None:
+def test_two_models_and_two_addresses_are_tried_each(stub: Any) -> None:
     chosen, servers = AutoAdapter(), [stub(schemas="honour"), stub(schemas="refuse")]
     name = servers[0].model
-    for server in servers:
-        _asked(language_model(name, api_base=server.url), chosen)
-    kinds = [chosen.chosen(language_model(name, api_base=server.url), SUITE[0]) for server in servers]
-    assert [type(kind) for kind in kinds] == [SchemaAdapter, CorrectingAdapter]
-    assert [server.texts.count(QUESTION) for server in servers] == [1, 1]
+    for n, server in enumerate(servers * 2):
+        _asked(language_model(name, api_base=server.url), chosen, f"Question {n}?")
+    tried = [[found is not None for found in server.formats] for server in servers]
+    assert tried == [[True, True], [True, False, False]]
 
 
-def test_a_fault_of_the_server_is_raised_and_not_remembered(stub: Any) -> None:
-    server, chosen = stub(lambda n, text: "500" if n == 1 else None, schemas="honour"), AutoAdapter()
+@pytest.mark.parametrize("fault", ["500", "400"], ids=["server", "prompt"])
+def test_a_fault_that_is_none_of_the_schemas_is_raised_and_not_remembered(stub: Any, fault: str) -> None:
+    server, chosen = stub(lambda n, text: fault if "bad" in text else None, schemas="honour"), AutoAdapter()
     lm = _model(server)
     with pytest.raises(LMError):
-        _asked(lm, chosen)
+        _asked(lm, chosen, "bad?")
     assert chosen.endpoints.found() == {}
     _asked(lm, chosen)
-    assert chosen.endpoints.found() == {server.model: "schema"}
+    asked = len(server.texts)
+    with pytest.raises(LMError):
+        _asked(lm, chosen, "bad again?")
+    # Of outputs whose schema was taken before, a prompt is not asked twice.
+    assert len(server.texts) == asked + 1
+    assert chosen.endpoints.found() == {server.model: {OUTPUTS: "schema"}}
+
+
+def test_what_was_found_before_holds_at_any_address(stub: Any) -> None:
+    server, first, second = stub(schemas="refuse"), AutoAdapter(), AutoAdapter()
+    _asked(_model(server), first)
+    second.endpoints.include(first.endpoints.found())
+    other = stub(schemas="refuse")
+    _asked(language_model(server.model, api_base=other.url), second, "And then?")
+    assert other.formats == [None]
 
 
 def test_models_in_this_process_are_not_asked() -> None:
@@ -175,19 +202,9 @@ def test_a_signature_without_a_strict_schema_falls_to_chat(stub: Any, kind: Any)
     signature = dspy.Signature({"question": (str, dspy.InputField()), "found": (kind, dspy.OutputField())})
     assert output_schema(signature) is None
     server = stub(schemas="honour")
-    assert isinstance(AutoAdapter().chosen(_model(server), signature), CorrectingAdapter)
-    assert server.texts == []
-
-
-def test_a_resumed_run_knows_what_the_endpoint_can_though_a_copy_that_samples_asks_first(stub, tmp_path) -> None:
-    server = stub(schemas="honour")
-    for sampled in (False, True):
-        with closing(RunStore(tmp_path / "run.sqlite")) as store:
-            lm: Any = language_model(server.model, api_base=server.url, retries=0, answers=store.answers)
-            chosen = AutoAdapter()
-            _asked(lm.copy(temperature=1.0, rollout_id=3) if sampled else lm, chosen)
-            assert chosen.endpoints.found() == {server.model: "schema"}
-    assert server.texts.count(QUESTION) == 1
+    with suppress(AdapterParseError), dspy.context(lm=_model(server), adapter=AutoAdapter()):
+        dspy.Predict(signature)(question="Where?")
+    assert set(server.formats) == {None}
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +224,7 @@ def test_under_a_schema_no_answer_is_malformed(honouring: Any, signature: type[d
     assert not call.asked_again
     assert not call.lost
     assert not call.faults.keys() & {"layout", "parse", "cut", "field"}, call.faults
-    assert chosen.endpoints.found()[server.model] == "schema"
+    assert set(chosen.endpoints.found()[server.model].values()) == {"schema"}
 
 
 def _simple(field: Any) -> Any:
