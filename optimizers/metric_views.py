@@ -20,7 +20,7 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..memory.provenance import stored_sources
-from ..programs.trace import saw
+from ..programs.remember import saw
 
 Step = Literal["never stored", "stored but not recalled", "recalled"]
 

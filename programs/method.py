@@ -28,7 +28,7 @@ from ..records import Context, Hit, Item, Query
 from .part import Part
 from .predictor import adopt
 from .recording import recalled_by
-from .waiting import raw_indexes
+from .waiting import RAW_TURNS, Recalled, Waiting, raw_indexes, with_raw, with_unwritten
 
 FEW = 5
 """Most entries that are shown where nothing was found."""
@@ -247,6 +247,45 @@ class Method(Part):
         writer = getattr(self, "writer", None)
         limit = writer.config.get("longest_text") if isinstance(writer, Writer) else None
         return {**super().config, **({} if limit is None else {"longest_text": limit})}
+
+    def recall(self, memory: Any, query: Query, waiting: Waiting | None = None) -> Recalled:
+        """What a question is answered from: what the reader recalls, and raw turns that the memory does not hold yet.
+
+        A memory that finds nothing is asked for the little it has: who tells it one thing and asks about it in other
+        words gets an answer. What was shown for want of a hit has a score of 0, and is counted as `fallback`.
+
+        Args:
+            memory: A settled memory.
+            query: What is asked.
+            waiting: Items that are not in the memory yet.
+        """
+        items = with_unwritten(memory, waiting)
+        raw = tuple(self.raw.search(items, [query.probe], RAW_TURNS)[0]) if items.items else ()
+        asked = with_raw(query, items, raw) if raw else query
+        context = self.reader.recall(memory, asked)
+        if context.hits or raw:
+            return Recalled(asked, context, raw)
+        raw = items.newest(FEW)
+        asked = with_raw(query, items, raw)
+        others = [hit for hit in self.reader.otherwise(memory, asked) if hit.id not in asked.shown_ids]
+        hits = tuple(others[: FEW - len(raw)])
+        if hits or raw:
+            counts = {**context.counts, "fallback": len(hits) + len(raw)}
+            context = context.model_copy(update={"hits": hits, "counts": counts})
+        return Recalled(asked, context, raw)
+
+    def leaving(self, memory: Any, amend: Amend) -> Any:
+        """A settled memory with what is left of its entries, and of what could not be taken into it.
+
+        Args:
+            memory: The memory.
+            amend: Says of an entry, and of a turn, what is left of it.
+        """
+        left = self.reader.amended(memory, amend)
+        items = amend.items(each.item for each in memory.unwritten)
+        pairs = zip(memory.unwritten, items, strict=True)
+        unwritten = tuple(each.model_copy(update={"item": item}) for each, item in pairs if item.turns)
+        return left.model_copy(update={"unwritten": unwritten}) if memory.unwritten else left
 
     def answering(self, task: str) -> dspy.Module:
         """Makes one of `tasks`; methods whose settings concern the answer pass them on."""

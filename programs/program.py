@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,14 +26,11 @@ from .adapter import adapter as make_adapter
 from .method import Method
 from .part import modules_below
 from .predictor import adopt
-from .recalling import Recalled
-from .recalling import recalled as recalled_for
 from .recording import record_context
-from .remember import MemoryCache
+from .remember import MemoryCache, Node, replay
 from .state import signature_of
 from .tasks.task import Task
-from .trace import Node, replay
-from .waiting import Waiting
+from .waiting import Recalled, Waiting
 
 if TYPE_CHECKING:
     from .. import Store, UserMemory
@@ -99,7 +97,7 @@ class MemoryProgram(dspy.Module):
         with dspy.context(adapter=self.asking()):
             node = remembered or self.remember(history)
             query = self.query(fields, history, recent)
-            return self.answer(node.memory, query, recalled=self._replaying(node, focus))
+            return self.answer(node.memory, query, recalled=partial(self._replay, node, focus))
 
     async def aforward(
         self, history: History | list[Any], focus: Sequence[str] = (), recent: Sequence[Item] = (), **fields: Any
@@ -109,16 +107,12 @@ class MemoryProgram(dspy.Module):
         with dspy.context(adapter=self.asking()):
             node = await in_thread(lambda: self.remember(found))
             query = self.query(fields, found, recent)
-            return await self.aanswer(node.memory, query, recalled=self._replaying(node, focus))
+            return await self.aanswer(node.memory, query, recalled=partial(self._replay, node, focus))
 
-    def _replaying(self, node: Node, focus: Sequence[str]) -> Callable[[Context], None]:
-        """What shows an optimizer the write steps that mattered for what was recalled."""
-
-        def recalled(context: Context) -> None:
-            if not self._writers_frozen:
-                replay(self.method.writer, node, context.sources, focus)
-
-        return recalled
+    def _replay(self, node: Node, focus: Sequence[str], context: Context) -> None:
+        """Shows an optimizer the write steps that mattered for what was recalled."""
+        if not self._writers_frozen:
+            replay(self.method.writer, node, context.sources, focus)
 
     def query(self, fields: Mapping[str, Any], history: History, recent: Sequence[Item] = ()) -> Query:
         """The query that an example's fields, or a caller's, make.
@@ -176,7 +170,7 @@ class MemoryProgram(dspy.Module):
 
     def recall(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> Recalled:
         """What the task is given for a query; arguments as `answer`."""
-        found = recalled_for(self.method, memory, query, waiting)
+        found = self.method.recall(memory, query, waiting)
         record_context(found.context, found.query)
         return found
 

@@ -126,11 +126,6 @@ class Recording:
         """The reader that last recalled the best hits of its plain search, and `depth` of these at least."""
         self.capture, self.depth = capture, depth
 
-    def end(self) -> None:
-        """Puts what was heard in order."""
-        self.calls.sort(key=lambda call: call.at)
-        self.failures.sort(key=lambda failure: (failure.where, failure.message))
-
 
 _recording: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("recording", default=None)
 _open: contextvars.ContextVar[Call | None] = contextvars.ContextVar("open_call", default=None)
@@ -149,7 +144,8 @@ def recording(capture: Capture | None = None, depth: int = 0) -> Generator[Recor
         with holding(_recording, record), holding(_open, None), holding(place, Place()), hearing(None):
             yield record
     finally:
-        record.end()
+        record.calls.sort(key=lambda call: call.at)
+        record.failures.sort(key=lambda failure: (failure.where, failure.message))
 
 
 @contextmanager
@@ -161,35 +157,38 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
     record, here = _recording.get(), place.get()
     at, started = here.tick() if here else (), time.perf_counter()
     call = Call(predictor, dict(inputs), at=at, thread=threading.get_ident(), started=started)
+    lm = call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm
+    meter = getattr(lm, "meter", None)
     if record is not None:
         record.calls.append(call)
-    token = _open.set(call)
     try:
-        with ExitStack() as stack:
-            if record is not None and record.capture is not None:
-                samples = stack.enter_context(record.capture())
-                stack.callback(_join, call, samples)
-                stack.enter_context(_heard(call))
-            if record is not None:
-                stack.enter_context(_timed(call))
+        with holding(_open, call), _heard(record, call, meter) if record is not None else nullcontext():
             yield call
-        _counted(call)
     except Exception as error:
         call.error = one_line(error, 300) or type(error).__name__
-        if concerns_prompt(error) or isinstance(error, LMError):
-            call.lost = True
+        call.lost = concerns_prompt(error) or isinstance(error, LMError)
+        if call.lost:
             call.faults[kind_of(error)] += 1
-            _counted(call)
+        if call.lost and meter is not None:
+            meter.add_answer(predictor.label, call.outcome, call.faults)
         raise
-    finally:
-        _open.reset(token)
+    if meter is not None:
+        meter.add_answer(predictor.label, call.outcome, call.faults)
 
 
 @contextmanager
-def _timed(call: Call) -> Generator[None]:
-    """Hears what a call takes; the piece of work around it takes that too."""
+def _heard(record: Recording, call: Call, meter: Any) -> Generator[None]:
+    """Keeps what a call takes, and its prompts and answers where they are captured.
+
+    A metered model tells those itself, others by DSPy's callbacks. The piece of work around a call takes that too.
+    """
     try:
-        with taking() as work:
+        with ExitStack() as stack:
+            if record.capture is not None:
+                samples = stack.enter_context(record.capture())
+                stack.callback(_join, call, samples)
+                stack.enter_context(hearing(call.hear) if meter is not None else _listening(call))
+            work = stack.enter_context(taking())
             try:
                 yield
             finally:
@@ -213,23 +212,9 @@ def note_asked_again(kind: str) -> None:
         call.faults[kind] += 1
 
 
-def _heard(call: Call) -> AbstractContextManager[None]:
-    """Keeps the prompts and answers of a call: a metered model tells them itself, others by DSPy's callbacks."""
-    if _meter(call) is not None:
-        return hearing(call.hear)
+def _listening(call: Call) -> AbstractContextManager[None]:
     heard = [each for each in dspy.settings.callbacks or [] if not isinstance(each, _Listener)]
     return dspy.context(callbacks=[*heard, _Listener(call)])
-
-
-def _meter(call: Call) -> Any:
-    lm = call.inputs.get("lm") or getattr(call.predictor, "lm", None) or dspy.settings.lm
-    return getattr(lm, "meter", None)
-
-
-def _counted(call: Call) -> None:
-    meter = _meter(call)
-    if meter is not None:
-        meter.add_answer(call.predictor.label, call.outcome, call.faults)
 
 
 def record_failure(failure: Failure) -> None:

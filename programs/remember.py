@@ -8,6 +8,11 @@ longest known prefix; of many threads that need a node, one writes it and the ot
     nodes     (key, h1)  (key, h2)  (key, h3)     write(memory, item): in order, each once
     settled                         (key, h3:settled)
 
+Optimizers learn from traces, but a memory from the cache was written in another call. Every node keeps its LM steps,
+and `replay` puts those of the items that mattered for a question into the trace of the running program. Replaying all
+of them would teach the wrong lesson: optimizers keep one random or last call per predictor, which would hardly ever be
+the one that saw the evidence.
+
 A store keeps the nodes that took a call. What took none is made again from the node before it, as if it had been kept:
 a history of turns that are only kept as they are costs nothing on disk.
 
@@ -17,26 +22,66 @@ kept for the life of the cache, never on disk.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import dspy
+from dspy.dsp.utils.settings import main_thread_config
 
+from ..engines.taken import Taken
 from ..memory.flight import Flight
-from ..records import History, Item
-from .fold import NOTHING, Performed, fold, perform
+from ..memory.memory import Memory
+from ..records import Failure, History, Item
+from .fold import NOTHING, Performed, close, fold, perform, take
 from .gather import gather
-from .identity import Identities, digest
+from .identity import Identities, digest, jsonable
 from .method import Writer
-from .retry import close, take
-from .trace import Node, Step
+from .part import is_context
 
 FREE = 4096
 """Nodes of writers that ask nothing that are kept, those used last: some eighty histories of fifty sessions."""
 START = "start"
 """The version of the empty memory."""
+REPLAY_LIMIT = 8
+"""Most steps that are replayed per predictor and question."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One LM call of a writing predictor."""
+
+    predictor: str
+    """Its path below the writer."""
+    inputs: dict[str, Any]
+    prediction: dspy.Prediction
+
+
+@dataclass(frozen=True)
+class Node:
+    """The memory after one item of a history."""
+
+    memory: Memory
+    item: Item | None = None
+    steps: tuple[Step, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    parent: Node | None = None
+    version: str = ""
+    """Names the memory, where it can be made again from what is stored without a call; "" where it cannot."""
+    taken: Taken = field(default=Taken(), compare=False)
+    """What writing it took, beyond the node before it."""
+
+    def chain(self) -> list[Node]:
+        """The nodes from the first item to this one."""
+        node = self
+        nodes: list[Node] = []
+        while node is not None:
+            nodes.append(node)
+            node = node.parent
+        return nodes[::-1]
 
 
 class NodeStore(Protocol):
@@ -86,10 +131,15 @@ class MemoryCache:
         # What is written without asking anything can be written again.
         nodes, store = (self._nodes, self._store) if writer.asks else (self._free, None)
         key = self.identities.writer_key(writer)
-        steps = _SharedSteps(nodes, self._prepared, store, writer, key, history, self._heard)
-        # Before anything is prepared: what another process has written needs no extraction either.
-        node = steps.known()
-        return fold(history.items[steps.at :], node, steps)
+        whole = (key, f"{history.digest}:whole")
+        node = nodes.peek(whole)
+        if node is None:
+            steps = _SharedSteps(nodes, self._prepared, store, writer, key, history, self._heard)
+            # Before anything is prepared: what another process has written needs no extraction either.
+            node = steps.known()
+            node = fold(history.items[steps.at :], node, steps)
+            nodes.put(whole, node)
+        return node
 
     def unwritten(self, writer: Writer, histories: Iterable[History]) -> int:
         """How many items of some histories are not in this process's memory yet; 0 where nothing is asked to write.
@@ -218,3 +268,55 @@ def _step(work: Callable[[], object]) -> Performed:
     """One step outside every optimizer's trace: it is shared, and replayed where it matters."""
     with dspy.context(trace=None, usage_tracker=None):
         return perform(work)
+
+
+def replay(writer: Writer, node: Node, recalled: Sequence[str], focus: Sequence[str]) -> None:
+    """Puts the write steps that mattered for a question into an optimizer's trace.
+
+    Nothing happens where no optimizer listens: without a trace, or with the process-wide one that plain evaluation
+    uses. With gold evidence (`focus`) only the steps that saw it are replayed: the recalled context may hold half of
+    all sessions, and optimizers keep one call per predictor. Otherwise the steps behind the best-ranked hits are.
+
+    Args:
+        writer: That of the running program; steps are bound to its own predictors.
+        node: The memory that was recalled from.
+        recalled: Ids of the turns the recalled hits came from, best first.
+        focus: Ids of the gold evidence turns, if known.
+    """
+    trace = dspy.settings.trace
+    if trace is None or trace is main_thread_config["trace"]:
+        return
+    steps = _relevant(node, list(focus) or list(recalled))
+    writers = writer.predictors_below()
+    room = max(0, dspy.settings.max_trace_size - len(trace))
+    # Inputs are copied: SIMBA shortens them in place.
+    entries = [(writers[step.predictor], dict(step.inputs), step.prediction) for step in steps]
+    trace.extend(entries[:room])
+
+
+def _relevant(node: Node, wanted: list[str]) -> list[Step]:
+    """At most REPLAY_LIMIT steps per predictor that saw a wanted turn, in writing order; else of the last item."""
+    chosen: list[tuple[int, int, Step]] = []
+    taken: dict[str, int] = {}
+    nodes = node.chain()
+    where = {turn.id: n for n, part in enumerate(nodes) if part.item for turn in part.item.turns}
+    for turn in wanted:
+        if turn not in where:
+            continue
+        # Methods that wait for several sessions write them with the last one, or when they settle.
+        n = next((n for n in range(where[turn], len(nodes)) if nodes[n].steps), where[turn])
+        for m, step in enumerate(nodes[n].steps):
+            fresh = all((n, m) != (a, b) for a, b, _ in chosen)
+            if fresh and taken.get(step.predictor, 0) < REPLAY_LIMIT and saw(step.inputs, turn):
+                taken[step.predictor] = taken.get(step.predictor, 0) + 1
+                chosen.append((n, m, step))
+    if not chosen:
+        return list(next((part.steps for part in reversed(nodes) if part.steps), ()))[-REPLAY_LIMIT:]
+    return [step for _, _, step in sorted(chosen, key=lambda entry: entry[:2])]
+
+
+def saw(inputs: dict[str, Any], turn: str) -> bool:
+    """Whether a turn id is anywhere in the inputs of a call that are more than context."""
+    worked = {name: value for name, value in inputs.items() if not is_context(name)}
+    text = json.dumps(worked, default=jsonable, ensure_ascii=False)
+    return re.search(rf"(?<![\w:]){re.escape(turn)}(?![\w:])", text) is not None

@@ -1,6 +1,7 @@
 """Items that are not in a memory yet are searched as raw turns, before a model has written them.
 
-waiting items ── as turn RAG searches ──> turns that bear on the query ── shown as they are, beside the recalled context
+    memory ── recall ──> hits ─────────────────────────────────┐
+    waiting items ── as turn RAG searches ──> turns that bear on the query, shown as they are
 
 What waits for one user is searched by one index, which is moved along as items come and are taken in.
 """
@@ -9,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..memory.index import Embedder
 from ..memory.indexes import Indexes, Line
 from ..memory.turns import turn_entries
-from ..records import Hit, Item, Query, Session
+from ..records import Context, Hit, Item, Query, Session
 
 RAW_TURNS = 10
 """Most turns that a question finds among those that are not in the memory yet."""
@@ -44,6 +45,21 @@ class Waiting:
         return tuple(found[:most])
 
 
+class Recalled(NamedTuple):
+    """What was recalled for a query."""
+
+    query: Query
+    """The query, whose task also shows the raw turns."""
+    context: Context
+    """What the memory gave."""
+    raw: tuple[Hit, ...]
+    """Turns that are not in the memory."""
+
+    def whole(self) -> Context:
+        """Everything, raw turns last."""
+        return self.context.model_copy(update={"hits": (*self.context.hits, *self.raw)}) if self.raw else self.context
+
+
 def raw_indexes(embedder: Embedder | None = None) -> Indexes:
     """Indexes over the turns of waiting items.
 
@@ -58,6 +74,14 @@ def raw_indexes(embedder: Embedder | None = None) -> Indexes:
         return turn_entries(item)
 
     return Indexes(embedder, hybrid=True, parts=items, made=made)
+
+
+def with_unwritten(memory: Any, waiting: Waiting | None) -> Waiting:
+    """What waits, and before it what could not be taken into the memory."""
+    if not memory.unwritten:
+        return waiting or Waiting()
+    items = (*(each.item for each in memory.unwritten), *(waiting.items if waiting else ()))
+    return Waiting(items, waiting.line if waiting else memory.line)
 
 
 def with_raw(query: Query, waiting: Waiting, raw: Sequence[Hit]) -> Query:

@@ -31,7 +31,7 @@ from ..programs.failing import failure_of
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import Recording, recording, texts
-from ..programs.trace import Node
+from ..programs.remember import Node
 from ..records import Context, Failure, History, Hit, Query
 from .leniency import judge_name
 from .results import MAX_LOST, Evaluation, Expense, counts_of

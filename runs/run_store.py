@@ -36,8 +36,8 @@ from ..memory.deltas import applied, delta
 from ..memory.flight import Flight
 from ..memory.memory import Memory
 from ..programs.method import Writer
+from ..programs.remember import Node, Step
 from ..programs.state import dump_values, load_values, signature_of
-from ..programs.trace import Node, Step
 from ..records import Item
 from .rows import Row
 

@@ -23,7 +23,6 @@ from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain
 from ..memory.entries import PAGE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.index import Entry
 from ..memory.stored import Owner
-from ..programs.recalling import leaving
 from .memories import Memories
 from .view import MOST, View
 
@@ -202,7 +201,7 @@ class UserEntries:
         made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
         amend = Amendments([made])
         waiting = replace(view.waiting, items=amend.items(view.waiting.items))
-        after = replace(view, settled=leaving(method, view.settled, amend), waiting=waiting).entries(method)
+        after = replace(view, settled=method.leaving(view.settled, amend), waiting=waiting).entries(method)
         left, _ = after.get(entry, (None, False))
         if (left is None) != (new is None) or (left and left.text == was.text):
             how = "update its turns" if new else "forget its session"

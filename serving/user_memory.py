@@ -45,7 +45,6 @@ from ..memory.metadata import Scalar
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
-from ..programs.recalling import recalled
 from ..programs.streaming import as_they_come
 from ..records import Context, Found, Hit, Item, Query, Turn
 from .entries import UserEntries
@@ -258,7 +257,7 @@ class UserMemory(UserEntries):
         view = self.memories.part(self.look(), where, since, until)
         with self.memories.at_work(view, asks=True):
             wanted = Query(text=query, date=date, speakers=view.speakers)
-            return recalled(self.program.method, view.settled, wanted, view.waiting.but(asked)).whole()
+            return self.program.method.recall(view.settled, wanted, view.waiting.but(asked)).whole()
 
     def search(
         self,

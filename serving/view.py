@@ -16,8 +16,7 @@ from ..memory.memory import Memory
 from ..memory.stored import Contents, Document, Parsed, Snapshot
 from ..memory.turns import turn_entries
 from ..programs.method import Method
-from ..programs.recalling import leaving, with_unwritten
-from ..programs.waiting import Waiting
+from ..programs.waiting import Waiting, with_unwritten
 from ..records import ABSTRACT, Found, Hit, Item, Session, Turn
 from ..records.moment import comparable
 
@@ -89,7 +88,7 @@ class Kept:
         """A settled memory as an amendment leaves it; the last one of a place is kept."""
         kept = self.left.get(place)
         if kept is None or kept[0] is not memory or kept[1] != amend:
-            kept = self.left[place] = memory, amend, leaving(method, memory, amend)
+            kept = self.left[place] = memory, amend, method.leaving(memory, amend)
         return kept[2]
 
 

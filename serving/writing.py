@@ -35,9 +35,8 @@ from ..memory.amending import Amendments, in_force, writing_under
 from ..memory.deltas import delta
 from ..memory.memory import Memory
 from ..memory.stored import LONGEST_LEASE, Change, Claim, Document, Log, Owner, StoredItem
-from ..programs.fold import Performed, fold, perform
+from ..programs.fold import Performed, again, close, fold, perform, take
 from ..programs.gather import gather
-from ..programs.retry import again, close, take
 from ..records import Failure, Item
 from .memories import Memories
 from .view import View

@@ -23,13 +23,12 @@ from typing import Any, TypeVar
 import dspy
 
 from ...memory.memory import Memory
-from ...programs.fold import Performed, fold, perform
+from ...programs.fold import Performed, bare, fold, perform
 from ...programs.gather import gather, in_order
 from ...programs.identity import rollout
 from ...programs.method import Writer
 from ...programs.program import MemoryProgram
 from ...programs.recording import Call, Capture, texts
-from ...programs.retry import bare
 from ...records import History, Item
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from mempiler.memory.deltas import applied, delta, patch
 from mempiler.memory.indexes import shared
 from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
+from mempiler.programs.fold import close, take
 from mempiler.programs.names import METHODS
-from mempiler.programs.retry import close, take
 from mempiler.records import Record
 from pydantic import BaseModel, ConfigDict
 
