@@ -37,7 +37,7 @@ from .engines.meter import Meter, MeteredLM
 from .engines.models import language_model
 from .engines.offline.engine import OfflineEngine
 from .errors import DataError, UserError
-from .memory.provenance import stored_sources
+from .memory.memory import stored_sources
 from .programs.catalog import build
 from .programs.fold import PlainSteps, fold, perform
 from .programs.identity import Identities

@@ -63,14 +63,7 @@ def storable(text: str) -> str:
     return text
 
 
-def _checked(text: str) -> str:
-    try:
-        return storable(text)
-    except UserError as error:
-        raise ValueError(str(error)) from None
-
-
-Storable = Annotated[str, AfterValidator(_checked)]
+Storable = Annotated[str, AfterValidator(storable)]
 """A text that is checked where it comes from outside."""
 
 

@@ -18,21 +18,18 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
 from ..records import Context, Found, Hit, Turn
+from ..records.moment import utc
 from .stored import Owner, Stamp, State
 
 PAGE = 100
 """Entries of a page where it is not said how many."""
 
 
-def _plain(time: datetime) -> datetime:
-    return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
-
-
 def _zoned(time: datetime) -> datetime:
     return time.replace(tzinfo=UTC)
 
 
-Moment = Annotated[datetime, AfterValidator(_plain), PlainSerializer(_zoned, when_used="json")]
+Moment = Annotated[datetime, AfterValidator(utc), PlainSerializer(_zoned, when_used="json")]
 
 
 class _Frozen(BaseModel):

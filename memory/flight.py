@@ -69,26 +69,11 @@ class Flight:
             self._futures.move_to_end(key)
         return future.result()
 
-    def put(self, key: Hashable, value: Any) -> None:
-        """Stores a value that was made elsewhere (read from disk), unless the key is taken."""
-        future: Future[Any] = Future()
-        future.set_result(value)
+    def drop(self, unwanted: Callable[[Any], bool]) -> None:
+        """Takes out every finished value whose key is unwanted."""
         with self._lock:
-            self._futures.setdefault(key, future)
-        self._trim()
-
-    def forget(self, key: Hashable) -> None:
-        """Takes out the finished value of a key, if there is one."""
-        with self._lock:
-            future = self._futures.get(key)
-            if future is not None and future.done():
+            for key in [key for key, future in self._futures.items() if future.done() and unwanted(key)]:
                 del self._futures[key]
-
-    def drop(self, unwanted: Callable[[Hashable], bool]) -> list[Any]:
-        """Takes out every finished value whose key is unwanted, and returns them."""
-        with self._lock:
-            keys = [key for key, future in self._futures.items() if future.done() and unwanted(key)]
-            return [self._futures.pop(key).result() for key in keys]
 
     def __len__(self) -> int:
         return len(self._futures)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ..errors import DataError, UserError
 from ..records import History, Item, Session, Turn
+from ..records.moment import utc
 from .metadata import Scalar, checked_metadata
 from .stored import check_key, name_of
 
@@ -41,14 +42,14 @@ def incoming(
         DataError: It is neither an item nor a list of messages, or a message is malformed.
         UserError: The id is no name.
     """
-    id, said = name_of("session", id) if id is not None else None, checked_metadata(metadata)
+    said = checked_metadata(metadata)
     if isinstance(session, Item):
-        given = id if id is not None else name_of("session", session.id) if session.id else ""
-        item = session if given == session.id else session.model_copy(update={"id": given})
-        return plain(item), digest_of(item, said)
+        given = session.id if id is None else id
+        item = session.model_copy(update={"id": name_of("session", given) if given or id is not None else ""})
+        return item, digest_of(item, said)
     turns = turns_of(session)
     time = next((turn.time for turn in turns if turn.time), None)
-    item = Session(id=id or "", time=time, turns=tuple(turns))
+    item = Session(id=name_of("session", id) if id is not None else "", time=time, turns=tuple(turns))
     return (item if time else item.model_copy(update={"time": now()})), digest_of(item, said)
 
 
@@ -74,40 +75,8 @@ def now() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 
 
-def plain(item: I) -> I:
-    """An item with its times in UTC, without a zone: times with and without one cannot be compared.
-
-    Raises:
-        DataError: A time is outside the calendar.
-    """
-    turns = tuple(
-        turn.model_copy(update={"time": utc(turn.time)}) if _zoned(turn.time) else turn for turn in item.turns
-    )
-    if turns == item.turns and not _zoned(item.time):
-        return item
-    return item.model_copy(update={"time": utc(item.time), "turns": turns})
-
-
-def utc(time: datetime | None) -> datetime | None:
-    """A time in UTC, without a zone.
-
-    Raises:
-        DataError: It is outside the calendar.
-    """
-    if time is None or not _zoned(time):
-        return time
-    try:
-        return time.astimezone(UTC).replace(tzinfo=None)
-    except OverflowError as error:
-        raise DataError(f"the time {time.isoformat()} is outside the calendar in UTC; correct it") from error
-
-
-def _zoned(time: datetime | None) -> bool:
-    return time is not None and time.tzinfo is not None
-
-
 def checked(item: I) -> I:
-    """An item as it can be stored: its id in Unicode's form NFC.
+    """An item as it is stored: its id in Unicode's form NFC, its times in UTC without a zone.
 
     Raises:
         UserError: No turns, or an id or a text that is no plain text.
@@ -116,7 +85,11 @@ def checked(item: I) -> I:
     if not item.turns:
         raise UserError(f"session {item.id!r} has no turns; there is nothing to remember")
     check_turns(item.turns)
-    return item if id == item.id else item.model_copy(update={"id": id})
+    turns = tuple(
+        turn.model_copy(update={"time": utc(turn.time)}) if turn.time and turn.time.tzinfo else turn
+        for turn in item.turns
+    )
+    return item.model_copy(update={"id": id, "time": utc(item.time), "turns": turns})
 
 
 def check_turns(turns: Sequence[Turn]) -> None:

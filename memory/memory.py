@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from ..records import AnyItem, Item
 from .index import Entry
@@ -93,3 +93,22 @@ class Memory(BaseModel):
             settled: What `settle` made of this memory.
         """
         return self
+
+
+def stored_sources(memory: BaseModel) -> frozenset[str]:
+    """Ids of all turns that something in the JSON of a memory names in its `sources`; removed entries do not count."""
+    found: set[str] = set()
+
+    def collect(value: JsonValue) -> None:
+        if isinstance(value, list):
+            for part in value:
+                collect(part)
+        elif isinstance(value, dict):
+            for name, part in value.items():
+                if name == "sources" and isinstance(part, list):
+                    found.update(map(str, part))
+                elif name != "removed":
+                    collect(part)
+
+    collect(memory.model_dump(mode="json"))
+    return frozenset(found)

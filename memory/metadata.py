@@ -10,23 +10,32 @@ Truth values, numbers and texts are never equal to one another; a session withou
 Texts are compared letter by letter, so that dates in ISO form have ranges.
 
 Example:
-    >>> from mempiler.memory.metadata import Conditions
-    >>> calls = Conditions.parse({"channel": "phone", "year": {"gte": 2024}})
-    >>> calls.met({"channel": "phone", "year": 2025}), calls.met({"year": 2025})
+    >>> from mempiler.memory.metadata import checked_conditions, meets
+    >>> calls = checked_conditions({"channel": "phone", "year": {"gte": 2024}})
+    >>> meets({"channel": "phone", "year": 2025}, calls), meets({"year": 2025}, calls)
     (True, False)
 """
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
-from ..errors import UserError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from ..errors import UserError, misfit
 from .amending import storable
 
 Scalar = str | int | float | bool
@@ -38,13 +47,76 @@ LONGEST = 500
 """Most characters of a text."""
 LARGEST = 2**53
 """Numbers beyond it are not the same in all languages."""
-NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
-_ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "gt": operator.gt,
-    "gte": operator.ge,
-    "lt": operator.lt,
-    "lte": operator.le,
-}
+_ORDERS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str):
+        if len(value) > LONGEST:
+            raise ValueError(f"the text has {len(value)} characters; use at most {LONGEST}")
+        return storable(value)
+    if not isinstance(value, int | float):
+        raise ValueError(f"{type(value).__name__} is no plain value; use a text, a number, true or false")
+    if not math.isfinite(value) or abs(value) > LARGEST:
+        raise ValueError(f"{value!a:.40} is no number from -2**53 to 2**53")
+    return value
+
+
+def _name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][\w.-]{0,63}", name, re.ASCII):
+        raise ValueError(f"the name {name!a:.80} must be 1 to 64 letters, digits and _ . -, the first a letter or _")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Plain = Annotated[str | bool | int | float, BeforeValidator(_plain)]
+Metadata = Annotated[dict[Name, Plain], Field(max_length=MOST, examples=[{"channel": "phone", "year": 2025}])]
+
+
+class Range(BaseModel):
+    """What a value of a session is to be: all that is given must hold."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, json_schema_extra={"examples": [{"gte": 2024, "lt": 2026}]}
+    )
+
+    in_: Annotated[tuple[Plain, ...], Field(min_length=1, max_length=MOST_CHOICES)] | None = Field(None, alias="in")
+    gt: Plain | None = None
+    gte: Plain | None = None
+    lt: Plain | None = None
+    lte: Plain | None = None
+
+    @model_validator(mode="after")
+    def _has_ends(self) -> Self:
+        ends = self.model_dump(exclude_none=True)
+        if not ends:
+            raise ValueError("is empty; give a value, or in, gt, gte, lt or lte")
+        if any(isinstance(end, bool) for end in ends.values()):
+            raise ValueError("gt, gte, lt and lte take a number or a text")
+        return self
+
+    def holds(self, value: Scalar) -> bool:
+        """Whether a value is such a one."""
+        if self.in_ is not None and not any(_alike(value, one) and value == one for one in self.in_):
+            return False
+        ends = ((order, getattr(self, name)) for name, order in _ORDERS.items())
+        return all(end is None or (_alike(value, end) and order(value, end)) for order, end in ends)
+
+
+def _alike(one: Scalar, other: Scalar) -> bool:
+    """Whether both are texts, both truth values, or both numbers."""
+    return all(isinstance(one, kind) == isinstance(other, kind) for kind in (str, bool))
+
+
+def _condition(given: Any) -> Any:
+    return given if isinstance(given, dict | Range) else {"in": [given]}
+
+
+Condition = Annotated[Range, BeforeValidator(_condition, json_schema_input_type=Plain | Range)]
+Where = Annotated[dict[Name, Condition], Field(max_length=MOST, examples=[{"channel": "phone", "year": {"gte": 2024}}])]
+"""Conditions of the metadata of sessions, all of which must hold."""
+_METADATA: TypeAdapter[dict[str, Scalar]] = TypeAdapter(Metadata)
+_WHERE: TypeAdapter[dict[str, Range]] = TypeAdapter(Where)
 
 
 def checked_metadata(given: object) -> dict[str, Scalar]:
@@ -53,98 +125,25 @@ def checked_metadata(given: object) -> dict[str, Scalar]:
     Raises:
         UserError: It is no small dict of plain values; one line names what is wrong.
     """
-    if given is None:
-        return {}
-    return {name: _scalar(f"metadata {name}", value) for name, value in _named("metadata", given).items()}
+    return _checked("metadata", _METADATA, given)
 
 
-@dataclass(frozen=True)
-class Conditions:
-    """Conditions that sessions fulfil or not; all must be met."""
+def checked_conditions(given: object) -> dict[str, Range]:
+    """Conditions as they come from outside; none, for None and {}, are met by everything.
 
-    tests: tuple[tuple[str, str, Any], ...] = ()
-    """Name, operator (in, gt, gte, lt, lte) and value of each; of "in" a tuple of values."""
-
-    @classmethod
-    def parse(cls, given: object) -> Conditions:
-        """Reads conditions as they come from outside; none, for None and {}, are met by everything.
-
-        Raises:
-            UserError: They are malformed; one line names what is wrong.
-        """
-        tests: list[tuple[str, str, Any]] = []
-        for name, value in _named("where", {} if given is None else given).items():
-            tests += _tests(name, value)
-        return cls(tuple(tests))
-
-    def __bool__(self) -> bool:
-        return bool(self.tests)
-
-    @property
-    def key(self) -> str:
-        """Equal for equal conditions."""
-        return json.dumps(sorted(self.tests, key=repr))
-
-    def met(self, metadata: Mapping[str, Scalar]) -> bool:
-        """Whether a session of this metadata fulfils all of them."""
-        return all(name in metadata and _met(metadata[name], how, value) for name, how, value in self.tests)
+    Raises:
+        UserError: They are malformed; one line names what is wrong.
+    """
+    return _checked("where", _WHERE, given)
 
 
-def _tests(name: str, value: object) -> list[tuple[str, str, Any]]:
-    where = f"where {name}"
-    if not isinstance(value, Mapping):
-        return [(name, "in", (_scalar(where, value),))]
-    found: list[tuple[str, str, Any]] = []
-    for how, given in cast(Mapping[Any, Any], value).items():
-        if how == "in":
-            if not isinstance(given, list | tuple) or not 0 < len(cast(list[Any], given)) <= MOST_CHOICES:
-                raise UserError(f"{where}: give `in` a list of 1 to {MOST_CHOICES} values")
-            found.append((name, "in", tuple(_scalar(where, one) for one in cast(list[Any], given))))
-        elif how in _ORDERS:
-            end = _scalar(where, given)
-            if isinstance(end, bool):
-                raise UserError(f"{where}: {how} takes a number or a text, not {given!r}")
-            found.append((name, how, end))
-        else:
-            raise UserError(f"{where}: {how!a:.40} is no operator; use in, gt, gte, lt or lte")
-    if not found:
-        raise UserError(f"{where}: is empty; give a value, or in, gt, gte, lt or lte")
-    return found
+def meets(metadata: Mapping[str, Scalar], conditions: Mapping[str, Range]) -> bool:
+    """Whether a session of this metadata fulfils all conditions."""
+    return all(name in metadata and one.holds(metadata[name]) for name, one in conditions.items())
 
 
-def _met(value: Scalar, how: str, wanted: Any) -> bool:
-    if how == "in":
-        return any(_kind(value) == _kind(one) and value == one for one in wanted)
-    return _kind(value) == _kind(wanted) and _ORDERS[how](value, wanted)
-
-
-def _kind(value: Scalar) -> str:
-    return "truth" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
-
-
-def _named(what: str, given: object) -> Mapping[str, object]:
-    if not isinstance(given, Mapping):
-        raise UserError(f"{what} is {type(given).__name__}; give a dict of names and plain values")
-    found = cast(Mapping[Any, object], given)
-    if len(found) > MOST:
-        raise UserError(f"{what} has {len(found)} names; use at most {MOST}")
-    for name in found:
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise UserError(
-                f"{what}: the name {name!a:.80} must be 1 to 64 letters, digits and _ . -, the first a letter or _"
-            )
-    return found
-
-
-def _scalar(where: str, value: object) -> Scalar:
-    if isinstance(value, str):
-        if len(value) > LONGEST:
-            raise UserError(f"{where} has {len(value)} characters; use at most {LONGEST}")
-        return storable(value)
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int | float):
-        if not math.isfinite(value) or abs(value) > LARGEST:
-            raise UserError(f"{where}: {value!a:.40} is no number from -2**53 to 2**53")
-        return value
-    raise UserError(f"{where}: {type(value).__name__} is no plain value; use a text, a number, true or false")
+def _checked(what: str, kind: TypeAdapter[Any], given: object) -> Any:
+    try:
+        return kind.validate_python({} if given is None else given)
+    except ValidationError as error:
+        raise UserError(f"{what}: {misfit(error)!a:.200}") from None

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from datetime import UTC
 from typing import Any
 from uuid import uuid4
 
@@ -38,19 +38,20 @@ from ..errors import ConflictError, UserError
 from ..records import Item, Turn
 from .amending import Amendment
 from .entries import Added
-from .incoming import checked, digest_of
+from .incoming import check_turns, checked, digest_of, json_of
 from .metadata import Scalar, checked_metadata
-from .store_adding import append, put_amendments, put_item, queue, take_turns
 from .store_forgetting import Forgetting, delete_all, drop_open, record
 from .store_queue import Queue, put_memory
 from .store_reading import Reading, metadata_of, open_sessions
 from .store_rows import (
     OWN,
     any_session_of,
+    batches,
+    forgotten_as,
     forgotten_since,
-    insert,
-    key_of,
     lock,
+    make,
+    refusal,
     refuse,
     run,
 )
@@ -58,6 +59,8 @@ from .stored import Contents, Owner, name_of
 
 MOST_AMENDMENTS = 10_000
 """Most amendments of a user."""
+NEVER = 2**31 - 1
+"""More than anybody can have been forgotten."""
 
 
 class Store(Reading, Queue, Forgetting):
@@ -101,7 +104,7 @@ class Store(Reading, Queue, Forgetting):
         item, said = checked(item), checked_metadata(metadata)
         since = self.forgets() if since is None else since
         digest = digest or digest_of(item, said)
-        return self._commit(partial(queue, owner, item, digest, said, since))
+        return self._commit(lambda db: _queue(db, owner, item, digest, said, since))
 
     def append(
         self,
@@ -129,19 +132,36 @@ class Store(Reading, Queue, Forgetting):
         """
         session, said = name_of("session", session), checked_metadata(metadata)
         since = self.forgets() if since is None else since
-        return self._commit(partial(append, owner, session, turns, begin, since, said))
+
+        def write(db: Connection) -> tuple[Turn, ...]:
+            if begin:
+                make(db, owner)
+            else:
+                lock(db, owner)
+            there = _there(db, owner, session, since)
+            if there.digest is not None:
+                raise ConflictError(f"session {session!r} of user {owner.user!r} has ended; begin one with another id")
+            if not there.last and not begin:
+                raise ConflictError(f"user {owner.user!r} has no open session {session!r}; it was forgotten")
+            new = _put_open(db, owner, session, turns, there.last or 0)
+            if new and said:
+                before = metadata_of(db, owner, [session]).get(session, {})
+                _put_metadata(db, owner, {session: checked_metadata({**before, **said})})
+            return new
+
+        return self._commit(write)
 
     def end(self, owner: Owner, session: str) -> Added | None:
         """Ends a session: its turns become an item, queued for remembering. None if there is no such open session."""
         session = name_of("session", session)
         with self._write() as db:
-            lock(db, owner, make=False)
+            lock(db, owner)
             found = next((part for part in open_sessions(db, owner) if part.id == session), None)
             if found is None:
                 return None
-            said = metadata_of(db, owner, which="AND session = :session", session=session).get(session, {})
+            digest = digest_of(found, metadata_of(db, owner, [session]).get(session, {}))
             drop_open(db, owner, session)
-            return queue(owner, found, digest_of(found, said), {}, None, db)
+            return _queue(db, owner, found, digest, {}, NEVER)
 
     def keep_vectors(self, owner: Owner, made: Mapping[bytes, bytes], since: int) -> bool:
         """Keeps vectors of a user's texts, until the user or one of their sessions is forgotten.
@@ -155,13 +175,15 @@ class Store(Reading, Queue, Forgetting):
             Whether they are kept: not if the user or one of their sessions was forgotten since.
         """
         names = owner, any_session_of(owner)
-        rows = [{**key_of(owner), "key": key, "vector": vector} for key, vector in made.items()]
-        replaced = 'ON CONFLICT (tenant, "user", "key") DO UPDATE SET vector = excluded.vector'
+        rows = [{"key": key, "vector": vector} for key, vector in made.items()]
+        statement = """INSERT INTO mempiler_vectors (tenant, "user", key, vector) VALUES (:tenant, :user, :key, :vector)
+            ON CONFLICT (tenant, "user", key) DO UPDATE SET vector = excluded.vector"""
 
         def write(db: Connection) -> bool:
-            if not lock(db, owner, make=False).known or forgotten_since(db, since, *names):
+            if not lock(db, owner) or forgotten_since(db, since, *names):
                 return False
-            insert(db, "vectors", rows, replaced)
+            if rows:
+                run(db, statement, owner, rows)
             return True
 
         return self._commit(write)
@@ -184,12 +206,12 @@ class Store(Reading, Queue, Forgetting):
         since = self.forgets() if since is None else since
 
         def write(db: Connection) -> bool:
-            known = lock(db, owner, make=False).known
+            known = lock(db, owner)
             refuse(db, owner, since)
             last = run(db, f"SELECT max(number) FROM mempiler_amendments WHERE {OWN}", owner).scalar()
             follows = known and amendment.number == (last or 0) + 1
             if follows:
-                put_amendments(db, owner, [amendment])
+                _put_amendments(db, owner, [amendment])
             return follows
 
         return self._commit(write)
@@ -216,7 +238,7 @@ class Store(Reading, Queue, Forgetting):
         with self._write() as db:
             for contents in users:
                 owner = contents.owner
-                if lock(db, owner, make=False).known:
+                if lock(db, owner):
                     replaced.append(owner)
                     if not replace:
                         raise ConflictError(
@@ -240,21 +262,120 @@ def _restore(db: Connection, contents: Contents, since: int) -> None:
         ConflictError: Two turns have one id; or the user was forgotten meanwhile.
     """
     owner = contents.owner
-    lock(db, owner)
+    make(db, owner)
     refuse(db, owner, since)
-    said: dict[str, Mapping[str, Any]] = dict(contents.open_metadata)
+    said = dict(contents.open_metadata)
     for stored in contents.items:
-        item = checked(stored.item)
-        said[item.id] = contents.metadata.get(stored.position, {})
-        take_turns(db, owner, item.turns, stored.position)
-        about = {"position": stored.position, "state": stored.state, "attempts": stored.attempts, "error": stored.error}
-        put_item(db, owner, item, stored.digest, **about)
+        said[stored.item.id] = contents.metadata.get(stored.position, {})
+        about = {"state": stored.state, "attempts": stored.attempts, "error": stored.error}
+        _put_item(db, owner, stored.position, stored.item, stored.digest, **about)
     for session in contents.open:
-        append(owner, name_of("session", session.id), session.turns, True, since, {}, db)
-    rows = [{**key_of(owner), "session": id, "json": json.dumps(value)} for id, value in said.items() if value]
-    insert(db, "metadata", rows)
-    last = max((stored.position for stored in contents.items), default=0)
-    run(db, f"UPDATE mempiler_users SET next_position = :next WHERE {OWN}", owner, next=last + 1)
+        _put_open(db, owner, session.id, session.turns, 0)
+    _put_metadata(db, owner, said)
     if contents.document is not None:
         put_memory(db, owner, contents.document)
-    put_amendments(db, owner, contents.amendments)
+    _put_amendments(db, owner, contents.amendments)
+
+
+def _queue(db: Connection, owner: Owner, item: Item, digest: str, metadata: Mapping[str, Scalar], since: int) -> Added:
+    """Appends a checked item to a user's queue; the user is made if there is none."""
+    number = position = make(db, owner)
+    there = _there(db, owner, item.id or f"D{number}", since)
+    if item.id and there.digest == digest:
+        return Added(id=item.id, position=there.position, new=False)
+    if item.id and (there.digest is not None or there.last):
+        raise ConflictError(
+            f"session {item.id!r} of user {owner.user!r} is stored with other content; "
+            "give the new one an id of its own, or forget the old one first"
+        )
+    while there.digest is not None or there.last:
+        number += 1
+        there = _there(db, owner, f"D{number}", since)
+    id = item.id or f"D{number}"
+    item = item.model_copy(update={"id": id, "turns": _numbered(item.turns, id)})
+    _put_item(db, owner, position, item, digest, state="queued", attempts=0, error="")
+    _put_metadata(db, owner, {id: metadata})
+    return Added(id=id, position=position, new=True)
+
+
+def _there(db: Connection, owner: Owner, id: str, since: int) -> Any:
+    """What there is of an id: `position` and `digest` of the item, the `last` turn of the open session; else None.
+
+    Raises:
+        ConflictError: The user was forgotten since.
+    """
+    statement = f"""SELECT
+        (SELECT position FROM mempiler_items WHERE {OWN} AND id = :id) AS position,
+        (SELECT digest FROM mempiler_items WHERE {OWN} AND id = :id) AS digest,
+        (SELECT max(number) FROM mempiler_open_turns WHERE {OWN} AND session = :id) AS last,
+        (SELECT max(number) FROM mempiler_forgotten WHERE name = :name AND number > :since) AS refused"""
+    row = run(db, statement, owner, id=id, name=forgotten_as(owner), since=since).one()
+    if row.refused is not None:
+        raise refusal(owner)
+    return row
+
+
+def _put_item(db: Connection, owner: Owner, position: int, item: Item, digest: str, **about: Any) -> None:
+    """Writes an item with its turns; the next one comes behind it."""
+    _take_turns(db, owner, item.turns, position)
+    statement = """INSERT INTO mempiler_items
+        (tenant, "user", position, id, digest, json, state, attempts, error, added)
+        VALUES (:tenant, :user, :position, :id, :digest, :json, :state, :attempts, :error, :now)"""
+    run(db, statement, owner, position=position, id=item.id, digest=digest, json=json_of(item), **about)
+    following = f"UPDATE mempiler_users SET next_position = :next WHERE {OWN} AND next_position < :next"
+    run(db, following, owner, next=position + 1)
+
+
+def _put_open(db: Connection, owner: Owner, session: str, turns: Sequence[Turn], last: int) -> tuple[Turn, ...]:
+    """Writes turns of an open session behind its last one, and returns them with their ids."""
+    new = _numbered(turns, session, last)
+    check_turns(new)
+    _take_turns(db, owner, new, 0)
+    statement = """INSERT INTO mempiler_open_turns (tenant, "user", session, number, json, added)
+        VALUES (:tenant, :user, :session, :number, :json, :now)"""
+    if new:
+        rows = [{"number": n, "json": json_of(turn)} for n, turn in enumerate(new, last + 1)]
+        run(db, statement, owner, rows, session=session)
+    return new
+
+
+def _put_metadata(db: Connection, owner: Owner, said: Mapping[str, Mapping[str, Any]]) -> None:
+    """Writes what callers said of sessions, by their ids, in the place of what is there."""
+    statement = """INSERT INTO mempiler_metadata (tenant, "user", session, json) VALUES (:tenant, :user, :id, :json)
+        ON CONFLICT (tenant, "user", session) DO UPDATE SET json = excluded.json"""
+    for id, value in said.items():
+        if value:
+            run(db, statement, owner, id=id, json=json.dumps(value))
+
+
+def _put_amendments(db: Connection, owner: Owner, rows: Iterable[Amendment]) -> None:
+    """Writes amendments as they are."""
+    statement = """INSERT INTO mempiler_amendments
+        (tenant, "user", number, what, entry, kind, text, sources, new, at, by, undoes)
+        VALUES (:tenant, :user, :number, :what, :entry, :kind, :text, :sources, :new, :at, :by, :undoes)"""
+    for row in rows:
+        at = row.at.replace(tzinfo=UTC).timestamp() if row.at else 0.0
+        run(db, statement, owner, **{**vars(row), "sources": json.dumps(row.sources), "at": at})
+
+
+def _take_turns(db: Connection, owner: Owner, turns: Sequence[Turn], position: int) -> None:
+    """Notes the ids of turns, which no other turn of the user may have."""
+    ids, new = [turn.id for turn in turns], set[str]()
+    for part in batches(ids):
+        values = ", ".join(f"(:tenant, :user, :id{n}, :position)" for n in range(len(part)))
+        statement = f"INSERT INTO mempiler_turns VALUES {values} ON CONFLICT DO NOTHING RETURNING turn"
+        named = {f"id{n}": id for n, id in enumerate(part)}
+        new.update(run(db, statement, owner, position=position, **named).scalars())
+    if len(new) < len(ids):
+        twice = next(id for n, id in enumerate(ids) if id not in new or id in ids[:n])
+        raise ConflictError(
+            f"user {owner.user!r} has another turn {twice!r}; "
+            "give turns ids that no other turn of the user has, or none at all"
+        )
+
+
+def _numbered(turns: Sequence[Turn], session: str, last: int = 0) -> tuple[Turn, ...]:
+    """Turns with ids: those without one get the session's and a number."""
+    return tuple(
+        turn if turn.id else turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in enumerate(turns, last + 1)
+    )

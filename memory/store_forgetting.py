@@ -1,22 +1,41 @@
-"""Forgetting in a store: users, or one session of theirs; what was deleted is refused a way back."""
+"""Forgetting in a store: users, or one session of theirs; what was deleted is refused a way back.
+
+The bytes go from an SQLite file too: log emptied, file rewritten, log emptied again. Deleted text stays in the log
+until it is emptied, and pieces of it stay between the rows of pages that were rearranged, however secure the deletion.
+Neither is done while somebody reads: that would hold up every writer. What is left to do is noted, and whoever erases
+next does it.
+
+Limits: what PostgreSQL keeps in its pages and logs is PostgreSQL's business. A file of more than `MOST` bytes is not
+rewritten here, since writers wait for that.
+"""
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 
 from ..errors import StoreError
 from ..records import Turn
-from . import erasing
 from . import store_tables as t
 from .database import Database
 from .entries import Receipt
 from .store_queue import reset
 from .store_reading import amendments_of
-from .store_rows import OWN, any_session_of, batches, changed, forgotten_as, lock, run
+from .store_rows import OWN, any_session_of, batches, changed, forgotten_as, lock, make, run
 from .stored import Owner, name_of
 
 KEPT = 86_400.0
 """Seconds for which it is known who was forgotten; no write takes longer."""
+MOST = 256 * 2**20
+"""Largest SQLite file that is rewritten; writers wait about a second per 100 MB."""
+WAIT, TRIES = 50, 5
+"""Milliseconds for which emptying the log waits for readers, as long as which writers wait; and how often it does."""
+SERVER = "PostgreSQL keeps deleted rows in its pages until it needs the place, or VACUUM FULL; and in logs and backups"
+READER = "somebody reads the store, so its log cannot be emptied; run it again later, or leave it to a running service"
+LARGE = "the file is too large to be rewritten while others write; when nobody does, run: sqlite3 FILE VACUUM"
 
 
 class Forgetting(Database):
@@ -29,11 +48,12 @@ class Forgetting(Database):
         """
         with self._write() as db:
             # Made even for an unknown user: the first write of a new one may be under way in another process.
-            known = lock(db, owner).known or _pending(db, owner)
+            known = lock(db, owner) or _pending(db, owner)
+            make(db, owner)
             sessions, turns = _sizes(db, owner)
             delete_all(db, owner)
             record(db, owner)
-        return self._receipt(owner.user, known, sessions, turns)
+        return self._receipt(owner.user, known or sessions > 0, sessions, turns)
 
     def forget_item(self, owner: Owner, id: str) -> Receipt:
         """Deletes one item or open session of a user.
@@ -42,7 +62,7 @@ class Forgetting(Database):
         """
         id = name_of("session", id)
         with self._write() as db:
-            lock(db, owner, make=False)
+            lock(db, owner)
             _, before = _sizes(db, owner)
             known = _drop_item(db, owner, id) | drop_open(db, owner, id)
             left = before - _sizes(db, owner)[1]
@@ -67,15 +87,19 @@ class Forgetting(Database):
             Whether they are gone, and what holds them; None where a database server decides that.
         """
         if self._server:
-            return None, erasing.SERVER
+            return None, SERVER
         try:
             with self._read() as db:
                 number = run(db, "SELECT max(number) FROM mempiler_forgotten WHERE erased = 0").scalar()
             if number is None:
                 return True, ""
-            with self._alone(), self._errors():
-                held = erasing.erase(self._bare)
-            if held in ("", erasing.LARGE):
+            with self._alone(), self._errors(), self._bare.connect() as connection:
+                try:
+                    held = _rewritten(connection)
+                finally:
+                    # What was set on it must not come to another call from the pool.
+                    connection.invalidate()
+            if held in ("", LARGE):
                 done = "UPDATE mempiler_forgotten SET erased = 1 WHERE number <= :number AND erased = 0"
                 with self._write() as db:
                     run(db, done, number=number)
@@ -156,3 +180,37 @@ def _sizes(db: Connection, owner: Owner) -> tuple[int, int]:
         owner,
     ).one()
     return row.sessions, row.turns
+
+
+def _rewritten(connection: Connection) -> str:
+    """Removes deleted data from the files of an SQLite database; returns what holds it, "" if nothing does."""
+    try:
+        if not _log_emptied(connection):
+            return READER
+        if Path(connection.engine.url.database or "").stat().st_size > MOST:
+            return LARGE
+        # Waits as every writer does, and holds up nobody until it is its turn.
+        connection.exec_driver_sql("PRAGMA busy_timeout=10000")
+        connection.exec_driver_sql("VACUUM")
+        return "" if _log_emptied(connection) else READER
+    except OperationalError as error:
+        return f"the file could not be rewritten: {error.orig}; run it again later"
+
+
+def _log_emptied(connection: Connection) -> bool:
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={WAIT}")
+    for _ in range(TRIES):
+        # An old reader is seen without a lock; only where there is none is it worth to have writers wait.
+        if _moved(connection, "PASSIVE") and _moved(connection, "TRUNCATE"):
+            return True
+        time.sleep(WAIT / 1000)
+    return False
+
+
+def _moved(connection: Connection, how: str) -> bool:
+    """Whether all of the log is in the file now."""
+    try:
+        busy, frames, moved = connection.exec_driver_sql(f"PRAGMA wal_checkpoint({how})").one()
+    except OperationalError:
+        return False
+    return not busy and frames <= moved

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from uuid import uuid4
 
 from sqlalchemy import Connection
 
 from .database import Database
-from .store_rows import OWN, batches, changed, insert, key_of, lock, run, token
-from .stored import LONGEST_LEASE, Claim, Document, Owner, Stamp
+from .store_rows import OWN, batches, changed, lock, run
+from .stored import LONGEST_LEASE, Change, Claim, Document, Owner, Stamp
 
 
 class Queue(Database):
@@ -30,22 +31,28 @@ class Queue(Database):
             owner: This user or none; the one that waits longest if None.
             partial: Whether items of which turns could not be taken in are something to do.
         """
-        return next(iter(self._claimed([worker], lease, stamp, owner, partial)), None)
+        return next(iter(self.claim_many(1, lease, stamp, worker, owner, partial)), None)
 
-    def claim_many(self, most: int, lease: float, stamp: Stamp) -> list[Claim]:
+    def claim_many(
+        self,
+        most: int,
+        lease: float,
+        stamp: Stamp,
+        worker: str = "",
+        owner: Owner | None = None,
+        partial: bool = False,
+    ) -> list[Claim]:
         """Takes the right to write the memories of several users at once, those that wait longest; as `claim`.
 
         Args:
-            most: Users, at least one; fewer where no more have something to do. Each gets a worker of its own.
-            lease: Seconds until others may take over.
-            stamp: Of the program that will write.
+            most: Users, at least one; fewer where no more have something to do.
+            lease: As of `claim`, like all that follow.
+            stamp: Who writes.
+            worker: Who claims; somebody new if "".
+            owner: The only user.
+            partial: What is something to do.
         """
-        return self._claimed([token() for _ in range(most)], lease, stamp)
-
-    def _claimed(
-        self, workers: Sequence[str], lease: float, stamp: Stamp, owner: Owner | None = None, partial: bool = False
-    ) -> list[Claim]:
-        """The users that these workers may write now, in one transaction."""
+        worker = worker or uuid4().hex
         states = ["queued", "partial"] if partial else ["queued"]
         same = 'tenant = u.tenant AND "user" = u."user"'
         statement = f"""
@@ -59,13 +66,13 @@ class Queue(Database):
             ORDER BY claimed_until LIMIT :most {"FOR UPDATE SKIP LOCKED" if self._server else ""}"""
         hold = f"UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease WHERE {OWN}"
         about = {"writer": stamp.writer, "embedder": stamp.embedder, "schema": stamp.schema, "states": states}
-        about |= {"most": len(workers), "worker": workers[0], "longest": LONGEST_LEASE}
+        about |= {"most": most, "worker": worker, "longest": LONGEST_LEASE}
 
         def take(db: Connection) -> list[Claim]:
-            found = zip(run(db, statement, owner, **about).all(), workers, strict=False)
-            claims = [Claim(Owner.stored(user.user, user.tenant), worker, user.version) for user, worker in found]
+            found = run(db, statement, owner, **about).all()
+            claims = [Claim(Owner.stored(user.user, user.tenant), worker, user.version) for user in found]
             for claim in claims:
-                run(db, hold, claim.owner, worker=claim.worker, lease=min(lease, LONGEST_LEASE))
+                run(db, hold, claim.owner, worker=worker, lease=min(lease, LONGEST_LEASE))
             return claims
 
         return self._commit(take)
@@ -87,7 +94,7 @@ class Queue(Database):
         Returns:
             The claim of the new version; None if the memory changed meanwhile, and nothing was stored then.
         """
-        new, owner = token(), claim.owner
+        new, owner = uuid4().hex, claim.owner
         holds = "claimed_until = :now + :lease"
         if not lease:
             holds = """claimed_until = CASE worker WHEN :worker THEN :now + :lease ELSE claimed_until END,
@@ -128,7 +135,7 @@ class Queue(Database):
         """Queues the items that could not be remembered for further attempts; returns how many."""
         statement = f"UPDATE mempiler_items SET state = 'queued', attempts = 0 WHERE {OWN} AND state = 'failed'"
         with self._write() as db:
-            lock(db, owner, make=False)
+            lock(db, owner)
             return run(db, statement, owner).rowcount
 
     def reset(self, owner: Owner, forced_by: str = "") -> bool:
@@ -142,7 +149,7 @@ class Queue(Database):
             UPDATE mempiler_users SET rebuild_since = CASE WHEN rebuild_by IS NULL THEN :now ELSE rebuild_since END,
             rebuild_by = :writer, rebuild_begun = 1 WHERE {OWN}"""
         with self._write() as db:
-            known = lock(db, owner, make=False).known
+            known = lock(db, owner)
             if known:
                 reset(db, owner)
             if known and forced_by:
@@ -167,21 +174,21 @@ class Queue(Database):
 
 def put_memory(db: Connection, owner: Owner, document: Document) -> None:
     """Writes a user's memory: its whole text, or what changed in it since the last one."""
-    stamp, change = document.stamp, document.change
-    about = {"position": document.position, "settled_position": document.settled_position}
-    about |= {"speakers": json.dumps(document.speakers), "writer": stamp.writer, "program": stamp.program}
-    about |= {"embedder": stamp.embedder, "schema": stamp.schema}
+    number, change, base = document.log.count, document.change, "base = mempiler_memories.base"
     if change is None:
         run(db, f"DELETE FROM mempiler_changes WHERE {OWN}", owner)
-        run(db, f"DELETE FROM mempiler_memories WHERE {OWN}", owner)
-        row = {**key_of(owner), **about, "base": document.log.base or token(), "updated": 0.0}
-        insert(db, "memories", [row])
-    number, memory, settled = 0, document.memory, document.settled
-    if change is not None:
-        number, memory, settled = document.log.count, change.memory, change.settled
-    insert(db, "changes", [{**key_of(owner), "number": number, "memory": memory, "settled": settled}])
-    sets = ", ".join(f"{name} = :{name}" for name in about)
-    run(db, f"UPDATE mempiler_memories SET {sets}, updated = :now WHERE {OWN}", owner, **about)
+        number, change, base = 0, Change(document.memory, document.settled), "base = excluded.base"
+    about = {"position": document.position, "settled_position": document.settled_position}
+    about |= {"speakers": json.dumps(document.speakers), **vars(document.stamp)}
+    statement = f"""
+        INSERT INTO mempiler_memories (tenant, "user", base, updated, {", ".join(about)})
+        VALUES (:tenant, :user, :base, :now, {", ".join(f":{name}" for name in about)})
+        ON CONFLICT (tenant, "user") DO UPDATE SET
+        {", ".join([base, *(f"{name} = excluded.{name}" for name in ("updated", *about))])}"""
+    run(db, statement, owner, base=document.log.base or uuid4().hex, **about)
+    added = """INSERT INTO mempiler_changes (tenant, "user", number, memory, settled)
+        VALUES (:tenant, :user, :number, :memory, :settled)"""
+    run(db, added, owner, number=number, memory=change.memory, settled=change.settled)
 
 
 def reset(db: Connection, owner: Owner) -> None:

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
@@ -19,7 +19,7 @@ from .amending import Amendment
 from .database import Database
 from .deltas import patch
 from .entries import MemoryStatus
-from .metadata import Conditions
+from .metadata import Range, meets
 from .store_rows import OWN, batches, each, run, skip
 from .stored import (
     LONGEST_LEASE,
@@ -88,23 +88,24 @@ class Reading(Database):
                 WHERE {OWN} AND state IN ('queued', 'failed') AND position <= :after
             UNION ALL SELECT number, json, 'open', 0, '', '', session, added FROM mempiler_open_turns WHERE {OWN}
             ORDER BY at, position"""
-        found = run(db, statement, owner, after=after).all()
-        items = [row for row in found if row.state != "open"]
-        opened: dict[str, list[str]] = {}
-        for row in found[len(items) :]:
-            opened.setdefault(row.session, []).append(row.json)
-        read_turn = partial(_one, "open_turns", owner, Turn.model_validate_json)
-        turns = parsed.turns.all({row.json: partial(read_turn, row) for row in found[len(items) :]})
-        sessions = {id: (id, *said) for id, said in opened.items()}
-        read_item = partial(_one, "items", owner, _ITEM.validate_json)
-        wanted: dict[Hashable, Callable[[], Any]] = {row.json: partial(read_item, row) for row in items}
-        for id, key in sessions.items():
-            wanted[key] = partial(_session, id, [turns[said] for said in opened[id]])
-        values = parsed.items.all(wanted)
-        kept = tuple(
-            StoredItem(row.position, values[row.json], row.state, row.attempts, row.error, row.digest) for row in items
-        )
-        return kept, tuple(values[key] for key in sessions.values())
+        made: dict[Hashable, Any] = {}
+
+        def kept(key: Hashable, make: Callable[[], Any]) -> Any:
+            if key not in made:
+                made[key] = parsed.values[key] if key in parsed.values else make()
+            return made[key]
+
+        items, opened = list[StoredItem](), dict[str, dict[str, Turn]]()
+        for row in run(db, statement, owner, after=after).all():
+            if row.state == "open":
+                turn = kept(row.json, partial(_one, "open_turns", owner, Turn.model_validate_json, row))
+                opened.setdefault(row.session, {})[row.json] = turn
+            else:
+                item = kept(row.json, partial(_one, "items", owner, _ITEM.validate_json, row))
+                items.append(StoredItem(row.position, item, row.state, row.attempts, row.error, row.digest))
+        sessions = tuple(kept((id, *said), partial(_session, id, [*said.values()])) for id, said in opened.items())
+        parsed.values = made
+        return tuple(items), sessions
 
     def forgets(self) -> int:
         """How often anybody was forgotten in this store: a write is refused if its user was since it began.
@@ -131,13 +132,14 @@ class Reading(Database):
         wanted = set(ids)
         return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
 
-    def turns_where(self, owner: Owner, conditions: Conditions) -> frozenset[str]:
+    def turns_where(self, owner: Owner, conditions: Mapping[str, Range]) -> frozenset[str]:
         """The ids of the turns of all sessions whose metadata meet conditions."""
         statement = f"""SELECT turn FROM mempiler_turns WHERE {OWN} AND position IN
             (SELECT position FROM mempiler_items WHERE {OWN} AND id IN :sessions)"""
         with self._read() as db:
-            found = [session for session, said in metadata_of(db, owner).items() if conditions.met(said)]
-            turns = {turn.id for session, said in _opened(db, owner) if conditions.met(said) for turn in session.turns}
+            found = [session for session, said in metadata_of(db, owner).items() if meets(said, conditions)]
+            opened = (session for session, said in _opened(db, owner) if meets(said, conditions))
+            turns = {turn.id for session in opened for turn in session.turns}
             for part in batches(found):
                 turns.update(run(db, statement, owner, sessions=part).scalars())
         return frozenset(turns)
@@ -181,9 +183,7 @@ class Reading(Database):
 
     def users(self, tenant: str | None = None, user: str | None = None) -> list[MemoryStatus]:
         """Every user, or those of one tenant or one name, in order of their names."""
-        wanted = {"tenant": tenant, "user": user}
-        named = {name: unicodedata.normalize("NFC", value) for name, value in wanted.items() if value is not None}
-        these = " AND ".join(["1 = 1", *(f'"{name}" = :{name}' for name in named)])
+        these, named = _whose(tenant, user)
         counts = ", ".join(f"sum(CASE state WHEN '{state}' THEN 1 ELSE 0 END) AS {state}" for state in COUNTED)
         statement = f"""
             SELECT u.tenant, u."user", i.total, queued, partial, failed, open_turns,
@@ -208,9 +208,8 @@ class Reading(Database):
 
     def rebuilds(self, writer: str, tenant: str | None = None, user: str | None = None) -> list[Rebuild]:
         """What is left of a writer's forced rebuild, in order of the names."""
-        named = {name: value for name, value in (("tenant", tenant), ("user", user)) if value is not None}
-        these = "".join(f' AND "{name}" = :{name}' for name in named)
-        statement = f'SELECT * FROM mempiler_users WHERE rebuild_by = :writer{these} ORDER BY tenant, "user"'
+        these, named = _whose(tenant, user)
+        statement = f'SELECT * FROM mempiler_users WHERE rebuild_by = :writer AND {these} ORDER BY tenant, "user"'
         with self._read() as db:
             found = run(db, statement, writer=writer, **named).all()
         return [Rebuild(Owner.stored(r.user, r.tenant), bool(r.rebuild_begun), r.rebuild_since) for r in found]
@@ -231,7 +230,7 @@ class Reading(Database):
             made = _whole_document(db, owner, head, skipped)
             if made is None and head.writer:
                 items = [dataclasses.replace(item, state="queued", attempts=0, error="") for item in items]
-            rows, said = amendments_of(db, owner, skipped), metadata_of(db, owner, skipped)
+            rows, said = amendments_of(db, owner, skipped), metadata_of(db, owner, None, skipped)
             # An item or a turn that is skipped leaves its metadata behind.
             of_items = {item.position: said[item.item.id] for item in items if item.item.id in said}
             of_open = {session.id: said[session.id] for session in opened if session.id in said}
@@ -248,24 +247,34 @@ def open_sessions(db: Connection, owner: Owner, skipped: list[str] | None = None
 
 
 def metadata_of(
-    db: Connection, owner: Owner, skipped: list[str] | None = None, which: str = "", **values: Any
+    db: Connection, owner: Owner, ids: Sequence[str] | None = None, skipped: list[str] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """What callers said of sessions, by their ids; `which` is a further condition, with its values."""
-    rows = run(db, f"SELECT session, json FROM mempiler_metadata WHERE {OWN} {which}", owner, **values)
-    return dict(
-        each("metadata", owner, "session", rows, lambda row: (row.session, dict(json.loads(row.json))), skipped)
-    )
+    """What callers said of sessions, by their ids; of all of a user's if None are given."""
+    statement = f"SELECT session, json FROM mempiler_metadata WHERE {OWN}"
+    if ids is None:
+        rows = run(db, statement, owner).all()
+    else:
+        rows = [row for part in batches(ids) for row in run(db, f"{statement} AND session IN :ids", owner, ids=part)]
+    read = each("metadata", owner, "session", rows, lambda row: (row.session, dict(json.loads(row.json))), skipped)
+    return dict(read)
 
 
 def _opened(db: Connection, owner: Owner) -> list[tuple[Session, dict[str, Any]]]:
     """The open sessions of which something was said."""
-    of_open = f"AND session IN (SELECT session FROM mempiler_open_turns WHERE {OWN})"
-    said = metadata_of(db, owner, which=of_open)
-    return [(session, said[session.id]) for session in open_sessions(db, owner) if session.id in said] if said else []
+    opened = open_sessions(db, owner)
+    said = metadata_of(db, owner, [session.id for session in opened])
+    return [(session, said[session.id]) for session in opened if session.id in said]
 
 
 def _of_session(row: Any) -> tuple[str, tuple[str, dict[str, Any]]]:
-    return row.turn, (row.id, json.loads(row.json) if row.json else {})
+    return row.turn, (row.id, json.loads(row.json or "{}"))
+
+
+def _whose(tenant: str | None, user: str | None) -> tuple[str, dict[str, str]]:
+    """The condition for rows of one tenant or one name, and its values."""
+    wanted = {"tenant": tenant, "user": user}
+    named = {name: unicodedata.normalize("NFC", value) for name, value in wanted.items() if value is not None}
+    return " AND ".join(["1 = 1", *(f'"{name}" = :{name}' for name in named)]), named
 
 
 def amendments_of(db: Connection, owner: Owner, skipped: list[str] | None = None) -> list[Amendment]:
@@ -336,17 +345,12 @@ def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> 
     known = since.base and head.base == since.base
     statement = f"SELECT memory, settled FROM mempiler_changes WHERE {OWN} AND number > :count ORDER BY number"
     found = [Change(*row) for row in run(db, statement, owner, count=since.count if known else -1)]
-    text = None if known or not found else found.pop(0)
-    log = since if known else Log(head.base, _length(text) if text else 0)
-    log = dataclasses.replace(log, changes=log.changes + sum(map(_length, found)), count=log.count + len(found))
+    before, new = (since, found) if known else (Log(head.base, _length(found[:1])), found[1:])
+    log = dataclasses.replace(before, changes=before.changes + _length(new), count=before.count + len(new))
     try:
-        names = tuple(json.loads(head.speakers))
-        about: dict[str, Any] = {"settled_position": head.settled_position, "speakers": names, "stamp": made}
-        about["log"] = log
-        if known:
-            return Document("", head.position, None, **about, since=tuple(found))
-        memory, settled = _text_after(cast(Change, text), found)
-        return Document(memory, head.position, settled, **about)
+        memory, settled = ("", None) if known else _text_after(found)
+        about = head.settled_position, tuple(json.loads(head.speakers)), made
+        return Document(memory, head.position, settled, *about, since=tuple(found) if known else None, log=log)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
             f"the stored memory of user {owner.user!r} does not fit together ({type(error).__name__}); "
@@ -354,8 +358,8 @@ def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> 
         ) from None
 
 
-def _length(change: Change) -> int:
-    return len(change.memory) + len(change.settled or "")
+def _length(changes: Sequence[Change]) -> int:
+    return sum(len(change.memory) + len(change.settled or "") for change in changes)
 
 
 def _whole_document(db: Connection, owner: Owner, head: Any, skipped: list[str] | None) -> Document | None:
@@ -374,8 +378,9 @@ def _whole_document(db: Connection, owner: Owner, head: Any, skipped: list[str] 
         return None
 
 
-def _text_after(text: Change, changes: Sequence[Change]) -> tuple[str, str | None]:
-    """The JSON of a memory and of the settled one after some changes."""
+def _text_after(found: Sequence[Change]) -> tuple[str, str | None]:
+    """The JSON of a memory and of the settled one: their texts, and the changes behind these."""
+    text, changes = found[0], found[1:]
     if not changes:
         return text.memory, text.settled
     document, settled = json.loads(text.memory), text.settled

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, CursorResult, TextClause, bindparam, text
 
@@ -27,7 +27,14 @@ BATCH = 500
 _SERVER_NOW = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
 
-def run(db: Connection, statement: str, owner: Owner | None = None, /, **values: Any) -> CursorResult[Any]:
+def run(
+    db: Connection,
+    statement: str,
+    owner: Owner | None = None,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    /,
+    **values: Any,
+) -> CursorResult[Any]:
     """Runs SQL.
 
     Args:
@@ -35,17 +42,18 @@ def run(db: Connection, statement: str, owner: Owner | None = None, /, **values:
         statement: `:name` stands for a value, after `IN` for all of a list; `:now` for the time in seconds since 1970:
             PostgreSQL's own, so that the clocks of its clients do not matter.
         owner: Whose rows: the values of `OWN`.
+        rows: More values by name; the statement runs once for each.
         values: By name.
     """
     if owner is not None:
-        values |= {"tenant": owner.tenant, "user": owner.user}
+        values |= vars(owner)
     if ":now" in statement:
         if db.dialect.name == "postgresql":
             statement = statement.replace(":now", _SERVER_NOW)
         else:
             values["now"] = time.time()
     lists = tuple(name for name, value in values.items() if isinstance(value, list | tuple))
-    return db.execute(_text(statement, lists), values)
+    return db.execute(_text(statement, lists), values if rows is None else [{**values, **row} for row in rows])
 
 
 @lru_cache(256)
@@ -54,69 +62,37 @@ def _text(statement: str, lists: tuple[str, ...]) -> TextClause:
     return text(statement).bindparams(*made)
 
 
-def insert(db: Connection, table: str, rows: Sequence[Mapping[str, Any]], end: str = "") -> None:
-    """Adds rows of the same columns to a table; `end` may say what becomes of those that are there."""
-    if rows:
-        names = ", ".join(f'"{name}"' for name in rows[0])
-        values = ", ".join(f":{name}" for name in rows[0])
-        db.execute(_text(f"INSERT INTO mempiler_{table} ({names}) VALUES ({values}) {end}", ()), rows)
-
-
-def key_of(owner: Owner) -> dict[str, str]:
-    """The key columns of a user's rows."""
-    return {"tenant": owner.tenant, "user": owner.user}
-
-
 def batches(values: Sequence[R]) -> Iterator[list[R]]:
     """The values of a list in parts that a database takes."""
     return (list(values[n : n + BATCH]) for n in range(0, len(values), BATCH))
 
 
-def token() -> str:
-    """A new version of a memory, or the name of its text."""
-    return uuid.uuid4().hex
-
-
-class Locked(NamedTuple):
-    """A user's row, as long as the transaction goes on."""
-
-    known: bool
-    """Whether it was there."""
-    position: int
-    """Of the next item."""
-
-
-def lock(db: Connection, owner: Owner, make: bool = True) -> Locked:
-    """Locks a user's row until the transaction ends, and makes it if there is none.
+def lock(db: Connection, owner: Owner) -> bool:
+    """Locks a user's row until the transaction ends; whether there is one.
 
     Positions are given out under that lock, so they follow the order of commits, and two writers of one user come one
-    after the other; one that makes the row at the same time is waited for.
-
-    Args:
-        db: A transaction that writes.
-        owner: Who.
-        make: Whether an unknown user is made.
+    after the other.
     """
-    new = token()
-    if make:
-        statement = (
-            'INSERT INTO mempiler_users (tenant, "user", next_position, version, worker, claimed_until) '
-            "VALUES (:tenant, :user, 1, :new, '', 0) "
-            'ON CONFLICT (tenant, "user") DO UPDATE SET next_position = mempiler_users.next_position '
-            "RETURNING next_position, version"
-        )
-    else:
-        statement = (
-            f"UPDATE mempiler_users SET next_position = next_position WHERE {OWN} RETURNING next_position, version"
-        )
-    row = run(db, statement, owner, new=new).first()
-    return Locked(row is not None and row.version != new, row.next_position if row else 1)
+    statement = f"UPDATE mempiler_users SET next_position = next_position WHERE {OWN}"
+    return run(db, statement, owner).rowcount > 0
+
+
+def make(db: Connection, owner: Owner) -> int:
+    """Locks a user's row, and makes it if there is none; the next position.
+
+    One that makes it at the same time is waited for.
+    """
+    statement = """INSERT INTO mempiler_users (tenant, "user", next_position, version, worker, claimed_until)
+        VALUES (:tenant, :user, 1, :new, '', 0)
+        ON CONFLICT (tenant, "user") DO UPDATE SET next_position = mempiler_users.next_position
+        RETURNING next_position"""
+    return run(db, statement, owner, new=uuid.uuid4().hex).scalar_one()
 
 
 def changed(db: Connection, owner: Owner) -> None:
     """Gives a user's memory a new version and takes it from whoever writes it."""
     free = f"UPDATE mempiler_users SET version = :version, worker = '', claimed_until = 0 WHERE {OWN}"
-    run(db, free, owner, version=token())
+    run(db, free, owner, version=uuid.uuid4().hex)
 
 
 def forgotten_as(owner: Owner) -> str:

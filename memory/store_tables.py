@@ -28,8 +28,14 @@ SCHEMA = "3"
 tables = MetaData()
 
 
-def _owner() -> tuple[Column[Any], Column[Any]]:
-    return Column("tenant", String, primary_key=True), Column("user", String, primary_key=True)
+def _of_user(name: str, *columns: Column[Any] | Index) -> Table:
+    """A table of what users have."""
+    owner = (Column(key, String, primary_key=True) for key in ("tenant", "user"))
+    return Table(f"mempiler_{name}", tables, *owner, *columns)
+
+
+def _key(name: str, kind: Any = String) -> Column[Any]:
+    return Column(name, kind, primary_key=True)
 
 
 def _filled(**kinds: type[Any]) -> Generator[Column[Any]]:
@@ -38,82 +44,37 @@ def _filled(**kinds: type[Any]) -> Generator[Column[Any]]:
 
 
 version = Table("mempiler_version", tables, Column("version_num", String(32), primary_key=True))
-meta = Table("mempiler_meta", tables, Column("name", String, primary_key=True), Column("value", String))
-users = Table(
-    "mempiler_users",
-    tables,
-    *_owner(),
+meta = Table("mempiler_meta", tables, _key("name"), Column("value", String))
+users = _of_user(
+    "users",
     *_filled(next_position=Integer, version=String, worker=String, claimed_until=Float),
     Column("rebuild_by", String),
     Column("rebuild_begun", Integer),
     Column("rebuild_since", Float),
 )
-items = Table(
-    "mempiler_items",
-    tables,
-    *_owner(),
-    Column("position", Integer, primary_key=True),
+items = _of_user(
+    "items",
+    _key("position", Integer),
     *_filled(id=String, digest=String, json=Text, state=String, attempts=Integer, error=Text, added=Float),
     Index("mempiler_items_id", "tenant", "user", "id", unique=True),
     Index("mempiler_items_state", "state", "tenant", "user"),
 )
-turns = Table(
-    "mempiler_turns",
-    tables,
-    *_owner(),
-    Column("turn", String, primary_key=True),
-    *_filled(position=Integer),
-)
-open_turns = Table(
-    "mempiler_open_turns",
-    tables,
-    *_owner(),
-    Column("session", String, primary_key=True),
-    Column("number", Integer, primary_key=True),
-    *_filled(json=Text, added=Float),
-)
-metadata = Table(
-    "mempiler_metadata",
-    tables,
-    *_owner(),
-    Column("session", String, primary_key=True),
-    *_filled(json=Text),
-)
-memories = Table(
-    "mempiler_memories",
-    tables,
-    *_owner(),
+turns = _of_user("turns", _key("turn"), *_filled(position=Integer))
+open_turns = _of_user("open_turns", _key("session"), _key("number", Integer), *_filled(json=Text, added=Float))
+metadata = _of_user("metadata", _key("session"), *_filled(json=Text))
+memories = _of_user(
+    "memories",
     *_filled(base=String, position=Integer, settled_position=Integer, speakers=Text),
     *_filled(writer=String, program=String, embedder=String, schema=Integer, updated=Float),
 )
-changes = Table(
-    "mempiler_changes",
-    tables,
-    *_owner(),
-    Column("number", Integer, primary_key=True),
-    *_filled(memory=Text),
-    Column("settled", Text),
-)
-vectors = Table(
-    "mempiler_vectors",
-    tables,
-    *_owner(),
-    Column("key", LargeBinary, primary_key=True),
-    *_filled(vector=LargeBinary),
-)
-amendments = Table(
-    "mempiler_amendments",
-    tables,
-    *_owner(),
-    Column("number", Integer, primary_key=True),
+changes = _of_user("changes", _key("number", Integer), *_filled(memory=Text), Column("settled", Text))
+vectors = _of_user("vectors", _key("key", LargeBinary), *_filled(vector=LargeBinary))
+amendments = _of_user(
+    "amendments",
+    _key("number", Integer),
     *_filled(what=String, entry=String, kind=String, text=Text, sources=Text, at=Float, by=String, undoes=Integer),
     Column("new", Text),
 )
-forgotten = Table(
-    "mempiler_forgotten",
-    tables,
-    Column("name", String, primary_key=True),
-    *_filled(number=Integer, at=Float, erased=Integer),
-)
+forgotten = Table("mempiler_forgotten", tables, _key("name"), *_filled(number=Integer, at=Float, erased=Integer))
 OWNED = (items, turns, open_turns, metadata, memories, changes, vectors, amendments, users)
 """Every table with rows of a user."""

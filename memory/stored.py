@@ -11,7 +11,7 @@ Contents   everything of a user, as it is moved between stores
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field
 from ..errors import UserError
 from ..records import AnyItem, Session
 from .amending import Amendment
+from .metadata import Metadata, Scalar
 
 DOCUMENT = 2
 """Version of `Document`; a memory of an older one is refused with the command that writes it anew."""
@@ -174,35 +175,24 @@ class Parsed:
     """What was read last of the rows of one user that wait: what is as it was is the same object again."""
 
     def __init__(self) -> None:
-        self.items, self.turns = _Kept(), _Kept()
-        """Items and open sessions, and the turns of open sessions."""
-
-
-class _Kept:
-    """The values of the last call of `all`."""
-
-    def __init__(self) -> None:
-        self._kept: Mapping[Hashable, Any] = {}
-
-    def all(self, wanted: Mapping[Hashable, Callable[[], Any]]) -> Mapping[Hashable, Any]:
-        """The values by what they are made of; nothing else is kept."""
-        known = self._kept
-        self._kept = {text: known[text] if text in known else make() for text, make in wanted.items()}
-        return self._kept
+        self.values: Mapping[Hashable, Any] = {}
+        """Items, open sessions and their turns, by their JSON."""
 
 
 @dataclass(frozen=True)
 class Contents:
     """Everything of a user at one moment."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     owner: Owner
     items: tuple[StoredItem, ...]
-    open: tuple[Session, ...]
-    document: Document | None
+    open: tuple[Session, ...] = ()
+    document: Document | None = None
     amendments: tuple[Amendment, ...] = ()
-    metadata: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
+    metadata: dict[Position, Metadata] = field(default_factory=dict[int, dict[str, Scalar]])
     """Of the items, by position."""
-    open_metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    open_metadata: dict[str, Metadata] = field(default_factory=dict[str, dict[str, Scalar]])
     """Of the open sessions, by id."""
 
 

@@ -13,57 +13,23 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from ..errors import ConflictError, DataError, UserError
-from ..records import Session
 from ..records.json_input import decode
-from .amending import Amendment
-from .incoming import checked, plain
-from .metadata import checked_metadata
+from .incoming import checked
 from .store import Store
-from .stored import Contents, Document, Number, Owner, Position, Stamp, StoredItem, name_of
+from .stored import Contents, name_of
 
 MARK = '{"mempiler": "memories"'
 """The beginning of a file of memories."""
 SCHEMA = 1
-_OWN = ("memory", "position", "settled", "settled_position", "speakers")
-"""What a line has of a document as it is."""
-
-
-class _Line(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class DocumentLine(_Line):
-    """A memory."""
-
-    memory: str
-    position: Number
-    settled: str | None
-    settled_position: Number
-    speakers: tuple[str, ...]
-    writer: str
-    program: str
-    embedder: str
-    schema_version: Number
-
-
-class UserLine(_Line):
-    """Everything of one user."""
-
-    tenant: str
-    user: str
-    items: tuple[StoredItem, ...]
-    open: tuple[Session, ...] = ()
-    document: DocumentLine | None = None
-    amendments: tuple[Amendment, ...] = ()
-    metadata: dict[Position, dict[str, Any]] = Field(default_factory=dict[int, dict[str, Any]])
-    """Of items, by position."""
-    open_metadata: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
-    """Of open sessions, by id."""
+_USER: TypeAdapter[Contents] = TypeAdapter(Contents)
+_DOCUMENT = ("memory", "position", "settled", "settled_position", "speakers")
+_STAMP = {"writer": "writer", "program": "program", "embedder": "embedder", "schema_version": "schema"}
+"""What a line has of a memory as it is, and of who wrote it; by the names of `Stamp`."""
 
 
 def export_users(
@@ -87,10 +53,7 @@ def export_users(
     file.write(json.dumps({"mempiler": "memories", "schema": SCHEMA}) + "\n")
     owners = [found.owner for found in store.users(tenant, user)]
     for owner in owners:
-        line = _line(store, owner, skipped)
-        # A file without them can be read by a version that does not know them.
-        unsaid = {name for name in ("amendments", "metadata", "open_metadata") if not getattr(line, name)}
-        file.write(line.model_dump_json(exclude=unsaid) + "\n")
+        file.write(json.dumps(_line(store.dump(owner, skipped)), ensure_ascii=False, separators=(",", ":")) + "\n")
     return len(owners)
 
 
@@ -117,9 +80,7 @@ def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
     for number, raw in _objects(lines, name):
         where = f"{name}: line {number}"
         try:
-            line = UserLine.model_validate(raw)
-            _check(line, where)
-            yield _contents(line)
+            yield _contents(raw, where)
         except ValidationError as error:
             first = error.errors()[0]
             path = ".".join(map(str, first["loc"]))
@@ -136,72 +97,63 @@ def _shown(text: str) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in cut)
 
 
-def _contents(line: UserLine) -> Contents:
+def _contents(line: dict[str, Any], where: str) -> Contents:
     """What a line holds, as a store takes it; times are kept in UTC, as everywhere."""
-    items = tuple(replace(one, item=checked(plain(one.item))) for one in line.items)
-    opened = tuple(checked(plain(session)) for session in line.open)
-    metadata = {position: checked_metadata(said) for position, said in line.metadata.items()}
-    of_open = {name_of("session", id): checked_metadata(said) for id, said in line.open_metadata.items()}
-    owner = Owner(line.user, line.tenant)
-    return Contents(owner, items, opened, _document(line.document), line.amendments, metadata, of_open)
-
-
-def _line(store: Store, owner: Owner, skipped: list[str] | None) -> UserLine:
-    found = store.dump(owner, skipped)
-    return UserLine(
-        tenant=owner.tenant,
-        user=owner.user,
-        items=found.items,
-        open=found.open,
-        document=_document_line(found.document) if found.document else None,
-        amendments=found.amendments,
-        metadata={position: dict(said) for position, said in found.metadata.items()},
-        open_metadata={id: dict(said) for id, said in found.open_metadata.items()},
+    rest = dict(line)
+    rest["owner"] = {"user": rest.pop("user", None), "tenant": rest.pop("tenant", None)}
+    if isinstance(given := rest.get("document"), dict):
+        document = cast(dict[str, Any], given)
+        if document.keys() != {*_DOCUMENT, *_STAMP}:
+            raise DataError(f"{where}: document: has other fields than one of an export; export it again")
+        stamp = {name: document[here] for here, name in _STAMP.items()}
+        rest["document"] = {name: document[name] for name in _DOCUMENT} | {"stamp": stamp}
+    found = _USER.validate_python(rest)
+    _check(found, where)
+    return replace(
+        found,
+        items=tuple(replace(one, item=checked(one.item)) for one in found.items),
+        open=tuple(map(checked, found.open)),
+        open_metadata={name_of("session", id): said for id, said in found.open_metadata.items()},
     )
 
 
-def _document_line(document: Document) -> DocumentLine:
-    own = {name: getattr(document, name) for name in _OWN}
-    stamp = document.stamp
-    about = {"writer": stamp.writer, "program": stamp.program, "embedder": stamp.embedder}
-    return DocumentLine.model_validate({**own, **about, "schema_version": stamp.schema})
+def _line(found: Contents) -> dict[str, Any]:
+    line = {**vars(found.owner), **_USER.dump_python(found, mode="json", exclude={"owner"})}
+    if document := line["document"]:
+        stamp = {here: document["stamp"][name] for here, name in _STAMP.items()}
+        line["document"] = {name: document[name] for name in _DOCUMENT} | stamp
+    # A file without them can be read by a version that does not know them.
+    unsaid = {name for name in ("amendments", "metadata", "open_metadata") if not line[name]}
+    return {name: value for name, value in line.items() if name not in unsaid}
 
 
-def _document(line: DocumentLine | None) -> Document | None:
-    if line is None:
-        return None
-    stamp = Stamp(line.writer, line.program, line.embedder, line.schema_version)
-    return Document(**{name: getattr(line, name) for name in _OWN}, stamp=stamp)
-
-
-def _check(line: UserLine, where: str) -> None:
+def _check(found: Contents, where: str) -> None:
     """Refuses positions that would skip an item or apply it twice, ids that are there twice, a memory that is none."""
-    positions = [item.position for item in line.items]
-    if positions != sorted(set(positions)):
-        raise DataError(f"{where}: the positions of its items do not rise; export it again")
-    ids = [item.item.id for item in line.items] + [session.id for session in line.open]
-    twice = next((id for id, count in Counter(ids).items() if count > 1 or not id), None)
-    if twice is not None:
-        raise DataError(f"{where}: session id {twice!a:.100} is empty or there twice; give each session its own")
-    nothing = next((position for position in line.metadata if position not in positions), None)
-    if nothing is not None:
-        raise DataError(f"{where}: metadata of the position {nothing}, where no item is; export it again")
-    nobody = next((id for id in line.open_metadata if id not in ids[len(line.items) :]), None)
-    if nobody is not None:
-        raise DataError(f"{where}: metadata of {nobody!a:.100}, which is no open session; export it again")
-    numbers = [row.number for row in line.amendments]
-    if numbers != sorted(set(numbers)):
-        raise DataError(f"{where}: the numbers of its amendments do not rise; export it again")
-    last = line.document.position if line.document else 0
-    wrong = next((i for i in line.items if i.state != "failed" and (i.state == "queued") != (i.position > last)), None)
-    if wrong is not None:
-        raise DataError(f"{where}: item {wrong.item.id!r} is {wrong.state}, but the memory ends at position {last}")
-    for text in (line.document.memory, line.document.settled) if line.document else ():
-        if text is not None and not isinstance(_parsed(text, f"{where}: document"), dict):
-            raise DataError(f"{where}: document: the memory is no JSON object; export it again")
+    positions, numbers = [item.position for item in found.items], [row.number for row in found.amendments]
+    ids, opened = [item.item.id for item in found.items], [session.id for session in found.open]
+    twice = [id for id, count in Counter(ids + opened).items() if count > 1 or not id]
+    last = found.document.position if found.document else 0
+    states = [
+        f"{item.item.id!r} is {item.state}"
+        for item in found.items
+        if item.state != "failed" and (item.state == "queued") != (item.position > last)
+    ]
+    texts = (found.document.memory, found.document.settled) if found.document else ()
+    values = [_parsed(text, f"{where}: document") for text in texts if text is not None]
+    for wrong, what in (
+        (positions != sorted(set(positions)), "the positions of its items do not rise"),
+        (numbers != sorted(set(numbers)), "the numbers of its amendments do not rise"),
+        (twice, f"session id {''.join(twice[:1])!a:.100} is empty or there twice"),
+        (found.metadata.keys() - set(positions), "it has metadata of a position where no item is"),
+        (found.open_metadata.keys() - set(opened), "it has metadata of something which is no open session"),
+        (states, f"{''.join(states[:1])}, but the memory ends at position {last}"),
+        (not all(isinstance(value, dict) for value in values), "document: the memory is no JSON object"),
+    ):
+        if wrong:
+            raise DataError(f"{where}: {what}; export it again")
 
 
-def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
+def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The JSON objects of the lines after the header, numbered; headers of joined files are passed over."""
     begun = False
     for number, text in _numbered(lines, name):
@@ -214,6 +166,8 @@ def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
         if not begun and not header:
             raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
         begun = True
+        if not isinstance(found, dict):
+            raise DataError(f"{name}: line {number}: is no JSON object; the file was changed")
         if not header:
             yield number, found
     if not begun:

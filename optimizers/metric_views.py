@@ -19,7 +19,7 @@ from typing import Any, Literal
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..memory.provenance import stored_sources
+from ..memory.memory import stored_sources
 from ..programs.remember import saw
 
 Step = Literal["never stored", "stored but not recalled", "recalled"]

@@ -114,12 +114,12 @@ QUEUE = of(
     ("store_queue", "ORDER BY claimed_until LIMIT", "ORDER BY claimed_until DESC LIMIT", "the last is first"),
     ("store_queue", "SET state = 'remembered', error", "SET error", "what is remembered stays queued"),
     ("store_queue", 'AND version = :version)"""', ')"""', "a void claim notes a failure"),
-    ("store_adding", "if item.id and there.digest == digest:", "if False:", "a repeated session is refused"),
+    ("store", "if item.id and there.digest == digest:", "if False:", "a repeated session is refused"),
 )
 FORGETTING = of(
     "forgetting",
     "memory",
-    ("store_adding", "if row.refused is not None:", "if False:", "an earlier write comes back"),
+    ("store", "if row.refused is not None:", "if False:", "an earlier write comes back"),
     ("store_forgetting", "AS INTEGER) + 1 AS", "AS INTEGER) + 0 AS", "who forgets gets no number"),
     (
         "store_forgetting",
@@ -127,7 +127,7 @@ FORGETTING = of(
         'if found.state in ("none"',
         "a memory keeps a forgotten session",
     ),
-    ("erasing", 'connection.exec_driver_sql("VACUUM")', "pass", "deleted bytes stay between rows"),
+    ("store_forgetting", 'connection.exec_driver_sql("VACUUM")', "pass", "deleted bytes stay between rows"),
     ("store_forgetting", "for table in t.OWNED:", "for table in t.OWNED[1:]:", "what was said stays"),
 )
 DELTAS = of(

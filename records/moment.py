@@ -66,6 +66,11 @@ def _shown(time: datetime) -> str:
     return f"{time.day} {time:%B %Y}, {time:%A}{clock}"
 
 
+def utc(time: datetime | None) -> datetime | None:
+    """The moment in UTC, without a zone: moments with and without one cannot be compared. None stays None."""
+    return time.astimezone(UTC).replace(tzinfo=None) if time and time.tzinfo else time
+
+
 def comparable(time: datetime | None) -> datetime:
     """The moment with a zone, UTC where none is told, so that any two can be sorted; None is before all others."""
     time = time or datetime.min

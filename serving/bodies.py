@@ -18,8 +18,7 @@ from ..errors import UserError
 from ..memory.amending import LONGEST as LONGEST_TEXT
 from ..memory.amending import LONGEST_BY
 from ..memory.entries import PAGE, Evidence
-from ..memory.metadata import MOST as MOST_VALUES
-from ..memory.metadata import Conditions, checked_metadata
+from ..memory.metadata import Metadata, Where
 from ..memory.stored import ADDRESSABLE, MAX_KEY, name_of
 from .view import MOST
 
@@ -78,22 +77,6 @@ EntryId = Annotated[
     Path(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_KEY),
 ]
 By = Annotated[Text, Field(max_length=LONGEST_BY, examples=["ada"])]
-Metadata = Annotated[
-    dict[str, str | bool | int | float],
-    Field(max_length=MOST_VALUES, examples=[{"channel": "phone", "year": 2025}]),
-    _checked(checked_metadata),
-]
-"""A few plain values of a session by name, by which searches and questions choose sessions."""
-Where = Annotated[
-    dict[str, Any],
-    Field(
-        max_length=MOST_VALUES,
-        description="Of each name a value, or an object of `in`, `gt`, `gte`, `lt` and `lte`. All must hold.",
-        examples=[{"channel": "phone", "year": {"gte": 2024}}],
-    ),
-    _checked(Conditions.parse),
-]
-"""Conditions of the metadata of sessions, see `memory.metadata`."""
 
 
 class Body(BaseModel):

@@ -24,8 +24,9 @@ from .. import __version__
 from ..errors import MempilerError, MissingDependencyError
 from ..memory.amending import LONGEST
 from ..memory.entries import EntryChange
+from ..memory.metadata import Where
 from ..records import Hit
-from .bodies import Name, Time, Where
+from .bodies import Name, Time
 from .refusals import CAUGHT, Refusal, refusal_of
 from .service import Caller, Service
 from .user_memory import UserMemory

@@ -36,7 +36,7 @@ from ..memory.deltas import applied
 from ..memory.flight import Flight
 from ..memory.indexes import Line
 from ..memory.memory import Memory
-from ..memory.metadata import Conditions
+from ..memory.metadata import checked_conditions
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
 from ..memory.tokens import forget_words
@@ -156,7 +156,7 @@ class Memories:
         Raises:
             UserError: A condition is malformed.
         """
-        conditions = Conditions.parse(where)
+        conditions = checked_conditions(where)
         return Within(since, until, self.store.turns_where(owner, conditions) if conditions else None)
 
     def part(self, view: View, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> View:
@@ -182,7 +182,7 @@ class Memories:
 
     def drop(self, owner: Owner) -> None:
         """Removes a user's parsed memory, and with it its indexes, from this process."""
-        self._kept.users.forget(owner)
+        self._kept.users.drop(lambda one: one == owner)
 
     @contextmanager
     def at_work(self, view: View, asks: bool = False) -> Generator[None]:

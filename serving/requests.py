@@ -39,7 +39,7 @@ from ..memory.entries import (
     SessionStatus,
     Users,
 )
-from ..memory.metadata import Conditions, Scalar, checked_metadata
+from ..memory.metadata import Scalar, checked_conditions, checked_metadata
 from ..memory.stored import ADDRESSABLE, Owner, name_of
 from ..records import Found, Item, Session
 
@@ -309,7 +309,7 @@ def _chosen(where: Mapping[str, Any] | None, since: datetime | None, until: date
     Raises:
         UserError: The conditions are malformed.
     """
-    Conditions.parse(where)
+    checked_conditions(where)
     conditions = {name: dict(one) if isinstance(one, Mapping) else one for name, one in (where or {}).items()}
     moments = {"since": since, "until": until}
     sent = {name: at.isoformat() for name, at in moments.items() if at is not None}

@@ -248,7 +248,7 @@ def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run, fold
         (["memories", "search", "program"], 2, "Missing option '--user'"),
         (["memories", "search", "program", "--user", "ada", "--limit", "0"], 2, "limit is 0"),
         (["memories", "search", "program", "--user", "ada", "--where", "{"], 2, "where: not valid JSON"),
-        (["memories", "search", "program", "--user", "ada", "--where", '{"a b": 1}'], 2, "where: the name 'a b'"),
+        (["memories", "search", "program", "--user", "ada", "--where", '{"a b": 1}'], 2, "the name 'a b'"),
         (["memories", "search", "program", "--user", "ada", "--since", "soon"], 2, "since: "),
         (
             ["memories", "show", "--program", "program", "--entry", "x", "--user", "ada"],

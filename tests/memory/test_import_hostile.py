@@ -31,7 +31,7 @@ DOCUMENT |= {"program": "p", "embedder": "", "schema_version": 2}
     ("bad", "message"),
     [
         (of_turn(text="\ud83d"), "half of a surrogate pair"),
-        (line(user="a" * 513), "has 515 characters; use at most 512"),
+        (line(user="a" * 513), "has 513 characters; use at most 512"),
         ("[" * 100_000, "nested more than 100 levels deep"),
         (line().replace('"position": 1', f'"position": {"9" * 5000}'), "has 5000 digits"),
         (line().replace('"position": 1', '"position": NaN'), "NaN is no JSON number"),
@@ -45,7 +45,7 @@ DOCUMENT |= {"program": "p", "embedder": "", "schema_version": 2}
         (line(open=[{"id": "s", "turns": [{"id": "x", "speaker": "a"}]}]), "'s' is empty or there twice"),
         (line(document={**DOCUMENT, "memory": "no JSON"}), "document"),
         (line(document={**DOCUMENT, "memory": "[1]"}), "the memory is no JSON object"),
-        (line(**{"a\nb": 1}), "line 3: a\ufffdb: Extra inputs"),
+        (line(**{"a\nb": 1}), "line 3: a\ufffdb: Unexpected"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )

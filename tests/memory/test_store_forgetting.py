@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from mempiler import ConflictError, Session, Store, Turn
-from mempiler.memory import erasing
+from mempiler.memory import store_forgetting
 from mempiler.memory.stored import Document, Owner, Stamp
 
 ADA, BOB = Owner("ada"), Owner("bob")
@@ -131,7 +131,7 @@ def test_what_is_left_is_erased_by_whoever_comes_next(tmp_path: Path) -> None:
 
 
 def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasing, "MOST", 0)
+    monkeypatch.setattr(store_forgetting, "MOST", 0)
     with Store(tmp_path / "s.sqlite") as store:
         store.add(ADA, session("one"))
         found = store.forget(ADA)
@@ -235,10 +235,10 @@ def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callabl
         if first == "import":
             two.restore(users())
             return
-        from mempiler.memory.store_adding import queue
+        from mempiler.memory.store_rows import make
 
         with two._write() as db:
-            queue(ADA, session("one"), "digest", {}, None, db)
+            make(db, ADA)
             begun.set()
             go.wait(10)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mempiler import ConflictError, DataError, Session, Store, Turn, UserError
-from mempiler.memory.metadata import Conditions
+from mempiler.memory.metadata import checked_conditions
 from mempiler.memory.stored import Owner
 from mempiler.memory.transfer import export_users, import_users
 
@@ -18,7 +18,7 @@ def session(id: str) -> Session:
 
 
 def chosen(store: Any, owner: Owner, **where: Any) -> set[str]:
-    return set(store.turns_where(owner, Conditions.parse(where)))
+    return set(store.turns_where(owner, checked_conditions(where)))
 
 
 def test_sessions_are_found_by_their_metadata_and_no_other_users(store: Any) -> None:

@@ -8,7 +8,7 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.dataset import Source
 from mempiler.data.locomo.benchmark import Locomo
 from mempiler.data.scorer import Score
-from mempiler.memory.provenance import stored_sources
+from mempiler.memory.memory import stored_sources
 from mempiler.optimizers.metric_views import MetricViews, evidence_step
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 

@@ -123,7 +123,7 @@ def test_metadata_and_times_choose_what_is_listed_before_and_after_it_is_remembe
         remember(client)
     for wrong, says in (
         ({"where": "{"}, "where: Invalid JSON"),
-        ({"where": '{"odd": NaN}'}, "where odd: "),
+        ({"where": '{"odd": NaN}'}, "where.odd"),
         ({"where": "[" * 200 + "]" * 200}, "where: "),
         ({"since": "yesterday"}, "since: "),
         ({"until": "x"}, "until: "),

@@ -13,7 +13,7 @@ TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
 @pytest.mark.parametrize(
     ("request_of", "most"),
     [
-        (lambda client, n: client.chat(f"What is the secret word of garden {n}?"), 9),
+        (lambda client, n: client.chat(f"What is the secret word of garden {n}?"), 10),
         (lambda client, n: client.ask(f"What is the secret word of garden {n}?"), 3),
         (lambda client, n: client.add(f"The secret word of garden {n} is mk{n}.", user="new"), 6),
     ],
