@@ -23,7 +23,7 @@ from ..memory.memory import Unwritten
 from ..records import Failure, Item
 from .gather import gather
 from .method import Writer
-from .recording import Call, Capture, recording
+from .recording import Call, recording
 
 S = TypeVar("S")
 
@@ -104,9 +104,9 @@ def fold(items: Sequence[Item], state: S, steps: Steps[S], settle: bool = True) 
     return steps.settle(state) if settle else state
 
 
-def perform(work: Callable[[], Any], capture: Capture | None = None) -> Performed:
+def perform(work: Callable[[], Any], raw: bool = False) -> Performed:
     """Takes one step of a writer and keeps what it asked, what failed and what it took."""
-    with recording(capture) as record, taking() as step:
+    with recording(raw) as record, taking() as step:
         value = work()
     return Performed(value, tuple(record.calls), tuple(record.failures), step.taken)
 

@@ -5,7 +5,7 @@
     record.calls[0].predictor, record.calls[0].prediction, record.calls[0].error, record.failures
 
 Memories keep the calls that wrote them, tables count the failures, and reinforcement learning takes the raw completions
-too (`capture`): read, half read or empty. The calls come in program order, also those of `gather`, so that two rollouts
+too (`raw`): read, half read or empty. The calls come in program order, also those of `gather`, so that two rollouts
 can be compared. It costs nothing while no recording is active; an inner recording keeps its calls to itself.
 
 Limits: calls of `programs.predictor.Predictor` are seen, which every `dspy.Predict` of a program is (`method.adopt`).
@@ -27,6 +27,7 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import LMError
 
 from ..engines.hearing import hearing
+from ..engines.local.capture import capture
 from ..engines.taken import Taken, note, taking
 from ..errors import one_line
 from ..reading.mends import Mend
@@ -34,9 +35,6 @@ from ..records import Context, Failure, Hit, Query
 from ..records.scope import holding
 from .failing import concerns_prompt, kind_of
 from .gather import Place, place
-
-Capture = Callable[[], AbstractContextManager[list[Any]]]
-"""Opens a list into which an engine puts its own record of every raw completion; `engines.local.capture` has one."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Call:
     prediction: Any = None
     """What was parsed; None if nothing could be."""
     completions: list[Completion] = field(default_factory=list[Completion])
-    """Raw completions, where the recording captures them."""
+    """Raw completions, where the recording keeps them."""
     error: str | None = None
     """Why the last completion could not be read."""
     refused: int = 0
@@ -98,20 +96,15 @@ class Call:
         self.completions += [Completion(messages, _text(each)) for each in answers]
 
 
-def texts() -> AbstractContextManager[list[Any]]:
-    """A `Capture` for engines without a record of their own: completions are kept as texts."""
-    return nullcontext([])
-
-
 class Recording:
     """What one recording has heard; several threads may add at once.
 
     Args:
-        capture: Opens the engine's record of raw completions; None keeps no completions.
+        raw: Whether raw completions are kept, with what a local model records of them.
         depth: How many hits of a plain search are wanted, beside those that are recalled.
     """
 
-    def __init__(self, capture: Capture | None = None, depth: int = 0) -> None:
+    def __init__(self, raw: bool = False, depth: int = 0) -> None:
         self.calls: list[Call] = []
         """In program order, once the recording has ended."""
         self.failures: list[Failure] = []
@@ -124,7 +117,7 @@ class Recording:
         """When each of it was, on the clock of `time.perf_counter`."""
         self.ranked: tuple[Any, list[Hit]] | None = None
         """The reader that last recalled the best hits of its plain search, and `depth` of these at least."""
-        self.capture, self.depth = capture, depth
+        self.raw, self.depth = raw, depth
 
 
 _recording: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("recording", default=None)
@@ -132,14 +125,14 @@ _open: contextvars.ContextVar[Call | None] = contextvars.ContextVar("open_call",
 
 
 @contextmanager
-def recording(capture: Capture | None = None, depth: int = 0) -> Generator[Recording]:
+def recording(raw: bool = False, depth: int = 0) -> Generator[Recording]:
     """Records every predictor call and failure of the block.
 
     Args:
-        capture: Opens the engine's own record of raw completions, which are then kept too.
+        raw: Whether raw completions are kept too, with what a local model records of them.
         depth: How many hits of a plain search are wanted, beside those that are recalled.
     """
-    record = Recording(capture, depth)
+    record = Recording(raw, depth)
     try:
         with holding(_recording, record), holding(_open, None), holding(place, Place()), hearing(None):
             yield record
@@ -178,14 +171,14 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
 
 @contextmanager
 def _heard(record: Recording, call: Call, meter: Any) -> Generator[None]:
-    """Keeps what a call takes, and its prompts and answers where they are captured.
+    """Keeps what a call takes, and its prompts and answers where they are kept.
 
     A metered model tells those itself, others by DSPy's callbacks. The piece of work around a call takes that too.
     """
     try:
         with ExitStack() as stack:
-            if record.capture is not None:
-                samples = stack.enter_context(record.capture())
+            if record.raw:
+                samples = stack.enter_context(capture())
                 stack.callback(_join, call, samples)
                 stack.enter_context(hearing(call.hear) if meter is not None else _listening(call))
             work = stack.enter_context(taking())

@@ -30,7 +30,7 @@ from ..memory.memory import Memory
 from ..programs.failing import failure_of
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
-from ..programs.recording import Recording, recording, texts
+from ..programs.recording import Recording, recording
 from ..programs.remember import Node
 from ..records import Context, Failure, History, Hit, Query
 from .leniency import judge_name
@@ -242,7 +242,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
     clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, asked, taken = None, program, Taken()
-    with recording(texts, _depth(benchmark) if example.get("focus") else 0) as record:
+    with recording(True, _depth(benchmark) if example.get("focus") else 0) as record:
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.

@@ -7,9 +7,8 @@ and sampled, `samples` times, after each training. Finished work is in the run's
 its last checkpoint was. Trainings do not depend on one another: several can run at the same time, in processes of their
 own.
 
-    RUN/start/                the model training begins from (local:tiny; other models stay where they are)
+    RUN/start/           the model training begins from (local:tiny; other models stay where they are)
     RUN/start.json            its row
-    RUN/start_validation.json its scores on the validation users, where several trainings begin from it
     RUN/logo-grpo-0/          objective and seed: train.json, checkpoints, model/, row.json
     RUN/program/              the program, whose manifest names the model that the asked objective trained
     RUN/outcome.json          rows, how they compare, curves
@@ -57,7 +56,6 @@ from .trained import Trained, TrainedRow, answered_row, measured
 from .workers import Work, check_workers, run_parallel
 
 ROW = "row.json"
-BEGUN = "start_validation.json"
 _NOT_DECISIVE = {"answer_api_base", "workers"}
 """Fields of a course that a resumed run may change."""
 
@@ -189,8 +187,6 @@ class _Job:
             start = self._start()
             rows = [self._scored("start", None, start)]
             work = [(name, seed) for seed in range(setup.seed, setup.seed + course.seeds) for name in names]
-            if len(work) > 1 and self.split.dev:
-                self._begin(start)
             self._parallel(work, start, one)
             for name, seed in work:
                 rows.append(self.trained(name, seed, start))
@@ -235,15 +231,6 @@ class _Job:
                 if told:
                     told(done, len(left))
 
-    def _begin(self, start: str) -> None:
-        """Validates the start once for all trainings that begin from it."""
-        if (self.path / BEGUN).is_file():
-            return
-        self.note("validation of the start")
-        lm, teleprompter = self._lm(start), self._teleprompter(self.course.settings)
-        with dspy.context(lm=lm, **self._context()), endpoint_errors():
-            _write(self.path / BEGUN, json.dumps(teleprompter.validated(self.program, self.split.dev)))
-
     def _start(self) -> str:
         """The model that all objectives begin from: a folder, or a hub id."""
         if self.runtime.setup.lm != TINY:
@@ -275,7 +262,7 @@ class _Job:
     def _reader(self) -> Any:
         if self.course.answer_lm is None:
             return None
-        return self.runtime.named(self.course.answer_lm, "judge", self.course.answer_api_base, 0.0)
+        return self.runtime.named(self.course.answer_lm, "judge", self.course.answer_api_base, temperature=0.0)
 
     def trained(self, name: str, seed: int, start: str, loaded: Callable[[], None] = lambda: None) -> TrainedRow:
         """Trains one objective with one seed and scores it; what is done already is read.
@@ -322,9 +309,6 @@ class _Job:
     def _teleprompter(
         self, settings: TrainingSettings, folder: Path | None = None, heard: TrainingNote = lambda row: None
     ) -> LoGoGRPO:
-        from ..engines.local.capture import capture
-
-        begun = self.path / BEGUN
         return LoGoGRPO(
             self._metric,
             settings,
@@ -332,10 +316,8 @@ class _Job:
             self.benchmark.questions_after,
             self._reader(),
             folder,
-            capture,
             heard,
             counts=self.benchmark.counts,
-            begun=json.loads(begun.read_text(encoding="utf-8")) if begun.is_file() else None,
         )
 
     def _scored(self, name: str, seed: int | None, model: str) -> TrainedRow:
@@ -348,11 +330,9 @@ class _Job:
 
     def _row(self, name: str, seed: int | None, lm: Any, model: str) -> TrainedRow:
         """Scores a model on the test questions that count, greedy and sampled."""
-        from ..engines.local.capture import capture
-
         counted, settings = [each for each in self.split.test if self.benchmark.counts(each)], self.course.settings
         score = partial(score_policy, self.program, counted, self._metric, lm, name="test", reader=self._reader())
-        score = partial(score, capture=capture, threads=settings.threads)
+        score = partial(score, threads=settings.threads)
         heard: list[Asked] = []
         with dspy.context(**self._context()), endpoint_errors():
             greedy = score(0.0, heard=heard.append)

@@ -19,7 +19,6 @@ from typing import Any
 import dspy
 
 from ...programs.program import MemoryProgram
-from ...programs.recording import Capture
 from ...records import History
 from .groups import END, Group, Roles, grouped, with_variance
 from .policy import Counts
@@ -58,7 +57,6 @@ class Collector:
         questions: What can be asked when.
         metric: Scores an answer.
         settings: Everything else.
-        capture: Opens the engine's record of raw completions.
     """
 
     program: MemoryProgram
@@ -66,7 +64,6 @@ class Collector:
     questions: Questions
     metric: Metric
     settings: TrainingSettings
-    capture: Capture
 
     @property
     def roles(self) -> Roles:
@@ -99,9 +96,7 @@ class Collector:
         s = self.settings
 
         def one(whole: History, n: int) -> Taken:
-            rollout = roll_out(
-                self.program.method.writer, head(whole, horizon), f"{s.seed}/{step}/{whole.id}/{n}", self.capture
-            )
+            rollout = roll_out(self.program.method.writer, head(whole, horizon), f"{s.seed}/{step}/{whole.id}/{n}")
             return self._answered(rollout, whole, s.reward.questions, step, reader)
 
         work = [lambda whole=whole, n=n: one(whole, n) for whole in drawn for n in range(s.num_rollouts)]
@@ -116,7 +111,7 @@ class Collector:
 
         def one(whole: History, source: Rollout, t: int, n: int) -> Taken:
             name = f"{s.seed}/{step}/{whole.id}/local/{t}/{n}"
-            again = rerun(self.program.method.writer, source, t, name, self.capture)
+            again = rerun(self.program.method.writer, source, t, name)
             return self._answered(again, whole, s.reward.local_questions, step, reader)
 
         keys, work = [], []
@@ -175,7 +170,7 @@ class Collector:
         return {
             "reward": sum(rewards) / len(rewards),
             "score": sum(each.answered.mean for each in trajectories) / len(trajectories),
-            "format_failures": counts.malformed / counts.completions if counts.completions else 0.0,
+            "format_failures": counts.format_failures,
             "refused": float(counts.refused),
             "completions": float(counts.completions),
             "tokens": float(counts.tokens),

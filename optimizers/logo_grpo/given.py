@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 from dspy import lm15
 
 from ...engines.meter import Meter, MeteredLM
-from ...engines.ruled import RuledEngine
 from ...errors import UserError
 from ...programs.gather import in_order
 from ...programs.program import MemoryProgram
@@ -47,22 +46,30 @@ class Worth:
         return self.value - (sum(self.penalties) / len(self.penalties) if self.penalties else 0.0)
 
 
-class GivenEngine(RuledEngine):
+class GivenEngine:
     """An engine whose answers are given.
 
     Args:
         said: The answers, in the order of the calls; empty text comes after them.
     """
 
-    supports_response_schema = False
+    supports_function_calling: ClassVar[bool] = False
+    supports_reasoning: ClassVar[bool] = False
+    supports_response_schema: ClassVar[bool] = False
+    supported_params: ClassVar[tuple[str, ...]] = ("temperature", "max_tokens")
 
     def __init__(self, said: Sequence[str]) -> None:
         self.said, self.asked = said, 0
 
-    def reply(self, request: lm15.Request) -> str:
-        """The next answer; calls come one after another."""
+    def complete(self, request: lm15.Request) -> lm15.Response:
+        """Gives the next answer; calls come one after another."""
         self.asked += 1
-        return self.said[self.asked - 1] if self.asked <= len(self.said) else ""
+        text = self.said[self.asked - 1] if self.asked <= len(self.said) else ""
+        usage = lm15.Usage(input_tokens=0, output_tokens=0)
+        return lm15.Response(None, request.model, lm15.Message.assistant(text), finish_reason="stop", usage=usage)
+
+    def __deepcopy__(self, memo: object) -> GivenEngine:
+        return self
 
 
 @dataclass(frozen=True)

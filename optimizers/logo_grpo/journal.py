@@ -17,6 +17,7 @@ from typing import Any
 
 from ...errors import UserError
 from ...records import read_json
+from ...records.whole_file import replacing
 
 FILE = "train.json"
 
@@ -123,12 +124,7 @@ class Journal:
         Raises:
             UserError: The folder cannot be written.
         """
-        if self._folder is None:
-            return
-        try:
+        if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = self._folder / f".{FILE}"
-            temporary.write_text(json.dumps(asdict(progress), ensure_ascii=False), encoding="utf-8")
-            temporary.replace(self._folder / FILE)
-        except OSError as error:
-            raise UserError(f"{self._folder}: cannot be written: {error.strerror or error}") from error
+            with replacing(self._folder / FILE) as file:
+                json.dump(asdict(progress), file, ensure_ascii=False)

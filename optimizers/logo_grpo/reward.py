@@ -35,7 +35,7 @@ from ...errors import UserError
 from ...memory.memory import Memory
 from ...programs.gather import gather
 from ...programs.program import MemoryProgram
-from ...programs.recording import Call, recording, texts
+from ...programs.recording import Call, recording
 from ...records import History
 from .rollout import Rollout
 
@@ -145,7 +145,7 @@ def answer(
 
     def one(example: dspy.Example) -> float:
         prediction, score, failed = dspy.Prediction(answer=""), 0.0, None
-        with nullcontext() if heard is None else recording(texts) as record:
+        with nullcontext() if heard is None else recording(raw=True) as record:
             try:
                 prediction = program.answer(memory, program.query_of(example, history))
                 score = float(metric(example, prediction))

@@ -28,7 +28,7 @@ from ...programs.gather import gather, in_order
 from ...programs.identity import rollout
 from ...programs.method import Writer
 from ...programs.program import MemoryProgram
-from ...programs.recording import Call, Capture, texts
+from ...programs.recording import Call
 from ...records import History, Item
 
 T = TypeVar("T")
@@ -64,22 +64,21 @@ class Rollout:
         return (*(call for session in self.sessions for call in session.calls), *self.last)
 
 
-def roll_out(writer: Writer, history: History, name: str, capture: Capture = texts) -> Rollout:
+def roll_out(writer: Writer, history: History, name: str) -> Rollout:
     """Writes a history, under the language model and adapter of the context.
 
     Args:
         writer: Writes.
         history: The sessions of the horizon.
         name: Identifies the rollout; names share no cache.
-        capture: Opens the engine's record of raw completions.
 
     Returns:
         The trajectory with the memory before every session.
     """
-    return _sampled(writer, writer.Memory(), history.items, history, name, capture)
+    return _sampled(writer, writer.Memory(), history.items, history, name)
 
 
-def rerun(writer: Writer, taken: Rollout, session: int, name: str, capture: Capture = texts) -> Rollout:
+def rerun(writer: Writer, taken: Rollout, session: int, name: str) -> Rollout:
     """Writes one session of a rollout once more, from the memory that was there before it.
 
     Args:
@@ -87,13 +86,12 @@ def rerun(writer: Writer, taken: Rollout, session: int, name: str, capture: Capt
         taken: The rollout whose snapshot is used.
         session: Index of the session.
         name: Identifies the rerun.
-        capture: As in `roll_out`.
 
     Returns:
         A rollout of that session alone; its history ends with it.
     """
     past = head(taken.history, session + 1)
-    return _sampled(writer, taken.sessions[session].before, past.items[-1:], past, name, capture)
+    return _sampled(writer, taken.sessions[session].before, past.items[-1:], past, name)
 
 
 def head(history: History, sessions: int) -> History:
@@ -136,18 +134,16 @@ def together(work: Sequence[Callable[[], T]], threads: int) -> list[T]:
             raise
 
 
-def _sampled(
-    writer: Writer, before: Memory, items: Sequence[Item], past: History, name: str, capture: Capture
-) -> Rollout:
+def _sampled(writer: Writer, before: Memory, items: Sequence[Item], past: History, name: str) -> Rollout:
     with rollout(name):
-        return fold(items, Rollout(past, (), before), _SampledSteps(writer, capture))
+        return fold(items, Rollout(past, (), before), _SampledSteps(writer))
 
 
 class _SampledSteps:
     """Steps whose calls are kept with their raw completions, and the memory before each."""
 
-    def __init__(self, writer: Writer, capture: Capture) -> None:
-        self.writer, self._capture = writer, capture
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
 
     def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
         return gather([lambda item=item: self._step(lambda: self.writer.prepare(item)) for item in items])
@@ -164,4 +160,4 @@ class _SampledSteps:
         return replace(state, memory=bare(done.value), last=done.calls)
 
     def _step(self, work: Callable[[], Any]) -> Performed:
-        return perform(work, self._capture)
+        return perform(work, raw=True)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,10 @@ from dspy.teleprompt.bootstrap_finetune import FinetuneTeleprompter
 from ...data.dataset import askable
 from ...errors import UserError
 from ...programs.program import MemoryProgram
-from ...programs.recording import Capture, texts
 from ...records import History
 from .collect import Collector, Questions
 from .journal import Best, Journal, Progress
-from .policy import PolicyScore, by_history, score_policy
+from .policy import by_history, score_policy
 from .reward import Metric, released_f1
 from .rollout import single_attempt
 from .settings import TrainingSettings
@@ -67,13 +67,10 @@ class LoGoGRPO(FinetuneTeleprompter):
             ask neither.
         folder: Keeps the journal, a local model's checkpoints, and at the end the model itself under `model`; with one,
             a killed training resumes at its last checkpoint.
-        capture: Opens the engine's record of raw completions; without one, texts are trained on.
         note: Told every step and validation.
         pause: Seconds between two looks at the status of a remote trainer.
         counts: Which questions are rewarded and validated on: a benchmark's own `counts`. LoCoMo's adversarial ones pay
             for an empty memory.
-        begun: What `validated` says of the weights that training begins from, where several trainings begin there; it
-            is found out if None.
     """
 
     def __init__(
@@ -84,17 +81,15 @@ class LoGoGRPO(FinetuneTeleprompter):
         questions: Askable | None = None,
         reader: Any = None,
         folder: Path | None = None,
-        capture: Capture = texts,
         note: Note = lambda row: None,
         pause: float = 1.0,
         counts: Counts = lambda example: True,
-        begun: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__(train_kwargs=dict(train_kwargs or {}))
         self.settings = settings or TrainingSettings()
         self.metric: Metric = released_f1 if self.settings.reward.metric == "released" else metric
-        self.questions, self.reader, self.folder, self.capture = questions, reader, folder, capture
-        self.note, self.pause, self.counts, self.begun = note, pause, counts, begun
+        self.questions, self.reader, self.folder = questions, reader, folder
+        self.note, self.pause, self.counts = note, pause, counts
         self.progress = Progress()
         """What the last compile did: its rows, its best checkpoint, why it stopped."""
 
@@ -109,8 +104,7 @@ class LoGoGRPO(FinetuneTeleprompter):
         """Trains the student's language model, under the adapter of the context.
 
         Args:
-            student: The program; only its writing predictors are
-                trained, and it is not changed itself.
+            student: The program; only its writing predictors are trained, and it is not changed itself.
             trainset: Questions with answers; their histories are the training conversations.
             teacher: Not taken: rollouts come from the student alone.
             valset: Questions that choose the checkpoint; without them the last one is kept.
@@ -143,7 +137,6 @@ class LoGoGRPO(FinetuneTeleprompter):
             _asked(trainset, self.questions or _by_evidence, self.counts),
             self.metric,
             self.settings,
-            self.capture,
         )
         run = _Run(self, student, lm, trainer, collector, journal, valset)
         try:
@@ -152,42 +145,6 @@ class LoGoGRPO(FinetuneTeleprompter):
         finally:
             trainer.close()
         return student.deepcopy()
-
-    def validated(self, student: Any, valset: Sequence[dspy.Example]) -> dict[str, float]:
-        """How good the student's language model is as it is, on the questions that choose a checkpoint.
-
-        Args:
-            student: The program.
-            valset: The questions.
-
-        Returns:
-            `validation`, the sampled score, `validation_greedy`, and `validation_failures`, the share of sampled
-            completions that could not be read.
-        """
-        with dspy.context(adapter=single_attempt(student), trace=None, disable_history=True):
-            return self._validated(student, single_lm(student), self._counted(valset))
-
-    def _validated(self, student: MemoryProgram, lm: Any, valset: Sequence[dspy.Example]) -> dict[str, float]:
-        def score(temperature: float, samples: int) -> PolicyScore:
-            return score_policy(
-                student,
-                valset,
-                self.metric,
-                fresh(lm),
-                temperature,
-                name="validate",
-                threads=self.settings.threads,
-                reader=self.reader,
-                capture=self.capture,
-                samples=samples,
-            )
-
-        greedy, sampled = score(0.0, 1), score(self.settings.temperature, self.settings.samples)
-        return {
-            "validation": sampled.score,
-            "validation_greedy": greedy.score,
-            "validation_failures": sampled.format_failures,
-        }
 
     def _counted(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The questions that count.
@@ -266,7 +223,7 @@ class _Run:
         name = self.trainer.save(f"step-{progress.step}")
         before, progress = progress, replace(progress, checkpoint=name, checked=progress.step)
         if self.valset:
-            row = {"step": progress.step, **self._validated(progress.step)}
+            row = {"step": progress.step, **self._validated()}
             self.owner.note(row)
             new = Best(progress.step, row["validation"], name)
             progress = replace(
@@ -276,10 +233,25 @@ class _Run:
             )
         return self._kept(before, progress)
 
-    def _validated(self, step: int) -> Mapping[str, float]:
-        if step == 0 and self.owner.begun is not None:
-            return self.owner.begun
-        return self.owner._validated(self.student, self.lm, self.valset)
+    def _validated(self) -> dict[str, float]:
+        """How good the weights are now, on the questions that choose a checkpoint."""
+        score = partial(
+            score_policy,
+            self.student,
+            self.valset,
+            self.owner.metric,
+            fresh(self.lm),
+            name="validate",
+            threads=self.settings.threads,
+            reader=self.owner.reader,
+        )
+        greedy = score(temperature=0.0)
+        sampled = score(temperature=self.settings.temperature, samples=self.settings.samples)
+        return {
+            "validation": sampled.score,
+            "validation_greedy": greedy.score,
+            "validation_failures": sampled.format_failures,
+        }
 
     def _next_stage(self, progress: Progress, stages: int) -> Progress:
         """Ends a stage: the next one begins from its best checkpoint."""

@@ -224,16 +224,16 @@ def test_the_page_has_the_questions_before_and_after(
 
     page = open_page(result["run"])
     kept, start = (next(row for row in result["rows"] if row["name"] == name) for name in ("logo-grpo", "start"))
-    assert (page.phases, len(page.questions)) == (("before", "after"), kept["n"])
+    assert (list(page.phases), len(page.questions)) == (["before", "after"], kept["n"])
     assert page.total is not None
     assert [each.value for each in page.total.scores] == pytest.approx([start["greedy"], kept["greedy"]])
     assert {"start", "logo-grpo.0"} <= dict(page.facts).keys()
     assert {curve.label for curve in page.curves} >= {"grpo.0", "logo-grpo.0"}
     assert not any(name.startswith("Calls") for name, _ in page.facts)
-    asked = [shown for question in page.questions for shown in question.shown if shown is not None]
+    asked = [row for question in page.questions for row in question.rows if row is not None]
     # The memory itself is looked up in this world: nothing is asked to answer.
-    assert all(shown.kept and not shown.calls for shown in asked)
-    assert {question.question[-1:] for question in page.questions} == {"?"}
+    assert all(row.seen is not None and not row.seen.calls for row in asked)
+    assert {row.question[-1:] for row in asked} == {"?"}
     capsys.readouterr()
     assert run("show", result["run"], "--wrong") == 0
     assert f"of {kept['n']} questions" in capsys.readouterr().out

@@ -34,7 +34,7 @@ from mempiler.optimizers.logo_grpo.rollout import Rollout, SessionRun, single_at
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings
 from mempiler.programs.catalog import build
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
-from mempiler.programs.recording import Call, Completion, texts
+from mempiler.programs.recording import Call, Completion
 from mempiler.reading.answer import read_answer
 from mempiler.reading.mends import UnreadableError
 from mempiler.signatures.memory_r2 import AnswerFromMemories, ManageMemory
@@ -343,7 +343,7 @@ def collected(scripted: Any, fact_replies: Any, make_history: Any) -> Callable[.
             return [example.with_inputs("history", "question", "focus")]
 
         given = TrainingSettings(histories=people, threads=1, session_reward="trajectory", **settings)
-        collector = Collector(program, histories, question, lambda e, p: next(worth) % 7, given, texts)
+        collector = Collector(program, histories, question, lambda e, p: next(worth) % 7, given)
         lm = scripted(fact_replies)
         with dspy.context(adapter=single_attempt(program), trace=None):
             return [collector.collect(step, sessions, lm, lm) for step in range(1, steps + 1)]

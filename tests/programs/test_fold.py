@@ -10,7 +10,7 @@ from mempiler.memory.memory import Memory
 from mempiler.programs.fold import Performed, PlainSteps, fold, perform
 from mempiler.programs.method import Writer
 from mempiler.programs.predictor import predictor
-from mempiler.programs.recording import record_failure, texts
+from mempiler.programs.recording import record_failure
 from mempiler.records import Failure
 from mempiler.signatures.answering import AnswerFromContext
 
@@ -84,6 +84,6 @@ def test_a_step_keeps_what_it_asked_and_what_failed(scripted: Any) -> None:
         return 7
 
     with dspy.context(lm=scripted(lambda *_: {"answer": "x"})):
-        done, captured = perform(work), perform(work, texts)
+        done, captured = perform(work), perform(work, raw=True)
     assert (done.value, len(done.calls), [failure.where for failure in done.failures]) == (7, 1, ["here"])
     assert [len(step.calls[0].completions) for step in (done, captured)] == [0, 1]

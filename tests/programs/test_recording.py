@@ -8,7 +8,7 @@ from dspy.utils.exceptions import AdapterParseError
 from mempiler.programs.adapter import CorrectingAdapter
 from mempiler.programs.gather import gather
 from mempiler.programs.predictor import predictor
-from mempiler.programs.recording import record_context, record_failure, recording, refuse, texts
+from mempiler.programs.recording import record_context, record_failure, recording, refuse
 from mempiler.records import Context, Failure, Query
 
 
@@ -27,7 +27,7 @@ def test_calls_come_in_program_order_whatever_ran_at_the_same_time(scripted: Any
         return {"name": "x"}
 
     ask = predictor(Name)
-    with dspy.context(lm=scripted(reply), adapter=CorrectingAdapter()), recording(texts) as record:
+    with dspy.context(lm=scripted(reply), adapter=CorrectingAdapter()), recording(raw=True) as record:
         ask(thing="first")
         gather([lambda: (ask(thing="b one"), ask(thing="b two")), lambda: ask(thing="c")])
         ask(thing="last")
@@ -38,7 +38,7 @@ def test_calls_come_in_program_order_whatever_ran_at_the_same_time(scripted: Any
 @pytest.mark.parametrize("said", ["", "no heading at all", "[[ ## other ## ]]\nx"])
 def test_unreadable_output_is_kept_raw_with_what_was_wrong(scripted: Any, said: str) -> None:
     ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: said), adapter=CorrectingAdapter(0)), recording(texts) as record:
+    with dspy.context(lm=scripted(lambda *_: said), adapter=CorrectingAdapter(0)), recording(raw=True) as record:
         with pytest.raises(AdapterParseError):
             ask(thing="x")
         with pytest.raises(AdapterParseError):
@@ -51,7 +51,7 @@ def test_unreadable_output_is_kept_raw_with_what_was_wrong(scripted: Any, said: 
 def test_a_correction_is_a_second_completion_of_the_same_call(scripted: Any) -> None:
     ask = predictor(Name)
     lm = scripted(lambda kind, text, n: "junk" if n == 1 else {"name": "x"})
-    with dspy.context(lm=lm, adapter=CorrectingAdapter(1)), recording(texts) as record:
+    with dspy.context(lm=lm, adapter=CorrectingAdapter(1)), recording(raw=True) as record:
         ask(thing="x")
     assert [len(call.completions) for call in record.calls] == [2]
     assert record.calls[0].error is None
@@ -59,7 +59,7 @@ def test_a_correction_is_a_second_completion_of_the_same_call(scripted: Any) -> 
 
 def test_refusals_belong_to_the_latest_call_of_the_predictor(scripted: Any) -> None:
     one, other = predictor(Name), predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(texts) as record:
+    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(raw=True) as record:
         one(thing="1")
         one(thing="2")
         other(thing="3")
@@ -92,7 +92,7 @@ def test_an_inner_recording_keeps_what_it_hears_to_itself(scripted: Any) -> None
 def test_prompts_of_an_inner_recording_are_kept_by_nobody_who_did_not_ask(scripted: Any) -> None:
     """Steps that write a memory outlive the question that needed it first: their prompts must not."""
     ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(texts) as outer:
+    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(raw=True) as outer:
         ask(thing="outer")
         with recording() as inner:
             ask(thing="inner")

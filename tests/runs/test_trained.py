@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mempiler.cli.printing import output
 from mempiler.data.catalog import benchmark
-from mempiler.optimizers.logo_grpo.policy import PolicyScore
+from mempiler.optimizers.logo_grpo.policy import Counts, PolicyScore
 from mempiler.runs.rows import Row
 from mempiler.runs.trained import Trained, TrainedRow, differences, measured, over_seeds, print_trained
 
@@ -20,7 +20,7 @@ def row(name: str, seed: int | None, right: int, **more: Any) -> TrainedRow:
 
     def policy(least: int) -> PolicyScore:
         scores = tuple(float(n % 10 < least) for n in range(20))
-        return PolicyScore(tuple(f"q{n}" for n in range(20)), USERS, scores, 20, 0, 0, 0)
+        return PolicyScore(tuple(f"q{n}" for n in range(20)), USERS, scores, Counts(20, 0, 0, 0))
 
     greedy = policy(right)
     known = {"category": "", "counts": True, "question": "", "gold": "", "answer": "", "parts": {}, "recall": {}}

@@ -30,16 +30,9 @@ def collect(made: Any, horizon: int = 3, metric: Any = None, **settings: Any) ->
         lambda history, sessions: askable(asked[history], history, sessions),
         metric or exact,
         TrainingSettings(**{**given, **settings}),
-        made.capture if hasattr(made, "capture") else _nothing,
     )
     with dspy.context(adapter=single_attempt(made.program), trace=None):
         return collector.collect(1, horizon, made.lm.copy(temperature=1.0), made.lm)
-
-
-def _nothing() -> Any:
-    from contextlib import nullcontext
-
-    return nullcontext([])
 
 
 def rewards(group: Group) -> list[float]:

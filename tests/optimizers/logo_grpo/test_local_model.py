@@ -42,7 +42,6 @@ def build_program(**config: Any) -> Any:
 
 
 def train(start: Path, folder: Path, kill: int | None = None, **config: Any) -> tuple[LoGoGRPO, Any, list[Any]]:
-    from mempiler.engines.local.capture import capture
     from mempiler.engines.local.engine import local_lm
     from mempiler.programs.adapter import adapter
 
@@ -69,7 +68,6 @@ def train(start: Path, folder: Path, kill: int | None = None, **config: Any) -> 
         {"learning_rate": 5e-4, "beta": 0.02},
         env.questions_after,
         folder=folder,
-        capture=capture,
         note=note,
     )
     lm: Any = local_lm(model, max_tokens=40)

@@ -59,8 +59,8 @@ def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> N
     ]
     assert (row["validation"], row["validation_greedy"]) == (scored[0].score, scored[2].score)
     assert scored[0].score != scored[1].score
-    assert scored[0].n == scored[1].n
-    assert scored[0].completions == 3 * scored[1].completions
+    assert scored[0].ids == scored[1].ids
+    assert scored[0].counts.completions == 3 * scored[1].counts.completions
 
 
 def test_a_loss_of_the_sampled_score_is_no_promotion(world: Any, say: Any) -> None:
