@@ -98,8 +98,7 @@ def _service(given: dict[str, Any]) -> Service:
     from ..runs.registry import program_folder
     from ..serving.auth import Tokens
     from ..serving.breaker import Breaker
-    from ..serving.service import Service
-    from ..serving.settings import Settings
+    from ..serving.service import Service, Settings
 
     settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
     tokens = Tokens(given["token_file"]) if given["token_file"] is not None else None

@@ -35,13 +35,11 @@ from uvicorn.supervisors import Multiprocess
 from .. import __version__
 from ..errors import MempilerError, UserError
 from . import chat, operations, routes
-from .auth import LOOPBACK
+from .auth import LOOPBACK, Gate
 from .bodies import ERRORS
 from .logs import failure, log
-from .middleware import Gate, RequestLog
 from .refusals import CAUGHT, refusal_of, response_of
-from .service import Service
-from .settings import Settings
+from .service import Service, Settings
 
 MOST_HEADERS = 32_768
 """Most bytes of the headers of a request."""
@@ -77,7 +75,7 @@ def make_app(service: Service) -> FastAPI:
     # The last one added is the first to see a request.
     limits = service.settings
     app.add_middleware(Gate, tokens=service.tokens, most=limits.max_body, seconds=limits.timeout)
-    app.add_middleware(RequestLog, metrics=app.state.metrics)
+    app.add_middleware(operations.RequestLog, metrics=app.state.metrics)
     if service.spans is not None:
         from .tracing import trace  # an extra
 

@@ -21,6 +21,7 @@ Limits: a token of a tenant gives access to all of its users; there are no narro
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import re
@@ -32,7 +33,16 @@ from starlette.datastructures import Headers
 
 from ..errors import UserError
 from ..memory.stored import name_of
-from .refusals import OTHER_ORIGIN, OTHER_PATH, UNKNOWN_HOST, UNKNOWN_TOKEN
+from .refusals import (
+    OTHER_ORIGIN,
+    OTHER_PATH,
+    SLOW_BODY,
+    TOO_LARGE,
+    UNKNOWN_HOST,
+    UNKNOWN_TOKEN,
+    Refusal,
+    response_of,
+)
 
 GUARDED = "/v1"
 """Below this path every request needs a token; other paths reveal nothing about users."""
@@ -150,6 +160,57 @@ def _parsed(line: str, where: str) -> tuple[str, str]:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Gate:
+    """ASGI middleware: a request goes on with its tenant and its whole body, or is refused before any parsing.
+
+    Without a token no body is read. One that is large, announced or not, is refused with 413, a slow one with 408.
+
+    Args:
+        app: The application behind it.
+        tokens: Who may ask, see `tenant_of`.
+        most: Bytes of a body.
+        seconds: Time for the whole body to come.
+    """
+
+    def __init__(self, app: Any, tokens: Tokens | None, most: int, seconds: float) -> None:
+        self._app, self._tokens, self._most, self._seconds = app, tokens, most, seconds
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Passes a request on, or refuses it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            scope.setdefault("state", {})["tenant"] = tenant_of(scope, self._tokens)
+            async with asyncio.timeout(self._seconds):
+                body = await self._body(scope["headers"], receive)
+        except (Refusal, TimeoutError) as error:
+            refused = error if isinstance(error, Refusal) else SLOW_BODY()
+            await response_of(refused)(scope, receive, send)
+            return
+        # Read once more, the body is the whole one; a wait for more is a wait for the client to leave.
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def replay() -> Any:
+            message = next(messages, None)
+            return message if message is not None else await receive()
+
+        await self._app(scope, replay, send)
+
+    async def _body(self, headers: Any, receive: Any) -> bytes:
+        announced = dict(headers).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced[:20]) > self._most:
+            raise TOO_LARGE()
+        body = bytearray()
+        while (message := await receive())["type"] == "http.request":
+            body += message.get("body", b"")
+            if len(body) > self._most:
+                raise TOO_LARGE()
+            if not message.get("more_body"):
+                break
+        return bytes(body)
 
 
 def tenant_of(scope: Any, tokens: Tokens | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The routes for whoever runs a service: whether it runs, whether it serves, and what it counted, for Prometheus.
+"""For whoever runs a service: a line of the log for each request, counts for Prometheus, and whether it serves.
 
 The processes of one service (`serve --workers`) share a folder, PROMETHEUS_MULTIPROC_DIR: whichever is asked tells the
 sums, and what a process counted stays when it dies. Values of labels are routes, statuses and kinds; no tenant, user or
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from ..memory.store import Store
 from ..memory.stored import Measures, Owner
 from .auth import METRICS
 from .logs import failure, log
-from .refusals import Refusal
+from .refusals import BUG, Refusal, response_of
 from .service import Service
 
 router = APIRouter(tags=["state"])
@@ -168,6 +169,46 @@ class Metrics:
             multiprocess.MultiProcessCollector(own, folder)
         held.register(_Held(measures))
         return generate_latest(own) + generate_latest(held)
+
+
+class RequestLog:
+    """ASGI middleware: one line per request, an id in `X-Request-ID`, and 500 for unforeseen errors.
+
+    Args:
+        app: The application behind it.
+        metrics: Where requests are counted.
+    """
+
+    def __init__(self, app: Any, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serves a request and logs it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, request, status = time.perf_counter(), uuid.uuid4().hex, 0
+        scope.setdefault("state", {})["request"] = request
+
+        async def sent(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sent)
+        except Exception:
+            log.error("a request failed for an unforeseen reason", exc_info=True, extra={"request": request})
+            if not status:
+                await response_of(BUG())(scope, receive, sent)
+        finally:
+            seconds, route = time.perf_counter() - begun, getattr(scope.get("route"), "path", None)
+            self._metrics.request(route, scope["method"], status, seconds)
+            line = {"request": request, "method": scope["method"], "route": route, "status": status}
+            line |= {"ms": round(seconds * 1000, 1), "tenant": scope["state"].get("tenant")}
+            log.info("request", extra=line)
 
 
 def _leave_out_the_dead(folder: Path) -> None:

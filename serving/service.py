@@ -2,32 +2,179 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
+import anyio.to_thread
+from anyio import CapacityLimiter
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 
 from ..engines.endpoint.chat import Upstream, upstream_of
-from ..engines.endpoint.deadline import Deadline
+from ..engines.endpoint.deadline import Deadline, within
 from ..engines.meter import Usage
+from ..errors import MOST_SECONDS, check_number
 from ..memory.store import Store
-from ..memory.stored import Owner
+from ..memory.stored import LONGEST_LEASE, Owner
 from ..programs.program import MemoryProgram
 from .auth import Tokens
 from .bodies import Name
 from .breaker import Breaker
 from .logs import log
 from .memories import Memories
-from .pools import Pool, Receive
-from .refusals import UNKNOWN_TOKEN, Refusal
-from .settings import Settings
+from .refusals import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN, Refusal
 from .user_memory import UserMemory
-from .writers import Worker
+from .writers import AT_ONCE, Worker
+from .writing import LEASE
 
 T = TypeVar("T")
+Receive = Callable[[], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Limits and habits of one service process.
+
+    Every value has an option of `mempiler serve` and a variable MEMPILER_*.
+    """
+
+    session_gap: float = 30.0
+    """Minutes without a turn after which a chat session ends."""
+    timeout: float = 60.0
+    """Seconds after which a request is answered with 504; a language model should be given less."""
+    max_body: int = 1_000_000
+    """Most bytes of a request's body."""
+    max_turns: int = 1000
+    """Most messages of one request."""
+    threads: int = 32
+    """Questions and chats that are worked on at the same time."""
+    queue: int = 512
+    """Questions and chats that wait for a thread; those beyond are answered with 503."""
+    store_threads: int = 8
+    """Other requests, which need the store alone, that are worked on at the same time."""
+    store_queue: int = 256
+    """Other requests that wait for a thread."""
+    tenant_share: float = 0.5
+    """The part of threads and of places that one of several tenants may hold; beyond it is 429."""
+    keep_alive: float = 30.0
+    """Seconds after which a connection without a further request is closed."""
+    writers: int = AT_ONCE
+    """Users whose queued sessions are written into memories at the same time; 0 leaves that to other processes."""
+    lease: float = LEASE
+    """Seconds after which another process writes the sessions of a user whom a killed one was writing."""
+    grace: float = 20.0
+    """Seconds for requests and writes in progress to finish when the service is stopped."""
+    mcp: bool = False
+    """Whether agents reach memories as tools of MCP, at /v1/mcp; needs the extra `mcp`."""
+    log_contents: bool = False
+    """Whether logs hold what was asked and answered, names of users, and error messages."""
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that no clock and no limit can go by.
+
+        Raises:
+            UserError: One is negative, infinite, NaN or too large.
+        """
+        for name in ("session_gap", "timeout", "grace", "keep_alive"):
+            check_number(name, getattr(self, name), most=MOST_SECONDS)
+        counts = ("threads", "queue", "store_threads", "store_queue", "writers")
+        for name in ("max_body", "max_turns", *counts):
+            check_number(name, getattr(self, name))
+        check_number("tenant_share", self.tenant_share, most=1)
+        check_number("lease", self.lease, 1, LONGEST_LEASE)
+
+
+class Pool:
+    """A bounded number of threads with a bounded queue.
+
+    request ──> a place ──> waits ──> a thread ──> answer
+              503 none left    504, after the time limit
+              429 none left for its tenant
+
+    A tenant may hold its share of the places and of the threads, so that others are served while it waits. A call of a
+    model ends when its request does (`endpoint.deadline`), and a place is free when its work has really ended. The
+    place of a client that has gone away is given up.
+
+    Args:
+        threads: Calls that run at the same time.
+        queue: Calls that wait for a thread.
+        timeout: Seconds for each, the wait included.
+        share: The part of places and threads that one tenant may hold at the moment.
+    """
+
+    def __init__(self, threads: int, queue: int, timeout: float, share: Callable[[], float] = lambda: 1.0) -> None:
+        self._size, self._places, self._timeout, self._share = threads, threads + queue, timeout, share
+        self._threads, self._unlimited = CapacityLimiter(threads), CapacityLimiter(math.inf)
+        self._tenants: dict[str, CapacityLimiter] = {}
+        self._held: Counter[str] = Counter()
+
+    async def run(
+        self,
+        call: Callable[[Deadline], T],
+        tenant: str,
+        receive: Receive | None = None,
+        before: Callable[[], object] | None = None,
+    ) -> T:
+        """Runs a call in a thread.
+
+        Args:
+            call: Takes the deadline of its request.
+            tenant: Whose work it is.
+            receive: Tells when the client goes away.
+            before: What the call does first; if it has to wait for its thread, this does not wait with it.
+
+        Raises:
+            Refusal: There is no place (503), none for this tenant (429), the time is over (504), the client gone.
+        """
+        if self.full:
+            raise OVERLOADED()
+        if self._held[tenant] >= max(1, int(self._places * self._share())):
+            raise TENANT_OVERLOADED()
+        self._held[tenant] += 1
+        deadline, begun = Deadline(self._timeout), asyncio.Event()
+        work = asyncio.ensure_future(self._work(call, tenant, deadline, begun, before))
+        work.add_done_callback(lambda _: self._held.subtract((tenant,)))
+        left = asyncio.ensure_future(_left(receive)) if receive else None
+        try:
+            watched = {work, left} if left else {work}
+            await asyncio.wait(watched, timeout=self._timeout, return_when="FIRST_COMPLETED")
+            if work.done():
+                return work.result()
+            raise GONE() if left is not None and left.done() else LATE()
+        finally:
+            if left is not None:
+                left.cancel()
+            if not work.done():
+                deadline.cancel()
+                work.add_done_callback(lambda work: work.cancelled() or work.exception())
+                # A thread cannot be stopped: its place is taken until it has seen the deadline.
+                if not begun.is_set():
+                    work.cancel()
+
+    async def _work(self, call: Any, tenant: str, deadline: Deadline, begun: asyncio.Event, before: Any) -> Any:
+        own = self._tenants.setdefault(tenant, CapacityLimiter(1))
+        own.total_tokens = max(1, int(self._size * self._share()))
+        if before is not None and min(self._threads.available_tokens, own.available_tokens) < 1:
+            await anyio.to_thread.run_sync(before)
+        async with own, self._threads:
+            begun.set()
+            with within(deadline):
+                return await anyio.to_thread.run_sync(call, deadline, limiter=self._unlimited)
+
+    @property
+    def busy(self) -> int:
+        """Calls that run or wait."""
+        return self._held.total()
+
+    @property
+    def full(self) -> bool:
+        """Whether the next call is refused."""
+        return self._held.total() >= self._places
 
 
 class Service:
@@ -163,4 +310,10 @@ class Caller:
 Asked = Annotated[Caller, Depends(Caller.of)]
 User = Annotated[Name, Path(description="The user")]
 GUARD = Depends(HTTPBearer(auto_error=False))
-"""A dependency of every router below /v1, for the OpenAPI page: `middleware.Gate` has looked at the token by then."""
+"""A dependency of every router below /v1, for the OpenAPI page: `auth.Gate` has looked at the token by then."""
+
+
+async def _left(receive: Receive) -> None:
+    """Returns when the client has gone away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

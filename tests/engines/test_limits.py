@@ -7,7 +7,7 @@ import pytest
 from mempiler.engines.guard import Limits
 from mempiler.errors import UserError
 from mempiler.runs.setup import Setup
-from mempiler.serving.settings import Settings
+from mempiler.serving.service import Settings
 
 WRONG = [
     (Limits, "max_usd", math.nan),

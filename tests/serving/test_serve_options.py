@@ -15,7 +15,7 @@ from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
 from mempiler.serving import operations
 from mempiler.serving.breaker import Breaker
-from mempiler.serving.settings import Settings
+from mempiler.serving.service import Settings
 from mempiler.serving.writers import AT_ONCE
 
 from tests.stub_server import StubServer, at
