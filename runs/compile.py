@@ -37,13 +37,14 @@ from .lineage import show_compile
 from .manifest import Manifest, is_intact
 from .pages.changes import program_changes, states
 from .pages.html import keep_page
-from .pages.page import Page, known_facts, run_page
+from .pages.page import Page, run_page
 from .promotion import Promotion, promotion
 from .registry import pinned
-from .report import difference_line, spent_line
+from .report import difference_line, known_facts, spent_line
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference, refuse_broken
-from .setup import Runtime, Setup, parameters, replayed_setup
+from .runtime import Runtime
+from .setup import Setup, parameters, replayed_setup
 from .statistics import Difference
 from .tracking import Tracker
 

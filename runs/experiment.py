@@ -28,10 +28,12 @@ from .lineage import show_evaluation
 from .manifest import read_manifest
 from .pages.changes import program_changes, states
 from .pages.html import keep_page
-from .pages.page import known_facts, run_page
+from .pages.page import run_page
 from .registry import pinned
+from .report import known_facts
 from .results import Evaluation
-from .setup import Runtime, Setup, parameters, replayed_setup
+from .runtime import Runtime
+from .setup import Setup, parameters, replayed_setup
 from .shards import Sharing
 from .tracking import Tracker
 

@@ -19,6 +19,16 @@ from .rows import SHOWN
 from .statistics import Difference
 
 WIRING = "wiring check, not comparable"
+_FACTS = {
+    "task": "Task",
+    "lm": "Language model",
+    "prompt_lm": "Prompt model",
+    "judge_lm": "Judge",
+    "embedder": "Embedder",
+    "adapter": "Adapter",
+    "seed": "Seed",
+}
+"""Parameters of a run that its page shows, as they are."""
 
 
 def heading(evaluation: Evaluation) -> str:
@@ -135,6 +145,36 @@ def usage_line(evaluation: Evaluation) -> str:
     recalled += f"; prompts {evaluation.prompt_tokens:,.0f} tokens a question" if evaluation.prompt_tokens else ""
     line = f"{spent}; {evaluation.seconds:.1f} s; {evaluation.failures} failures{writes}"
     return "; ".join([line, *found, recalled])
+
+
+def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, str]]:
+    """What `run.json` says of the settings, but no path and no address.
+
+    Args:
+        parameters: As `setup.parameters` gives them.
+        program: Digest of the program.
+    """
+    found = [(words, str(parameters[key])) for key, words in _FACTS.items() if parameters.get(key) is not None]
+    for words, prefix in (("Settings", "method."), ("LM settings", "lm."), ("Optimizer", "optimizer.")):
+        own = {key.removeprefix(prefix): value for key, value in parameters.items() if key.startswith(prefix)}
+        told = ", ".join(f"{key} = {value}" for key, value in own.items() if value not in (None, {}, ""))
+        found += [(words, told)] if told else []
+    digests = [("Data, sha256", parameters.get("data_sha256")), ("Program, digest", program)]
+    return found + [(words, str(value)[:16]) for words, value in digests if value]
+
+
+def spent_facts(phases: Mapping[str, Evaluation]) -> list[tuple[str, str]]:
+    """Calls, tokens, cost and time of evaluations, a name and a value each."""
+    told = []
+    for name, found in phases.items():
+        # A training counts what it takes by itself.
+        if not found.calls and not found.seconds:
+            continue
+        calls = ", ".join(f"{count:,} {role}" for role, count in found.calls.items() if count) or "none"
+        cost = "price not known" if found.cost is None else f"${found.cost:.4f}"
+        where = f", {name}" if len(phases) > 1 else ""
+        told.append((f"Calls{where}", f"{calls}; {tokens_line(found.tokens)}; {cost}; {found.seconds:.1f} s"))
+    return told
 
 
 def spent_line(usage: Mapping[str, Any]) -> str:

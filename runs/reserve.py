@@ -14,7 +14,7 @@ import dspy
 from ..data.dataset import Split
 from ..engines.guard import Spent
 from .results import Evaluation, Expense
-from .setup import Runtime
+from .runtime import Runtime
 
 LONGER = 2.0
 """How many times the tokens of its start a compiled program's prompts may need: what is set aside for scoring it."""

@@ -37,7 +37,8 @@ from .evaluate import Written, answered, written
 from .folder import RunFolder
 from .registry import program_folder
 from .rows import Row
-from .setup import Runtime, Setup
+from .runtime import Runtime
+from .setup import Setup
 from .workers import count_of, run_parallel
 
 _log = logging.getLogger("mempiler.runs.shards")

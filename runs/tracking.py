@@ -202,10 +202,6 @@ class Tracker:
         """Logs a folder as an artifact, e.g. the saved program."""
         self._send("log_artifacts", str(path), name)
 
-    def file(self, path: Path, folder: str) -> None:
-        """Logs one file as an artifact, in a folder of the run's artifacts."""
-        self._send("log_artifact", str(path), folder)
-
     def page(self, path: Path | None) -> None:
         """Logs a page as an artifact, if there is one."""
         if path is not None:

@@ -50,7 +50,8 @@ from .experiment import Note
 from .folder import RunFolder
 from .manifest import Manifest
 from .pages.html import keep_page
-from .setup import Runtime, Setup, parameters
+from .runtime import Runtime
+from .setup import Setup, parameters
 from .tracking import Tracker
 from .trained import Trained, TrainedRow, answered_row, measured
 from .workers import Work, check_workers, run_parallel

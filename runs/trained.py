@@ -34,7 +34,8 @@ from ..programs.failing import failure_of
 from ..programs.program import MemoryProgram
 from ..records import Context
 from .course import BASELINE
-from .pages.page import Curve, Page, known_facts, run_page
+from .pages.page import Curve, Page, run_page
+from .report import known_facts
 from .results import Evaluation
 from .rows import SHOWN, Row, row_of
 from .statistics import Interval, crossed, interval, paired

@@ -33,7 +33,8 @@ from ...programs.remember import MemoryCache
 from ...records import History, read_json
 from ..experiment import Part
 from ..folder import RunFolder
-from ..setup import Runtime, Setup
+from ..runtime import Runtime
+from ..setup import Setup
 from ..tiny import resolve
 
 FILE = "export.json"

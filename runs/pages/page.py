@@ -23,7 +23,7 @@ from ...errors import DataError, UserError
 from ...optimizers.history import Candidate
 from ..compare import Recorded, compare, recorded
 from ..folder import RunFolder
-from ..report import WIRING, heading, tokens_line
+from ..report import WIRING, heading, spent_facts
 from ..results import OUTCOMES, Evaluation, difference, question
 from ..rows import REASONS, SHOWN, Row
 from ..seen import ANSWER, Seen, shortened
@@ -31,16 +31,6 @@ from ..statistics import MIN_N, Interval, interval
 from .changes import Change
 
 DOCUMENT = "report.json.gz"
-_FACTS = {
-    "task": "Task",
-    "lm": "Language model",
-    "prompt_lm": "Prompt model",
-    "judge_lm": "Judge",
-    "embedder": "Embedder",
-    "adapter": "Adapter",
-    "seed": "Seed",
-}
-"""Parameters of a run that its page shows, as they are."""
 
 
 class Measured(BaseModel, frozen=True):
@@ -269,7 +259,7 @@ def run_page(
         notes=tuple(notes),
         verdict=verdict,
         phases=dict(phases),
-        facts=(*facts, *_spent(phases)),
+        facts=(*facts, *spent_facts(phases)),
         history=tuple(candidates),
         changes=tuple(changes),
     )
@@ -350,35 +340,6 @@ def open_page(name: str) -> Page:
     if command == "compile" and phases["start"] == phases["result"]:
         del phases["result"]
     return run_page(command, run.name, phases)
-
-
-def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, str]]:
-    """What `run.json` says of the settings, but no path and no address.
-
-    Args:
-        parameters: As `setup.parameters` gives them.
-        program: Digest of the program.
-    """
-    found = [(words, str(parameters[key])) for key, words in _FACTS.items() if parameters.get(key) is not None]
-    for words, prefix in (("Settings", "method."), ("LM settings", "lm."), ("Optimizer", "optimizer.")):
-        own = {key.removeprefix(prefix): value for key, value in parameters.items() if key.startswith(prefix)}
-        told = ", ".join(f"{key} = {value}" for key, value in own.items() if value not in (None, {}, ""))
-        found += [(words, told)] if told else []
-    digests = [("Data, sha256", parameters.get("data_sha256")), ("Program, digest", program)]
-    return found + [(words, str(value)[:16]) for words, value in digests if value]
-
-
-def _spent(phases: Mapping[str, Evaluation]) -> list[tuple[str, str]]:
-    told = []
-    for name, found in phases.items():
-        # A training counts what it takes by itself.
-        if not found.calls and not found.seconds:
-            continue
-        calls = ", ".join(f"{count:,} {role}" for role, count in found.calls.items() if count) or "none"
-        cost = "price not known" if found.cost is None else f"${found.cost:.4f}"
-        where = f", {name}" if len(phases) > 1 else ""
-        told.append((f"Calls{where}", f"{calls}; {tokens_line(found.tokens)}; {cost}; {found.seconds:.1f} s"))
-    return told
 
 
 def _measured(rows: Sequence[Row]) -> Measured:

@@ -37,7 +37,8 @@ from ..manifest import read_manifest
 from ..preference import Preferences, preferences
 from ..report import heading
 from ..results import Evaluation
-from ..setup import Runtime, Setup
+from ..runtime import Runtime
+from ..setup import Setup
 from ..tracking import Tracker, nested_in
 from ..train import run_train
 from .arrangement import Arranged, arrange, repeated, settings_of

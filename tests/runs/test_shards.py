@@ -16,7 +16,8 @@ from mempiler.errors import UserError
 from mempiler.programs.state import dump_predictor
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.setup import Runtime, Setup
+from mempiler.runs.runtime import Runtime
+from mempiler.runs.setup import Setup
 from mempiler.runs.shards import Shard, Told, ask, dealt
 
 

@@ -155,7 +155,7 @@ def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, m
         made = failing(call, monkeypatch)
         tracker.params({"lm": "offline"})
         tracker.evaluation("result", evaluation_of("single hop"))
-        tracker.file(tmp_path / "file.txt", "files")
+        tracker.page(tmp_path / "file.txt")
         tracker.folder(tmp_path, "program")
         tracker.child("dev_start", evaluation_of("single hop"))
     assert made == [call]
