@@ -138,7 +138,7 @@ class MemoryCache:
             # Before anything is prepared: what another process has written needs no extraction either.
             node = steps.known()
             node = fold(history.items[steps.at :], node, steps)
-            nodes.put(whole, node)
+            nodes.once(whole, lambda: node)
         return node
 
     def unwritten(self, writer: Writer, histories: Iterable[History]) -> int:
