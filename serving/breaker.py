@@ -6,7 +6,6 @@ questions fail at once instead of holding a thread until the timeout, and sessio
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
@@ -26,9 +25,7 @@ class Breaker(Guard):
 
     def __init__(self, pause: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._pause, self._clock = pause, clock
-        self._failures, self._closed_from = 0, clock()
-        self._mutex = threading.Lock()
+        self._pause, self._clock, self._closed_from = pause, clock, clock()
 
     @property
     def open(self) -> bool:
@@ -43,20 +40,13 @@ class Breaker(Guard):
         """
         if self.open:
             raise EndpointError("the language model does not answer; it is tried again in a few seconds")
+        super().admit()
 
     def failed(self, error: Exception) -> None:
         """Called after a call that failed; a request that the model refuses does not count."""
         if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError):
             return
-        with self._mutex:
-            self._failures += 1
-            if self._failures >= DEAD_AFTER:
+        with self._lock:
+            self._row += 1
+            if self._row >= DEAD_AFTER:
                 self._closed_from = self._clock() + self._pause
-
-    def worked(self, tokens: int, cost: float | None, calls: int = 1) -> None:
-        """Called after a call that was answered."""
-        with self._mutex:
-            self._failures = 0
-
-    def free(self) -> None:
-        """Called after a call that a cache answered."""
