@@ -52,13 +52,16 @@ LONGEST_BY = 200
 """Most characters of who made an amendment."""
 
 
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
 def storable(text: str) -> str:
     """A text that a store can hold.
 
     Raises:
         UserError: It holds NUL or half a character.
     """
-    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+    if _UNSTORABLE.search(text):
         raise UserError(f"the text {text!a:.60} holds NUL or half a character; use plain text")
     return text
 

@@ -1,12 +1,12 @@
 """What requests and responses of a service hold, with examples for its OpenAPI page.
 
 A request of a chat has the form of OpenAI's chat completions as far as something here depends on it. Whatever else it
-says is kept as it is, for the language model behind the service.
+says is kept as it is, for the language model behind the service. What the Python interface checks is checked by the
+same functions; their errors are the caller's, as those of a form are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -14,26 +14,12 @@ from typing import Annotated, Any, Literal
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Json, StrictBool, model_validator
 
-from ..errors import UserError
 from ..memory.amending import LONGEST as LONGEST_TEXT
-from ..memory.amending import LONGEST_BY
+from ..memory.amending import LONGEST_BY, Storable
 from ..memory.entries import PAGE, Evidence
 from ..memory.metadata import Metadata, Where
 from ..memory.stored import ADDRESSABLE, MAX_KEY, name_of
 from .view import MOST
-
-
-def _checked(check: Callable[[Any], object]) -> AfterValidator:
-    """Refuses what a check of the Python interface refuses, in its words."""
-
-    def passed(value: Any) -> Any:
-        try:
-            check(value)
-        except UserError as error:
-            raise ValueError(str(error)) from None
-        return value
-
-    return AfterValidator(passed)
 
 
 def _utc(time: datetime) -> datetime:
@@ -51,32 +37,20 @@ def _text(time: Any) -> Any:
     return time
 
 
-def unicode_text(text: str) -> str:
-    """A text that a store and a response can hold."""
-    if "\x00" in text:
-        raise ValueError("a text must not hold the character NUL")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("a text must not hold half of a surrogate pair") from None
-    return text
-
-
 Name = Annotated[
     str,
     Field(min_length=1, max_length=256, pattern=ADDRESSABLE, examples=["ada"]),
-    _checked(partial(name_of, "name")),
+    AfterValidator(partial(name_of, "name")),
 ]
-Text = Annotated[str, AfterValidator(unicode_text)]
-Said = Annotated[Text, Field(min_length=1)]
+Said = Annotated[Storable, Field(min_length=1)]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
 """A name that stays on its line of a prompt."""
 Time = Annotated[datetime, BeforeValidator(_text), AfterValidator(_utc)]
 EntryId = Annotated[
-    Text,
+    Storable,
     Path(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_KEY),
 ]
-By = Annotated[Text, Field(max_length=LONGEST_BY, examples=["ada"])]
+By = Annotated[Storable, Field(max_length=LONGEST_BY, examples=["ada"])]
 
 
 class Body(BaseModel):
@@ -169,7 +143,7 @@ class Part(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     type: Annotated[str, Field(max_length=64)]
-    text: Text | None = None
+    text: Storable | None = None
 
     @model_validator(mode="after")
     def _holds_its_text(self) -> Part:
@@ -183,7 +157,7 @@ class ChatMessage(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Text | list[Part] | None = None
+    content: Storable | list[Part] | None = None
     name: Speaker | None = None
 
     @property

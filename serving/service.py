@@ -18,9 +18,8 @@ from fastapi.security import HTTPBearer
 from ..engines.endpoint.chat import Upstream, upstream_of
 from ..engines.endpoint.deadline import Deadline, within
 from ..engines.meter import Usage
-from ..errors import MOST_SECONDS, check_number
 from ..memory.store import Store
-from ..memory.stored import LONGEST_LEASE, Owner
+from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
 from .auth import Tokens
 from .bodies import Name
@@ -40,7 +39,7 @@ Receive = Callable[[], Awaitable[Any]]
 class Settings:
     """Limits and habits of one service process.
 
-    Every value has an option of `mempiler serve` and a variable MEMPILER_*.
+    Every value has an option of `mempiler serve`, which checks it, and a variable MEMPILER_*.
     """
 
     session_gap: float = 30.0
@@ -73,20 +72,6 @@ class Settings:
     """Whether agents reach memories as tools of MCP, at /v1/mcp; needs the extra `mcp`."""
     log_contents: bool = False
     """Whether logs hold what was asked and answered, names of users, and error messages."""
-
-    def __post_init__(self) -> None:
-        """Refuses numbers that no clock and no limit can go by.
-
-        Raises:
-            UserError: One is negative, infinite, NaN or too large.
-        """
-        for name in ("session_gap", "timeout", "grace", "keep_alive"):
-            check_number(name, getattr(self, name), most=MOST_SECONDS)
-        counts = ("threads", "queue", "store_threads", "store_queue", "writers")
-        for name in ("max_body", "max_turns", *counts):
-            check_number(name, getattr(self, name))
-        check_number("tenant_share", self.tenant_share, most=1)
-        check_number("lease", self.lease, 1, LONGEST_LEASE)
 
 
 class Pool:

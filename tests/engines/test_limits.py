@@ -7,7 +7,6 @@ import pytest
 from mempiler.engines.guard import Limits
 from mempiler.errors import UserError
 from mempiler.runs.setup import Setup
-from mempiler.serving.service import Settings
 
 WRONG = [
     (Limits, "max_usd", math.nan),
@@ -16,8 +15,6 @@ WRONG = [
     (Limits, "max_tokens", "5"),
     (Setup, "max_lost", 1.5),
     (Setup, "threads", 0),
-    (Settings, "timeout", math.nan),
-    (Settings, "session_gap", 1e300),
 ]
 
 
