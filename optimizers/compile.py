@@ -30,7 +30,7 @@ from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
 from .catalog import Optimizer
 from .catalog import optimizer as entry
-from .constructors import check_further, further
+from .constructors import checked
 from .effort import EFFORTS, effort, few_proposals
 from .history import CandidateHistory
 from .job import ENDLESS, Job
@@ -76,14 +76,7 @@ def plan_job(
         UserError: No training question counts, a setting is unknown, a need is not met.
     """
     chosen = entry(how.optimizer)
-    settings = {**chosen.settings, **(how.settings or {})}
-    known = {**further(how.optimizer), **chosen.settings}
-    unknown = set(settings) - set(known)
-    if unknown:
-        raise UserError(f"optimizer {how.optimizer!r} has no setting {min(unknown)!r}; it has: {', '.join(known)}")
-    for name in chosen.settings:
-        _check_kind(how.optimizer, name, settings[name], chosen.settings[name])
-    check_further(how.optimizer, settings)
+    settings = checked(how.optimizer, chosen.settings, how.settings or {})
     examples = [example for example in trainset if benchmark.counts(example)]
     held = len(examples) // 3 if chosen.validates else 0
     if len(examples) - held < 1 or (chosen.validates and held < 1):
@@ -180,16 +173,6 @@ def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
         predictor.demos = [plain(demo) for demo in own_demos(predictor)]
         predictor.lm = None
     return compiled
-
-
-def _check_kind(optimizer: str, name: str, value: Any, default: Any) -> None:
-    """Refuses a text where a number is needed, before the teleprompter trips over it."""
-    kind = type(default)
-    fits = type(value) is kind or (kind is float and type(value) is int)
-    if default is not None and not fits:
-        raise UserError(
-            f"optimizer {optimizer!r}: {name} = {value!r} is no {kind.__name__}; its default is {default!r}"
-        )
 
 
 def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -> MemoryProgram | None:

@@ -57,29 +57,39 @@ def further(name: str) -> dict[str, Any]:
     return {key: each.default for key, each in _parameters(name).items()}
 
 
-def check_further(name: str, settings: Mapping[str, Any]) -> None:
-    """Refuses values that a constructor would trip over, before anything is paid for.
+def checked(name: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an optimizer: those of the catalog, and what is given.
+
+    Args:
+        name: The optimizer.
+        defaults: The catalog's settings.
+        given: By the user.
 
     Raises:
-        UserError: One is of the wrong kind.
+        UserError: One is unknown, or of the wrong kind: a constructor would trip over it when something is paid.
     """
-    with_objects(settings)
-    for key, parameter in _parameters(name).items():
-        value = settings.get(key)
-        if value is None or (key in _OBJECTS and _is_object(value)):
-            continue
-        kind: Any = type(parameter.default) if isinstance(parameter.annotation, str) else parameter.annotation
-        if key in _OBJECTS or kind in (inspect.Parameter.empty, type(None)):
-            continue
-        try:
-            TypeAdapter(kind).validate_python(value, strict=True)
-        except PydanticUserError:
-            continue
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise UserError(
-                f"optimizer {name!r}: {key} = {value!r}: {reason}; its default is {parameter.default!r}"
-            ) from None
+    known = {**defaults, **{key: value for key, value in further(name).items() if key not in defaults}}
+    if unknown := set(given) - set(known):
+        raise UserError(f"optimizer {name!r} has no setting {min(unknown)!r}; it has: {', '.join(known)}")
+    with_objects(given)
+    for key, value in given.items():
+        if not (value is known[key] or (key in _OBJECTS and _is_object(value))):
+            _check(name, key, value, known[key])
+    return {**defaults, **given}
+
+
+def _check(name: str, key: str, value: Any, default: Any) -> None:
+    parameter = _parameters(name).get(key)
+    kind: Any = parameter.annotation if parameter else inspect.Parameter.empty
+    if isinstance(kind, str) or kind is inspect.Parameter.empty:
+        kind = Any if default is None else type(default)
+    try:
+        TypeAdapter(kind).validate_python(value, strict=True)
+    except PydanticUserError:
+        return  # a class of the library's own
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise UserError(f"optimizer {name!r}: {key} = {value!r}: {reason}; its default is {default!r}") from None
 
 
 def taken(function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -161,21 +161,22 @@ class LoGoGRPO(FinetuneTeleprompter):
         return found
 
 
+@dataclass(frozen=True)
 class _Run:
     """One compile: the loop, with everything it needs."""
 
-    def __init__(
-        self,
-        owner: LoGoGRPO,
-        student: MemoryProgram,
-        lm: Any,
-        trainer: Trainer,
-        collector: Collector,
-        journal: Journal,
-        valset: Sequence[dspy.Example],
-    ) -> None:
-        self.owner, self.student, self.lm, self.trainer = owner, student, lm, trainer
-        self.collector, self.journal, self.valset, self.settings = collector, journal, valset, owner.settings
+    owner: LoGoGRPO
+    student: MemoryProgram
+    lm: Any
+    trainer: Trainer
+    collector: Collector
+    journal: Journal
+    valset: Sequence[dspy.Example]
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """Those of the training."""
+        return self.owner.settings
 
     def train(self, progress: Progress) -> Progress:
         """All stages that are left."""

@@ -93,7 +93,7 @@ JUDGE = ["evaluate", "judge", "--on", "judge-check"]
         ([*COMPILE, "--stage", "half"], "--stage"),
         ([*COMPILE, "--stage", "write"], "no prompt to tune in stage 'write'"),
         ([*COMPILE, "--optimizer-set", "rounds=2"], "no setting 'rounds'"),
-        ([*COMPILE, "--optimizer-set", "max_rounds=two"], "max_rounds = 'two' is no int"),
+        ([*COMPILE, "--optimizer-set", "max_rounds=two"], "max_rounds = 'two': Input should be a valid integer"),
         ([*COMPILE, "--optimizer-set", "max_rounds"], "'max_rounds' is not NAME=VALUE"),
         ([*COMPILE, "--out", "folder"], "folder: exists and is no saved program"),
         ([*COMPILE, "--out", "ok.jsonl/program"], "cannot be written"),
