@@ -14,8 +14,8 @@ import dspy
 import numpy as np
 
 from ..memory.flight import Flight
-from ..memory.tokens import tokens
-from .recording import Call, recorded
+from ..memory.words import tokens
+from .recording import recorded
 
 MEANT_FOR = "dspy_meant_for"
 """Key of a demo that is for one predictor alone, which it names: optimizers give a labelled one to all of them."""
@@ -41,11 +41,13 @@ class Predictor(dspy.Predict):
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
         with recorded(self, kwargs) as call:
-            return _kept(call, super().forward(**self._with_demos(kwargs)))
+            call.prediction = super().forward(**self._with_demos(kwargs))
+            return call.prediction
 
     async def aforward(self, **kwargs: Any) -> dspy.Prediction:
         with recorded(self, kwargs) as call:
-            return _kept(call, await super().aforward(**self._with_demos(kwargs)))
+            call.prediction = await super().aforward(**self._with_demos(kwargs))
+            return call.prediction
 
     def choose(self, inputs: dict[str, Any]) -> list[Any]:
         """The demos that a prompt for these inputs shows, in the order of the pool."""
@@ -87,11 +89,6 @@ def adopt(module: dspy.Module) -> None:
 def is_for(demo: Any, path: str) -> bool:
     """Whether the predictor of a path may show a demo."""
     return demo.get(MEANT_FOR, path) == path
-
-
-def _kept(call: Call, prediction: dspy.Prediction) -> dspy.Prediction:
-    call.prediction = prediction
-    return prediction
 
 
 def _shared_inputs(signature: type[dspy.Signature], demos: list[Any]) -> list[str]:

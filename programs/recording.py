@@ -96,28 +96,26 @@ class Call:
         self.completions += [Completion(messages, _text(each)) for each in answers]
 
 
+@dataclass
 class Recording:
-    """What one recording has heard; several threads may add at once.
+    """What one recording has heard; several threads may add at once."""
 
-    Args:
-        raw: Whether raw completions are kept, with what a local model records of them.
-        depth: How many hits of a plain search are wanted, beside those that are recalled.
-    """
-
-    def __init__(self, raw: bool = False, depth: int = 0) -> None:
-        self.calls: list[Call] = []
-        """In program order, once the recording has ended."""
-        self.failures: list[Failure] = []
-        """What methods recorded instead of raising, by place and words once the recording has ended."""
-        self.contexts: list[Context] = []
-        """What was recalled, also where no answer came of it."""
-        self.queries: list[Query] = []
-        """What each of it was recalled for."""
-        self.recalled: list[float] = []
-        """When each of it was, on the clock of `time.perf_counter`."""
-        self.ranked: tuple[Any, list[Hit]] | None = None
-        """The reader that last recalled the best hits of its plain search, and `depth` of these at least."""
-        self.raw, self.depth = raw, depth
+    raw: bool = False
+    """Whether raw completions are kept, with what a local model records of them."""
+    depth: int = 0
+    """How many hits of a plain search are wanted, beside those that are recalled."""
+    calls: list[Call] = field(default_factory=list[Call])
+    """In program order, once the recording has ended."""
+    failures: list[Failure] = field(default_factory=list[Failure])
+    """What methods recorded instead of raising, by place and words once the recording has ended."""
+    contexts: list[Context] = field(default_factory=list[Context])
+    """What was recalled, also where no answer came of it."""
+    queries: list[Query] = field(default_factory=list[Query])
+    """What each of it was recalled for."""
+    recalled: list[float] = field(default_factory=list[float])
+    """When each of it was, on the clock of `time.perf_counter`."""
+    ranked: tuple[Any, list[Hit]] | None = None
+    """The reader that last recalled the best hits of its plain search, and `depth` of these at least."""
 
 
 _recording: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("recording", default=None)

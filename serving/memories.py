@@ -39,8 +39,8 @@ from ..memory.memory import Memory
 from ..memory.metadata import checked_conditions
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
-from ..memory.tokens import forget_words
 from ..memory.user_vectors import UserVectors
+from ..memory.words import forget_words
 from ..programs.identity import digest
 from ..programs.program import MemoryProgram
 from ..programs.waiting import Waiting

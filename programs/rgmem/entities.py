@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ...memory.tokens import tokens
+from ...memory.words import tokens
 from .memory import Node
 
 _DIGITS = re.compile(r"\d+")

@@ -90,7 +90,7 @@ class Task(dspy.Module):
             context: What the memory recalled.
             query: What is asked, with the raw items to show.
         """
-        with answering(self._as_written):
+        with answering(type(self).made is Task.made):
             found = self.answer(**self.asked(context, query))
         return self.made(found, query)
 
@@ -98,7 +98,7 @@ class Task(dspy.Module):
         """`forward` for asyncio; no thread waits for the language model."""
         if type(self).forward is not Task.forward:
             return await in_thread(lambda: self.forward(context, query))
-        with answering(self._as_written):
+        with answering(type(self).made is Task.made):
             found = await self.answer.acall(**self.asked(context, query))
         return self.made(found, query)
 
@@ -110,10 +110,6 @@ class Task(dspy.Module):
     def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
         """The outputs of the task, of those of its prompt. Default: the same."""
         return found
-
-    @property
-    def _as_written(self) -> bool:
-        return type(self).made is Task.made
 
 
 _FIELDS = {"question", "options", "date", "dialogue"}

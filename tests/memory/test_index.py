@@ -11,8 +11,7 @@ from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.errors import ProgramError, UserError
 from mempiler.memory import index as module
 from mempiler.memory.index import DIALOGUE, STEPS, Entry, Index, Spoken
-from mempiler.memory.tokens import tokens
-from mempiler.memory.words import ALONE, FLOOR, Shares
+from mempiler.memory.words import ALONE, FLOOR, Shares, tokens
 from rank_bm25 import BM25Okapi
 
 WORDS = ("lisbon", "jazz", "piano", "river")

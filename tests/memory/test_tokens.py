@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.hashed import hashed
-from mempiler.memory.tokens import STOP_WORDS, forget_words, tokens
+from mempiler.memory.words import STOP_WORDS, forget_words, tokens
 
 
 @pytest.mark.parametrize(
