@@ -230,13 +230,22 @@ class _StoredSteps:
         return writing_under(Amendments(in_force(self.store.amendments(self.claim.owner))))
 
     def _version(self, memory: Memory, settled: Memory, speakers: Sequence[str] = (), **positions: int) -> _Version:
-        """What is to be stored next, as text or as what is new in it."""
-        before = (self.memory, self.settled) if self.document else None
+        """What is to be stored next: with what changed since the version before, or with its whole text."""
         document = self.document or Document("", 0, None, 0, (), self.memories.stamp)
         partial = dict.fromkeys(each.item.id for one in (memory, settled) for each in one.unwritten)
         speakers = tuple(dict.fromkeys((*document.speakers, *speakers)))
         document = replace(document, speakers=speakers, partial=tuple(partial), stamp=self.memories.stamp, **positions)
-        return _as_stored(document, before, memory, settled if self.writer.settles else None), memory, settled
+        log, other = document.log, settled if self.writer.settles else None
+        if self.document is not None:
+            moved = None if other is None or other is self.settled else to_json(delta(memory, other)).decode()
+            change = Change(to_json(delta(self.memory, memory)).decode(), moved)
+            changes = log.changes + len(change.memory) + len(change.settled or "")
+            if changes <= max(log.text, SHORT):
+                log = replace(log, changes=changes, count=log.count + 1)
+                return replace(document, memory="", settled=None, change=change, log=log), memory, settled
+        text, rest = memory.model_dump_json(), None if other is None else other.model_dump_json()
+        log = Log(uuid.uuid4().hex, len(text) + len(rest or ""))
+        return replace(document, memory=text, settled=rest, change=None, log=log), memory, settled
 
     def _commit(self, version: _Version, note: str = "", last: bool = False) -> bool:
         """Stores what was written; False if the claim was lost. The last commit gives it back."""
@@ -253,30 +262,6 @@ class _StoredSteps:
         message = f"{type(error).__name__}: {one_line(error)}"[:300]
         _log.warning("writing %r of user %r: %s", where, self.claim.owner.user, message)
         return Failure(kind="error", where=where, message=message)
-
-
-def _as_stored(
-    document: Document, before: tuple[Memory, Memory] | None, memory: Memory, settled: Memory | None
-) -> Document:
-    """A document with what changed since the version before, or with its whole text.
-
-    Args:
-        document: What there is to know beside the text; its `log` is still that of the version before.
-        before: The memory and the settled memory of the version before; None if there is none.
-        memory: What further items are written into.
-        settled: What questions are answered from; None where it never is another, or there is none yet.
-    """
-    log = document.log
-    if before is not None:
-        other = None if settled is None or settled is before[1] else to_json(delta(memory, settled)).decode()
-        change = Change(to_json(delta(before[0], memory)).decode(), other)
-        changes = log.changes + len(change.memory) + len(change.settled or "")
-        if changes <= max(log.text, SHORT):
-            log = replace(log, changes=changes, count=log.count + 1)
-            return replace(document, memory="", settled=None, change=change, log=log)
-    text, other = memory.model_dump_json(), None if settled is None else settled.model_dump_json()
-    log = Log(uuid.uuid4().hex, len(text) + len(other or ""))
-    return replace(document, memory=text, settled=other, change=None, log=log)
 
 
 def _attempt(work: Callable[[], Any]) -> Performed:
