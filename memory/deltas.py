@@ -1,8 +1,7 @@
 """What changed from one version of a memory to the next, as JSON: as large as the change, not as the memory.
 
     delta(before, after) ──> {"facts": {"items": [[7, 1, [...]], [9, 0, [...]]]}, "issued": {"value": 9}}
-    patch(document of before, delta) ──> document of after
-    applied(before, delta) ──> after
+    applied(before, delta) ──> after; of the JSON of before, the JSON of after
 
 Memories are frozen and share what did not change, so that the same object is the same part: only what is another object
 is looked into. A change is one of
@@ -13,14 +12,13 @@ is looked into. A change is one of
     {"keys": {"gone": [...], "put": {key: v}, "in": {key: change}}} of a mapping
 
 Example:
-    >>> from mempiler.memory.deltas import applied, delta, patch
+    >>> from mempiler.memory.deltas import applied, delta
     >>> from mempiler.memory.turns import TurnMemory
     >>> from mempiler.memory.index import Entry
     >>> before = TurnMemory(turns=(Entry(id="D1:1", text="Ada: hello"),))
     >>> after = before.model_copy(update={"turns": (*before.turns, Entry(id="D1:2", text="Ada: bye"))})
     >>> document = before.model_dump(mode="json")
-    >>> patch(document, delta(before, after))
-    >>> document == after.model_dump(mode="json")
+    >>> applied(document, delta(before, after)) == after.model_dump(mode="json")
     True
     >>> again = applied(before, delta(before, after))
     >>> again == after, again.turns[0] is before.turns[0]
@@ -38,7 +36,7 @@ from pydantic_core import to_jsonable_python
 
 from .indexes import shared
 
-Made = TypeVar("Made", bound=BaseModel)
+Made = TypeVar("Made", BaseModel, dict[str, JsonValue])
 Change = dict[str, Any]
 """A change as JSON; see the top of the file."""
 _SEQUENCE = (tuple, list)
@@ -51,30 +49,18 @@ def delta(before: BaseModel, after: BaseModel) -> dict[str, Change]:
     return {name: change for name, change in fields.items() if change is not None}
 
 
-def patch(document: dict[str, JsonValue], changes: Mapping[str, Change]) -> None:
-    """Brings a document to the next version, in place.
-
-    Args:
-        document: JSON of the version before.
-        changes: What `delta` gave.
-
-    Raises:
-        KeyError, IndexError, TypeError, ValueError: They are no changes of this document.
-    """
-    for name, change in changes.items():
-        document[name] = _patched(document.get(name), change)
-
-
 def applied(before: Made, changes: Mapping[str, Change]) -> Made:
-    """The next version itself; it shares with the one before what did not change.
+    """The next version; it shares with the one before what did not change.
 
     Args:
-        before: The version before.
-        changes: What `delta` gave, after a way through JSON.
+        before: The version before, or its JSON.
+        changes: What `delta` gave; of a version, after a way through JSON.
 
     Raises:
         KeyError, IndexError, TypeError, ValueError: They are no changes of this version.
     """
+    if isinstance(before, dict):
+        return {**before, **{name: _applied(before.get(name), change) for name, change in changes.items()}}
     found = {name: getattr(before, name) for name in type(before).model_fields}
     found |= {name: _applied(found[name], change) for name, change in changes.items()}
     # What came is JSON and is read by its type; records that stayed are passed through as the objects they are.
@@ -134,35 +120,22 @@ def _keys(before: dict[Any, Any], after: dict[Any, Any]) -> Change | None:
     return {"keys": {"gone": gone, "put": to_jsonable_python(put), "in": within}}
 
 
-def _patched(value: Any, change: Change) -> Any:
-    """A part of a document after a change; lists and objects are changed in place."""
+def _applied(value: Any, change: Change) -> Any:
+    """A part of a version after a change, with what came still as JSON; nothing is changed in place."""
     ((kind, how),) = change.items()
     if kind == "value":
         return how
     if kind == "fields":
-        patch(value, how)
-    elif kind == "items":
-        # From behind, so that places stay those before the change.
-        for place, gone, came in reversed(how):
-            value[place : place + gone] = came
-    elif kind == "keys":
-        for key in how["gone"]:
-            del value[key]
-        value.update(how["put"])
-        patch(value, how["in"])
-    else:
-        raise ValueError(f"a change of the unknown kind {kind!r:.40}")
-    return value
-
-
-def _applied(value: Any, change: Change) -> Any:
-    """A part of a version after a change, with what came still as JSON; nothing is changed in place."""
-    ((kind, how),) = change.items()
-    if kind == "fields":
         return applied(value, how)
     if kind == "items":
-        return _patched(list(value), change)
+        found = list(value)
+        # From behind, so that places stay those before the change.
+        for place, gone, came in reversed(how):
+            found[place : place + gone] = came
+        return found
     if kind == "keys":
-        within = {key: _applied(value[key], inner) for key, inner in how["in"].items()}
-        return _patched(dict(value), {"keys": {**how, "in": {key: {"value": new} for key, new in within.items()}}})
-    return _patched(value, change)
+        left = dict(value)
+        for key in how["gone"]:
+            del left[key]
+        return {**left, **how["put"], **{key: _applied(left[key], inner) for key, inner in how["in"].items()}}
+    raise ValueError(f"a change of the unknown kind {kind!r:.40}")

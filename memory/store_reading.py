@@ -17,7 +17,7 @@ from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from .amending import Amendment
 from .database import Database
-from .deltas import patch
+from .deltas import applied
 from .entries import MemoryStatus
 from .metadata import Range, meets
 from .store_rows import OWN, batches, each, run, skip
@@ -386,11 +386,9 @@ def _text_after(found: Sequence[Change]) -> tuple[str, str | None]:
     document, settled = json.loads(text.memory), text.settled
     last = max((n for n, change in enumerate(changes) if change.settled is not None), default=-1)
     for n, change in enumerate(changes):
-        patch(document, json.loads(change.memory))
+        document = applied(document, json.loads(change.memory))
         if n == last:
-            answered = json.loads(json.dumps(document))
-            patch(answered, json.loads(change.settled or "{}"))
-            settled = _compact(answered)
+            settled = _compact(applied(document, json.loads(change.settled or "{}")))
     return _compact(document), settled
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark
 from mempiler.engines.models import language_model
-from mempiler.memory.deltas import applied, delta, patch
+from mempiler.memory.deltas import applied, delta
 from mempiler.memory.indexes import shared
 from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
@@ -54,8 +54,7 @@ TREES = st.builds(
 
 def after_patch(before: BaseModel, after: BaseModel) -> dict[str, Any]:
     document = json.loads(before.model_dump_json())
-    patch(document, json.loads(json.dumps(delta(before, after))))
-    return document
+    return applied(document, json.loads(json.dumps(delta(before, after))))
 
 
 @given(before=TREES, after=TREES)
@@ -109,7 +108,7 @@ def test_a_sequence_changes_where_items_went_and_came(before: str, after: str, i
 )
 def test_what_is_no_change_of_the_document_is_refused(change: Any) -> None:
     with pytest.raises((KeyError, ValueError)):
-        patch(Tree().model_dump(mode="json"), change)
+        applied(Tree().model_dump(mode="json"), change)
     with pytest.raises((KeyError, ValueError)):
         applied(Tree(), change)
 
@@ -134,7 +133,7 @@ def test_the_versions_of_every_method_are_told_by_their_deltas(method: str, ques
     changed = [delta(before, after) for before, after in pairwise(versions)]
     document, made = json.loads(versions[0].model_dump_json()), versions[0]
     for change, after in zip(changed, versions[1:], strict=True):
-        patch(document, json.loads(json.dumps(change)))
+        document = applied(document, json.loads(json.dumps(change)))
         assert document == json.loads(after.model_dump_json())
         assert type(after).model_validate_json(json.dumps(document)) == after
         made = applied(made, json.loads(json.dumps(change)))
