@@ -12,6 +12,7 @@ rewritten here, since writers wait for that.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -200,17 +201,8 @@ def _rewritten(connection: Connection) -> str:
 def _log_emptied(connection: Connection) -> bool:
     connection.exec_driver_sql(f"PRAGMA busy_timeout={WAIT}")
     for _ in range(TRIES):
-        # An old reader is seen without a lock; only where there is none is it worth to have writers wait.
-        if _moved(connection, "PASSIVE") and _moved(connection, "TRUNCATE"):
-            return True
+        with suppress(OperationalError):
+            if not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]:
+                return True
         time.sleep(WAIT / 1000)
     return False
-
-
-def _moved(connection: Connection, how: str) -> bool:
-    """Whether all of the log is in the file now."""
-    try:
-        busy, frames, moved = connection.exec_driver_sql(f"PRAGMA wal_checkpoint({how})").one()
-    except OperationalError:
-        return False
-    return not busy and frames <= moved
