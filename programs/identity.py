@@ -17,6 +17,7 @@ import hashlib
 import inspect
 import json
 import re
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -26,7 +27,6 @@ from pydantic import BaseModel, TypeAdapter
 
 from .. import __version__
 from ..memory.flight import Flight
-from ..reading.json_text import PARSING
 from ..records.scope import holding
 from .method import Method, Writer
 from .part import Part, modules_below
@@ -138,10 +138,14 @@ def _schema(annotation: Any) -> str:
     return digest(TypeAdapter(annotation).json_schema())
 
 
+_PARSING = threading.Lock()
+"""Python 3.11 fails with a SystemError where two threads parse Python at once, as looking for a source does."""
+
+
 @functools.cache
 def _source_digest(kind: type) -> str:
     try:
-        with PARSING:
+        with _PARSING:
             return digest([__version__, inspect.getsource(kind)])
     except (OSError, TypeError):
         return __version__

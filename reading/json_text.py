@@ -9,10 +9,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -21,14 +19,11 @@ import json_repair
 from .mends import UnreadableError
 
 Slip = Literal["layout", "shape", "cut"]
-PARSING = threading.Lock()
-"""Held while Python text is parsed: Python 3.11 fails with a SystemError where two threads do that at once."""
 LOOSEST = 20_000
-"""Most characters of a text that is read loosely: as Python, and with repairs."""
+"""Most characters of a text that is read with repairs."""
 LOOKS = 250_000
 """How often the repairs of one answer may look at a letter: of some texts they take the square, or the cube."""
 _FENCE = re.compile(r"```[\w-]{0,20}[ \t]{0,9}\n?(.*?)```", re.DOTALL)
-_PRINTED = re.compile(r"(?<=[\[{,:])(\s*)[“”„]|[“”](?=\s*[\]},:])")
 _BETWEEN = re.compile(r"[\s,;]*(?:(?:[-*•]|\d+[.)])\s+)?(?=[{\[])")
 
 
@@ -66,19 +61,6 @@ def parsed(text: str, note: Callable[[Slip], None], looks: Iterator[int]) -> Any
     return bare if held is None else held
 
 
-def literal(text: str) -> Any:
-    """The value of a Python literal.
-
-    Raises:
-        ValueError, SyntaxError, TypeError, MemoryError, RecursionError: It is none, or holds a number of thousands of
-            digits, which Python does not write: whoever shows or stores it would fail.
-    """
-    with PARSING:
-        value = ast.literal_eval(text)
-    repr(value)
-    return value
-
-
 def _held(text: str, note: Callable[[Slip], None], looks: Iterator[int]) -> Any:
     for part in [*reversed(_FENCE.findall(text)), text]:
         part = part.strip()
@@ -96,19 +78,13 @@ def _held(text: str, note: Callable[[Slip], None], looks: Iterator[int]) -> Any:
 def _loosely(text: str, note: Callable[[Slip], None], looks: Iterator[int]) -> Any:
     """The value, or values, at the beginning of a text that begins with a bracket."""
     text = text.rstrip()
-    for written in dict.fromkeys((text, _PRINTED.sub(r'\1"', text))):
-        values = _values(written)
-        if values:
-            note("shape" if len(values) > 1 else "layout")
-            return values if len(values) > 1 else values[0]
+    values = _values(text)
+    if values:
+        note("shape" if len(values) > 1 else "layout")
+        return values if len(values) > 1 else values[0]
     if len(text) > LOOSEST:
         raise UnreadableError("", f"{len(text):,} characters that are no sound JSON, more than {LOOSEST:,}")
     note("layout")
-    try:
-        return literal(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        pass
-    text = _PRINTED.sub(r'\1"', text)
     open_at_end, in_text = _end(text)
     if open_at_end and text[-1] not in "]})":
         raise UnreadableError("", "the answer ends in the middle of its JSON")
@@ -155,14 +131,14 @@ def _values(text: str) -> list[Any]:
 
 def _end(text: str) -> tuple[bool, bool]:
     """Whether brackets are open at the end of a text, and whether it ends inside a quoted text."""
-    depth, quoted, escaped = 0, False, False
+    depth, quote, escaped = 0, "", False
     for letter in text:
         if escaped:
             escaped = False
         elif letter == "\\":
-            escaped = quoted
-        elif letter == '"':
-            quoted = not quoted
-        elif not quoted:
+            escaped = bool(quote)
+        elif letter in "\"'" and quote in ("", letter):
+            quote = "" if quote else letter
+        elif not quote:
             depth += (letter in "[{") - (letter in "]}")
-    return quoted or depth > 0, quoted
+    return bool(quote) or depth > 0, bool(quote)

@@ -14,9 +14,8 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import json_repair
 from dspy import lm15
-
-from ...reading.json_text import literal
 
 Schema = Mapping[str, Any]
 TEXT = {"type": "string"}
@@ -101,8 +100,7 @@ def _fields(text: str, style: str, names: Collection[str]) -> dict[str, str]:
 def _type(annotation: str, note: str) -> Schema:
     kind, _, inside = annotation.partition("[")
     if kind == "Literal":
-        with suppress(ValueError, SyntaxError):
-            return {"enum": literal(f"[{inside}")}
+        return {"enum": json_repair.loads(f"[{inside}")}
     sign, _, said = note.partition(": ")
     if sign.endswith("one of"):
         return {"enum": said.split("; ")}
