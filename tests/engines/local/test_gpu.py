@@ -1,0 +1,98 @@
+"""On a GPU: the numbers of the CPU, and what a training pass takes. Skipped where there is none.
+
+python -m pytest -s -m slow tests/engines/local/test_gpu.py      # prints the rows of docs/training.md
+"""
+
+import time
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="local models need the local extra")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+
+from mempiler.engines.local.engine import local_lm  # noqa: E402
+from mempiler.engines.local.loading import with_lora  # noqa: E402
+from mempiler.engines.local.model import LocalModel  # noqa: E402
+from mempiler.engines.local.update import Update  # noqa: E402
+
+from tests.engines.local.groups import text_group  # noqa: E402
+
+PROMPT, ANSWER = 4096, 512
+SHAPES = {
+    "Qwen2.5-1.5B": {
+        **{"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12},
+        **{"num_key_value_heads": 2, "vocab_size": 151_936, "tie_word_embeddings": True},
+    },
+    "Qwen2.5-7B": {
+        **{"hidden_size": 3584, "intermediate_size": 18_944, "num_hidden_layers": 28, "num_attention_heads": 28},
+        **{"num_key_value_heads": 4, "vocab_size": 152_064, "tie_word_embeddings": False},
+    },
+}
+
+
+@pytest.fixture
+def both(make_model: Any) -> tuple[Any, Any]:
+    """The same weights on the CPU and on the GPU."""
+    here, there = make_model(), make_model()
+    there.model.to("cuda")
+    return here, there
+
+
+def test_completions_and_their_log_probabilities_are_those_of_the_cpu(both: tuple[Any, Any]) -> None:
+    prompts = [[3, 6 + n % 19, 7, 8, 5][: 3 + n % 3] for n in range(24)]
+    drawn = [model.sample(prompts, temperature=1.0, max_new_tokens=20, seed=3) for model in both]
+    assert [one.completion_ids for one in drawn[0]] == [one.completion_ids for one in drawn[1]]
+    for here, there in zip(*drawn, strict=True):
+        assert here.logprobs == pytest.approx(there.logprobs, abs=1e-4)
+
+
+def test_steps_change_the_weights_as_on_the_cpu(both: tuple[Any, Any]) -> None:
+    groups = [text_group("w7", "w8 w9", "w3", rewards=[1.0, 0.0, 0.5])]
+    for model in both:
+        job = local_lm(model, temperature=1.0).reinforce({"learning_rate": 1e-3, "beta": 0.02})
+        for _ in range(5):
+            job.step(groups, "grpo_chat")
+    here, there = (model.state() for model in both)
+    for name, weights in here.items():
+        assert torch.allclose(weights.float(), there[name].float().cpu(), atol=1e-4), name
+
+
+def shaped(name: str) -> Any:
+    """A model of a published shape with random weights and an adapter."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda"):
+            model = Qwen2ForCausalLM(Qwen2Config(max_position_embeddings=32_768, **SHAPES[name]))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return LocalModel(with_lora(model.eval(), {"r": 16}), None, name)
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["checkpointing", "without"])
+@pytest.mark.parametrize(("name", "most"), [("Qwen2.5-1.5B", 14), ("Qwen2.5-7B", 40)])
+def test_a_pass_of_eight_completions_fits(name: str, most: int, again: bool) -> None:
+    model, draw = shaped(name), torch.Generator().manual_seed(0)
+
+    def ids(count: int) -> list[int]:
+        return torch.randint(3, 150_000, (count,), generator=draw).tolist()
+
+    batch = [(ids(PROMPT), ids(ANSWER)) for _ in range(8)]
+
+    def loss(rows: Any) -> Any:
+        values, mask = model.token_logprobs([prompt for prompt, _ in rows], [answer for _, answer in rows])
+        return -(values * mask).sum() / (8 * ANSWER)
+
+    update = Update(model, 1e-5, micro_batch=8, checkpointing=again)
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(2):  # the second time memory is known
+        begun = time.monotonic()
+        update.step(batch, [PROMPT + ANSWER] * 8, loss)
+        torch.cuda.synchronize()
+    peak, speed = torch.cuda.max_memory_allocated() / 1e9, 8 * (PROMPT + ANSWER) / (time.monotonic() - begun)
+    how = "with checkpointing" if again else f"without, {update.micro_batch} rows of a pass"
+    print(f"\n{name}, {how}: {peak:.1f} GB, {speed:,.0f} tokens/s on {torch.cuda.get_device_name(0)}")
+    assert update.skipped == 0
+    assert not again or (peak < most and update.micro_batch == 8)
