@@ -80,7 +80,8 @@ def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any,
             quiet = {"cache": False, "temperature": 0.0, "num_retries": 0}
             return MeteredLM("scripted/test", meter, role, engine=engine, **shared, **quiet)
 
-        monkeypatch.setattr("mempiler.runs.runtime.language_model", language_model)
+        for room in ("setup", "runtime"):
+            monkeypatch.setattr(f"mempiler.runs.{room}.language_model", language_model)
         told = [word for setting in SETTINGS.get(name, []) for word in ("--optimizer-set", setting)]
         data = ["--on", "jsonl", "--data", str(tmp_path / "questions.jsonl"), "--lm", "scripted/test", "--train", "16"]
         capsys.readouterr()
