@@ -22,6 +22,7 @@ from dspy.utils.exceptions import LMAuthError, LMError
 
 from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number, one_line
 from .endpoint.lanes import IN_FLIGHT, Lane
+from .spending import Spending
 
 DEAD_AFTER = 5
 """Consecutive failures that trip the breaker."""
@@ -52,22 +53,13 @@ class Limits:
         return any(getattr(self, field.name) is not None for field in fields(self))
 
 
-@dataclass(frozen=True)
-class Spent:
-    """What a run has spent: calls, tokens, US dollars, minutes."""
+_SPENT = {"max_usd": "cost", "max_calls": "calls", "max_tokens": "tokens", "max_minutes": "minutes"}
+"""What of a `Spending` each limit holds for."""
 
-    max_calls: float = 0
-    max_tokens: float = 0
-    max_usd: float = 0
-    max_minutes: float = 0
 
-    def __add__(self, other: Spent) -> Spent:
-        calls, tokens = self.max_calls + other.max_calls, self.max_tokens + other.max_tokens
-        return Spent(calls, tokens, self.max_usd + other.max_usd, self.max_minutes + other.max_minutes)
-
-    def __sub__(self, other: Spent) -> Spent:
-        calls, tokens = self.max_calls - other.max_calls, self.max_tokens - other.max_tokens
-        return Spent(calls, tokens, self.max_usd - other.max_usd, self.max_minutes - other.max_minutes)
+def spent_of(spending: Spending, limit: str) -> float:
+    """What a spending is in the units of a limit, e.g. "max_minutes"."""
+    return getattr(spending, _SPENT[limit])
 
 
 class Guard:
@@ -83,9 +75,9 @@ class Guard:
         self._lanes: dict[str, Lane] = {}
         self._phase = Limits()
         self._lock = threading.Condition()
-        self._in_flight: list[Spent] = []
+        self._in_flight: list[Spending] = []
         self._started = time.monotonic()
-        self._spent = Spent()
+        self._spent = Spending()
         self._row = self._failed = self._done = 0
         self._dead: MempilerError | None = None
         self._struck: str | None = None
@@ -102,10 +94,10 @@ class Guard:
         """The limit that was reached, e.g. "max-calls 100", or None; in a phase, "max-calls 100, less ..."."""
         return self._struck
 
-    def spent(self) -> Spent:
+    def spent(self) -> Spending:
         """What has been spent so far."""
         with self._lock:
-            return replace(self._spent, max_minutes=(time.monotonic() - self._started) / 60)
+            return self._until_now()
 
     def left(self, share: float) -> Limits:
         """A share of what is left of limits and phase, for another process; all of the time, which passes for all."""
@@ -114,15 +106,15 @@ class Guard:
             known = [getattr(limits, each.name) for limits in (self.limits, self._phase)]
             limit = min((limit for limit in known if limit is not None), default=None)
             if limit is not None:
-                rest = max(0, limit - getattr(spent, each.name))
+                rest = max(0, limit - spent_of(spent, each.name))
                 part = rest if each.name == "max_minutes" else rest * share
                 left[each.name] = part if each.name in ("max_minutes", "max_usd") else int(part)
         return Limits(**left)
 
-    def charge(self, spent: Spent) -> None:
+    def charge(self, spent: Spending) -> None:
         """Counts what another process has spent but for the time."""
         with self._lock:
-            self._spent += replace(spent, max_minutes=0)
+            self._spent += replace(spent, seconds=0)
 
     def admit(self) -> None:
         """Called before a call that costs.
@@ -135,11 +127,11 @@ class Guard:
         with self._lock:
             if self._dead is not None:
                 raise type(self._dead)(str(self._dead))
-            spent = replace(self._spent, max_minutes=(time.monotonic() - self._started) / 60)
+            spent = self._until_now()
             for limits, whole in ((self._phase, False), (self.limits, True)):
                 for field in fields(limits):
                     limit = getattr(limits, field.name)
-                    if limit is not None and getattr(spent, field.name) >= limit:
+                    if limit is not None and spent_of(spent, field.name) >= limit:
                         name = field.name.replace("_", "-")
                         self.refused += 1
                         if whole:
@@ -147,10 +139,10 @@ class Guard:
                         elif self._struck is None:
                             self._struck = f"{name} {getattr(self.limits, field.name):g}, less what scoring needs"
                         raise BudgetError(f"budget reached: {name} {limit:g}")
-            self._spent += Spent(max_calls=1)
+            self._spent += Spending(calls=1)
 
     @contextmanager
-    def reserving(self, expected: Spent) -> Iterator[None]:
+    def reserving(self, expected: Spending) -> Iterator[None]:
         """Reserves what a call may take until the block ends; first waits while those in flight may take all there is.
 
         Args:
@@ -170,13 +162,16 @@ class Guard:
                 self._in_flight.remove(expected)
                 self._lock.notify_all()
 
+    def _until_now(self) -> Spending:
+        return replace(self._spent, seconds=time.monotonic() - self._started)
+
     def _taken_up(self) -> bool:
         """Whether the calls in flight may take all that is left of a limit."""
         taken = sum(self._in_flight, self._spent)
         for limits in (self._phase, self.limits):
             for field in fields(limits):
                 limit = getattr(limits, field.name)
-                if limit is not None and getattr(self._spent, field.name) < limit <= getattr(taken, field.name):
+                if limit is not None and spent_of(self._spent, field.name) < limit <= spent_of(taken, field.name):
                     return True
         return False
 
@@ -199,13 +194,13 @@ class Guard:
     def free(self) -> None:
         """Called after a call that a cache answered: it has no cost."""
         with self._lock:
-            self._spent -= Spent(max_calls=1)
+            self._spent -= Spending(calls=1)
 
     def worked(self, tokens: int, cost: float | None, calls: int = 1) -> None:
         """Called after a call that was answered; `calls` is above 1 where it asked for several candidates."""
         with self._lock:
             self._row, self._done = 0, self._done + 1
-            self._spent += Spent(calls - 1, tokens, cost or 0.0)
+            self._spent += Spending(calls - 1, tokens, cost=cost or 0.0)
 
     def failed(self, error: Exception) -> None:
         """Called after a call that failed, retries included.
@@ -233,7 +228,7 @@ class Guard:
                 raise type(self._dead)(str(self._dead)) from error
 
     @contextmanager
-    def phase(self, reserve: Spent) -> Iterator[None]:
+    def phase(self, reserve: Spending) -> Iterator[None]:
         """Keeps a part of the budget back while the block runs, for the scoring that comes after it.
 
         Args:
@@ -242,7 +237,7 @@ class Guard:
         kept = {}
         for field in fields(Limits):
             limit = getattr(self.limits, field.name)
-            kept[field.name] = None if limit is None else max(0, limit - getattr(reserve, field.name))
+            kept[field.name] = None if limit is None else max(0, limit - spent_of(reserve, field.name))
         self._phase = Limits(**kept)
         try:
             yield

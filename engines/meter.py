@@ -38,9 +38,9 @@ from .call import Call, going_on, schema
 from .endpoint.endpoint import BODY
 from .endpoint.engine import Engine
 from .endpoint.loop import NobodyWaitsError
-from .guard import Guard, Spent
+from .guard import Guard
 from .hearing import told
-from .taken import note_call
+from .spending import Spending, note_call
 from .threads import in_thread
 
 Role = Literal["task", "prompt", "judge"]
@@ -331,13 +331,13 @@ class MeteredLM(dspy.LM):
         self.guard.worked(max(0 if estimated else int(usage.get("total_tokens") or 0), sent + generated), cost, calls)
         return result
 
-    def _expected(self, call: Call) -> Spent:
+    def _expected(self, call: Call) -> Spending:
         """What a call takes at most, going by the length of its prompt and of the answers so far."""
         if not self.guard.limits:
-            return Spent()
+            return Spending()
         most = call.request.get("max_tokens") or call.request.get("max_completion_tokens")
         asked, answer = PROMPT * _prompt_tokens(call), call.n * max(most or ANSWER, self.meter.longest)
-        return Spent(call.n - 1, asked + answer, self.priced(None, asked, answer) or 0.0)
+        return Spending(call.n - 1, asked, answer, self.priced(None, asked, answer) or 0.0)
 
     def _failed(self, error: Exception) -> None:
         self.meter.add_failed()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..engines.taken import Taken, taking
+from ..engines.spending import Spending, taking
 from ..memory.memory import Unwritten
 from ..records import Failure, Item
 from .gather import gather
@@ -38,7 +38,7 @@ class Performed:
     value: Any = None
     calls: tuple[Call, ...] = ()
     failures: tuple[Failure, ...] = ()
-    taken: Taken = field(default=Taken(), compare=False)
+    taken: Spending = field(default=Spending(), compare=False)
     error: Exception | None = None
     """Why it has no value, where whoever takes the step goes on without it."""
 

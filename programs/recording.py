@@ -28,7 +28,7 @@ from dspy.utils.exceptions import LMError
 
 from ..engines.hearing import hearing
 from ..engines.local.capture import capture
-from ..engines.taken import Taken, note, taking
+from ..engines.spending import Spending, note, taking
 from ..errors import one_line
 from ..reading.mends import Mend
 from ..records import Context, Failure, Hit, Query
@@ -75,7 +75,7 @@ class Call:
     thread: int = 0
     started: float = 0.0
     """When it began, on the clock of `time.perf_counter`."""
-    taken: Taken = field(default_factory=Taken)
+    taken: Spending = field(default_factory=Spending)
     """What it took, all attempts together."""
 
     @property

@@ -32,7 +32,7 @@ from typing import Any, Protocol
 import dspy
 from dspy.dsp.utils.settings import main_thread_config
 
-from ..engines.taken import Taken
+from ..engines.spending import Spending
 from ..memory.flight import Flight
 from ..memory.memory import Memory
 from ..records import Failure, History, Item
@@ -71,7 +71,7 @@ class Node:
     parent: Node | None = None
     version: str = ""
     """Names the memory, where it can be made again from what is stored without a call; "" where it cannot."""
-    taken: Taken = field(default=Taken(), compare=False)
+    taken: Spending = field(default=Spending(), compare=False)
     """What writing it took, beyond the node before it."""
 
     def chain(self) -> list[Node]:

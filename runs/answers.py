@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationE
 from ..data.benchmark import Benchmark
 from ..data.dataset import refuse_fatal
 from ..data.jsonl.benchmark import read_rows
-from ..engines.taken import Taken, note
+from ..engines.spending import Spending, note
 from ..errors import DataError, UserError, misfit
 from ..programs.failing import ExternalError
 from ..records import History, Query
@@ -78,7 +78,7 @@ class Answers:
             raise ExternalError("recorded answers answer the questions of an evaluation, no other ones")
         unpriced = found.calls if found.cost is None else 0
         tokens = found.input_tokens, found.output_tokens
-        note(Taken(found.calls, *tokens, found.cost or 0.0, unpriced, found.seconds))
+        note(Spending(found.calls, *tokens, found.cost or 0.0, unpriced, found.seconds))
         if found.answer is None:
             raise ExternalError(found.error or "no answer")
         return found.answer, found.recalled

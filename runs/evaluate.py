@@ -22,7 +22,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..engines.meter import Meter
 from ..engines.models import is_offline, shown
-from ..engines.taken import Taken, taking
+from ..engines.spending import Spending, taking
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.flight import Flight
 from ..memory.memory import Memory
@@ -50,7 +50,7 @@ class Written:
 
     failures: tuple[Failure, ...] = ()
     """What could not be."""
-    taken: Taken = field(default_factory=Taken)
+    taken: Spending = field(default_factory=Spending)
     """Beyond what an earlier one begins with, too."""
 
 
@@ -240,7 +240,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
     """The scored row of a question, or what stopped it from being asked; `sizes` of memories are looked at once."""
     clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
-    memory, asked, taken = None, program, Taken()
+    memory, asked, taken = None, program, Spending()
     with recording(True, search_depth(benchmark) if example.get("focus") else 0) as record:
         try:
             if benchmark.interaction is None:
@@ -311,7 +311,7 @@ def written(program: MemoryProgram, histories: Sequence[History]) -> dict[Histor
         # Histories that begin alike share their first nodes.
         fresh = [node for node in nodes if id(node) not in seen]
         seen.update(map(id, fresh))
-        found[history] = Written(_failures(history, nodes), sum((node.taken for node in fresh), Taken()))
+        found[history] = Written(_failures(history, nodes), sum((node.taken for node in fresh), Spending()))
     return found
 
 
@@ -342,4 +342,4 @@ def _all_written(
     with dspy.context(trace=None, disable_history=True):
         known |= written(program, [history for history in histories if history not in known])
     failures = tuple(failure for history in histories for failure in known[history].failures)
-    return failures, Expense.of(len(histories), sum((each.taken for each in known.values()), Taken()))
+    return failures, Expense.of(len(histories), sum((each.taken for each in known.values()), Spending()))

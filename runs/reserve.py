@@ -12,7 +12,7 @@ from dataclasses import asdict
 import dspy
 
 from ..data.dataset import Split
-from ..engines.guard import Spent
+from ..engines.spending import Spending
 from .results import Evaluation, Expense
 from .runtime import Runtime
 
@@ -20,7 +20,7 @@ LONGER = 2.0
 """How many times the tokens of its start a compiled program's prompts may need: what is set aside for scoring it."""
 
 
-def reserve(first: Evaluation, spent: Spent, split: Split, rewrites: bool) -> Spent:
+def reserve(first: Evaluation, spent: Spending, split: Split, rewrites: bool) -> Spending:
     """What is still to be scored after an optimizer will take, going by the first scoring of the run.
 
     Args:
@@ -37,20 +37,20 @@ def reserve(first: Evaluation, spent: Spent, split: Split, rewrites: bool) -> Sp
         write = _share(first.construction, first.answering, part)
         return limit * longer * (write * memories + (1 - write) * questions)
 
-    return Spent(
-        max_calls=needed(spent.max_calls, "calls", 1.0),
-        max_tokens=needed(spent.max_tokens, "tokens", LONGER),
-        max_usd=needed(spent.max_usd, "tokens", LONGER),
-        max_minutes=needed(spent.max_minutes, "seconds", LONGER),
+    return Spending(
+        needed(spent.calls, "calls", 1.0),
+        needed(spent.tokens, "tokens", LONGER),
+        cost=needed(spent.cost, "tokens", LONGER),
+        seconds=needed(spent.seconds, "seconds", LONGER),
     )
 
 
-def first_spent(runtime: Runtime) -> Spent:
+def first_spent(runtime: Runtime) -> Spending:
     """What the first scoring took; a resumed run, which finds it in its journal, remembers it from the first time."""
-    before = Spent(**runtime.folder.read().get("first_scoring", {}))
+    before = Spending(**runtime.folder.read().get("first_spending", {}))
     now = runtime.guard.spent()
-    if now.max_calls > before.max_calls:
-        runtime.folder.update(first_scoring=asdict(now))
+    if now.calls > before.calls:
+        runtime.folder.update(first_spending=asdict(now))
         return now
     return before
 

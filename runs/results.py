@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from ..data.confusion import Confusion
-from ..engines.taken import Taken
+from ..engines.spending import Spending
 from ..errors import BrokenRunError
 from ..records import Failure
 from .rows import SHOWN, Row
@@ -40,7 +40,7 @@ class Expense(BaseModel):
     """Summed over the units, of which several may go on at a time."""
 
     @classmethod
-    def of(cls, units: int, taken: Taken) -> Expense:
+    def of(cls, units: int, taken: Spending) -> Expense:
         """That of so many units."""
         cost = None if taken.unpriced else taken.cost
         told = {name: getattr(taken, name) for name in ("calls", "input_tokens", "output_tokens", "seconds")}

@@ -30,7 +30,7 @@ from uuid import uuid4
 import dspy
 import numpy as np
 
-from ..engines.taken import Taken
+from ..engines.spending import Spending
 from ..errors import DataError, UserError
 from ..memory.deltas import applied, delta
 from ..memory.flight import Flight
@@ -239,7 +239,7 @@ class NodeTable:
             steps = tuple(_load_step(predictors, step) for step in found["steps"])
         except (ValueError, TypeError, KeyError, IndexError, UserError):
             return None
-        taken = Taken(**found.get("taken", {}))
+        taken = Spending(**found.get("taken", {}))
         return memory and Node(memory, item, steps, (), parent, found.get("version", ""), taken)
 
     def put(self, key: tuple[str, str], writer: Writer, node: Node) -> Node:

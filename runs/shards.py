@@ -19,7 +19,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..engines.endpoint.lanes import IN_FLIGHT
-from ..engines.guard import Guard, Limits, Spent
+from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, Usage
+from ..engines.spending import Spending
 from ..errors import MempilerError, ProgramError
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.program import MemoryProgram
@@ -76,7 +77,7 @@ class Told:
     items: int
     """Items of histories that were written."""
     row: Row | None = None
-    spent: Spent | None = None
+    spent: Spending | None = None
     """Told at the end, with `writes`."""
     writes: Writes = field(default_factory=dict)
     schemas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -223,6 +224,7 @@ def _folder(shard: Shard) -> Generator[RunFolder]:
         yield found
 
 
-def _whole(limits: Limits) -> Spent:
+def _whole(limits: Limits) -> Spending:
     """What is spent where limits are reached; nothing of those that are none."""
-    return Spent(**{name: limit for name, limit in asdict(limits).items() if limit is not None})
+    calls, minutes = limits.max_calls or 0, limits.max_minutes or 0
+    return Spending(calls, limits.max_tokens or 0, cost=limits.max_usd or 0.0, seconds=60 * minutes)

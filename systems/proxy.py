@@ -30,7 +30,7 @@ import uvicorn
 from fastapi import FastAPI, Header
 from fastapi.responses import JSONResponse
 
-from ..engines.taken import note_call, taking
+from ..engines.spending import note_call, taking
 from ..errors import MempilerError, one_line
 from ..memory.index import Embedder
 from ..reading.cut import CutText

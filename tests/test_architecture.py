@@ -85,9 +85,9 @@ FROM_ENGINES = (
     ".engines.hearing.hearing",
     ".engines.endpoint.pieces.Take",
     ".engines.endpoint.pieces.in_pieces",
-    ".engines.taken.Taken",
-    ".engines.taken.note",
-    ".engines.taken.taking",
+    ".engines.spending.Spending",
+    ".engines.spending.note",
+    ".engines.spending.taking",
     ".engines.threads.in_thread",
 )
 """What programs may take from there: the offline embedder, who hears a call, whole or in pieces, what work takes,

@@ -50,14 +50,14 @@ class Account:
 
     def ask(self, texts: list[str], request: Callable[[list[str]], Any]) -> Any:
         """The answer of the endpoint; tokens are estimated where it does not tell them."""
-        from ..guard import Spent
         from ..meter import PROMPT
+        from ..spending import Spending
 
         if self._run is None:
             return request(texts)
         meter, guard, price = self._run
         estimated = sum(map(estimate_tokens, texts))
-        with guard.reserving(Spent(0, PROMPT * estimated, PROMPT * estimated * (price or 0.0))):
+        with guard.reserving(Spending(0, PROMPT * estimated, cost=PROMPT * estimated * (price or 0.0))):
             guard.admit()
             answer = request(texts)
             told = getattr(getattr(answer, "usage", None), "prompt_tokens", 0)

@@ -13,7 +13,7 @@ import os
 import uuid
 from typing import Any
 
-from ...engines.taken import Taken, note
+from ...engines.spending import Spending, note
 from ...errors import EndpointError, UserError
 from ...records import Item
 from ..failing import ExternalError
@@ -65,5 +65,5 @@ class Endpoint:
         except openai.APIConnectionError as error:
             raise EndpointError(f"{self.url}: cannot be reached") from error
         usage = found.usage
-        note(Taken(1, usage.prompt_tokens if usage else 0, usage.completion_tokens if usage else 0, unpriced=1))
+        note(Spending(1, usage.prompt_tokens if usage else 0, usage.completion_tokens if usage else 0, unpriced=1))
         return found

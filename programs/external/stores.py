@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...engines.taken import Taken, note, taking
+from ...engines.spending import Spending, note, taking
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...memory.flight import Flight
 from ...records import Failure, History, Item
@@ -104,7 +104,7 @@ class Store:
 
     calls: CallThread
     folder: Path
-    taken: Taken = field(default_factory=Taken)
+    taken: Spending = field(default_factory=Spending)
     """What writing its history took."""
     failures: list[Failure] = field(default_factory=list[Failure])
     """What it did not take of it."""

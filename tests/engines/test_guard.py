@@ -9,7 +9,8 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError, LMAuthError, LMServerError
-from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, Guard, Limits, Spent
+from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, Guard, Limits
+from mempiler.engines.spending import Spending
 from mempiler.errors import BudgetError, EndpointError, MempilerError, UserError
 
 
@@ -67,7 +68,7 @@ def test_what_calls_used_counts_against_the_limits(limits, worked, calls, struck
             guard.admit()
             guard.worked(*worked)
     assert guard.struck == struck
-    assert guard.spent().max_calls == calls
+    assert guard.spent().calls == calls
 
 
 def test_candidates_of_calls_in_flight_count_before_they_come():
@@ -75,7 +76,7 @@ def test_candidates_of_calls_in_flight_count_before_they_come():
     asked: list[int] = []
 
     def call(number: int) -> None:
-        with guard.reserving(Spent(max_calls=3)):
+        with guard.reserving(Spending(calls=3)):
             guard.admit()
             asked.append(number)
             time.sleep(0.01)
@@ -84,7 +85,7 @@ def test_candidates_of_calls_in_flight_count_before_they_come():
     with ThreadPoolExecutor(64) as pool:
         refused = [future.exception() for future in [pool.submit(call, n) for n in range(64)]]
     assert {type(error) for error in refused} == {type(None), BudgetError}
-    assert (len(asked), guard.spent().max_calls) == (5, 20)
+    assert (len(asked), guard.spent().calls) == (5, 20)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -94,7 +95,7 @@ def test_sixty_four_calls_in_flight_overrun_no_limit_by_more_than_one_of_them(se
 
     def call(tokens: int) -> None:
         most = tokens + sizes[tokens % 300]
-        with guard.reserving(Spent(0, most, most * 2e-5)):
+        with guard.reserving(Spending(0, most, cost=most * 2e-5)):
             guard.admit()
             time.sleep(tokens * 1e-5)
             guard.worked(tokens, tokens * 2e-5)
@@ -102,19 +103,19 @@ def test_sixty_four_calls_in_flight_overrun_no_limit_by_more_than_one_of_them(se
     with ThreadPoolExecutor(64) as pool:
         refused = [future.exception() for future in [pool.submit(call, size) for size in sizes]]
     assert {type(error) for error in refused} == {type(None), BudgetError}
-    assert 10_000 <= guard.spent().max_tokens < 10_000 + max(sizes)
+    assert 10_000 <= guard.spent().tokens < 10_000 + max(sizes)
 
 
 def test_a_call_waits_for_one_that_may_take_what_is_left():
     guard, order = Guard(Limits(max_tokens=100)), list[str]()
 
     def call() -> None:
-        with guard.reserving(Spent(max_tokens=50)):
+        with guard.reserving(Spending(input_tokens=50)):
             guard.admit()
             order.append("second")
 
     with ThreadPoolExecutor(1) as pool:
-        with guard.reserving(Spent(max_tokens=1000)):
+        with guard.reserving(Spending(input_tokens=1000)):
             guard.admit()
             second = pool.submit(call)
             time.sleep(0.05)
@@ -130,12 +131,12 @@ def test_answers_from_a_cache_are_free():
         guard.admit()
         guard.free()
     guard.admit()
-    assert guard.spent().max_calls == 1
+    assert guard.spent().calls == 1
 
 
 def test_a_phase_keeps_back_what_comes_after_it():
     guard = Guard(Limits(max_calls=10))
-    with guard.phase(Spent(max_calls=7)):
+    with guard.phase(Spending(calls=7)):
         assert admitted(guard, 10) == 3
     assert guard.struck == "max-calls 10, less what scoring needs"
     assert admitted(guard, 10) == 7

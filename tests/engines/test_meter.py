@@ -13,7 +13,7 @@ from dspy.lm15 import Usage as Usage15
 from dspy.utils.exceptions import LMServerError
 from mempiler.engines.meter import Meter, Usage
 from mempiler.engines.models import language_model
-from mempiler.engines.taken import taking
+from mempiler.engines.spending import taking
 from mempiler.errors import UserError
 
 

@@ -13,7 +13,7 @@ import dspy
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter
-from mempiler.engines.taken import taking
+from mempiler.engines.spending import taking
 from mempiler.errors import EndpointError
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped

@@ -5,13 +5,13 @@ from itertools import count
 import dspy
 import pytest
 from mempiler.data.dataset import Split
-from mempiler.engines.guard import Spent
+from mempiler.engines.spending import Spending
 from mempiler.records import History
 from mempiler.runs.reserve import LONGER, reserve
 from mempiler.runs.results import Evaluation, Expense
 from mempiler.runs.rows import Row
 
-SPENT = Spent(max_calls=100, max_tokens=1000, max_usd=10, max_minutes=50)
+SPENT = Spending(100, 1000, cost=10, seconds=3000)
 
 
 def questions(*counts: int) -> tuple[dspy.Example, ...]:
@@ -46,7 +46,7 @@ def written(units: int, calls: int) -> Expense:
 def test_what_is_kept_back(split, writing, rewrites: bool, calls: float) -> None:
     dev, test = (questions(*part) for part in split)
     kept = reserve(scored(4, writing), SPENT, Split((), dev, test), rewrites)
-    assert kept.max_calls == pytest.approx(calls)
-    assert kept.max_tokens == pytest.approx(10 * LONGER * calls)
-    assert kept.max_usd == pytest.approx(0.1 * LONGER * calls)
-    assert kept.max_minutes == pytest.approx(0.5 * LONGER * calls)
+    assert kept.calls == pytest.approx(calls)
+    assert kept.tokens == pytest.approx(10 * LONGER * calls)
+    assert kept.cost == pytest.approx(0.1 * LONGER * calls)
+    assert kept.minutes == pytest.approx(0.5 * LONGER * calls)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark
-from mempiler.engines.guard import Guard, Limits, Spent
+from mempiler.engines.guard import Guard, Limits
 from mempiler.engines.meter import Meter, Usage
+from mempiler.engines.spending import Spending
 from mempiler.errors import UserError
 from mempiler.programs.state import dump_predictor
 from mempiler.runs.evaluate import evaluate
@@ -42,7 +43,7 @@ def test_a_conversation_is_in_one_part_and_parts_are_of_one_size() -> None:
 )
 def test_shares_of_a_budget_are_never_more_than_what_is_left(limit: int, before: int, parts: list[int]) -> None:
     guard = Guard(Limits(max_calls=limit, max_usd=limit / 10, max_minutes=5))
-    guard.charge(Spent(max_calls=before, max_usd=before / 10))
+    guard.charge(Spending(before, cost=before / 10))
     shares = [guard.left(part / sum(parts)) for part in parts]
     assert sum(share.max_calls or 0 for share in shares) <= max(0, limit - before)
     assert sum(share.max_usd or 0 for share in shares) <= max(0, limit - before) / 10 + 1e-9

@@ -14,7 +14,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.guard import Guard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.engines.taken import taking
+from mempiler.engines.spending import taking
 from mempiler.errors import BudgetError
 from mempiler.systems.proxy import Proxy
 

@@ -6,7 +6,7 @@ one takes what it asks: writing a memory is no part of the question that needed 
 
 Example:
     >>> from mempiler.engines.models import language_model
-    >>> from mempiler.engines.taken import taking
+    >>> from mempiler.engines.spending import taking
     >>> with taking() as work:
     ...     _ = language_model("offline")("question: Where?")
     >>> work.taken.calls
@@ -25,20 +25,33 @@ from ..records.scope import holding
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What was taken."""
+class Spending:
+    """What was taken, of a budget too."""
 
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
+    calls: float = 0
+    input_tokens: float = 0
+    output_tokens: float = 0
     cost: float = 0.0
     """US dollars of the calls whose price is known."""
     unpriced: int = 0
     """Calls whose price is not."""
     seconds: float = 0.0
 
-    def __add__(self, other: Taken) -> Taken:
-        return Taken(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
+    @property
+    def tokens(self) -> float:
+        """Those of prompts and answers."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def minutes(self) -> float:
+        """The time in minutes."""
+        return self.seconds / 60
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
+
+    def __sub__(self, other: Spending) -> Spending:
+        return Spending(**{each.name: getattr(self, each.name) - getattr(other, each.name) for each in fields(self)})
 
 
 @dataclass
@@ -47,13 +60,13 @@ class Work:
 
     started: float = field(default_factory=time.perf_counter)
     ended: float | None = None
-    calls: list[Taken] = field(default_factory=list)
+    calls: list[Spending] = field(default_factory=list)
 
     @property
-    def taken(self) -> Taken:
+    def taken(self) -> Spending:
         """What it took up to now, or up to its end."""
         ended = time.perf_counter() if self.ended is None else self.ended
-        return sum(self.calls, Taken(seconds=ended - self.started))
+        return sum(self.calls, Spending(seconds=ended - self.started))
 
 
 _work: contextvars.ContextVar[Work | None] = contextvars.ContextVar("work", default=None)
@@ -68,12 +81,12 @@ def taking() -> Generator[Work]:
         work.ended = time.perf_counter()
 
 
-def note_call(input_tokens: int, output_tokens: int, cost: float | None) -> None:
+def note_call(input_tokens: float, output_tokens: float, cost: float | None) -> None:
     """Tells the running piece of work of a call; nothing happens where there is none."""
-    note(Taken(1, input_tokens, output_tokens, cost or 0.0, int(cost is None)))
+    note(Spending(1, input_tokens, output_tokens, cost or 0.0, int(cost is None)))
 
 
-def note(taken: Taken) -> None:
+def note(taken: Spending) -> None:
     """Tells the running piece of work of what was taken for it elsewhere, or at another time."""
     work = _work.get()
     if work is not None:
