@@ -113,6 +113,4 @@ def malformed(errors: Sequence[Any]) -> Refusal:
     message = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] in ("model_attributes_type", "dict_type") and not place:
         message = "send a JSON object, with Content-Type: application/json"
-    if place and message.startswith(place[-1]):
-        place.pop()  # checks of the Python interface name what they check
     return Refusal(400, f"{'.'.join(place)[:100]}: {message}" if place else message)
