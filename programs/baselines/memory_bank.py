@@ -33,7 +33,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
@@ -124,22 +124,6 @@ class BankMemory(Memory):
     now: datetime | None = None
     """The latest time of any item."""
 
-    def with_recalls(self, recalls: Mapping[str, int]) -> BankMemory:
-        """The memory whose pieces were recalled so many times at its latest time."""
-        if not recalls:
-            return self
-        pieces = (p.recalled(self.now, recalls[p.entry.id]) if p.entry.id in recalls else p for p in self.pieces)
-        return self.model_copy(update={"pieces": tuple(pieces)})
-
-    def with_dialogue(self, entries: Iterable[Entry], digest: Digest) -> BankMemory:
-        """The memory with one more dialogue: its turns and its digest become pieces."""
-        new = [Piece(entry=entry, last=entry.time) for entry in entries]
-        if digest.events:
-            id = f"digest-{len(self.digests) + 1}"
-            entry = Entry(id=id, text=digest.events, kind="digest", sources=digest.sources, time=digest.time)
-            new.append(Piece(entry=entry, last=digest.time))
-        return self.model_copy(update={"pieces": (*self.pieces, *new), "digests": (*self.digests, digest)})
-
     def entries(self) -> list[Entry]:
         return [piece.entry for piece in self.pieces]
 
@@ -203,9 +187,13 @@ class BankWriter(Writer):
         if not entries:
             return memory.model_copy(update={"now": now})
         recalls = self._recalls(memory, now, entries)
-        sources = tuple(entry.id for entry in entries)
-        digest = Digest(session=item.id, time=item.time, sources=sources, **told._asdict())
-        return memory.model_copy(update={"now": now}).with_recalls(recalls).with_dialogue(entries, digest)
+        old = (p.recalled(now, recalls[p.entry.id]) if p.entry.id in recalls else p for p in memory.pieces)
+        digests = (*memory.digests, Digest(session=item.id, time=item.time, sources=_ids(entries), **told._asdict()))
+        if told.events:
+            id, sources = f"digest-{len(digests)}", _ids(entries)
+            entries = (*entries, Entry(id=id, text=told.events, kind="digest", sources=sources, time=item.time))
+        new = (Piece(entry=entry, last=entry.time) for entry in entries)
+        return memory.model_copy(update={"now": now, "pieces": (*old, *new), "digests": digests})
 
     def settle(self, memory: BankMemory) -> BankMemory:
         """Writes both accounts anew where there are digests that they do not cover."""
@@ -332,6 +320,10 @@ def time_of(date: datetime | str | None) -> datetime | None:
         with suppress(ValueError):
             return datetime.strptime(text, form)
     return read_time(text)
+
+
+def _ids(entries: Sequence[Entry]) -> tuple[str, ...]:
+    return tuple(entry.id for entry in entries)
 
 
 def _said(found: dspy.Prediction | None, name: str) -> str:

@@ -48,16 +48,6 @@ class SessionMemory(Memory):
 
     sessions: tuple[StoredSession, ...] = ()
 
-    def with_session(self, item: Item) -> SessionMemory:
-        """The memory with one more session; one without words is skipped."""
-        turns = turn_entries(item)
-        if not turns:
-            return self
-        taken = {session.id for session in self.sessions}
-        id = item.id if item.id not in taken else f"{item.id}#{len(self.sessions) + 1}"
-        new = StoredSession(id=id, time=item.time, turns=turns)
-        return self.model_copy(update={"sessions": (*self.sessions, new)})
-
     def entries(self) -> list[Entry]:
         return [session.entry() for session in self.sessions]
 
@@ -69,25 +59,21 @@ class SessionMemory(Memory):
 
 
 class SessionWriter(Writer):
-    """Keeps every session."""
+    """Keeps every session with words."""
 
     Memory = SessionMemory
 
     def write(self, memory: SessionMemory, item: Item, prepared: Any = None) -> SessionMemory:
-        return memory.with_session(item)
+        turns, taken = turn_entries(item), {session.id for session in memory.sessions}
+        if not turns:
+            return memory
+        id = item.id if item.id not in taken else f"{item.id}#{len(memory.sessions) + 1}"
+        new = StoredSession(id=id, time=item.time, turns=turns)
+        return memory.model_copy(update={"sessions": (*memory.sessions, new)})
 
 
 class SessionReader(EntryReader):
-    """Finds sessions and shows them turn by turn.
-
-    Args:
-        k: Sessions recalled per query.
-        hybrid: Whether an embedding model adds to BM25, or searches alone.
-        embedder: Adds search by meaning.
-    """
-
-    def __init__(self, k: int = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
-        super().__init__(k, ANY_COSINE, embedder, hybrid=hybrid)
+    """Finds sessions and shows them turn by turn."""
 
     def entries(self, memory: SessionMemory) -> Sequence[Entry]:
         """Sessions, which are searched, and their turns, which are shown."""
@@ -129,4 +115,4 @@ class SessionRAG(Method):
 
     def __init__(self, k: int = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
         near = of_meaning(embedder)
-        super().__init__(SessionWriter(), SessionReader(k, hybrid, near), near)
+        super().__init__(SessionWriter(), SessionReader(k, ANY_COSINE, near, hybrid=hybrid), near)
