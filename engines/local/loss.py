@@ -8,12 +8,11 @@ r"""Group-relative advantages and the clipped policy loss, as pure functions.
     reference    k3_t = exp(log pi_ref - log pi) - (log pi_ref - log pi) - 1        (>= 0, an estimate of KL(pi, ref)),
                  at most divergence_clip: a token that has become unlikely would outweigh its whole batch
     loss         dapo:     sum over all tokens of (L_t + beta k3_t) / tokens of the batch
-                 dr_grpo:  the same sum / (rows x the longest completion allowed): no bias to long or short answers
                  grpo:     the mean over rows of the mean over each row's tokens
 
 The defaults are those of Memory-R2's released training: a row is one turn of a role, the ratio and the mean are the
 turn's. Sources: GRPO: DeepSeekMath, equations 1-4; DAPO: section 3.1 (clip-higher) and 3.3 (token-level loss);
-Dr. GRPO: "Understanding R1-Zero-like training", section 3.2; Memory-R2's released code. Its numbers and those of TRL's
+Memory-R2's released code. Its numbers and those of TRL's
 trainer are held by tests.
 
 Example:
@@ -33,8 +32,8 @@ from ...errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
-LossKind = Literal["dapo", "dr_grpo", "grpo"]
-KINDS: tuple[LossKind, ...] = ("dapo", "dr_grpo", "grpo")
+LossKind = Literal["dapo", "grpo"]
+KINDS: tuple[LossKind, ...] = ("dapo", "grpo")
 RatioLevel = Literal["turn", "token"]
 LEVELS: tuple[RatioLevel, ...] = ("turn", "token")
 
@@ -49,7 +48,7 @@ def advantages(
 
     Args:
         rewards: Of the completions of a group.
-        scale: Whether they are divided by their standard deviation (Dr. GRPO leaves that out).
+        scale: Whether they are divided by their standard deviation.
         eps: Added to the standard deviation.
         leave_one_out: Whether each reward is compared with the mean of the others (RLOO); nothing is scaled then.
 
@@ -81,7 +80,6 @@ def grpo_loss(
     beta: float = 0.0,
     kind: LossKind = "grpo",
     total: float | None = None,
-    longest: int | None = None,
     ratio: RatioLevel = "turn",
     dual_clip: float = 3.0,
     log_ratio_clip: float = 3.0,
@@ -101,7 +99,6 @@ def grpo_loss(
         kind: How tokens are averaged.
         total: What the sum is divided by, where this is a part of a larger batch (`denominator` of that batch); the
             parts' losses then add up to the batch's.
-        longest: For dr_grpo, the most tokens a completion may have; the width of the batch if None.
         ratio: What is compared with the old policy: each token, or the turn as a whole.
         dual_clip: A loss of a bad completion counts up to so many times its advantage; 0: without end.
         log_ratio_clip: Largest distance of a log-ratio from 0; 0: none.
@@ -128,7 +125,7 @@ def grpo_loss(
     each = torch.where(mask > 0, each, torch.zeros_like(each))
     if kind == "grpo":
         each = each / mask.sum(-1, keepdim=True).clamp(min=1)
-    return each.sum() / (denominator(mask, kind, longest) if total is None else total)
+    return each.sum() / (denominator(mask, kind) if total is None else total)
 
 
 def ratios(
@@ -160,16 +157,14 @@ def divergence(logprobs: Tensor, reference: Tensor, most: float = 0.0) -> Tensor
     return (gap.exp() - gap - 1).clamp(max=most)
 
 
-def denominator(mask: Tensor, kind: LossKind, longest: int | None = None) -> float:
-    """What the summed loss of a batch is divided by: tokens, rows times the longest completion, or rows.
+def denominator(mask: Tensor, kind: LossKind) -> float:
+    """What the summed loss of a batch is divided by: tokens, or rows.
 
     Raises:
         UserError: `kind` is unknown.
     """
     if kind == "dapo":
         return max(1.0, float(mask.sum()))
-    if kind == "dr_grpo":
-        return float(max(1, mask.shape[0] * (mask.shape[1] if longest is None else longest)))
     if kind == "grpo":
         return float(max(1, mask.shape[0]))
     raise UserError(f"loss kind {kind!r} is unknown; choose one of: {', '.join(KINDS)}")

@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Any
 from dspy.clients.provider import ReinforceJob
 from dspy.clients.utils_finetune import TrainDataFormat
 
-from ...errors import DataError, UserError
-from .job_state import read_checkpoint, write_checkpoint
+from ...errors import DataError, UserError, one_line
 from .loss import advantages, denominator, divergence, grpo_loss, ratios
 from .model import LocalModel
 from .parts import chunks
@@ -166,24 +165,24 @@ class LocalReinforceJob(ReinforceJob):
         return self.last
 
     def save_checkpoint(self, checkpoint_name: str) -> None:
-        """Writes weights, optimizer and counters to `output_dir`/`checkpoint_name`.pt.
+        """Writes weights, optimizer and counters to `output_dir`/`checkpoint_name`.pt, in one piece.
 
         Raises:
             UserError: There is no `output_dir`, or the job does not run.
         """
-        path = write_checkpoint(self.settings.output_dir, checkpoint_name, self.state())
-        self.checkpoints[checkpoint_name] = str(path)
-        self.last_checkpoint = checkpoint_name
+        import torch
 
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint holds.
-
-        Raises:
-            UserError: The job does not run.
-        """
         if self._update is None:
             raise UserError("the job does not run; call initialize() before save_checkpoint()")
-        return {"weights": self.model.state(), "optimizer": self._update.state(), "steps": self.steps}
+        if self.settings.output_dir is None:
+            raise UserError("a checkpoint needs a folder; set output_dir in train_kwargs")
+        path = Path(self.settings.output_dir) / f"{checkpoint_name}.pt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        torch.save({"weights": self.model.state(), "optimizer": self._update.state(), "steps": self.steps}, partial)
+        partial.replace(path)
+        self.checkpoints[checkpoint_name] = str(path)
+        self.last_checkpoint = checkpoint_name
 
     def load_checkpoint(self, path: str | Path) -> None:
         """Continues from a checkpoint; the reference of a job that trains all weights stays as initialised.
@@ -191,19 +190,19 @@ class LocalReinforceJob(ReinforceJob):
         Raises:
             UserError: The file is no checkpoint of such a model, or the job does not run.
         """
-        self.load_state(read_checkpoint(path, "weights", "optimizer", "steps"))
+        import torch
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continues from what `state` gave.
-
-        Raises:
-            UserError: It is of another model, or the job does not run.
-        """
         if self._update is None:
             raise UserError("the job does not run; call initialize() before load_checkpoint()")
-        self.model.load_state(state["weights"])
-        self._update.load_state(state["optimizer"])
-        self.steps = int(state["steps"])
+        try:
+            # Only tensors and plain values are read: no code of the file is run.
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            weights, optimizer, steps = state["weights"], state["optimizer"], int(state["steps"])
+        except Exception as error:  # torch raises errors of pickle, which is not imported here
+            raise UserError(f"{path}: is no checkpoint of a local job: {one_line(error, 120)}") from error
+        self.model.load_state(weights)
+        self._update.load_state(optimizer)
+        self.steps = steps
 
     def update_model(self) -> None:
         """Nothing to do: the LM samples the very weights that learn."""
@@ -300,7 +299,7 @@ class LocalReinforceJob(ReinforceJob):
     def _total(self, batch: Sequence[_Row]) -> float:
         """The denominator of a batch, which its parts share."""
         _, mask = _padded([[1.0] * len(row.completion) for row in batch], "cpu")
-        return denominator(mask, self.settings.loss_type, self.settings.max_completion_length)
+        return denominator(mask, self.settings.loss_type)
 
     def _loss(
         self, parts: Sequence[Sequence[_Row]], total: float, marks: dict[int, int], gaps: dict[int, float]

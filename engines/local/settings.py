@@ -93,8 +93,6 @@ class Reinforcement(Training):
     """Whether a reward is compared with the mean of the others, unscaled (RLOO), instead of with that of all."""
     temperature: float = 1.0
     """At which completions were sampled: they are scored under the same."""
-    max_completion_length: int = 512
-    """The length that dr_grpo divides by."""
     num_generations: int | None = None
     """Completions of a group, as DSPy announces it; groups of other sizes are trained as well."""
     groups_per_step: int = 1

@@ -55,8 +55,6 @@ def case(**settings):
     ("settings", "expected"),
     [
         ({"kind": "dapo"}, -0.98 / 3),
-        ({"kind": "dr_grpo"}, -0.98 / 4),
-        ({"kind": "dr_grpo", "longest": 10}, -0.98 / 20),
         ({"kind": "grpo"}, ((-1.28 - 0.5) / 2 + 0.8) / 2),
         ({"kind": "dapo", "total": 6.0}, -0.98 / 6),
         ({"kind": "dapo", "clip_high": 0.2}, (-1.2 - 0.5 + 0.8) / 3),
@@ -117,7 +115,7 @@ def test_padding_may_hold_anything():
 def test_wrong_use_is_told():
     with pytest.raises(UserError, match="reference"):
         case(beta=0.1)
-    with pytest.raises(UserError, match="choose one of: dapo, dr_grpo, grpo"):
+    with pytest.raises(UserError, match="choose one of: dapo, grpo"):
         case(kind="ppo")
     with pytest.raises(UserError, match="choose one of: turn, token"):
         case(ratio="word")

@@ -90,7 +90,7 @@ def test_empty_completions_count_in_their_group_and_train_nothing(model):
     assert job_of(model).step([group]).rows == 1
 
 
-@pytest.mark.parametrize("kind", ["dapo", "dr_grpo", "grpo"])
+@pytest.mark.parametrize("kind", ["dapo", "grpo"])
 def test_micro_batches_give_the_gradient_of_the_batch(make_model, kind):
     group = text_group("w7", "w8 w9", "w3 w4 w5", "w6", rewards=[1.0, 0.0, 0.3, 0.7])
     models = [make_model(), make_model()]
