@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -266,7 +267,7 @@ def open_asked(
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """NAME=VALUE pairs; values are read as JSON where they are, else as text.
+    """NAME=VALUE pairs; values are read as JSON where they are (and .5 as 0.5), else as text.
 
     Raises:
         UserError: A pair has no "=".
@@ -279,7 +280,7 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
         if not equals:
             raise UserError(f"{pair!r} is not NAME=VALUE")
         try:
-            settings[name.replace("-", "_")] = decode(value)
+            settings[name.replace("-", "_")] = decode(re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", value))
         except ValueError:
             settings[name.replace("-", "_")] = value
     return settings
