@@ -83,6 +83,7 @@ class Module:
 FROM_ENGINES = (
     ".engines.embedders.embedder",
     ".engines.hearing.hearing",
+    ".engines.local.capture.capture",
     ".engines.endpoint.pieces.Take",
     ".engines.endpoint.pieces.in_pieces",
     ".engines.spending.Spending",
