@@ -79,9 +79,13 @@ class Vectors:
 
         api, table, asked = cast("Any", faiss), self.table, np.ascontiguousarray(vectors, np.float32)
         owners, lines = np.frombuffer(self._rows, np.int64), np.empty(len(table), np.float32)
+        # Where every row has one line, and none was replaced, these are in the order of the rows.
+        whole = len(table) == rows and not self.unused
         # Those of nobody go to the last place, which is cut off.
         found = np.full((len(asked), rows + 1), -np.inf, np.float32)
         for vector, nearest in zip(asked, found, strict=True):
-            api.fvec_inner_products_ny(*map(api.swig_ptr, (lines, vector, table)), table.shape[1], len(table))
-            np.maximum.at(nearest, owners, lines)
+            to = nearest if whole else lines
+            api.fvec_inner_products_ny(*map(api.swig_ptr, (to, vector, table)), table.shape[1], len(table))
+            if not whole:
+                np.maximum.at(nearest, owners, lines)
         return found[:, :rows]

@@ -91,7 +91,7 @@ FROM_ENGINES = (
     ".engines.spending.taking",
     ".engines.threads.in_thread",
 )
-"""What programs may take from there: the offline embedder, who hears a call, whole or in pieces, what work takes,
+"""What programs may take from there: the offline embedder, who hears a call, whole, raw or in pieces, what work takes,
 and threads for asyncio."""
 
 
