@@ -109,7 +109,8 @@ def _alike(one: Scalar, other: Scalar) -> bool:
 
 
 def _condition(given: Any) -> Any:
-    return given if isinstance(given, dict | Range) else {"in": [given]}
+    whole: Any = given
+    return whole if isinstance(given, dict | Range) else {"in": [given]}
 
 
 Condition = Annotated[Range, BeforeValidator(_condition, json_schema_input_type=Plain | Range)]

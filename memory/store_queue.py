@@ -17,9 +17,15 @@ class Queue(Database):
     """What a `Store` does for those who write memories."""
 
     def claim(
-        self, worker: str, lease: float, stamp: Stamp, owner: Owner | None = None, partial: bool = False
-    ) -> Claim | None:
-        """Takes the right to write a user's memory, if there is one with something to do.
+        self,
+        worker: str,
+        lease: float,
+        stamp: Stamp,
+        owner: Owner | None = None,
+        partial: bool = False,
+        most: int = 1,
+    ) -> list[Claim]:
+        """Takes the right to write the memories of users with something to do, in one transaction.
 
         A user has something to do when items are queued or the memory is not settled. Users whose memory another
         program or embedder wrote are passed over.
@@ -28,31 +34,10 @@ class Queue(Database):
             worker: Names the caller; unique.
             lease: Seconds until others may take over, renewed by every commit; at most `LONGEST_LEASE`.
             stamp: Of the program that will write.
-            owner: This user or none; the one that waits longest if None.
+            owner: This user or none; those that wait longest if None.
             partial: Whether items of which turns could not be taken in are something to do.
+            most: Users; fewer where no more have something to do.
         """
-        return next(iter(self.claim_many(1, lease, stamp, worker, owner, partial)), None)
-
-    def claim_many(
-        self,
-        most: int,
-        lease: float,
-        stamp: Stamp,
-        worker: str = "",
-        owner: Owner | None = None,
-        partial: bool = False,
-    ) -> list[Claim]:
-        """Takes the right to write the memories of several users at once, those that wait longest; as `claim`.
-
-        Args:
-            most: Users, at least one; fewer where no more have something to do.
-            lease: As of `claim`, like all that follow.
-            stamp: Who writes.
-            worker: Who claims; somebody new if "".
-            owner: The only user.
-            partial: What is something to do.
-        """
-        worker = worker or uuid4().hex
         states = ["queued", "partial"] if partial else ["queued"]
         same = 'tenant = u.tenant AND "user" = u."user"'
         statement = f"""

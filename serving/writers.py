@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from functools import partial
@@ -128,7 +129,9 @@ class Writers:
         """Claims users while there is room, so many at most, and begins to write each; returns how many."""
         begun, most = 0, min(most, self.room)
         while begun < most and not self._stop():
-            claims = self._memories.store.claim_many(min(most - begun, CLAIMED), self._lease, self._memories.stamp)
+            claims = self._memories.store.claim(
+                uuid.uuid4().hex, self._lease, self._memories.stamp, most=min(most - begun, CLAIMED)
+            )
             for claim in claims:
                 future: Future[Remembered] = Future()
                 self.running.add(future)

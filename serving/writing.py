@@ -90,9 +90,9 @@ def remember_user(
     store, worker, pause, done = memories.store, uuid.uuid4().hex, 0.02, Remembered()
     until = time.monotonic() + min(lease, LONGEST_LEASE)
     while not stop():
-        claim = store.claim(worker, lease, memories.stamp, owner, partial=retry)
-        if claim is not None:
-            made, whole = write_claimed(memories, claim, lease, stop, retry)
+        claims = store.claim(worker, lease, memories.stamp, owner, partial=retry)
+        if claims:
+            made, whole = write_claimed(memories, claims[0], lease, stop, retry)
             done, pause, retry = done + made, 0.02, False
             if whole:
                 # Whatever came meanwhile, its caller waits for this user's claim.

@@ -27,7 +27,7 @@ def changed(count: int, words: list[str], settled: Any = None) -> Document:
 
 def committed(store: Store, *documents: Document) -> Document | None:
     store.add(ADA, Session(id="s1", turns=(Turn(id="t", speaker="Ada", text="x"),)))
-    claim = store.claim("me", 60, WRITER)
+    (claim,) = store.claim("me", 60, WRITER)
     for document in documents:
         assert claim is not None
         claim = store.commit(claim, document, 60)

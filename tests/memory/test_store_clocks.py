@@ -34,30 +34,30 @@ def dated(store: Store, seconds: float) -> None:
 @pytest.mark.parametrize(("wrong", "free"), [(DAY, True), (-DAY, True), (LONGEST_LEASE / 2, False), (0.0, False)])
 def test_claim_that_ends_too_far_away_counts_for_nothing(store: Store, wrong: float, free: bool) -> None:
     fill(store)
-    assert store.claim("me", 60, WRITER) is not None
+    assert store.claim("me", 60, WRITER)
     dated(store, wrong)
-    assert (store.claim("you", 60, WRITER) is not None) == free
+    assert bool(store.claim("you", 60, WRITER)) == free
 
 
 def test_claim_that_was_given_back_by_a_wrong_clock_is_free(store: Store) -> None:
     fill(store)
-    assert store.claim("me", 60, WRITER) is not None
+    assert store.claim("me", 60, WRITER)
     store.release(Claim(ADA, "me", ""))
     dated(store, 300)
-    assert store.claim("you", 60, WRITER) is not None
+    assert store.claim("you", 60, WRITER)
 
 
 def test_no_claim_is_longer_than_the_longest(store: Store) -> None:
     fill(store)
-    assert store.claim("me", 10 * LONGEST_LEASE, WRITER) is not None
-    assert store.claim("you", 60, WRITER) is None
+    assert store.claim("me", 10 * LONGEST_LEASE, WRITER)
+    assert not store.claim("you", 60, WRITER)
 
 
 def test_add_returns_though_a_claim_is_dated_a_day_ahead(store: Store) -> None:
     program = build("turn-rag")
     memory = UserMemory(Memories(program, store, language_model("offline")), ADA)
     fill(store)
-    assert store.claim("dead", 60, stamp_of(program)) is not None
+    assert store.claim("dead", 60, stamp_of(program))
     dated(store, DAY)
     begun = time.monotonic()
     memory.add([{"role": "user", "content": "I like tea."}])
@@ -69,7 +69,7 @@ def test_add_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> 
     program = build("turn-rag")
     memory = UserMemory(Memories(program, store, language_model("offline")), ADA, lease=0.2)
     fill(store)
-    assert store.claim("busy", 500, stamp_of(program)) is not None
+    assert store.claim("busy", 500, stamp_of(program))
     begun = time.monotonic()
     memory.add([{"role": "user", "content": "I like tea."}])
     assert 0.2 <= time.monotonic() - begun < 5
@@ -92,6 +92,6 @@ def test_clocks_of_workers_do_not_matter_to_postgresql(
     fill(one)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 300)
-    assert one.claim("me", 60, WRITER) is not None
+    assert one.claim("me", 60, WRITER)
     monkeypatch.setattr(time, "time", lambda: real() + 300 + 200)
-    assert two.claim("you", 60, WRITER) is None
+    assert not two.claim("you", 60, WRITER)

@@ -79,9 +79,9 @@ def _churn(store: Store, chance: random.Random, n: int) -> None:
     else:
         turns = tuple(Turn(id="", speaker="a", text=text()) for _ in range(chance.randrange(1, 5)))
         store.add(owner, Session(id=f"{mark}s{n}", turns=turns))
-    claim = store.claim("me", 60, WRITER, owner) if chance.random() < 0.4 else None
+    claims = store.claim("me", 60, WRITER, owner) if chance.random() < 0.4 else []
     last = max((stored.position for stored in store.items(owner)), default=0)
-    if claim is not None and last:
+    for claim in claims if last else ():
         memory = '{"m": "%s"}' % (text() * chance.randrange(1, 9))
         store.commit(claim, Document(memory, last, None, last, ("a",), WRITER), 60)
         store.release(claim)

@@ -27,8 +27,7 @@ def document(position: int, settled: int | None = None, stamp: Stamp = WRITER) -
 
 
 def claim_of(store: Store, owner: Owner | None = None, worker: str = "me", stamp: Stamp = WRITER) -> Claim:
-    claim = store.claim(worker, 60, stamp, owner)
-    assert claim is not None
+    (claim,) = store.claim(worker, 60, stamp, owner)
     return claim
 
 
@@ -49,10 +48,10 @@ def test_one_user_has_one_writer_until_the_lease_ends(open_store: Callable[..., 
     one, two = open_store(), open_store()
     fill(one)
     assert claim_of(one).owner == ADA
-    assert two.claim("you", 60, WRITER) is None
+    assert not two.claim("you", 60, WRITER)
     one.release(Claim(ADA, "me", ""))
-    assert two.claim("you", -1, WRITER) is not None
-    assert one.claim("me", 60, WRITER) is not None
+    assert two.claim("you", -1, WRITER)
+    assert one.claim("me", 60, WRITER)
 
 
 def test_several_users_are_claimed_at_once_those_that_wait_longest(
@@ -62,15 +61,15 @@ def test_several_users_are_claimed_at_once_those_that_wait_longest(
     owners = [Owner(f"user {n}") for n in range(5)]
     for owner in owners:
         fill(one, owner, 1)
-    first = one.claim_many(1, 60, WRITER)
+    first = one.claim("first", 60, WRITER)
     for claim in first:
         one.release(claim)  # the last in the row again
-    early, rest = two.claim_many(4, 60, WRITER), one.claim_many(4, 60, WRITER)
+    early, rest = two.claim("early", 60, WRITER, most=4), one.claim("rest", 60, WRITER, most=4)
     assert {claim.owner for claim in early} == {*owners} - {first[0].owner}
     assert [claim.owner for claim in rest] == [first[0].owner]
     for claim in (*early, *rest):
         assert one.commit(claim, document(1), 60) is not None
-    assert not one.claim_many(4, -1, WRITER)
+    assert not one.claim("late", -1, WRITER, most=4)
 
 
 def test_memories_of_other_programs_are_not_among_those_that_are_claimed_at_once(store: Store) -> None:
@@ -80,7 +79,7 @@ def test_memories_of_other_programs_are_not_among_those_that_are_claimed_at_once
     claim = store.commit(claim_of(store, ADA), document(1), 60)
     assert claim is not None
     store.release(claim)
-    assert [claim.owner for claim in store.claim_many(4, 60, Stamp("x", "p", "e"))] == [eve]
+    assert [claim.owner for claim in store.claim("many", 60, Stamp("x", "p", "e"), most=4)] == [eve]
 
 
 def test_of_two_writers_of_one_version_one_wins(open_store: Callable[..., Store]) -> None:
@@ -116,7 +115,7 @@ def test_unsettled_memory_is_still_to_be_done(store: Store) -> None:
     again = claim_of(store)
     assert store.commit(again, document(2), 60) is not None
     store.release(again)
-    assert store.claim("me", 60, WRITER) is None
+    assert not store.claim("me", 60, WRITER)
 
 
 def test_memory_of_another_program_is_passed_over(store: Store) -> None:
@@ -125,8 +124,8 @@ def test_memory_of_another_program_is_passed_over(store: Store) -> None:
     assert claim is not None
     store.release(claim)
     for other in (Stamp("x", "p", "e"), Stamp("w", "p", "other"), Stamp("w", "p", "e", 99)):
-        assert store.claim("you", 60, other) is None
-    assert store.claim("you", 60, Stamp("w", "another reading prompt", "e")) is not None
+        assert not store.claim("you", 60, other)
+    assert store.claim("you", 60, Stamp("w", "another reading prompt", "e"))
 
 
 def test_known_memory_is_not_read_again(store: Store) -> None:

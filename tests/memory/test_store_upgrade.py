@@ -129,10 +129,8 @@ def test_tables_that_were_brought_up_are_those_that_are_made(url: str, version: 
 def test_an_upgraded_store_is_written_on(url: str, version: str) -> None:
     make(url, version)
     with Store(url) as store:
-        claim = store.claim("me", 60, WRITER, OLD)
-        assert claim is None, "nothing of theirs is queued"
-        found = store.claim("me", 60, WRITER, ADA)
-        assert found is not None
+        assert not store.claim("me", 60, WRITER, OLD), "nothing of theirs is queued"
+        (found,) = store.claim("me", 60, WRITER, ADA)
         document = store.read(ADA).document
         assert document is not None
         change = Change('{"words": {"items": [[2, 0, ["c"]]]}}')

@@ -389,7 +389,7 @@ def test_the_last_commit_gives_the_claim_back(method: str, store: Store, monkeyp
     assert released == []
     memory.add(said("I have a dog."), remember=False)
     stamp = stamp_of(memory.program)
-    assert store.claim("another", 60, stamp, memory.owner) is not None
+    assert store.claim("another", 60, stamp, memory.owner)
 
 
 @pytest.mark.parametrize("method", METHODS)
