@@ -74,14 +74,12 @@ def test_answer_held_to_a_schema_comes_as_it_is_written(reach: Reach, store: Sto
     def answer(body: dict[str, Any]) -> str:
         held.append("response_format" in body)
         properties = body["response_format"]["json_schema"]["schema"]["properties"]
-        if "animal" in properties:
-            return json.dumps({"animal": "lion", "wild": True})
         return json.dumps({name: f'{name}: "To Lisbon"\n' for name in properties})
 
     _, client, server = reach(answer, "auto", "personal-response")
     assert words(chat(client)) == ["answer:", ' "To', ' Lisbon"\n']
-    assert held == [True, True]
-    assert [bool(body.get("stream")) for _, _, body in server.requests] == [False, True]
+    assert held == [True]
+    assert [bool(body.get("stream")) for _, _, body in server.requests] == [True]
     assert turns(store) == ["user: Where did I move?", 'assistant: answer: "To Lisbon"\n']
 
 
