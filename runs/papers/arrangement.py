@@ -149,7 +149,7 @@ def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -
 def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str]) -> Setup:
     """The setup of a section; the command line overrides the paper."""
     name = section.benchmark
-    data = files.get(name) or files.get(_data_set(name)) or setup.data
+    data = files.get(name) or files.get(name.partition(".")[0]) or setup.data
     suited = (paper.judged if setup.judge_lm else paper.unjudged).get(name, {})
     others = [each.benchmark for each in paper.sections]
     given = {
@@ -194,19 +194,14 @@ def _missing(variant: Variant, setup: Setup) -> str:
 def _check_files(paper: Paper, sections: Sequence[Section], setup: Setup, files: Mapping[str, str]) -> None:
     """Refuses files that are of no section, or of several."""
     names = list(dict.fromkeys(section.benchmark for section in sections))
-    known = {*names, *map(_data_set, names)}
+    # "palbench" of "palbench.select".
+    data_sets = list(dict.fromkeys(name.partition(".")[0] for name in names))
     for name in files:
-        if name not in known:
+        if name not in {*names, *data_sets}:
             raise UnknownNameError("benchmark of these sections", name, names)
-    data_sets = list(dict.fromkeys(map(_data_set, names)))
     if setup.data and len(data_sets) > 1:
         told = " ".join(f"--data {name}=FILE" for name in data_sets)
         raise UserError(f"{setup.data} is one file for {len(data_sets)} benchmarks; say {told}, or choose a --section")
-
-
-def _data_set(benchmark: str) -> str:
-    """What a benchmark is a part of: "palbench" of "palbench.select"."""
-    return benchmark.partition(".")[0]
 
 
 def _draws(variant: Variant, setup: Setup) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ...errors import UnknownNameError
 
@@ -23,11 +23,7 @@ LOGO = "logo-grpo"
 Cell = str | int | float | None
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Printed(_Plain):
+class Printed(BaseModel, frozen=True, extra="forbid"):
     """Cells as a paper prints them."""
 
     title: str
@@ -40,7 +36,7 @@ class Printed(_Plain):
     """What a reader must know before comparing anything with it."""
 
 
-class Column(_Plain):
+class Column(BaseModel, frozen=True, extra="forbid"):
     """A column of our table."""
 
     name: str
@@ -54,7 +50,7 @@ class Column(_Plain):
     digits: int = 3
 
 
-class Tuning(_Plain):
+class Tuning(BaseModel, frozen=True, extra="forbid"):
     """How the program of a variant is compiled or trained before it is evaluated."""
 
     optimizer: str
@@ -67,7 +63,7 @@ class Tuning(_Plain):
     settings: Mapping[str, Any] = {}
 
 
-class Variant(_Plain):
+class Variant(BaseModel, frozen=True, extra="forbid"):
     """One row of our tables."""
 
     program: str
@@ -82,7 +78,7 @@ class Variant(_Plain):
     """The printed columns that are its own, where a printed row holds several variants."""
 
 
-class Duel(_Plain):
+class Duel(BaseModel, frozen=True, extra="forbid"):
     """Two variants whose answers a judge compares."""
 
     label: str
@@ -90,7 +86,7 @@ class Duel(_Plain):
     other: str
 
 
-class Section(_Plain):
+class Section(BaseModel, frozen=True, extra="forbid"):
     """A table: variants on one benchmark."""
 
     name: str
@@ -116,7 +112,7 @@ class Section(_Plain):
     note: str = ""
 
 
-class NotDrawn(_Plain):
+class NotDrawn(BaseModel, frozen=True, extra="forbid"):
     """What the paper shows and a table of variants cannot."""
 
     what: str
@@ -124,7 +120,7 @@ class NotDrawn(_Plain):
     printed: tuple[str, ...] = ()
 
 
-class Paper(_Plain):
+class Paper(BaseModel, frozen=True, extra="forbid"):
     """What to run for a paper, and what it printed."""
 
     name: str
@@ -148,11 +144,11 @@ class Paper(_Plain):
         Raises:
             UnknownNameError: A section is not there.
         """
-        known = [section.name for section in self.sections]
-        for name in names:
-            if not any(_means(name, each) for each in known):
-                raise UnknownNameError(f"section of {self.name}", name, known)
-        return tuple(each for each in self.sections if not names or any(_means(name, each.name) for name in names))
+        named = {name: [each for each in self.sections if f"{each.name}-".startswith(f"{name}-")] for name in names}
+        for name, found in named.items():
+            if not found:
+                raise UnknownNameError(f"section of {self.name}", name, [each.name for each in self.sections])
+        return tuple(each for each in self.sections if not names or any(each in found for found in named.values()))
 
     def tables(self, section: Section) -> tuple[Printed, ...]:
         """The printed tables of a section."""
@@ -181,7 +177,3 @@ def read_paper(name: str) -> Paper:
         raise UnknownNameError("paper", name, PAPERS)
     file = resources.files(__package__ or "").joinpath(f"{name.replace('-', '_')}.json")
     return Paper.model_validate_json(file.read_bytes())
-
-
-def _means(name: str, section: str) -> bool:
-    return section == name or section.startswith(f"{name}-")

@@ -82,7 +82,8 @@ def reproduce(
     with folder.recording(), Tracker(title, {"command": "reproduce"}) as tracker:
         tracker.params(asked)
         folder.update(run_id=tracker.run_id)
-        work = _Work(paper, folder, tracker.run_id, meter or Meter(), Guard(setup.limits), note)
+        cache = MemoryCache(folder.store.nodes)
+        work = _Work(paper, folder, tracker.run_id, meter or Meter(), Guard(setup.limits), note, cache)
         done = tuple(work.section(replace(each, setup=replace(each.setup, resume=None))) for each in arranged)
         result = Reproduced(paper, done, folder.path, tracker.run_id, notes, work.guard.struck)
         for each in done:
@@ -106,9 +107,7 @@ class _Work:
     meter: Meter
     guard: Guard
     note: Note
-
-    def __post_init__(self) -> None:
-        self.cache = MemoryCache(self.folder.store.nodes)
+    cache: MemoryCache
 
     def section(self, arranged: Arranged) -> SectionResult:
         """Evaluates the variants of a section; after a limit, those that are finished are read."""
