@@ -41,6 +41,12 @@ MIN_N = 20
 LEVEL = 0.05
 """What the p of a difference must lie below."""
 
+SEED = 0
+"""Of all draws: the same scores give the same interval and p everywhere."""
+
+RESAMPLES = 2_000
+"""Draws of the bootstrap."""
+
 FLIPS = 9_999
 """Draws of the permutation test; where there are fewer ways to flip signs, all of them are taken."""
 
@@ -125,9 +131,7 @@ class Difference:
         }
 
 
-def interval(
-    values: Sequence[float], groups: Sequence[str], seed: int = 0, level: float = 0.95, resamples: int = 2000
-) -> Interval | None:
+def interval(values: Sequence[float], groups: Sequence[str], level: float = 0.95) -> Interval | None:
     """Percentile bootstrap interval of the mean over questions (Efron, Annals of Statistics 7, 1979).
 
     With at least `MIN_GROUPS` groups, groups are drawn with replacement and the mean is taken over all their
@@ -137,43 +141,32 @@ def interval(
     Args:
         values: One score per question.
         groups: The conversation or user of each question.
-        seed: Seed of the draws.
         level: Confidence level, between 0 and 1.
-        resamples: Number of draws.
 
     Returns:
         The interval, or None for fewer than two questions. Equal values give an interval of no width.
 
     Raises:
-        UserError: The lengths differ, a score is not finite, or level or resamples is out of range.
+        UserError: The lengths differ, a score is not finite, or the level is out of range.
     """
-    scores = _checked(values, groups, level, resamples)
+    scores = _checked(values, groups)
+    if not 0 < level < 1:
+        raise UserError(f"level {level} is not between 0 and 1; 0.95 is usual")
     if len(scores) < 2:
         return None
     sums, sizes, unit = _units(scores, groups)
-    means = _resampled_means(sums, sizes, seed, resamples)
+    means = _resampled_means(sums, sizes)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high), unit)
 
 
-def paired(
-    a: Sequence[float],
-    b: Sequence[float],
-    groups: Sequence[str],
-    seed: int = 0,
-    level: float = 0.95,
-    resamples: int = 2000,
-    min_n: int = MIN_N,
-) -> Difference:
+def paired(a: Sequence[float], b: Sequence[float], groups: Sequence[str], min_n: int = MIN_N) -> Difference:
     """Compares two programs question by question.
 
     Args:
         a: Scores of the first program.
         b: Scores of the second on the same questions, in the same order.
         groups: The conversation or user of each question.
-        seed: Seed of the draws.
-        level: Confidence level of the interval.
-        resamples: Number of draws.
         min_n: Below so many questions nothing is told.
 
     Returns:
@@ -186,7 +179,7 @@ def paired(
     if len(a) != len(b):
         raise UserError(f"{len(a)} scores against {len(b)}; a paired comparison needs the same questions in both")
     differences = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
-    span = interval(differences.tolist(), groups, seed, level, resamples)
+    span = interval(differences.tolist(), groups)
     wins, losses = int(np.sum(differences > _TIE)), int(np.sum(differences < -_TIE))
     return Difference(
         mean=float(differences.mean()) if len(a) else math.nan,
@@ -194,7 +187,7 @@ def paired(
         wins=wins,
         losses=losses,
         ties=len(a) - wins - losses,
-        p=_permutation_test(differences, groups, seed) if wins or losses else 1.0,
+        p=_permutation_test(differences, groups) if wins or losses else 1.0,
         min_n=min_n,
     )
 
@@ -222,9 +215,9 @@ def crossed(differences: Sequence[Sequence[float]], groups: Sequence[str]) -> In
     units, sizes = codes.max() + 1, np.bincount(codes)
     sums = np.zeros((len(checked), units))
     np.add.at(sums.T, codes, checked.T)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(SEED)
     means = []
-    for _ in range(2000):
+    for _ in range(RESAMPLES):
         users = np.bincount(rng.integers(units, size=units), minlength=units)
         drawn = rng.integers(len(checked), size=len(checked))
         means.append(float((sums[drawn] @ users).mean() / (sizes @ users)))
@@ -232,30 +225,22 @@ def crossed(differences: Sequence[Sequence[float]], groups: Sequence[str]) -> In
     return Interval(float(low), float(high), "group" if len(names) >= MIN_GROUPS else "question")
 
 
-def _checked(
-    values: Sequence[float], groups: Sequence[str], level: float = 0.95, resamples: int = 2000
-) -> NDArray[np.float64]:
+def _checked(values: Sequence[float], groups: Sequence[str]) -> NDArray[np.float64]:
     scores = np.asarray(values, dtype=float)
     if len(scores) != len(groups):
         raise UserError(f"{len(scores)} scores but {len(groups)} groups; give one group per score")
     if not np.isfinite(scores).all():
         place = int(np.flatnonzero(~np.isfinite(scores))[0])
         raise UserError(f"score {place} is {scores[place]}; give a failed question 0 or leave it out")
-    if not 0 < level < 1:
-        raise UserError(f"level {level} is not between 0 and 1; 0.95 is usual")
-    if resamples < 1:
-        raise UserError(f"resamples {resamples} is below 1; 2000 is usual")
     return scores
 
 
-def _resampled_means(
-    sums: NDArray[np.float64], sizes: NDArray[np.float64], seed: int, resamples: int
-) -> NDArray[np.float64]:
-    rng, units = np.random.default_rng(seed), len(sums)
+def _resampled_means(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    rng, units = np.random.default_rng(SEED), len(sums)
     step = max(1, _BLOCK // units)
     means = []
-    for start in range(0, resamples, step):
-        drawn = rng.integers(units, size=(min(step, resamples - start), units))
+    for start in range(0, RESAMPLES, step):
+        drawn = rng.integers(units, size=(min(step, RESAMPLES - start), units))
         means.append(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
     return np.concatenate(means)
 
@@ -272,7 +257,7 @@ def _units(
     return units[:, 0], units[:, 1], "group" if by_group else "question"
 
 
-def _permutation_test(differences: NDArray[np.float64], groups: Sequence[str], seed: int) -> float:
+def _permutation_test(differences: NDArray[np.float64], groups: Sequence[str]) -> float:
     from scipy.stats import permutation_test
 
     sums, _, _ = _units(differences, groups)
@@ -281,6 +266,6 @@ def _permutation_test(differences: NDArray[np.float64], groups: Sequence[str], s
         return 1.0
     batch = max(1, _BLOCK // len(moved))
     found = permutation_test(
-        (moved,), np.sum, permutation_type="samples", vectorized=True, n_resamples=FLIPS, batch=batch, rng=seed
+        (moved,), np.sum, permutation_type="samples", vectorized=True, n_resamples=FLIPS, batch=batch, rng=SEED
     )
     return float(found.pvalue)
