@@ -82,7 +82,7 @@ class Runtime:
             setup.check_models()
         asked = {"command": command, "program": program, **setup.decisive, **settings}
         if setup.resume is not None:
-            folder = RunFolder.resume(setup.resume, asked)
+            folder = RunFolder.resume(setup.resume, asked, Setup(setup.benchmark).decisive)
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)
         replay = None if setup.replay is None else Replay(setup.replay, guard)

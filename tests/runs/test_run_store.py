@@ -222,6 +222,13 @@ def test_a_run_is_resumed_with_the_settings_it_was_started_with_and_no_others():
             RunFolder.resume(run, other)
 
 
+def test_a_run_that_an_older_version_started_has_the_defaults_of_what_it_lacks():
+    run, defaults = RunFolder.create("evaluate-turn-rag", {"lm": "offline"}).path.name, {"min_n": 20}
+    assert RunFolder.resume(run, {"lm": "offline", "min_n": 20}, defaults).path.name == run
+    with pytest.raises(UserError, match="was started with min_n = 20, not 5"):
+        RunFolder.resume(run, {"lm": "offline", "min_n": 5}, defaults)
+
+
 @pytest.mark.parametrize("value", ["{not", b"not compressed"])
 def test_a_damaged_value_is_one_line(tmp_path, value):
     with closing(RunStore(tmp_path / "run.sqlite")) as store:
