@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from itertools import islice
@@ -30,11 +30,12 @@ from ...memory.turns import turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
 from ..failing import ExternalError
 from ..method import Method, Reader, Writer
-from ..program import MemoryProgram
-from ..recording import record_context
-from ..waiting import Waiting
+from ..tasks.task import Task
+from ..waiting import Recalled, Waiting
 from .stores import CallThread, Stores, parameters
 
+GIVEN = "given"
+"""Where a query has what a thing answered, for a task that gives it on."""
 TEXTS = ("text", "memory", "content", "page_content")
 """What systems call the text of what they recalled."""
 LONG = 16
@@ -139,30 +140,24 @@ class External(Method):
     def config(self) -> dict[str, Any]:
         return dict(self._settings["settings"])
 
+    def recall(self, memory: HistoryMemory, query: Query, waiting: Waiting | None = None) -> Recalled:
+        if "k" in self.config:
+            return super().recall(memory, query, waiting)
+        since = (*(waiting.items if waiting else ()), *query.since)
+        history = memory.history.model_copy(update={"items": (*memory.items, *since)}) if since else memory.history
+        reader: Any = self.reader
+        outputs, found = _read(reader.answered(history, query))
+        asked = query.model_copy(update={"more": {**query.more, GIVEN: outputs}})
+        return Recalled(asked, Context(hits=hits_of(found, history)), ())
+
     def close(self) -> None:
         if self.stores is not None:
             self.stores.close()
 
 
-class AnsweringProgram(MemoryProgram):
-    """A program whose method answers; its task says what a question is made of, and has no prompt."""
-
-    def answer(
-        self,
-        memory: Any,
-        query: Query,
-        waiting: Waiting | None = None,
-        recalled: Callable[[Context], None] = lambda context: None,
-    ) -> dspy.Prediction:
-        known: History = memory.history
-        since = (*(waiting.items if waiting else ()), *query.since)
-        history = known.model_copy(update={"items": (*known.items, *since)}) if since else known
-        reader: Any = self.method.reader
-        outputs, found = _read(reader.answered(history, query))
-        context = Context(hits=hits_of(found, history))
-        record_context(context, query)
-        recalled(context)
-        return dspy.Prediction(**{**outputs, "context": context, "memory": memory})
+def given(self: Task, context: Context, query: Query) -> dspy.Prediction:
+    """What was answered already: the `forward` of a task that has no prompt."""
+    return dspy.Prediction(**query.more[GIVEN])
 
 
 def hits_of(found: Any, history: History) -> tuple[Hit, ...]:

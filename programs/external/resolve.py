@@ -20,7 +20,7 @@ from ..program import MemoryProgram
 from ..remember import MemoryCache
 from ..tasks.task import task as task_class
 from .endpoint import Endpoint
-from .program import AnsweringProgram, External
+from .program import External, given
 from .stores import Stores, parameters
 
 WEB = ("http://", "https://")
@@ -131,10 +131,9 @@ def program_of(
         make = partial(Endpoint, name, **settings) if at_endpoint else _making(thing, name, embedder)
         method = External(name, settings, Stores(make, name, folder, settings["timeout"]))
     asked = task_class(task)
-    if kind == "search":
-        return MemoryProgram(method, asked(), cache, adapter, name)
-    silent = type(asked.__name__, (asked,), {"prompt": None, "__module__": asked.__module__})
-    return AnsweringProgram(method, silent(), cache, adapter, name)
+    if kind != "search":
+        asked = type(asked.__name__, (asked,), {"prompt": None, "forward": given, "__module__": asked.__module__})
+    return MemoryProgram(method, asked(), cache, adapter, name)
 
 
 def _making(thing: Any, name: str, embedder: Embedder | None) -> Callable[..., Any]:
