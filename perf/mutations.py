@@ -71,9 +71,9 @@ PRAMEM = of(
     ),
     (
         "review",
-        "not in letters else said != true)",
-        "not in letters else said == true)",
-        "the blind review has the wrong sign",
+        "if id in named and found in ({True}, {False})}",
+        "if id in named}",
+        "an unclear verdict is one",
     ),
     ("review", "verdicts.get(id, False) or overturned", "not overturned", "groundedness has the wrong sign"),
     (

@@ -3,9 +3,8 @@
     records ── PlanPerturbations ──> plan ── JudgeGroundedness ──> depends on the records?      (Figure 10)
     situation ── WriteScenes ──> scenes ── JudgeGenerality ──> more than this one situation?     (Figure 11)
 
-As printed, a perturbation is described and not carried out, and the judge of generality knows which scene is real. The
-paper's equations say more: in equation 6 the perturbed records are judged (`RewriteActions`, `JudgeOnRewritten`), in
-equation 7 the real scene must be found among all (`PickScene`). Wording ours; `docs/coverage.md` maps rule by rule.
+As printed, a perturbation is described and not carried out, and the judge of generality knows which scene is real; the
+paper's equations 6 and 7 say more. Wording ours; `docs/coverage.md` maps rule by rule.
 """
 
 from __future__ import annotations
@@ -96,50 +95,6 @@ class JudgeGroundedness(dspy.Signature):
     groundedness: list[GroundednessVerdict] = dspy.OutputField(desc="one verdict per proposal")
 
 
-class RewrittenRecord(BaseModel):
-    """A record's new reaction."""
-
-    record: Annotated[str, Shown("recent_records")] = Field(description="id of the record, as it stands in brackets")
-    action: str = Field(description="what the user does there after the perturbation")
-
-
-class RewriteActions(dspy.Signature):
-    """Carry a perturbation of a user's records out: rewrite what the user did, and leave the situations as they are.
-
-    All records or nearly all change, in the one direction that is given, so that the user whom they show is a
-    clearly different one. Write every reaction in the form in which the records tell it.
-    """
-
-    recent_records: str = dspy.InputField(
-        desc="records, one per line, oldest first: [id] situation => what the user did"
-    )
-    direction: str = dspy.InputField(desc="the direction of the perturbation")
-    details: str = dspy.InputField(desc="what it changes, and how")
-    rewritten: list[RewrittenRecord] = dspy.OutputField(desc="the new reaction of every record that changes")
-
-
-class HoldVerdict(BaseModel):
-    """Whether a proposal still holds on perturbed records."""
-
-    proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
-    overturned: Clear = Field(description="true if these records contradict it; false if it still holds")
-    reason: str = Field(default="", description="which of the records decide")
-
-
-class JudgeOnRewritten(dspy.Signature):
-    """Tell which proposals about a user still hold, given these records of the user and one situation with its outcome.
-
-    Picture the user whom the records show, then judge the proposals one by one, by these records alone: a proposal is
-    overturned if they contradict it, and holds if they are compatible with it. Every proposal gets exactly one
-    verdict, under its id.
-    """
-
-    proposals: list[ReviewedProposal] = dspy.InputField(desc="the proposals to judge")
-    given_records: str = dspy.InputField(desc="the records, one per line, oldest first")
-    outcome: str = dspy.InputField(desc="a later situation and what the user did there")
-    holding: list[HoldVerdict] = dspy.OutputField(desc="one verdict per proposal")
-
-
 class WriteScenes(dspy.Signature):
     """Write situations of the same type as a real one, to test whether a proposal holds for more than the real one.
 
@@ -177,30 +132,3 @@ class JudgeGenerality(dspy.Signature):
     proposals: list[ReviewedProposal] = dspy.InputField(desc="the proposals to judge")
     candidates: str = dspy.InputField(desc="the situations, each after its letter; A is the real one")
     generality: list[GeneralityVerdict] = dspy.OutputField(desc="one verdict per proposal")
-
-
-def _letter(value: Any) -> Any:
-    said = value.strip(" .()[]\"'") if isinstance(value, str) else value
-    return None if isinstance(said, str) and said.lower() in ("", "none", "null", "unclear") else said
-
-
-class ScenePick(BaseModel):
-    """Which situation a proposal points at."""
-
-    proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
-    letter: Annotated[str | None, BeforeValidator(_letter)] = Field(
-        description="letter of the one situation it singles out; null if it fits several"
-    )
-
-
-class PickScene(dspy.Signature):
-    """Find out which of several situations each proposal was drawn from, by the proposal alone.
-
-    One of the situations is the origin of all proposals, the others are of the same type. Name the letter only where a
-    proposal leaves no doubt; where it fits several situations or none, the letter is null. Every proposal gets exactly
-    one answer, under its id.
-    """
-
-    proposals: list[ReviewedProposal] = dspy.InputField(desc="the proposals")
-    candidates: str = dspy.InputField(desc="the situations, each after its letter")
-    picks: list[ScenePick] = dspy.OutputField(desc="one answer per proposal")

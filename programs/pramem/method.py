@@ -58,8 +58,6 @@ class PraMem(Method):
             quadratic, with replacement).
         start: "profile": patterns from the profile and alerts about common biases; "empty", as the released code does.
         min_history: Records that come before any practised one (released code; the paper gives none).
-        execute_perturbation: Perturbed records are written and judged (Eq. 6) instead of described (Figure 10).
-        blind: The true scene must be found among all (Eq. 7) instead of being named (Figure 11).
         groundedness: Review proposals for groundedness (Figure 6).
         generalizability: Review proposals for generality (Figure 6).
         patterns: Keep patterns (Figure 5).
@@ -89,8 +87,6 @@ class PraMem(Method):
         weighting: Weighting = "uniform",
         start: Literal["profile", "empty"] = "profile",
         min_history: int = 10,
-        execute_perturbation: bool = False,
-        blind: bool = False,
         groundedness: bool = True,
         generalizability: bool = True,
         patterns: bool = True,

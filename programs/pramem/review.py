@@ -5,7 +5,7 @@
 
 Groundedness comes first; only what passed it is judged for generality. A verdict that is missing, unclear or
 contradicts another one of the same proposal rejects the proposal and is counted as malformed, and so does every
-judgement that cannot be made because its plan, its rewritten records or its scenes are missing.
+judgement that cannot be made because its plan or its scenes are missing.
 
 Choices of ours: with several perturbations a proposal is grounded if one of them overturns it (each may leave alone
 what the proposal is about), and fewer scenes than asked for do, if there is one that differs from the true one.
@@ -13,7 +13,6 @@ what the proposal is about), and fewer scenes than asked for do, if there is one
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,11 +21,8 @@ from typing import TYPE_CHECKING, Any
 from ...signatures.pramem_review import (
     GeneralityVerdict,
     GroundednessVerdict,
-    HoldVerdict,
     Perturbation,
     ReviewedProposal,
-    RewrittenRecord,
-    ScenePick,
 )
 from .memory import Proposal
 from .samples import Sample
@@ -39,18 +35,10 @@ Verdicts = dict[str, bool]
 
 
 @dataclass(frozen=True)
-class Perturbed:
-    """A perturbation, with the perturbed records where it was carried out."""
-
-    plan: Perturbation
-    records: str | None = None
-
-
-@dataclass(frozen=True)
 class Materials:
     """What a review needs beside the proposals."""
 
-    perturbed: tuple[Perturbed, ...] = ()
+    perturbed: tuple[Perturbation, ...] = ()
     scenes: tuple[str, ...] = ()
 
     @classmethod
@@ -71,14 +59,10 @@ def groundwork(writer: PracticeWriter, sample: Sample) -> list[Callable[[], Any]
     return calls
 
 
-def perturbations(writer: PracticeWriter, sample: Sample) -> tuple[Perturbed, ...]:
-    """Plans that reverse the sample's past; applied if `execute_perturbation` is set."""
+def perturbations(writer: PracticeWriter, sample: Sample) -> tuple[Perturbation, ...]:
+    """Plans that reverse the sample's past."""
     found = writer.attempt(writer.plan, recent_records=sample.records, count=writer.perturbations)
-    plans = list(found.plans or [])[: writer.perturbations] if found else []
-    if not writer.execute_perturbation:
-        return tuple(Perturbed(plan) for plan in plans)
-    made = writer.run([lambda plan=plan: _carried_out(writer, sample, plan) for plan in plans])
-    return tuple(perturbed for perturbed in made if perturbed is not None)
+    return tuple(found.plans or ())[: writer.perturbations] if found else ()
 
 
 def virtual_scenes(writer: PracticeWriter, sample: Sample) -> tuple[str, ...]:
@@ -112,7 +96,7 @@ def _passed(named: dict[str, Proposal], verdicts: Verdicts, reason: str, fates: 
 
 
 def _groundedness(
-    writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], perturbed: Sequence[Perturbed]
+    writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], perturbed: Sequence[Perturbation]
 ) -> Verdicts:
     rounds = writer.run([lambda one=one: _judged(writer, sample, named, one) for one in perturbed])
     verdicts: Verdicts = {}
@@ -122,48 +106,27 @@ def _groundedness(
     return verdicts
 
 
-def _judged(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], perturbed: Perturbed) -> Verdicts:
+def _judged(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], plan: Perturbation) -> Verdicts:
     """Whether a perturbation overturns each proposal."""
-    if perturbed.records is None:
-        found = writer.attempt(
-            writer.judge_groundedness,
-            proposals=_shown(named),
-            recent_records=sample.records,
-            direction=perturbed.plan.direction,
-            details=perturbed.plan.details,
-        )
-        judged: list[GroundednessVerdict] = found.groundedness or [] if found else []
-        said = [(verdict.proposal, verdict.sensitive) for verdict in judged]
-    else:
-        found = writer.attempt(
-            writer.judge_groundedness,
-            proposals=_shown(named),
-            given_records=perturbed.records,
-            outcome=sample.outcome,
-        )
-        held: list[HoldVerdict] = found.holding or [] if found else []
-        said = [(verdict.proposal, verdict.overturned) for verdict in held]
-    return _agreed(said, named)
+    found = writer.attempt(
+        writer.judge_groundedness,
+        proposals=_shown(named),
+        recent_records=sample.records,
+        direction=plan.direction,
+        details=plan.details,
+    )
+    judged: list[GroundednessVerdict] = found.groundedness or [] if found else []
+    return _agreed([(verdict.proposal, verdict.sensitive) for verdict in judged], named)
 
 
 def _generality(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], scenes: Sequence[str]) -> Verdicts:
     if not scenes:
         return {}
-    real = sample.scene(writer.scene_chars)
-    options = [real, *scenes]
-    if writer.blind:
-        random.Random(f"{writer.seed} {sample.target.id}").shuffle(options)
-    letters = [_letter(n) for n in range(len(options))]
-    candidates = "\n".join(f"{letter}. {scene}" for letter, scene in zip(letters, options, strict=True))
+    options = enumerate((sample.scene(writer.scene_chars), *scenes))
+    candidates = "\n".join(f"{_letter(n)}. {scene}" for n, scene in options)
     found = writer.attempt(writer.judge_generality, proposals=_shown(named), candidates=candidates)
-    if not writer.blind:
-        verdicts: list[GeneralityVerdict] = found.generality or [] if found else []
-        return _agreed([(verdict.proposal, verdict.general) for verdict in verdicts], named)
-    true = letters[options.index(real)]
-    chosen: list[ScenePick] = found.picks or [] if found else []
-    picks = [(pick.proposal, pick.letter and pick.letter.upper()) for pick in chosen]
-    # A letter that no scene has is no answer.
-    return _agreed([(id, None if said and said not in letters else said != true) for id, said in picks], named)
+    verdicts: list[GeneralityVerdict] = found.generality or [] if found else []
+    return _agreed([(verdict.proposal, verdict.general) for verdict in verdicts], named)
 
 
 def _agreed(said: Sequence[tuple[str, bool | None]], named: dict[str, Proposal]) -> Verdicts:
@@ -176,19 +139,6 @@ def _agreed(said: Sequence[tuple[str, bool | None]], named: dict[str, Proposal])
 
 def _shown(named: dict[str, Proposal]) -> list[ReviewedProposal]:
     return [ReviewedProposal(proposal=id, content=proposal.text()) for id, proposal in named.items()]
-
-
-def _carried_out(writer: PracticeWriter, sample: Sample, plan: Perturbation) -> Perturbed | None:
-    """The past with rewritten reactions; None where none was rewritten."""
-    found = writer.attempt(
-        writer.rewrite, recent_records=sample.records, direction=plan.direction, details=plan.details
-    )
-    rewritten: list[RewrittenRecord] = found.rewritten or [] if found else []
-    new = {part.record.strip("[]() "): part.action for part in rewritten}
-    if not any(action.id in new and new[action.id] != action.action for action in sample.past):
-        return None
-    past = [action.model_copy(update={"action": new.get(action.id, action.action)}) for action in sample.past]
-    return Perturbed(plan, "\n".join(action.turn().line() for action in past))
 
 
 def _letter(n: int) -> str:

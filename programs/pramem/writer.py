@@ -25,10 +25,7 @@ from ...signatures.pramem import (
 from ...signatures.pramem_review import (
     JudgeGenerality,
     JudgeGroundedness,
-    JudgeOnRewritten,
-    PickScene,
     PlanPerturbations,
-    RewriteActions,
     WriteScenes,
 )
 from ..gather import gather
@@ -71,8 +68,6 @@ class PracticeWriter(Writer):
     weighting: Weighting
     start: Literal["profile", "empty"]
     min_history: int
-    execute_perturbation: bool
-    blind: bool
     groundedness: bool
     generalizability: bool
     patterns: bool
@@ -96,12 +91,10 @@ class PracticeWriter(Writer):
         self.reflect = predictor(ReflectOnPractice if self.reflection else ProposeAtOnce)
         if self.groundedness:
             self.plan = predictor(PlanPerturbations)
-            self.judge_groundedness = predictor(JudgeOnRewritten if self.execute_perturbation else JudgeGroundedness)
-        if self.groundedness and self.execute_perturbation:
-            self.rewrite = predictor(RewriteActions)
+            self.judge_groundedness = predictor(JudgeGroundedness)
         if self.generalizability:
             self.write_scenes = predictor(WriteScenes)
-            self.judge_generality = predictor(PickScene if self.blind else JudgeGenerality)
+            self.judge_generality = predictor(JudgeGenerality)
         if self.consensus:
             self.adjust = predictor(AdjustExperience)
 

@@ -19,7 +19,7 @@ from mempiler.programs.pramem.consensus import adjust
 from mempiler.programs.pramem.memory import ExperienceMemory, Proposal, suffix
 from mempiler.programs.pramem.method import PraMem
 from mempiler.programs.pramem.practice import tried
-from mempiler.programs.pramem.review import Materials, Perturbed, reviewed
+from mempiler.programs.pramem.review import Materials, reviewed
 from mempiler.programs.pramem.samples import DRAWS, SHUFFLE, Sample, draw, shuffled
 from mempiler.programs.tasks.behavior import newest
 from mempiler.records import Action, Behavior, estimate_tokens
@@ -216,7 +216,7 @@ def test_a_reply_of_the_released_layout_holds_the_proposals_that_ours_reads(case
     agrees([proposal.content for proposal in found.proposals])
 
 
-PLAN = Perturbed(Perturbation(direction="all reversed"))
+PLAN = Perturbation(direction="all reversed")
 
 
 def verdicts(

@@ -76,21 +76,11 @@ class PracticeScript:
     def _groundedness(self, text: str) -> dict[str, Any]:
         return {"groundedness": [{"proposal": id, "sensitive": True} for id in proposal_ids(text)]}
 
-    def _rewritten(self, text: str) -> dict[str, Any]:
-        ids = re.findall(r"^\[(a\d+)\]", section(text, "recent_records"), re.MULTILINE)
-        return {"rewritten": [{"record": id, "action": f"reversed-{id}"} for id in ids]}
-
-    def _holding(self, text: str) -> dict[str, Any]:
-        return {"holding": [{"proposal": id, "overturned": True} for id in proposal_ids(text)]}
-
     def _virtual_scenes(self, text: str) -> dict[str, Any]:
         return {"virtual_scenes": [f"video; virtual {n}" for n in range(1, 8)]}
 
     def _generality(self, text: str) -> dict[str, Any]:
         return {"generality": [{"proposal": id, "general": True} for id in proposal_ids(text)]}
-
-    def _picks(self, text: str) -> dict[str, Any]:
-        return {"picks": [{"proposal": id, "letter": None} for id in proposal_ids(text)]}
 
     def _decisions(self, text: str) -> dict[str, Any]:
         ids = pool_ids(text)

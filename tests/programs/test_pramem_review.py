@@ -1,4 +1,4 @@
-"""Self-review: what each check lets through, in which order, as printed and as the equations say."""
+"""Self-review: what each check lets through, in which order."""
 
 import pytest
 
@@ -104,48 +104,3 @@ def test_of_several_perturbations_one_must_overturn_a_proposal(reviewed, second,
     found = reviewed({"plans": {"plans": plans}, "groundedness": judge}, perturbations=2)
     assert pooled(found.memory) == kept
     assert found.calls["groundedness"] == 2
-
-
-@pytest.mark.parametrize(
-    ("said", "counts"),
-    [((True, True, True), {"pooled": 3}), ((True, False, "missing"), {"pooled": 1, "ungrounded": 1, "malformed": 1})],
-)
-def test_an_executed_perturbation_is_judged_on_the_rewritten_records(reviewed, said, counts):
-    found = reviewed(verdicts("holding", "overturned", said), execute_perturbation=True)
-    assert found.memory.counts == counts
-    assert found.calls["groundedness"] == 0
-    target = int(found.memory.journal[0].record[1:])
-    (given,) = found.shown("holding", "given_records")
-    assert given.count("=> reversed-a") == target - 1
-    assert "=> action-" not in given
-    assert f"=> action-{target}-x" in found.shown("holding", "outcome")[0]
-
-
-@pytest.mark.parametrize("rewritten", ["no", {"rewritten": []}, {"rewritten": [{"record": "zz", "action": "x"}]}])
-def test_a_perturbation_that_changes_nothing_rejects_all(reviewed, rewritten):
-    found = reviewed({"rewritten": rewritten}, execute_perturbation=True)
-    assert found.memory.counts == {"malformed": 3}
-    assert found.calls["holding"] == 0
-
-
-def test_blind_proposals_must_not_find_the_true_scene_among_all(reviewed, prompt_section):
-    def picks(text, n):
-        lines = prompt_section(text, "candidates").splitlines()
-        true = next(line[0] for line in lines if "situation-" in line)
-        other = next(line[0] for line in lines if "virtual" in line)
-        rows = [("r1", f"({true.lower()})"), ("r2", other), ("r3", None)]
-        return {"picks": [{"proposal": id, "letter": letter} for id, letter in rows]}
-
-    found = reviewed({"picks": picks}, blind=True)
-    assert pooled(found.memory) == ["two", "three"]
-    assert found.memory.counts == {"pooled": 2, "specific": 1}
-    assert found.calls["generality"] == 0
-
-
-def test_blind_scenes_are_shuffled_and_a_letter_without_a_scene_is_no_answer(reviewed):
-    found = reviewed(verdicts("picks", "letter", ("Z", "missing", "none")), 60, blind=True, rounds=12)
-    assert found.memory.counts == {"pooled": 12, "malformed": 24}
-    texts = found.shown("picks", "candidates")
-    places = {next(line[0] for line in text.splitlines() if "situation-" in line) for text in texts}
-    assert len(places) > 2
-    assert all(len(text.splitlines()) >= 8 for text in texts)

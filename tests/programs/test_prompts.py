@@ -100,8 +100,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pgr-once": ("pgr", {"iterations": 0, "augment": "none", "summary": False}),
     "pramem-at-once": ("pramem", {"deep_thinking": False}),
     "pramem-unreflected": ("pramem", {"reflection": False}),
-    "pramem-blind": ("pramem", {"blind": True}),
-    "pramem-rewritten": ("pramem", {"execute_perturbation": True}),
     "condition-mem-reflecting": ("condition-mem", {"reflection": True}),
     "logs-summed-up": ("logs+turn-rag", {"earlier": "summary"}),
 }
