@@ -14,6 +14,11 @@ from typing import Any
 import dspy
 from dspy.clients.call_result import CallResult
 
+from ..records import estimate_tokens
+
+MOST_TOLD = 10**12
+"""Tokens that no call takes: an endpoint that says so, or less than none, has not told them."""
+
 
 @dataclass
 class Call:
@@ -56,6 +61,25 @@ class Call:
     def n(self) -> int:
         """How many answers it asks for."""
         return self.request.get("n") or 1
+
+    @cached_property
+    def tokens(self) -> tuple[int, int, bool]:
+        """Those of the prompt and of the answers, and whether they are estimated: the endpoint has not told them."""
+        result: Any = self.result
+        usage = result.usage or {}
+        sent, generated = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+        if not (sent or generated) and result.responses:  # one from a cache has lost its usage, but not its responses
+            first = result.responses[0].usage
+            sent, generated = first.input_tokens or 0, first.output_tokens or 0
+        if (sent or generated) and all(0 <= count < MOST_TOLD for count in (sent, generated)):
+            return sent, generated, False
+        said = json.dumps(result.outputs, ensure_ascii=False, default=str)
+        return self.prompt_tokens, estimate_tokens(said), True
+
+    @property
+    def prompt_tokens(self) -> int:
+        """About how many tokens it sends, the schema that its answer has to fit included."""
+        return estimate_tokens(json.dumps(self.request, ensure_ascii=False, default=schema))
 
     def cached(self) -> CallResult | None:
         """The result that DSPy's cache has."""

@@ -15,7 +15,6 @@ Example:
 
 from __future__ import annotations
 
-import json
 import threading
 import zlib
 from collections import Counter
@@ -32,9 +31,8 @@ from dspy.utils.exceptions import LMAuthError, LMConfigurationError, LMInvalidRe
 
 from ..errors import UserError
 from ..reading.cut import marked
-from ..records import estimate_tokens
 from ..records.scope import holding
-from .call import Call, going_on, schema
+from .call import Call, going_on
 from .endpoint.endpoint import BODY
 from .endpoint.engine import Engine
 from .endpoint.loop import NobodyWaitsError
@@ -49,8 +47,6 @@ ANSWER = 2048
 """Tokens that are reserved for an answer at least, where nothing bounds it."""
 PROMPT = 2
 """How many times its estimated tokens are reserved for a prompt: tokenizers differ."""
-MOST_TOLD = 10**12
-"""Tokens that no call takes: an endpoint that says so, or less than none, has not told them."""
 
 
 @dataclass(frozen=True)
@@ -317,14 +313,14 @@ class MeteredLM(dspy.LM):
             self.meter.add_cached()
             self.guard.free()
             return known
-        result = known or call.result
+        result = call.result = known or call.result
         assert result is not None  # DSPy has told of it by `update_history`
         if call.cache and known is None:
             dspy.cache.put(call.request, result.dump())
         usage = result.usage or {}
         # DSPy asks engines once per candidate (`n`), within one call.
         calls = max(1, len(result.responses))
-        sent, generated, estimated = _tokens(call, result)
+        sent, generated, estimated = call.tokens
         cost = self.priced(None if estimated else result.cost, sent, generated)
         counted = {**usage, "prompt_tokens": sent, "completion_tokens": generated}
         self.meter.add(self.role, counted, cost, calls, estimated)
@@ -336,7 +332,7 @@ class MeteredLM(dspy.LM):
         if not self.guard.limits:
             return Spending()
         most = call.request.get("max_tokens") or call.request.get("max_completion_tokens")
-        asked, answer = PROMPT * _prompt_tokens(call), call.n * max(most or ANSWER, self.meter.longest)
+        asked, answer = PROMPT * call.prompt_tokens, call.n * max(most or ANSWER, self.meter.longest)
         return Spending(call.n - 1, asked, answer, self.priced(None, asked, answer) or 0.0)
 
     def _failed(self, error: Exception) -> None:
@@ -353,10 +349,10 @@ class MeteredLM(dspy.LM):
 
     def _finished(self, call: Call, result: CallResult) -> Any:
         """What a caller is given; who listens, and the piece of work that takes it, hear of it."""
+        call.result = result
         if call.outputs is None:
-            call.result = result
             call.outputs = self._given(call.prompt, messages=call.messages, **call.kwargs)
-        sent, generated, estimated = _tokens(call, result)
+        sent, generated, estimated = call.tokens
         note_call(sent, generated, self.priced(None if estimated else result.cost, sent, generated))
         return told(call.messages or call.prompt, marked(call.outputs, result))
 
@@ -378,21 +374,3 @@ class MeteredLM(dspy.LM):
 
     def __deepcopy__(self, memo: object = None) -> MeteredLM:
         return self.copy()
-
-
-def _tokens(call: Call, result: CallResult) -> tuple[int, int, bool]:
-    """Tokens of a call's prompt and answer, and whether they are estimated: the endpoint has not told them."""
-    usage = result.usage or {}
-    told = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-    if not any(told) and result.responses:  # a result from a cache has lost its usage, but not its responses
-        first = result.responses[0].usage
-        told = first.input_tokens or 0, first.output_tokens or 0
-    if any(told) and all(0 <= count < MOST_TOLD for count in told):
-        return (*told, False)
-    said = json.dumps(result.outputs, ensure_ascii=False, default=str)
-    return _prompt_tokens(call), estimate_tokens(said), True
-
-
-def _prompt_tokens(call: Call) -> int:
-    """About how many tokens a call sends, the schema that its answer has to fit included."""
-    return estimate_tokens(json.dumps(call.request, ensure_ascii=False, default=schema))

@@ -24,8 +24,9 @@ from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMAuthError, LMTimeoutError, LMTransportError
 
 from ...errors import one_line
+from ..call import MOST_TOLD
 from ..litellm_module import litellm_module
-from ..meter import MOST_TOLD, MeteredLM
+from ..meter import MeteredLM
 from .engine import Engine
 from .http import Transport
 from .loop import NobodyWaitsError, iterate
