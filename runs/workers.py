@@ -20,7 +20,6 @@ import signal
 import socket
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..errors import MempilerError, MissingDependencyError, UserError
@@ -88,15 +87,14 @@ def run_parallel(work: Work, given: Sequence[tuple[Any, ...]], workers: Workers)
             for stream in ray.wait(list(streams), num_returns=1)[0]:
                 try:
                     what = ray.get(next(stream))
-                except (StopIteration, ray.exceptions.RayError):
+                except (StopIteration, ray.exceptions.RayError) as error:
+                    # Ray ends this whole process if it is told to cancel what is completing.
                     del streams[stream]
+                    if isinstance(cause := getattr(error, "cause", None), MempilerError):
+                        # The others finish what they have begun, and begin nothing else.
+                        _cancel(ray, streams, force=False)
+                        raise cause from None
                     continue
-                if isinstance(what, _Raised):
-                    # It ends by itself: Ray ends this whole process if it is told to cancel what is completing.
-                    del streams[stream]
-                    # The others finish what they have begun, and begin nothing else.
-                    _cancel(ray, streams, force=False)
-                    raise what.error()
                 yield streams[stream], what
     finally:
         _cancel(ray, streams, force=True)
@@ -112,17 +110,6 @@ def _cancel(ray: Any, streams: Collection[Any], force: bool) -> None:
         ray.wait(through, num_returns=len(through), timeout=GRACE)
 
 
-@dataclass(frozen=True)
-class _Raised:
-    """An error of ours, which ends the work of all; those that make their own message cannot be sent."""
-
-    kind: Any
-    message: str
-
-    def error(self) -> MempilerError:
-        return self.kind(self.message)
-
-
 class _CancelledError(BaseException):
     """Nothing else is to be begun."""
 
@@ -136,8 +123,9 @@ def _telling(work: Work, given: tuple[Any, ...]) -> Generator[Any]:
     except _CancelledError:
         return
     except MempilerError as error:
+        # Those that make their own message cannot be sent.
         kind: Any = type(error) if type(error).__init__ is MempilerError.__init__ else UserError
-        yield _Raised(kind, str(error))
+        raise kind(str(error)) from None
 
 
 def _cancelled(number: int, frame: Any) -> NoReturn:
