@@ -98,10 +98,18 @@ class Call:
         """The entry in the history of a call whose answer was known."""
         told = result.responses[0] if len(result.responses) == 1 else result.responses
         return {
-            **{"prompt": self.prompt, "messages": self.messages, "kwargs": self.kwargs, "response": told},
-            **{"outputs": result.outputs, "usage": {} if result.cache_hit else result.usage, "cost": result.cost},
-            **{"timestamp": datetime.datetime.now().isoformat(), "uuid": str(uuid.uuid4()), "model": self.lm.model},
-            **{"response_model": result.response_model, "model_type": self.lm.model_type},
+            "prompt": self.prompt,
+            "messages": self.messages,
+            "kwargs": self.kwargs,
+            "response": told,
+            "outputs": result.outputs,
+            "usage": {} if result.cache_hit else result.usage,
+            "cost": result.cost,
+            "timestamp": datetime.datetime.now().isoformat(),
+            "uuid": str(uuid.uuid4()),
+            "model": self.lm.model,
+            "response_model": result.response_model,
+            "model_type": self.lm.model_type,
         }
 
 
