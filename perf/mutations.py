@@ -56,7 +56,7 @@ PRAMEM = of(
         'return (_pooled(memory, target), "removed")',
         "what is removed goes back to the pool",
     ),
-    ("consensus", "if not writer.consensus:", "if True:", "every proposal is adopted"),
+    ("adjustment", "if not writer.consensus:", "if True:", "every proposal is adopted"),
     (
         "review",
         "for id, proposal in named.items() if verdicts.get(id, False)}",
@@ -96,7 +96,7 @@ PRAMEM = of(
         "dropped=self.dropped + gone)",
         "records are practised on again",
     ),
-    ("answer", '[hit.text for hit in hits if hit.kind == "alert"]', "[]", "alerts are not shown to the answer"),
+    ("reader", '[hit.text for hit in hits if hit.kind == "alert"]', "[]", "alerts are not shown to the answer"),
 )
 PGR = of(
     "pgr",

@@ -1,4 +1,4 @@
-"""Adjusting experience by consensus: code checks what a model cites before anything changes (PraMem, Figure 9, Eq. 5).
+"""Adjusting experience by consensus: a model groups the pool and cites supporters, code decides (Figure 9, Eq. 5).
 
     changes ── every cited proposal is in the pool? enough of them? entry there? ──> applied, supporters leave the pool
                                                 └──────────── no ──────────────────> refused, counted, pool unchanged
@@ -19,10 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...reading.kinds import is_nothing
+from ...signatures.pramem import ExperienceChange, PooledProposal
 from .memory import Experience, ExperienceMemory, Kind, Proposal
+from .practice import known
+
+if TYPE_CHECKING:
+    from .writer import PracticeWriter
 
 NEEDED = 3
 """Proposals that a change needs."""
@@ -37,6 +42,35 @@ class Change:
     text: str = ""
     proposals: tuple[str, ...] = ()
     """Ids of the proposals that it cites for the change."""
+
+
+def adjust(writer: PracticeWriter, memory: ExperienceMemory) -> ExperienceMemory:
+    """The memory after one adjustment.
+
+    A pool of fewer supporters than a change needs is left alone without a call; an answer that stays unreadable leaves
+    everything unchanged. Without consensus every proposal is applied by code.
+
+    Args:
+        writer: Whose prompt is used.
+        memory: Experience and pool.
+    """
+    if not writer.consensus:
+        return adopted_all(memory, writer.off)
+    if support(memory.pool, writer.distinct_records) < writer.needed:
+        return memory
+    found = writer.attempt(
+        writer.adjust,
+        proposal_pool=[_shown(proposal) for proposal in memory.pool],
+        pattern_experiences=known(memory.patterns),
+        alert_experiences=known(memory.alerts),
+        needed=writer.needed,
+        distinct_records=writer.distinct_records,
+    )
+    if found is None:
+        return memory.counted({"unreadable adjustments": 1})
+    changes: list[ExperienceChange] = found.changes or []
+    asked = [_change(change) for change in changes]
+    return adjusted(memory, asked, writer.needed, writer.off, writer.distinct_records)
 
 
 def adjusted(
@@ -147,3 +181,19 @@ def _supported(entry: Experience, sources: tuple[str, ...], ids: tuple[str, ...]
 
 def _with(memory: ExperienceMemory, entry: Experience) -> ExperienceMemory:
     return memory.replaced(entry.kind, [entry if part.id == entry.id else part for part in memory.of(entry.kind)])
+
+
+def _shown(proposal: Proposal) -> PooledProposal:
+    return PooledProposal(
+        proposal=proposal.id,
+        record=proposal.record,
+        action=proposal.action,
+        experience_id=proposal.target,
+        trigger=proposal.trigger,
+        content=proposal.content,
+    )
+
+
+def _change(change: ExperienceChange) -> Change:
+    ids = tuple(str(id).strip("[]() ") for id in change.proposal_ids)
+    return Change(change.action, change.experience_id, change.text, ids)

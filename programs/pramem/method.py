@@ -8,7 +8,7 @@ Equations to functions (Li et al., "PraMem: Practice-derived Experiential Memory
     Eq. 2  M_t = Practice(H_t, M_t')       `writer.PracticeWriter.settle`; the suffix: `BehaviorPrediction.shown`
     Eq. 3  practice samples, trial         `samples.draw`, `practice.tried`
     Eq. 4  reflection, proposal pool       `practice.practise`, `ExperienceMemory.after_round`
-    Eq. 5  consensual adjustment           `consensus.adjust`, `adjustment.adjusted`
+    Eq. 5  consensual adjustment           `adjustment.adjust`, `adjustment.adjusted`
     Eq. 6  groundedness review             `review.perturbations`, `review.reviewed`
     Eq. 7  generalizability review         `review.virtual_scenes`, `review.reviewed`
 
@@ -35,8 +35,7 @@ import dspy
 from ...errors import UserError
 from ..method import Method
 from .adjustment import NEEDED
-from .answer import ExperiencedPrediction
-from .reader import ExperienceReader
+from .reader import ExperiencedPrediction, ExperienceReader
 from .samples import Weighting
 from .writer import PracticeWriter
 

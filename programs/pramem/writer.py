@@ -31,7 +31,7 @@ from ...signatures.pramem_review import (
 from ..gather import gather
 from ..method import Writer
 from ..predictor import predictor
-from .consensus import adjust
+from .adjustment import adjust
 from .memory import COMMON_BIASES, ExperienceMemory, Kind
 from .practice import Practised, practise
 from .samples import Sample, Weighting, again, draw

@@ -14,8 +14,7 @@ from mempiler.data.omnibehavior.periods import Periods, seed_offset
 from mempiler.data.omnibehavior.scenes import QUESTIONS
 from mempiler.data.omnibehavior.text import reaction
 from mempiler.programs.catalog import build
-from mempiler.programs.pramem.adjustment import Change, adjusted
-from mempiler.programs.pramem.consensus import adjust
+from mempiler.programs.pramem.adjustment import Change, adjust, adjusted
 from mempiler.programs.pramem.memory import ExperienceMemory, Proposal, suffix
 from mempiler.programs.pramem.method import PraMem
 from mempiler.programs.pramem.practice import tried
