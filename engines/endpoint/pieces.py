@@ -55,11 +55,21 @@ async def completed(client: Any, request: Any) -> Any:
     begin = _begin.get()
     if begin is None:
         return await _whole(client, request)
-    pieces = _Pieces(begin())
+    take, any_came = begin(), False
+
+    async def passing() -> AsyncIterator[Any]:
+        nonlocal any_came
+        async with aclosing(client.stream(request)) as events:
+            async for event in events:
+                any_came = True
+                if event.type == "delta" and event.delta.type == "text" and event.delta.text:
+                    take(event.delta.text)
+                yield event
+
     try:
-        return await amaterialize_response(pieces.passing(client.stream(request)), request)
+        return await amaterialize_response(passing(), request)
     except (StreamAssemblyError, UnsupportedFeatureError):
-        if pieces.any:
+        if any_came:
             raise
     return await _whole(client, request)
 
@@ -69,19 +79,3 @@ async def _whole(client: Any, request: Any) -> Any:
     if isinstance(client, AsyncOpenAIChatLM) and not (response.text or (response.provider_data or {}).get("choices")):
         raise ProviderError("the answer has no choices")  # or else it would be an empty one
     return response
-
-
-class _Pieces:
-    """The events of one attempt, on their way."""
-
-    def __init__(self, take: Take) -> None:
-        self.any = False
-        self._take = take
-
-    async def passing(self, events: Any) -> AsyncIterator[Any]:
-        async with aclosing(events):
-            async for event in events:
-                self.any = True
-                if event.type == "delta" and event.delta.type == "text" and event.delta.text:
-                    self._take(event.delta.text)
-                yield event
