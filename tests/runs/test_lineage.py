@@ -207,6 +207,15 @@ def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(monkey
     assert RunFolder.open(str(found.run_id)).finished
 
 
+def test_a_run_leaves_mlflow_as_it_was(monkeypatch, tmp_path):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    found = run_evaluate("turn-rag", Setup(benchmark="locomo", train=6, dev=4, test=3), "test")
+    assert client().get_run(str(found.run_id)).inputs.dataset_inputs
+    assert "MLFLOW_TRACKING_URI" not in os.environ
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_neither_a_key_nor_an_address_gets_into_the_store(stub, monkeypatch, tmp_path):
     store = tmp_path / "mlflow.db"
     client()
