@@ -79,20 +79,12 @@ class Guard:
         self._started = time.monotonic()
         self._spent = Spending()
         self._row = self._failed = self._done = 0
-        self._dead: MempilerError | None = None
-        self._struck: str | None = None
+        self.dead: MempilerError | None = None
+        """Why the run must end: a dead endpoint, a refused key, a store that fails; None while it need not."""
+        self.struck: str | None = None
+        """The limit that was reached, e.g. "max-calls 100", or None; in a phase, "max-calls 100, less ..."."""
         self.refused = 0
         """Calls refused because of a budget, of the whole run or of a phase."""
-
-    @property
-    def dead(self) -> MempilerError | None:
-        """Why the run must end: a dead endpoint, a refused key, a store that fails; None while it need not."""
-        return self._dead
-
-    @property
-    def struck(self) -> str | None:
-        """The limit that was reached, e.g. "max-calls 100", or None; in a phase, "max-calls 100, less ..."."""
-        return self._struck
 
     def spent(self) -> Spending:
         """What has been spent so far."""
@@ -125,8 +117,8 @@ class Guard:
             BudgetError: A limit is reached.
         """
         with self._lock:
-            if self._dead is not None:
-                raise type(self._dead)(str(self._dead))
+            if self.dead is not None:
+                raise type(self.dead)(str(self.dead))
             spent = self._until_now()
             for limits, whole in ((self._phase, False), (self.limits, True)):
                 for field in fields(limits):
@@ -135,9 +127,9 @@ class Guard:
                         name = field.name.replace("_", "-")
                         self.refused += 1
                         if whole:
-                            self._struck = f"{name} {limit:g}"
-                        elif self._struck is None:
-                            self._struck = f"{name} {getattr(self.limits, field.name):g}, less what scoring needs"
+                            self.struck = f"{name} {limit:g}"
+                        elif self.struck is None:
+                            self.struck = f"{name} {getattr(self.limits, field.name):g}, less what scoring needs"
                         raise BudgetError(f"budget reached: {name} {limit:g}")
             self._spent += Spending(calls=1)
 
@@ -152,7 +144,7 @@ class Guard:
             yield
             return
         with self._lock:
-            while self._dead is None and self._taken_up():
+            while self.dead is None and self._taken_up():
                 self._lock.wait()
             self._in_flight.append(expected)
         try:
@@ -189,7 +181,7 @@ class Guard:
     def stop(self, error: MempilerError) -> None:
         """Ends the run for another reason, e.g. a store that cannot be written."""
         with self._lock:
-            self._dead = self._dead or error
+            self.dead = self.dead or error
 
     def free(self) -> None:
         """Called after a call that a cache answered: it has no cost."""
@@ -214,18 +206,18 @@ class Guard:
         reason = one_line(error, 300)
         with self._lock:
             self._row, self._failed, self._done = self._row + 1, self._failed + 1, self._done + 1
-            if self._dead is not None:
+            if self.dead is not None:
                 pass  # the first reason stands; this call was in flight when it was found
             elif isinstance(error, LMAuthError):
-                self._dead = UserError(f"the model's endpoint refuses the key: {reason}")
+                self.dead = UserError(f"the model's endpoint refuses the key: {reason}")
             elif self._row >= DEAD_AFTER:
-                self._dead = EndpointError(f"the model's endpoint failed {self._row} times in a row, stopped: {reason}")
+                self.dead = EndpointError(f"the model's endpoint failed {self._row} times in a row, stopped: {reason}")
             elif self._done >= SHARE_FROM and self._failed * 2 > self._done:
-                self._dead = EndpointError(
+                self.dead = EndpointError(
                     f"the model's endpoint failed {self._failed} of {self._done} calls, stopped: {reason}"
                 )
-            if self._dead is not None:
-                raise type(self._dead)(str(self._dead)) from error
+            if self.dead is not None:
+                raise type(self.dead)(str(self.dead)) from error
 
     @contextmanager
     def phase(self, reserve: Spending) -> Iterator[None]:

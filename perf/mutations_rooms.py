@@ -34,7 +34,7 @@ BUDGET = of(
     "budget",
     "engines",
     ("guard", "spent_of(spent, field.name) >= limit:", "spent_of(spent, field.name) > limit:", "one call too many"),
-    ("guard", "while self._dead is None and self._taken_up():", "while False:", "calls in flight overrun a limit"),
+    ("guard", "while self.dead is None and self._taken_up():", "while False:", "calls in flight overrun a limit"),
     ("guard", "max(0, limit - spent_of(reserve, field.name))", "limit", "a phase keeps nothing back"),
     ("guard", "elif self._row >= DEAD_AFTER:", "elif False:", "a dead endpoint is asked on"),
     ("guard", "self._row, self._done = 0, self._done + 1", "self._done += 1", "an answer ends no row of failures"),
