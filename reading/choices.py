@@ -1,6 +1,6 @@
 """Answers that choose one of the options a prompt offers.
 
-    answer: Annotated[str, OneOf("options", chosen_letter)]
+    answer: Annotated[str, OneOf("options")]
 
 An answer that chooses none of them, or several, is no answer: it is asked for again, and then counted as lost.
 """
@@ -8,7 +8,7 @@ An answer that chooses none of them, or several, is no answer: it is asked for a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _LABEL = re.compile(r"^\s*[(\[]?([A-Za-z]|\d{1,2})[)\].:]")
@@ -26,11 +26,9 @@ class OneOf:
 
     Args:
         field: The input with the options.
-        choose: Gives the option, or its label, that an answer chooses; None where it chooses none.
     """
 
     field: str
-    choose: Callable[[str, Sequence[str]], str | None]
 
 
 def chosen_letter(text: str, options: Sequence[str]) -> str | None:

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from .choices import OneOf
+from .choices import OneOf, chosen_letter
 from .ids import Shown, ShownIds
 from .json_text import LOOKS, parsed
 from .kinds import Field, admits_none, admits_text, bare, fields_of, is_id, is_model, is_nothing, plain
@@ -196,7 +196,7 @@ class ValueReader:
 
     def _option(self, raw: Any, mark: OneOf, where: str) -> str:
         said, options = self._text(raw, str, where), self.inputs.get(mark.field) or ()
-        found = mark.choose(said, options)
+        found = chosen_letter(said, options)
         if found is None:
             raise UnreadableError(where, f"{_shown(said)} chooses none of the {len(options)} options, or several")
         if found != said:

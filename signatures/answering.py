@@ -6,7 +6,7 @@ from typing import Annotated
 
 import dspy
 
-from ..reading.choices import OneOf, chosen_letter
+from ..reading.choices import OneOf
 
 
 class AnswerFromContext(dspy.Signature):
@@ -35,9 +35,7 @@ class ChooseFromContext(dspy.Signature):
     context: str = dspy.InputField(desc="recalled lines, each with its id, date and speaker; may be empty")
     question: str = dspy.InputField(desc="the user's message or question")
     options: list[str] = dspy.InputField(desc="possible replies, each begins with its letter")
-    answer: Annotated[str, OneOf("options", chosen_letter)] = dspy.OutputField(
-        desc="the letter of the best option, e.g. (b)"
-    )
+    answer: Annotated[str, OneOf("options")] = dspy.OutputField(desc="the letter of the best option, e.g. (b)")
 
 
 class RespondPersonally(dspy.Signature):
