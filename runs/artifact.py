@@ -44,6 +44,7 @@ from ..programs.state import (
     signature_of,
 )
 from ..records.whole_file import refuse_foreign
+from .answers import ANSWERS
 from .external import SYSTEM, resolve_external
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, read_manifest, read_states, sha256_of
 from .registry import is_address, resolve
@@ -142,8 +143,8 @@ def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedde
     """Loads a saved program, and says what its folder tells of it; arguments and errors as of `load`."""
     folder = resolve(str(folder)) if is_address(folder) else Path(folder)
     manifest, states = read_manifest(folder), read_states(folder)
-    if manifest.method.startswith(WEB):
-        raise ProgramError(f"{folder}: its method {manifest.method!r} is an address; no saved program is one")
+    if manifest.method.startswith(WEB) or manifest.method.endswith(ANSWERS):
+        raise ProgramError(f"{folder}: its method {manifest.method!r} is an address or a file; no saved program is one")
     if ":" in manifest.method and not allow_code:
         raise ProgramError(
             f"{folder}: its method {manifest.method!r} is code outside Mempiler; "
