@@ -19,15 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ...reading.kinds import is_nothing
 from ...signatures.pramem import ExperienceChange, PooledProposal
 from .memory import Experience, ExperienceMemory, Kind, Proposal
 from .practice import known
-
-if TYPE_CHECKING:
-    from .writer import PracticeWriter
+from .prompts import Practising
 
 NEEDED = 3
 """Proposals that a change needs."""
@@ -44,7 +42,7 @@ class Change:
     """Ids of the proposals that it cites for the change."""
 
 
-def adjust(writer: PracticeWriter, memory: ExperienceMemory) -> ExperienceMemory:
+def adjust(writer: Practising, memory: ExperienceMemory) -> ExperienceMemory:
     """The memory after one adjustment.
 
     A pool of fewer supporters than a change needs is left alone without a call; an answer that stays unreadable leaves

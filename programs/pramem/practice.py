@@ -13,17 +13,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...reading.kinds import is_nothing
 from ...records import Action
 from ...signatures.pramem import DraftProposal, KnownExperience, PractisedTask
 from .memory import Experience, ExperienceMemory, Proposal, Round
+from .prompts import Practising
 from .review import Materials, groundwork, reviewed
 from .samples import Sample
-
-if TYPE_CHECKING:
-    from .writer import PracticeWriter
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Reflection:
     failed: bool = False
 
 
-def practise(writer: PracticeWriter, memory: ExperienceMemory, sample: Sample) -> Practised:
+def practise(writer: Practising, memory: ExperienceMemory, sample: Sample) -> Practised:
     """Practises one sample with the current experience; the memory is not changed.
 
     Args:
@@ -64,7 +62,7 @@ def practise(writer: PracticeWriter, memory: ExperienceMemory, sample: Sample) -
     return Practised(done, sample.target, tuple(accepted))
 
 
-def tried(writer: PracticeWriter, memory: ExperienceMemory, sample: Sample) -> Reflection:
+def tried(writer: Practising, memory: ExperienceMemory, sample: Sample) -> Reflection:
     """The trial and the reflection on it."""
     trial = writer.attempt(
         writer.trial,
@@ -109,9 +107,7 @@ def _thinking(trial: Any) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _proposal(
-    writer: PracticeWriter, memory: ExperienceMemory, sample: Sample, draft: DraftProposal
-) -> Proposal | None:
+def _proposal(writer: Practising, memory: ExperienceMemory, sample: Sample, draft: DraftProposal) -> Proposal | None:
     """A proposal whose target exists, whose kind is not switched off and whose content is not empty; else None."""
     adds = draft.action in ("add pattern", "add alert")
     target = None if adds else memory.find(draft.experience_id)
@@ -131,5 +127,5 @@ def _proposal(
     )
 
 
-def _is_off(writer: PracticeWriter, draft: DraftProposal) -> bool:
+def _is_off(writer: Practising, draft: DraftProposal) -> bool:
     return draft.action in {f"add {kind}" for kind in writer.off}

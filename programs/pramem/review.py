@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...signatures.pramem_review import (
     GeneralityVerdict,
@@ -25,10 +25,8 @@ from ...signatures.pramem_review import (
     ReviewedProposal,
 )
 from .memory import Proposal
+from .prompts import Practising
 from .samples import Sample
-
-if TYPE_CHECKING:
-    from .writer import PracticeWriter
 
 Verdicts = dict[str, bool]
 """Proposal id -> whether it passes; a malformed verdict is absent."""
@@ -42,14 +40,14 @@ class Materials:
     scenes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, writer: PracticeWriter, found: Sequence[Any]) -> Materials:
+    def of(cls, writer: Practising, found: Sequence[Any]) -> Materials:
         """From the results of `groundwork`, in its order."""
         rest = list(found)
         perturbed = rest.pop(0) if writer.groundedness else ()
         return cls(perturbed, rest.pop(0) if writer.generalizability else ())
 
 
-def groundwork(writer: PracticeWriter, sample: Sample) -> list[Callable[[], Any]]:
+def groundwork(writer: Practising, sample: Sample) -> list[Callable[[], Any]]:
     """The calls that a review needs and that need no proposal: perturbations, virtual scenes."""
     calls: list[Callable[[], Any]] = []
     if writer.groundedness:
@@ -59,13 +57,13 @@ def groundwork(writer: PracticeWriter, sample: Sample) -> list[Callable[[], Any]
     return calls
 
 
-def perturbations(writer: PracticeWriter, sample: Sample) -> tuple[Perturbation, ...]:
+def perturbations(writer: Practising, sample: Sample) -> tuple[Perturbation, ...]:
     """Plans that reverse the sample's past."""
     found = writer.attempt(writer.plan, recent_records=sample.records, count=writer.perturbations)
     return tuple(found.plans or ())[: writer.perturbations] if found else ()
 
 
-def virtual_scenes(writer: PracticeWriter, sample: Sample) -> tuple[str, ...]:
+def virtual_scenes(writer: Practising, sample: Sample) -> tuple[str, ...]:
     """Scenes of the same type as the true one, each once, none of them the true one."""
     true = sample.scene(writer.scene_chars)
     found = writer.attempt(writer.write_scenes, situation=true, count=writer.virtual_scenes)
@@ -76,7 +74,7 @@ def virtual_scenes(writer: PracticeWriter, sample: Sample) -> tuple[str, ...]:
 
 
 def reviewed(
-    writer: PracticeWriter, sample: Sample, proposals: Sequence[Proposal], materials: Materials
+    writer: Practising, sample: Sample, proposals: Sequence[Proposal], materials: Materials
 ) -> tuple[list[Proposal], Counter[str]]:
     """The proposals that pass, and how many failed by reason: ungrounded, specific, malformed."""
     named = {f"r{n}": proposal for n, proposal in enumerate(proposals, 1)}
@@ -96,7 +94,7 @@ def _passed(named: dict[str, Proposal], verdicts: Verdicts, reason: str, fates: 
 
 
 def _groundedness(
-    writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], perturbed: Sequence[Perturbation]
+    writer: Practising, sample: Sample, named: dict[str, Proposal], perturbed: Sequence[Perturbation]
 ) -> Verdicts:
     rounds = writer.run([lambda one=one: _judged(writer, sample, named, one) for one in perturbed])
     verdicts: Verdicts = {}
@@ -106,7 +104,7 @@ def _groundedness(
     return verdicts
 
 
-def _judged(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], plan: Perturbation) -> Verdicts:
+def _judged(writer: Practising, sample: Sample, named: dict[str, Proposal], plan: Perturbation) -> Verdicts:
     """Whether a perturbation overturns each proposal."""
     found = writer.attempt(
         writer.judge_groundedness,
@@ -119,7 +117,7 @@ def _judged(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], 
     return _agreed([(verdict.proposal, verdict.sensitive) for verdict in judged], named)
 
 
-def _generality(writer: PracticeWriter, sample: Sample, named: dict[str, Proposal], scenes: Sequence[str]) -> Verdicts:
+def _generality(writer: Practising, sample: Sample, named: dict[str, Proposal], scenes: Sequence[str]) -> Verdicts:
     if not scenes:
         return {}
     options = enumerate((sample.scene(writer.scene_chars), *scenes))

@@ -8,111 +8,21 @@ Source: Li et al., "PraMem: Practice-derived Experiential Memory for Long-horizo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, Literal, TypeVar
-
-import dspy
+from typing import Any
 
 from ...records import Behavior, Item, Profile
-from ...signatures.pramem import (
-    AdjustExperience,
-    PractiseAtOnce,
-    PractiseWithExperience,
-    ProposeAtOnce,
-    ReflectOnPractice,
-)
-from ...signatures.pramem_review import (
-    JudgeGenerality,
-    JudgeGroundedness,
-    PlanPerturbations,
-    WriteScenes,
-)
-from ..gather import gather
-from ..method import Writer
-from ..predictor import predictor
 from .adjustment import adjust
-from .memory import COMMON_BIASES, ExperienceMemory, Kind
+from .memory import COMMON_BIASES, ExperienceMemory
 from .practice import Practised, practise
-from .samples import Sample, Weighting, again, draw
+from .prompts import Practising
+from .samples import Sample, again, draw
 
-T = TypeVar("T")
 
-
-class PracticeWriter(Writer):
-    """Practises on a user's records.
-
-    Args:
-        settings: Those of `PraMem`, without that of the answer.
-    """
+class PracticeWriter(Practising):
+    """Practises on a user's records; see `Practising`."""
 
     Memory = ExperienceMemory
-
-    trial: dspy.Predict
-    reflect: dspy.Predict
-    plan: dspy.Predict
-    rewrite: dspy.Predict
-    judge_groundedness: dspy.Predict
-    write_scenes: dspy.Predict
-    judge_generality: dspy.Predict
-    adjust: dspy.Predict
-
-    rounds: int
-    samples: int
-    adjust_every: int
-    proposals: int
-    virtual_scenes: int
-    scene_chars: int
-    perturbations: int
-    practice_tokens: int
-    weighting: Weighting
-    start: Literal["profile", "empty"]
-    min_history: int
-    groundedness: bool
-    generalizability: bool
-    patterns: bool
-    alerts: bool
-    deep_thinking: bool
-    reflection: bool
-    consensus: bool
-    needed: int
-    distinct_records: bool
-    seed: int
-    parallel: bool
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        super().__init__()
-        vars(self).update(settings)
-        self._make_predictors()
-
-    def _make_predictors(self) -> None:
-        """Makes the prompts that the settings use, and no others: an optimizer would tune unused ones."""
-        self.trial = predictor(PractiseWithExperience if self.deep_thinking else PractiseAtOnce)
-        self.reflect = predictor(ReflectOnPractice if self.reflection else ProposeAtOnce)
-        if self.groundedness:
-            self.plan = predictor(PlanPerturbations)
-            self.judge_groundedness = predictor(JudgeGroundedness)
-        if self.generalizability:
-            self.write_scenes = predictor(WriteScenes)
-            self.judge_generality = predictor(JudgeGenerality)
-        if self.consensus:
-            self.adjust = predictor(AdjustExperience)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings by name."""
-        own = super().config
-        return {**own.pop("settings"), **own}
-
-    @property
-    def off(self) -> tuple[Kind, ...]:
-        """Kinds of experience that are switched off."""
-        kept: dict[Kind, bool] = {"pattern": self.patterns, "alert": self.alerts}
-        return tuple(kind for kind, on in kept.items() if not on)
-
-    def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Runs calls that do not depend on one another, at the same time or in order."""
-        return gather(calls) if self.parallel else [call() for call in calls]
 
     def write(self, memory: ExperienceMemory, item: Item, prepared: Any = None) -> ExperienceMemory:
         """Takes behaviour records, which then wait for practice, or a profile; other items are ignored."""
