@@ -132,11 +132,11 @@ def compile_program(
     guard: Guard = lm.guard if isinstance(lm, MeteredLM) else Guard()
     job = plan_job(program, benchmark, trainset, how, prompt_lm)
     history = history or CandidateHistory(lm.meter)
-    sizes = how.optimizer, job.settings, len(job.train), len(job.val), len(job.student.named_predictors())
     if how.optimizer in EFFORTS:
-        done = effort(*sizes)
+        predictors = len(job.student.named_predictors())
+        done = effort(how.optimizer, job.settings, len(job.train), len(job.val), predictors)
         history.most = math.ceil(done.runs.high + done.recalls.high)
-        if few := few_proposals(*sizes, guard.left(1.0).max_calls):
+        if few := few_proposals(how.optimizer, job, guard.left(1.0).max_calls):
             _log.warning(few)
             history.note(few)
     before = guard.refused

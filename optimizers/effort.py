@@ -19,6 +19,7 @@ from typing import Any, cast
 import dspy
 from dspy.teleprompt.gepa.gepa import AUTO_RUN_SETTINGS
 
+from .job import Job
 from .runners import TRIED, gepa_budget
 
 
@@ -94,30 +95,25 @@ def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predict
     return EFFORTS[name](_Counts(settings, train, val, predictors))
 
 
-def few_proposals(
-    name: str, settings: Mapping[str, Any], train: int, val: int, predictors: int, calls: int | None
-) -> str | None:
+def few_proposals(name: str, job: Job, calls: int | None) -> str | None:
     """Says in one line that a budget allows no more than one proposal; None where it allows more, or none is made.
 
     Args:
-        name: As in `effort`, with what follows.
-        settings: See there.
-        train: See there.
-        val: See there.
-        predictors: See there.
+        name: A name of the catalog.
+        job: What the optimizer is run with.
         calls: LM calls that are left; None without a limit.
     """
-    counts = _Counts(settings, train, val, predictors)
+    counts = _Counts(job.settings, len(job.train), len(job.val), len(job.student.named_predictors()))
     done = EFFORTS[name](counts)
     if not done.proposals.high:
         return None
     most, why = int(done.proposals.high), "its settings"
     if name == "gepa":
         budget, batch = _gepa_runs(counts)
-        most, why = math.ceil(max(0, budget - val) / batch), f"max_metric_calls = {budget}"
-        if calls is not None and math.ceil(max(0, calls - val) / (batch + 1)) < most:
-            most, why = math.ceil(max(0, calls - val) / (batch + 1)), f"the {calls} calls that are left"
-        why += f" with {val} questions to choose by and {batch} for each proposal"
+        most, why = math.ceil(max(0, budget - counts.val) / batch), f"max_metric_calls = {budget}"
+        if calls is not None and math.ceil(max(0, calls - counts.val) / (batch + 1)) < most:
+            most, why = math.ceil(max(0, calls - counts.val) / (batch + 1)), f"the {calls} calls that are left"
+        why += f" with {counts.val} questions to choose by and {batch} for each proposal"
     told = "no proposal" if most == 0 else "one proposal at most"
     return f"{name}: the budget allows {told} ({why}); raise it, or learn from fewer questions" if most < 2 else None
 
