@@ -1,6 +1,6 @@
 """The systems that are shipped.
 
-    `system:mem0`  ──> factory("mem0")(folder, embedder=...) ──> a `System`: add, search, snapshot, close, kill
+    `system:mem0`  ──> factory("mem0")(folder, embedder=...) ──> a `System`: add, search, close, kill
 
 Example:
     >>> from mempiler.systems.catalog import SYSTEMS
