@@ -130,7 +130,7 @@ def test_an_agent_chooses_sessions_and_times(call: Callable[..., Any], tmp_path:
 @pytest.mark.parametrize(
     ("tool", "arguments", "says"),
     [
-        ("search_memory", {"query": "x", "where": {"a b": 1}}, "where: the name"),
+        ("search_memory", {"query": "x", "where": {"a b": 1}}, "the name 'a b'"),
         ("ask_memory", {"question": "x", "where": {"a": {"$gt": 1}}}, "where"),
         ("ask_memory", {"question": "x", "since": "yesterday"}, "since"),
         ("search_memory", {"query": "x", "k": 0}, "greater than or equal to 1"),
