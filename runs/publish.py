@@ -282,14 +282,18 @@ def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
         )
 
 
+_PACKAGED = {".py", ".json", ".html", ".css", ".js"}
+"""What of a folder goes along: sources, and the data that they read when they are imported or asked."""
+
+
 def copy_package(target: Path) -> None:
-    """Copies the sources of this package: every folder of it with an `__init__.py`, without the bundled samples."""
+    """Copies this package: every folder with an `__init__.py` and the data files in it, without the bundled samples."""
     root = Path(__file__).parents[1]
 
     def skipped(folder: str, names: list[str]) -> set[str]:
         here = Path(folder)
         rooms = {name for name in names if (here / name / "__init__.py").is_file() and name != "samples"}
-        files = {name for name in names if (here / name).suffix == ".py" or name == "py.typed"}
+        files = {name for name in names if (here / name).suffix in _PACKAGED or name == "py.typed"}
         return set(names) - rooms - files
 
     shutil.copytree(root, target, ignore=skipped)

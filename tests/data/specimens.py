@@ -183,7 +183,9 @@ def _resealed(at: Path) -> None:
         manifest = json.loads((at / "manifest.json").read_text(encoding="utf-8"))
         manifest["state_sha256"] = hashlib.sha256((at / "state.json").read_bytes()).hexdigest()
         manifest.pop("manifest_sha256")
-        text = json.dumps(manifest, sort_keys=True)
+        # A field that came later is part of the digest where it holds something.
+        kept = {name: value for name, value in manifest.items() if value or name != "lm_settings"}
+        text = json.dumps(kept, sort_keys=True)
         manifest["manifest_sha256"] = hashlib.sha256(text.encode()).hexdigest()
         (at / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     load(at)

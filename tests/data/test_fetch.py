@@ -181,7 +181,7 @@ def test_any_file_of_the_hub_is_fetched_at_a_commit(
     printed = capsys.readouterr()
     path = tmp_path / "set.jsonl"
     assert path.read_bytes() == CONTENT
-    assert printed.out == f"{path}: fetched, sha256 {DIGEST}, not verified; use --data {path}\n"
+    assert printed.out == f"{path}: fetched, sha256 {DIGEST}, not verified; use it as --data {path}\n"
     assert "licence as its page says: http://127.0.0.1" in printed.err
     main(["fetch", hub, "--out", str(tmp_path), "--sha256", DIGEST])
     assert "was there, sha256 verified" in capsys.readouterr().out
@@ -225,7 +225,7 @@ def test_the_command_puts_the_file_into_the_results_folder(
     main(["fetch", "set"])
     printed = capsys.readouterr()
     assert printed.err == "set.jsonl: licence CC0\n"
-    assert printed.out == f"{path}: fetched, sha256 verified; use --on set --data {path}\n"
+    assert printed.out == f"{path}: fetched, sha256 verified; use it as --on set --data {path}\n"
     main(["fetch", "set", "--json"])
     assert json.loads(capsys.readouterr().out) == {
         "name": "set",
@@ -235,4 +235,6 @@ def test_the_command_puts_the_file_into_the_results_folder(
         "sha256": DIGEST,
         "verified": True,
         "fresh": False,
+        "state": "was there, sha256 verified",
+        "use": f"--on set --data {path}",
     }

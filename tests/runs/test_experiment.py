@@ -62,7 +62,8 @@ def scene(tmp_path, monkeypatch, scripted, data) -> Any:
             quiet = {"cache": False, "temperature": 0.0, "num_retries": 0}
             return MeteredLM("scripted/test", meter, role, engine=engine, **shared, **quiet)
 
-        monkeypatch.setattr("mempiler.runs.runtime.language_model", model)
+        for room in ("setup", "runtime"):
+            monkeypatch.setattr(f"mempiler.runs.{room}.language_model", model)
         return Setup(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **options})
 
     return make
