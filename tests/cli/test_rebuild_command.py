@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -213,6 +214,7 @@ def test_commands_leave_nothing_of_a_forgotten_user(run: Run, tmp_path: Path, mo
     assert run("memories", "forget", "--user", "pat")[0] == 0
     assert "82716354" not in run("memories", "export", "-")[1]
     (tmp_path / "chat.json").unlink()
-    places = (tmp_path, Path(os.environ["DSPY_CACHEDIR"]))
-    files = [path for place in places for path in place.rglob("*") if path.is_file()]
-    assert [path for path in files if b"82716354" in path.read_bytes()] == []
+    # By another process: who closes a database that this one has open takes its locks away.
+    places = [place for place in (tmp_path, Path(os.environ["DSPY_CACHEDIR"])) if place.exists()]
+    found = subprocess.run(["grep", "-rlF", "82716354", *places], capture_output=True, text=True)
+    assert (found.returncode, found.stdout, found.stderr) == (1, "", "")

@@ -272,7 +272,7 @@ def test_the_model_holds_text_only(registered):
     files = {path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()}
     code = {name for name in files if name.startswith("code/mempiler/")}
     assert {"code/mempiler/__init__.py", "code/mempiler/runs/registered_model.py"} <= code
-    assert {Path(name).suffix for name in code} <= {".py", ".typed"}
+    assert {Path(name).suffix for name in code} <= {".py", ".typed", ".json", ".html", ".css", ".js"}
     assert {"MLmodel", "program.py", "artifacts/program/manifest.json", "artifacts/program/state.json"} <= files
     assert {Path(name).suffix for name in files - code} <= {"", ".json", ".py", ".txt", ".yaml"}
     lines = (model / "requirements.txt").read_text().splitlines()
