@@ -36,7 +36,7 @@ from pydantic_core import to_jsonable_python
 
 from .indexes import shared
 
-Made = TypeVar("Made", BaseModel, dict[str, JsonValue])
+Made = TypeVar("Made", bound=BaseModel | dict[str, JsonValue])
 Change = dict[str, Any]
 """A change as JSON; see the top of the file."""
 _SEQUENCE = (tuple, list)
@@ -60,7 +60,7 @@ def applied(before: Made, changes: Mapping[str, Change]) -> Made:
         KeyError, IndexError, TypeError, ValueError: They are no changes of this version.
     """
     if isinstance(before, dict):
-        return {**before, **{name: _applied(before.get(name), change) for name, change in changes.items()}}
+        return cast("Made", before | {name: _applied(before.get(name), change) for name, change in changes.items()})
     found = {name: getattr(before, name) for name in type(before).model_fields}
     found |= {name: _applied(found[name], change) for name, change in changes.items()}
     # What came is JSON and is read by its type; records that stayed are passed through as the objects they are.

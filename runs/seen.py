@@ -196,6 +196,6 @@ def _asked(call: Call, began: float) -> Asked:
         error=None if call.error is None else shortened(call.error, ANSWER),
         at=round(call.started - began, 6),
         seconds=round(call.taken.seconds, 6),
-        input_tokens=call.taken.input_tokens,
-        output_tokens=call.taken.output_tokens,
+        input_tokens=int(call.taken.input_tokens),
+        output_tokens=int(call.taken.output_tokens),
     )
