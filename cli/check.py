@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ..errors import UserError
+from ..errors import BudgetError, UserError
 from .printing import output, print_json
 
 if TYPE_CHECKING:
@@ -57,16 +57,24 @@ def check_judge(name: str, setup: Setup, as_json: bool) -> None:
         as_json: Whether to print JSON.
     """
     from ..data import judge_check
+    from ..engines.guard import Guard
     from ..engines.meter import Meter
     from ..engines.models import endpoint_errors, language_model
+    from ..engines.prices import needed_prices
     from ..programs.adapter import adapter
     from ..runs.leniency import judge_name, keep
 
+    if setup.resume or setup.replay:
+        raise UserError("a judge is checked at once: --resume and --replay are for runs")
     labelled, lm = judge_check.read_labelled(setup.data), setup.judge_lm or "offline"
-    model = language_model(lm, Meter(), "judge", setup.judge_api_base)
+    guard, prices = Guard(setup.limits), needed_prices(lm, setup.limits.max_usd)
+    model = language_model(lm, Meter(), "judge", setup.judge_api_base, guard=guard, prices=prices)
     judge = judge_check.judge_of(None if name == "judge" else name)(model, adapter(setup.adapter or "chat"))
-    with endpoint_errors():
-        report = judge_check.check_judge(judge, labelled, setup.threads)
+    try:
+        with endpoint_errors():
+            report = judge_check.check_judge(judge, labelled, setup.threads)
+    except BudgetError as error:
+        raise UserError(f"{error}; {len(labelled)} answers are to be judged") from error
     if setup.data is None:
         keep(judge_name(model.model, report.hash), report.wrong.rate)
     if as_json:

@@ -29,14 +29,23 @@ answer_api_base answer_tokens dtype histories local_fraction local_n samples ses
 """Options that the help of a command with a `--config` leaves to `mempiler list settings`."""
 
 
-def complete(command: click.Command) -> None:
-    """Gives every option of a command, and of its verbs, a variable; its help shows those that are often used."""
+MODELS = ("store", "lm", "api_base", "embedder", "embedder_api_base")
+"""Options of verbs that have a variable; one left in a shell must not say whose memory is changed or forgotten."""
+
+
+def complete(command: click.Command, verb: bool = False) -> None:
+    """Gives the options of a command variables; its help shows those that are often used.
+
+    Flags have one in `serve` alone: elsewhere one left in a shell would change what a command does.
+    """
     long = any(param.name == "file" for param in command.params)
     for option in _options(command):
-        option.envvar = option.envvar or f"MEMPILER_{_name(option).upper()}"
-        option.hidden = option.hidden or (long and _name(option) in SELDOM.split())
-    for verb in command.commands.values() if isinstance(command, click.Group) else ():
-        complete(verb)
+        name = _name(option)
+        if name in MODELS or not (verb or (option.is_flag and command.name != "serve")):
+            option.envvar = option.envvar or f"MEMPILER_{name.upper()}"
+        option.hidden = option.hidden or (long and name in SELDOM.split())
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        complete(each, verb=True)
 
 
 def settings(command: click.Command) -> dict[str, str]:
@@ -67,6 +76,7 @@ def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
         if option is None:
             raise UserError(f"{where} is no option of {ctx.command_path}; `mempiler list settings` shows all")
         given = _pairs(value) if option.multiple and isinstance(value, Mapping) else value
+        given = [given] if option.multiple and isinstance(given, str) else given
         try:
             option.type_cast_value(ctx, given)
         except (click.BadParameter, TypeError) as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..errors import UserError
 from .check import JUDGES, check_data, check_judge
 from .options import PART, REPLAY, WORKERS, make_setup, parse_settings, setup_options
 from .printing import first_line, output, page_line, print_json, show_plan
@@ -51,6 +52,8 @@ def command(
 
     setup, errors = make_setup(values), output(errors=True)
     config = config if model is None else (*config, f"model={json.dumps(model)}")
+    if planned and setup.benchmark == JUDGES:
+        raise UserError("checking a judge has no --plan: it is asked once for each labelled answer")
     if check or setup.benchmark == JUDGES:
         check_data(setup, as_json) if check else check_judge(program, setup, as_json)
         return

@@ -69,6 +69,24 @@ def test_a_file_that_cannot_be_read_is_one_line(cli: Any, here: Path, content: b
     assert (code, err.count("\n"), "run.toml: cannot be read as TOML" in err) == (2, 1, True)
 
 
+def test_pairs_are_a_list_or_one_text(cli: Any, here: Path) -> None:
+    found = list[float]()
+    for said in ('["k=9"]', '"k=9"'):
+        (here / "run.toml").write_text(f"{FILE}set = {said}\n")
+        found.append(planned(cli, "tokens"))
+    assert found[0] == found[1]
+
+
+def test_a_variable_names_no_user_and_sets_no_flag(cli: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "chat.json").write_text('[{"role": "user", "content": "I moved."}]')
+    store = ("--store", here / "s.sqlite")
+    assert cli("memories", "add", "chat.json", "--user", "ada", *store)[0] == 0
+    for name, value in (("USER", "ada"), ("FORCE", "1"), ("REPLACE", "1"), ("DAMAGED", "1")):
+        monkeypatch.setenv(f"MEMPILER_{name}", value)
+    assert cli("memories", "forget", *store)[0] == 2
+    assert cli("memories", "list", *store, "--json")[1].count("ada") == 1
+
+
 def test_help_shows_what_is_often_used_and_the_list_the_rest(cli: Any) -> None:
     shown = [line.split()[0] for line in cli("compile", "--help")[1].splitlines() if line.startswith("  -")]
     listed = json.loads(cli("list", "settings", "--json")[1])["settings"]

@@ -59,6 +59,9 @@ def test_the_table_names_the_prompt_and_every_kind(run: Any) -> None:
         (["--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--data", "half.csv"], "half.csv: line 1"),
         (["--adapter", "morse"], "morse"),
+        (["--plan"], "has no --plan"),
+        (["--resume", "x"], "--resume and --replay are for runs"),
+        (["--max-calls", "3"], "budget reached: max-calls 3"),
     ],
 )
 def test_a_mistake_is_one_line(run: Any, tmp_path: Path, arguments: list[str], words: str) -> None:
