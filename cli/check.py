@@ -62,7 +62,6 @@ def check_judge(name: str, setup: Setup, as_json: bool) -> None:
     from ..engines.models import endpoint_errors, language_model
     from ..engines.prices import needed_prices
     from ..programs.adapter import adapter
-    from ..runs.leniency import judge_name, keep
 
     if setup.resume or setup.replay:
         raise UserError("a judge is checked at once: --resume and --replay are for runs")
@@ -75,8 +74,6 @@ def check_judge(name: str, setup: Setup, as_json: bool) -> None:
             report = judge_check.check_judge(judge, labelled, setup.threads)
     except BudgetError as error:
         raise UserError(f"{error}; {len(labelled)} answers are to be judged") from error
-    if setup.data is None:
-        keep(judge_name(model.model, report.hash), report.wrong.rate)
     if as_json:
         print_json({"judge_lm": lm, **report.to_dict()})
         return

@@ -32,13 +32,6 @@ if TYPE_CHECKING:
 @click.option(
     "--page", type=click.Path(dir_okay=False), metavar="FILE", help="write a page of all questions, side by side"
 )
-@click.option(
-    "--wrong-golds",
-    multiple=True,
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="leave out questions whose gold answer is known to be wrong; may be given again",
-)
 @click.option("--judge-lm", help="the judge of --preference: any model name DSPy takes")
 @click.option("--judge-api-base", help="address of its server")
 @click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="answers the judge has in flight")
@@ -51,7 +44,6 @@ def command(
     margin: float | None,
     preference: bool,
     page: str | None,
-    wrong_golds: tuple[str, ...],
     judge_lm: str | None,
     judge_api_base: str | None,
     threads: int,
@@ -80,11 +72,6 @@ def command(
         refuse_foreign(Path(page), GENERATOR, force=overwrite)
     console = output(errors=True) if as_json else output()
     runs = [recorded(name) for name in names]
-    if wrong_golds:
-        from ..runs.wrong_golds import read_wrong_golds
-
-        golds = read_wrong_golds(wrong_golds)
-        runs = [golds.left_out(run) for run in runs]
     found = [compare(runs[0], other, min_n) for other in runs[1:]]
     if page is not None:
         _write_page(page, runs, min_n)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UserError
-from .options import JSON, OVERWRITE, STORE, TENANT, WHOSE, open_saved, open_store, reading_options
-from .printing import output, print_json, writing
+from .options import JSON, STORE, TENANT, WHOSE, open_saved, open_store, reading_options
+from .printing import output, print_json
 from .rebuild import users_of
 
 if TYPE_CHECKING:
@@ -66,9 +66,7 @@ def search(
 @click.command("show")
 @click.option("--program", type=click.Path(), help="whose memory it is; for --entry, and where entries were changed")
 @click.option("--entry", metavar="ID", help="one entry: what it rests on, and what became of it")
-@click.option("--page", type=click.Path(dir_okay=False), metavar="FILE", help="write a page of it all")
 @click.option("--as-written", is_flag=True, help="all that is stored, deleted entries too")
-@OVERWRITE
 @STORE
 @WHOSE
 @TENANT
@@ -77,9 +75,7 @@ def search(
 def show(
     program: str | None,
     entry: str | None,
-    page: str | None,
     as_written: bool,
-    overwrite: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -90,10 +86,7 @@ def show(
         _show_entry(program, entry, as_json, **given)
         return
     found = _shown(program, as_written, **given)
-    if page is not None:
-        _write_page(page, found, overwrite)
-    else:
-        _show_all(found, as_json)
+    _show_all(found, as_json)
 
 
 @click.command("edit")
@@ -175,17 +168,6 @@ def _show_all(found: Contents, as_json: bool) -> None:
         console.print("\nchanges of entries:")
     for change in changes:
         console.print(f"  {change}", soft_wrap=True)
-
-
-def _write_page(page: str, found: Contents, overwrite: bool) -> None:
-    from ..runs.pages.html import GENERATOR
-    from ..runs.pages.memory import memory_html, memory_page
-
-    shown = memory_page(found)
-    with writing(page, GENERATOR, overwrite) as file:
-        file.write(memory_html(shown))
-    told = f"{len(shown.sessions)} sessions, {len(shown.entries)} entries, {shown.unused} turns in none"
-    output(errors=True).print(f"{page}: {told}", soft_wrap=True)
 
 
 def _shown(

@@ -29,7 +29,7 @@ OLD = {
     "remember": "rebuild PROGRAM --queued",
     "undo": "edit PROGRAM ENTRY --undo",
     "update": "edit PROGRAM ENTRY --text TEXT",
-    "view": "show --user USER --page FILE",
+    "view": "show --user USER",
 }
 """Verbs of before, and what does it now."""
 

@@ -164,10 +164,6 @@ class Reader(Part):
         entries = {name: value for name, value in made.items() if all(isinstance(one, Entry) for one in value)}
         return memory.model_copy(update={name: amend.entries(value) for name, value in entries.items()})
 
-    def size(self, memory: Any) -> tuple[int | None, int | None]:
-        """How many entries a memory has, and how many bytes it takes; None for what is not known."""
-        return len(memory.entries()) or None, len(memory.model_dump_json().encode())
-
     def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
         """What is recalled where `recall` finds nothing, with a score of 0. Default: the newest entries, last first.
 
@@ -212,9 +208,6 @@ class EntryReader(Reader):
     def entries(self, memory: Any) -> Sequence[Entry]:
         # What is searched: a memory whose entries are made of parts lists none by itself.
         return self.indexes.entries(memory)
-
-    def size(self, memory: Any) -> tuple[int | None, int | None]:
-        return len(self.entries(memory)), super().size(memory)[1]
 
 
 class Method(Part):

@@ -25,8 +25,6 @@ from ..errors import DataError, UserError
 from ..records.json_input import decode
 from ..records.whole_file import replacing
 from .folder import RUN, RunFolder
-from .matrix import confusion_picture, write
-from .report import heading
 from .results import Evaluation, cached_share, difference, mean, pairs
 from .rows import SHOWN, Row
 from .statistics import MIN_N, Difference
@@ -75,9 +73,6 @@ class Recorded:
             "score": found.score,
             "failures": found.failures,
             "recall": found.retrieval().get(SHOWN),
-            "right": found.right,
-            "junk": found.junk,
-            "disk": found.disk,
             "calls": spent["calls"],
             "tokens": spent["tokens"],
             "prompt_tokens": found.prompt_tokens,
@@ -204,8 +199,6 @@ def keep_rows(folder: RunFolder, phase: str, evaluation: Evaluation) -> None:
     """
     with replacing(folder.path / f"{phase}_rows.jsonl") as file:
         file.writelines(f"{row.model_dump_json(exclude={'seen'})}\n" for row in evaluation.rows)
-    if evaluation.confusion is not None:
-        write(confusion_picture(evaluation.confusion, heading(evaluation)), folder.path / f"{phase}_confusion.png")
 
 
 def _paired(name: str, both: list[tuple[Row, Row]], in_score: bool, min_n: int) -> Paired:

@@ -24,15 +24,12 @@ from ..engines.meter import Meter
 from ..engines.models import is_offline, shown
 from ..engines.spending import Spending, taking
 from ..errors import BudgetError, EndpointError, MempilerError
-from ..memory.flight import Flight
-from ..memory.memory import Memory
 from ..programs.failing import failure_of
 from ..programs.program import MemoryProgram
 from ..programs.recording import recording
 from ..programs.remember import Node
 from ..records import Failure, History
 from .evidence import evidence_found, search_depth
-from .leniency import judge_name
 from .results import MAX_LOST, Evaluation, Expense, counts_of
 from .rows import Row, row_of
 from .seen import Clock
@@ -195,10 +192,9 @@ def answered(
         EndpointError: The model's endpoint is unreachable.
         UserError: It refuses the key.
     """
-    pool, sizes, finished = ThreadPoolExecutor(max(1, threads)), Flight(), SimpleQueue[Future[Row | str]]()
+    pool, finished = ThreadPoolExecutor(max(1, threads)), SimpleQueue[Future[Row | str]]()
     with dspy.context(trace=None, disable_history=True):
-        given = program, benchmark, sizes
-        futures = [pool.submit(contextvars.copy_context().run, _row, *given, each) for each in examples]
+        futures = [pool.submit(contextvars.copy_context().run, _row, program, benchmark, each) for each in examples]
     try:
         for future in futures:
             future.add_done_callback(finished.put)
@@ -233,11 +229,11 @@ def _judge(benchmark: Benchmark) -> str | None:
     if not scorer.asked:
         return None
     lm = next((getattr(judge, "lm", None) for judge in scorer.judges.values()), None)
-    return judge_name(getattr(lm, "model", "unnamed"), str(scorer.judge_hash))
+    return f"{getattr(lm, 'model', 'unnamed')} (prompt {str(scorer.judge_hash)[:12]})"
 
 
-def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: dspy.Example) -> Row | str:
-    """The scored row of a question, or what stopped it from being asked; `sizes` of memories are looked at once."""
+def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> Row | str:
+    """The scored row of a question, or what stopped it from being asked."""
     clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, asked, taken = None, program, Spending()
@@ -268,7 +264,6 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
             recall = evidence_found(program, benchmark, example, context, memory, record)
         except BudgetError as error:  # an embedding endpoint's
             return str(error)
-        size = sizes.once(example.history.digest, lambda: _size(program, memory)) if memory is not None else _UNKNOWN
     return row_of(
         benchmark,
         example,
@@ -281,8 +276,6 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
         recall=recall,
         seconds=time.perf_counter() - clock.started,
         prompt_tokens=taken.input_tokens,
-        stored=size[0],
-        disk=size[1],
         recall_counts=dict(context.counts) if context else {},
         calls=taken.calls,
         output_tokens=taken.output_tokens,
@@ -290,17 +283,6 @@ def _row(program: MemoryProgram, benchmark: Benchmark, sizes: Flight, example: d
         answering=taken.seconds,
         failure=failure,
     )
-
-
-_UNKNOWN = None, None
-
-
-def _size(program: MemoryProgram, memory: Memory) -> tuple[int | None, int | None]:
-    """Entries and bytes of a memory, as far as they are known."""
-    try:
-        return program.method.reader.size(memory)
-    except Exception:
-        return _UNKNOWN
 
 
 def written(program: MemoryProgram, histories: Sequence[History]) -> dict[History, Written]:

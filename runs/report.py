@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .leniency import leniency
 from .results import Evaluation, cached_share
 from .rows import SHOWN
 from .statistics import Difference
@@ -35,8 +34,6 @@ def heading(evaluation: Evaluation) -> str:
     """One line on how reliable the numbers are."""
     warning = "" if evaluation.comparable else f" ({WIRING})"
     judge = f", judge {evaluation.judge}" if evaluation.judge else ""
-    rate = leniency(evaluation.judge)
-    judge += "" if rate is None else f", which accepts {rate:.0%} of wrong answers"
     models = f"LM {evaluation.lm}" + (f", embedder {evaluation.embedder}" if evaluation.embedder else "")
     return f"{evaluation.program} on {evaluation.benchmark}, {models}{judge}{warning}"
 

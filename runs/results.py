@@ -160,11 +160,6 @@ class Evaluation(BaseModel):
         )
 
     @property
-    def right(self) -> int:
-        """Headline questions whose answer is counted as right."""
-        return sum(row.right for row in self.counted)
-
-    @property
     def taken(self) -> Expense:
         """What writing and answering take together."""
         parts = [self.answering, *([self.construction] if self.construction else [])]
@@ -186,30 +181,6 @@ class Evaluation(BaseModel):
             return {"calls": self.calls, "tokens": self.tokens, "prompt_cache": self.prompt_cache, "cost": self.cost}
         tokens = {"input": taken.input_tokens, "output": taken.output_tokens}
         return {"calls": {ELSEWHERE: taken.calls}, "tokens": tokens, "prompt_cache": {}, "cost": taken.cost}
-
-    @property
-    def junk(self) -> float | None:
-        """The share of stored entries that were recalled for no right answer; None where it is not known.
-
-        Entries are counted by group, whose fullest memory stands for all of its memories.
-        """
-        stored, used = dict[str, int](), set[tuple[str, str]]()
-        for row in self.rows:
-            if row.stored is None:
-                return None
-            stored[row.group] = max(stored.get(row.group, 0), row.stored)
-            used |= {(row.group, id) for id in row.recalled if row.right}
-        total = sum(stored.values())
-        return max(0.0, 1 - len(used) / total) if total else None
-
-    @property
-    def disk(self) -> int | None:
-        """Bytes of the memories, the largest of each group; None where that is not known."""
-        found: dict[str, int] = {}
-        for row in self.rows:
-            if row.disk is not None:
-                found[row.group] = max(found.get(row.group, 0), row.disk)
-        return sum(found.values()) if found else None
 
     def metrics(self) -> dict[str, float]:
         """Mean of every part of the metric over the headline questions."""
@@ -297,9 +268,6 @@ class Evaluation(BaseModel):
             "failed_writes": [failure.model_dump() for failure in self.failed_writes],
             "construction": None if self.construction is None else self.construction.model_dump(),
             "answering": self.answering.model_dump(),
-            "right": self.right,
-            "junk": self.junk,
-            "disk": self.disk,
             "seconds": round(self.seconds, 3),
             "stopped": self.stopped,
             "run_id": self.run_id,

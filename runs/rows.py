@@ -57,12 +57,6 @@ class Row(BaseModel):
     seconds: float
     hits: int = 0
     """Entries recalled."""
-    recalled: tuple[str, ...] = ()
-    """Their ids, best first."""
-    stored: int | None = None
-    """Entries of the memory that was asked; None where that is not known."""
-    disk: int | None = None
-    """Bytes that the memory takes: of its JSON, or of a system's folder."""
     context_tokens: int = 0
     """Length of the recalled context, as `records.estimate_tokens` counts."""
     prompt_tokens: int = 0
@@ -143,7 +137,6 @@ def row_of(
         parts=dict(judged.parts) if judged else {},
         sources=known.sources,
         hits=len(known.hits),
-        recalled=tuple(hit.id for hit in known.hits),
         context_tokens=estimate_tokens(known.text()),
         seen=seen(example, context, heard, judged.feedback if judged else "", clock),
         **measured,

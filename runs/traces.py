@@ -147,8 +147,7 @@ def _question(evaluation: Evaluation, row: Row) -> _Trace:
     )
     parents = {"recall": whole, "answer": whole, "score": whole}
     if moments.remembered is not None:
-        size = {"entries": row.stored, "bytes": row.disk}
-        made.add("remember", "MEMORY", (0.0, remembered), {"conversation": row.group}, size, whole)
+        made.add("remember", "MEMORY", (0.0, remembered), {"conversation": row.group}, None, whole)
     if moments.recalled is not None or seen.entries:
         span = remembered, recalled
         parents["recall"] = made.add("recall", "RETRIEVER", span, asked, _documents(seen), whole, None, **row.recall)

@@ -31,8 +31,6 @@ from typing import Any
 from ..errors import UserError, one_line
 from ..optimizers.history import Candidate
 from .home import home, make_folder
-from .matrix import confusion_picture
-from .report import heading
 from .results import Evaluation
 
 EXPERIMENT = "mempiler"
@@ -155,8 +153,6 @@ class Tracker:
             values[f"score_{found['name'].replace(' ', '_')}"] = found["score"]
         self.metrics({f"{prefix}.{name}": value for name, value in values.items()})
         self.json(f"{prefix}.json", summary)
-        if evaluation.confusion is not None:
-            self.picture(confusion_picture(evaluation.confusion, heading(evaluation)), f"{prefix}_confusion.png")
         self.lines(f"{prefix}_rows.jsonl", [row.bare() for row in evaluation.rows])
 
     def child(self, name: str, evaluation: Evaluation) -> None:
@@ -206,13 +202,6 @@ class Tracker:
         """Logs a page as an artifact, if there is one."""
         if path is not None:
             self._send("log_artifact", str(path))
-
-    def picture(self, figure: Any, name: str) -> None:
-        """Logs a matplotlib figure as PNG."""
-        with warnings.catch_warnings():
-            # Category names may have letters that the font lacks.
-            warnings.filterwarnings("ignore", message="Glyph .* missing")
-            self._send("log_figure", figure, name, save_kwargs={"dpi": 120})
 
 
 def nested_in(run_id: str) -> dict[str, str]:

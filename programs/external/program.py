@@ -106,9 +106,6 @@ class ExternalReader(Reader):
     def otherwise(self, memory: HistoryMemory, query: Query) -> Sequence[Hit]:
         return ()
 
-    def size(self, memory: HistoryMemory) -> tuple[int | None, int | None]:
-        return self.stores.size(memory.history) if self.stores else (None, None)
-
     def answered(self, history: History, query: Query) -> Any:
         """What the system, or the thing, answers to a query about a history."""
         text = query.line if query.modality == "question" else query.probe

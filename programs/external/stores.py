@@ -138,14 +138,6 @@ class Stores:
         """Asks the system of a history: calls one of its methods."""
         return self._of(history).calls.ask(name, *args)
 
-    def size(self, history: History) -> tuple[int | None, int | None]:
-        """How many entries the store of a history has, where the system tells, and the bytes of its folder."""
-        with suppress(ExternalError, OSError):
-            store = self._of(history)
-            size = sum(path.lstat().st_size for path in store.folder.rglob("*"))
-            return store.calls.ask("__len__") if hasattr(store.calls.system, "__len__") else None, size or None
-        return None, None
-
     def close(self) -> None:
         """Ends every system; one that is asked again is opened again."""
         self._stores.drop(lambda digest: True)

@@ -30,12 +30,6 @@ def recalled(scripted, pal_script, pal_history):
     return recall
 
 
-def test_its_size_counts_what_is_searched(recalled):
-    memory, _, _ = recalled()
-    parts = (memory.situations, memory.background, memory.topics, memory.principles)
-    assert made().method.reader.size(memory)[0] == sum(map(len, parts)) > 0
-
-
 def part(context, letter):
     return [hit for hit in context.hits if hit.id[0] == letter and hit.id[1:].isdigit()]
 

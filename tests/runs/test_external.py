@@ -115,7 +115,7 @@ def test_a_store_that_breaks_its_process_fails_for_its_history_alone(name, reaso
 def test_what_a_store_prints_is_not_heard(module, make_history, capfd):
     found = scored("mine_to_score:Noisy", [make_history(2)], module / "stores")
     assert found.failures == 0
-    assert found.rows[0].stored == 12
+    assert found.rows[0].hits > 0
     assert "garbage" not in "".join(capfd.readouterr())
 
 

@@ -5,12 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mempiler.memory.stored import Contents, Document, Owner, Stamp, StoredItem
 from mempiler.optimizers.history import Candidate
-from mempiler.records import Session, Turn
 from mempiler.runs.pages.changes import Change
 from mempiler.runs.pages.html import as_html
-from mempiler.runs.pages.memory import memory_html, memory_page
 from mempiler.runs.pages.page import Page, run_page
 
 from tests.browser import CHROMIUM, Browser, serious_faults
@@ -133,28 +130,3 @@ def test_no_text_does_anything(browser: Browser, said: str, tmp_path: Path) -> N
     assert browser.errors == []
     assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert text(browser, "#count") == ["1 questions"]
-
-
-def test_a_memory_tells_what_sessions_did_and_what_was_never_recalled(browser: Browser, tmp_path: Path) -> None:
-    items = [
-        StoredItem(n, Session(id=f"D{n}", turns=(Turn(id=f"D{n}:1", speaker="Ann", text="Lisbon"),)), "remembered")
-        for n in (1, 2)
-    ]
-    facts = [
-        {"id": "f1", "text": "Ann: Lisbon", "sources": ["D1:1", "D2:1"], "earlier": ["Ann: Porto"]},
-        {"id": "f2", "text": "Ann: tea", "sources": ["D2:1"]},
-        {"text": "no id", "sources": ["D2:1"]},
-    ]
-    gone = [{"id": "f0", "text": "Ann: milk", "sources": ["D1:1"]}]
-    document = Document(json.dumps({"facts": facts, "removed": gone}), 2, None, 2, ("Ann",), Stamp("w"))
-    stored = Contents(Owner("ann"), tuple(items), (), document)
-    page = memory_page(stored)
-    assert [session.operations for session in page.sessions] == [
-        (("made", (0, 3)),),
-        (("made", (1, 2)), ("added to", (0,))),
-    ]
-    (tmp_path / "memory.html").write_text(memory_html(page), encoding="utf-8")
-    browser.open(tmp_path / "memory.html")
-    assert text(browser, "#sessions details > summary") == ["made 2 entries", "made 2 entries", "added to 1 entry"]
-    assert "Ann: Porto" in browser.evaluate("document.querySelector('#e0 ol').textContent")
-    assert serious_faults(browser) == []
