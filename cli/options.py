@@ -17,6 +17,9 @@ from ..errors import MOST_SECONDS, UserError
 from .config import CONFIG
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
     from ..engines.guard import Guard
     from ..runs.artifact import Opened
     from ..runs.setup import Setup
@@ -284,6 +287,27 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
         except ValueError:
             settings[name.replace("-", "_")] = value
     return settings
+
+
+def setting_options(model: type[BaseModel]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds an option for each field of a model: its default, its range, and its description as help."""
+
+    def added(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name, field in reversed(model.model_fields.items()):
+            about: dict[str, Any] = {"default": field.default, "help": field.description}
+            kind = {"is_flag": True} if field.annotation is bool else {"type": _kind(field), "show_default": True}
+            command = click.option(f"--{name.replace('_', '-')}", **about, **kind)(command)
+        return command
+
+    return added
+
+
+def _kind(field: FieldInfo) -> click.ParamType:
+    """What an option of a number takes: the range of its field."""
+    ends = {name: getattr(each, name) for each in field.metadata for name in ("ge", "gt", "le") if hasattr(each, name)}
+    least = ends.get("gt", ends.get("ge"))
+    range_of = click.IntRange if field.annotation is int else Finite
+    return range_of(least, ends.get("le"), min_open="gt" in ends)
 
 
 def open_store(url: str | None, make: bool = False) -> Any:

@@ -1,30 +1,24 @@
-"""`mempiler memories rebuild`: writes stored memories from their sessions, here or in several processes.
+"""`mempiler memories rebuild`: writes stored memories from their sessions.
 
-The store gives each user to one writer, so processes need to know nothing of each other; they are dealt the users only
-so that each has some.
+The store gives each user to one writer: the same command may run several times at once, on other machines too.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from ..errors import UserError
-from .options import ALL_TENANTS, JSON, STORE, USER, WORKERS, asking_options, open_asked, open_store
+from .options import ALL_TENANTS, JSON, STORE, USER, asking_options, open_asked, open_store
 from .printing import output, report
 
 if TYPE_CHECKING:
     from ..memory.stored import Owner
     from ..serving.writing import Remembered
-
-_log = logging.getLogger("mempiler.cli.rebuild")
 
 What = Literal["queued", "failed", "all"]
 """What is written of a user: whatever waits; what could not be written before; and what another program wrote, too."""
@@ -38,7 +32,6 @@ What = Literal["queued", "failed", "all"]
 @click.option("--queued", is_flag=True, help="only what is queued; memories that another program wrote are left alone")
 @click.option("--failed", is_flag=True, help="only sessions, and parts of sessions, that could not be written before")
 @click.option("--force", is_flag=True, help="also memories that this very program wrote")
-@WORKERS
 @JSON
 @asking_options
 def command(
@@ -49,7 +42,6 @@ def command(
     queued: bool,
     failed: bool,
     force: bool,
-    workers: Any,
     as_json: bool,
     **asking: Any,
 ) -> None:
@@ -58,14 +50,12 @@ def command(
     Of all tenants and users, unless one is named. Stopped half way, the same command goes on, with --force or without:
     what it had written is not written again. Turns that could not be taken in before are tried once more.
     """
-    from ..runs.workers import check_workers
     from ..serving.memories import stamp_of
 
     if queued + failed + force > 1:
         raise UserError("--queued, --failed and --force each say what is written; give one of them")
     what: What = "queued" if queued else "failed" if failed else "all"
-    loaded, name, model = open_asked(program, **asking)
-    check_workers(workers, name)
+    loaded, _, model = open_asked(program, **asking)
     own = stamp_of(loaded)
     with open_store(store) as opened:
         owners = users_of(opened, tenant, user)
@@ -73,11 +63,7 @@ def command(
             _plan(opened, owners, own.writer, tenant, user)
         if queued and user is None:
             owners = [one.owner for one in opened.users(tenant) if one.queued or one.partial]
-        if workers == 1 or user is not None:
-            done = written(opened, loaded, model, owners, what, named=user is not None)
-        else:
-            done, left = shared(program, store, owners, workers, asking, what)
-            done += written(opened, loaded, model, left, what)
+        done = _written(opened, loaded, model, owners, what, named=user is not None)
         users = opened.users(tenant, user)
     others = sum(one.stamp is not None and not one.stamp.writes_like(own) for one in users)
     counts = {"users": len(users), "sessions": done.items, "failures": len(done.failures)}
@@ -102,31 +88,17 @@ def users_of(opened: Any, tenant: str | None, user: str | None) -> list[Any]:
     return found
 
 
-def written(
-    opened: Any,
-    loaded: Any,
-    model: Any,
-    owners: Sequence[Owner],
-    what: What = "queued",
-    lease: float | None = None,
-    named: bool = False,
-) -> Remembered:
+def _written(opened: Any, loaded: Any, model: Any, owners: Sequence[Owner], what: What, named: bool) -> Remembered:
     """Writes memories of users, many at the same time.
 
-    Args:
-        opened: The store.
-        loaded: The program.
-        model: The language model.
-        owners: The users.
-        what: What of theirs is written.
-        lease: Seconds after which others may take over; the usual ones if None.
-        named: Whether to refuse a user of another program, where only what is queued is written.
+    A user of another program is left alone where only what is queued is written, and refused if it is `named`.
     """
     from ..engines.models import endpoint_errors
     from ..serving.memories import Memories
+    from ..serving.settings import LEASE
     from ..serving.user_memory import UserMemory
     from ..serving.writers import all_of
-    from ..serving.writing import LEASE, Remembered, remember_user
+    from ..serving.writing import Remembered, remember_user
 
     memories = Memories(loaded, opened, model)
 
@@ -137,74 +109,10 @@ def written(
         stamp = None if named else opened.read(owner, lambda version: True).stamp
         if stamp is not None and not stamp.writes_like(memories.stamp):
             return Remembered()
-        return remember_user(memories, owner, lease or LEASE, stopping, retry=True)
+        return remember_user(memories, owner, LEASE, stopping, retry=True)
 
     with endpoint_errors():
         return sum(all_of([partial(remembered, owner) for owner in owners]), Remembered())
-
-
-def shared(
-    program: str,
-    store: str | None,
-    owners: Sequence[Owner],
-    workers: Any,
-    asking: dict[str, Any],
-    what: What = "queued",
-    lease: float | None = None,
-) -> tuple[Remembered, list[Owner]]:
-    """Writes memories of users in several processes.
-
-    Args:
-        program: The saved program.
-        store: Address of the store.
-        owners: The users.
-        workers: How many processes, or the address of a Ray cluster.
-        asking: How the program is loaded and asked, as `open_asked` takes it.
-        what: As `written` takes it, like all that follow.
-        lease: Seconds after which others may take over.
-
-    Returns:
-        What they did, and the users of those that were killed.
-    """
-    from ..engines.endpoint.lanes import IN_FLIGHT
-    from ..runs.workers import count_of, run_parallel
-    from ..serving.writing import Remembered
-
-    count = min(count_of(workers), len(owners))
-    parts = [owners[n::count] for n in range(count)]
-    in_flight = max(1, IN_FLIGHT // max(1, count))
-    where = [_absolute(each) for each in (program, store)]
-    given = [(*where, part, asking, in_flight, what, lease) for part in parts]
-    done, left = Remembered(), dict(enumerate(parts))
-    with closing(run_parallel(write, given, workers)) as found:
-        for n, made in found:
-            done += made
-            del left[n]
-    for part in left.values():
-        _log.warning("a worker ended before it was through; its %d users are written here", len(part))
-    return done, [owner for part in left.values() for owner in part]
-
-
-def write(
-    program: str,
-    store: str | None,
-    owners: Sequence[Owner],
-    asking: dict[str, Any],
-    in_flight: int,
-    what: What,
-    lease: float | None,
-) -> Generator[Remembered]:
-    """What a worker does: writes memories of some users, and yields what it did."""
-    from ..engines.guard import Guard
-
-    loaded, _, model = open_asked(program, **asking, guard=Guard(in_flight=in_flight))
-    with open_store(store) as opened:
-        yield written(opened, loaded, model, owners, what, lease)
-
-
-def _absolute(address: str | None) -> str | None:
-    """A path as other processes find it; addresses stay as they are."""
-    return str(Path(address).absolute()) if address and ":/" not in address else address
 
 
 def _plan(opened: Any, owners: Sequence[Any], writer: str, tenant: str | None, user: str | None) -> None:

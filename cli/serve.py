@@ -3,60 +3,39 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import MOST_SECONDS, UserError
-from .options import ALLOW_CODE, LM_SET, SECONDS, Finite, open_store, parse_settings
+from ..errors import UserError
+from ..serving.settings import Settings
+from .options import SECONDS, STORE, asking_options, open_store, parse_settings, setting_options
 
 if TYPE_CHECKING:
     from ..serving.service import Service
 
 
-def _setting(name: str, kind: Any, default: Any, help: str) -> Any:
+def _option(name: str, kind: Any, default: Any, help: str) -> Any:
     return click.option(f"--{name}", type=kind, default=default, help=help, show_default=True)
 
 
 @click.command("serve")
 @click.argument("program", type=click.Path(), envvar="MEMPILER_PROGRAM")
-@_setting("store", str, None, "path or postgresql://... [default: memories.sqlite in the results folder]")
-@_setting("host", str, "127.0.0.1", "address to listen at; another than this machine's needs --token-file")
-@_setting("port", click.IntRange(0, 65535), 8000, "port to listen at")
-@_setting("token-file", click.Path(), None, "lines of TENANT TOKEN; without it everybody on this machine may ask")
-@_setting("lm", str, None, "the model that writes and answers; needless for the offline engine")
-@_setting("embedder", str, None, "the embedder the program was made with; needless for one of this process")
-@_setting("embedder-api-base", str, None, "address of an OpenAI-compatible embedding server")
-@_setting("name", str, "mempiler", "what clients of the chat call the model")
-@_setting("session-gap", SECONDS, 30.0, "minutes without a turn after which a chat session ends")
-@_setting("timeout", SECONDS, 60.0, "seconds for a request")
-@_setting("lm-timeout", SECONDS, 25.0, "seconds of silence after which a call to the model has failed")
-@_setting("lm-retries", click.IntRange(0), 1, "of a call that failed")
-@_setting("max-body", click.IntRange(1), 1_000_000, "bytes of a request")
-@_setting("max-turns", click.IntRange(1), 1000, "messages of a request")
-@_setting("lm-deadline", SECONDS, 40.0, "seconds for a call to the model, its retries and waits included")
-@_setting("threads", click.IntRange(1), 32, "questions and chats that are worked on at the same time")
-@_setting("queue", click.IntRange(0), 512, "questions and chats that wait for a thread")
-@_setting("store-threads", click.IntRange(1), 8, "other requests that are worked on at the same time")
-@_setting("store-queue", click.IntRange(0), 256, "other requests that wait for a thread")
-@_setting("tenant-share", Finite(0, 1), 0.5, "part of threads and places that one of several tenants may hold")
-@_setting("keep-alive", SECONDS, 30.0, "seconds after which a connection without a request is closed")
-@_setting("workers", click.IntRange(1), 1, "processes that answer; each has the threads, limits and writers given here")
-@_setting(
-    "writers", click.IntRange(0), 128, "users that are written at the same time; 0 leaves that to other processes"
-)
-@_setting("lease", Finite(1, 600), 120.0, "seconds until others write whom a killed process was writing")
-@_setting("grace", Finite(0, MOST_SECONDS), 20.0, "seconds to finish what is in progress when stopped")
-@_setting("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
-@click.option("--mcp", is_flag=True, default=False, help="let agents reach memories as tools, at /v1/mcp")
-@click.option("--otel", is_flag=True, default=False, help="send spans as the variables OTEL_* say")
-@click.option("--log-contents", is_flag=True, help="log what is asked and answered")
-@click.option("--api-base", help="address of an OpenAI-compatible server")
-@LM_SET
-@ALLOW_CODE
+@STORE
+@_option("host", str, "127.0.0.1", "address to listen at; another than this machine's needs --token-file")
+@_option("port", click.IntRange(0, 65535), 8000, "port to listen at")
+@_option("token-file", click.Path(), None, "lines of TENANT TOKEN; without it everybody on this machine may ask")
+@_option("name", str, "mempiler", "what clients of the chat call the model")
+@setting_options(Settings)
+@_option("lm-timeout", SECONDS, 25.0, "seconds of silence after which a call to the model has failed")
+@_option("lm-retries", click.IntRange(0), 1, "of a call that failed")
+@_option("lm-deadline", SECONDS, 40.0, "seconds for a call to the model, its retries and waits included")
+@_option("workers", click.IntRange(1), 1, "processes that answer; each has the threads, limits and writers given here")
+@_option("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
+@click.option("--otel", is_flag=True, help="send spans as the variables OTEL_* say")
+@asking_options
 def command(
     host: str, port: int, workers: int, token_file: str | None, lm_deadline: float, log_level: str, **given: Any
 ) -> None:
@@ -98,9 +77,9 @@ def _service(given: dict[str, Any]) -> Service:
     from ..runs.registry import program_folder
     from ..serving.auth import Tokens
     from ..serving.breaker import Breaker
-    from ..serving.service import Service, Settings
+    from ..serving.service import Service
 
-    settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
+    settings = Settings(**{name: given[name] for name in Settings.model_fields})
     tokens = Tokens(given["token_file"]) if given["token_file"] is not None else None
     folder = program_folder(given["program"]) or given["program"]
     embedder = chosen_embedder(folder, given["embedder"], given["embedder_api_base"])

@@ -39,7 +39,8 @@ from .auth import LOOPBACK, Gate
 from .bodies import ERRORS
 from .logs import failure, log
 from .refusals import CAUGHT, refusal_of, response_of
-from .service import Service, Settings
+from .service import Service
+from .settings import Settings
 
 MOST_HEADERS = 32_768
 """Most bytes of the headers of a request."""

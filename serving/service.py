@@ -27,51 +27,12 @@ from .breaker import Breaker
 from .logs import log
 from .memories import Memories
 from .refusals import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN, Refusal
+from .settings import Settings
 from .user_memory import UserMemory
-from .writers import AT_ONCE, Worker
-from .writing import LEASE
+from .writers import Worker
 
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[Any]]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Limits and habits of one service process.
-
-    Every value has an option of `mempiler serve`, which checks it, and a variable MEMPILER_*.
-    """
-
-    session_gap: float = 30.0
-    """Minutes without a turn after which a chat session ends."""
-    timeout: float = 60.0
-    """Seconds after which a request is answered with 504; a language model should be given less."""
-    max_body: int = 1_000_000
-    """Most bytes of a request's body."""
-    max_turns: int = 1000
-    """Most messages of one request."""
-    threads: int = 32
-    """Questions and chats that are worked on at the same time."""
-    queue: int = 512
-    """Questions and chats that wait for a thread; those beyond are answered with 503."""
-    store_threads: int = 8
-    """Other requests, which need the store alone, that are worked on at the same time."""
-    store_queue: int = 256
-    """Other requests that wait for a thread."""
-    tenant_share: float = 0.5
-    """The part of threads and of places that one of several tenants may hold; beyond it is 429."""
-    keep_alive: float = 30.0
-    """Seconds after which a connection without a further request is closed."""
-    writers: int = AT_ONCE
-    """Users whose queued sessions are written into memories at the same time; 0 leaves that to other processes."""
-    lease: float = LEASE
-    """Seconds after which another process writes the sessions of a user whom a killed one was writing."""
-    grace: float = 20.0
-    """Seconds for requests and writes in progress to finish when the service is stopped."""
-    mcp: bool = False
-    """Whether agents reach memories as tools of MCP, at /v1/mcp; needs the extra `mcp`."""
-    log_contents: bool = False
-    """Whether logs hold what was asked and answered, names of users, and error messages."""
 
 
 class Pool:

@@ -49,8 +49,9 @@ from ..programs.streaming import as_they_come
 from ..records import Context, Found, Hit, Item, Query, Turn
 from .entries import UserEntries
 from .memories import Memories
+from .settings import LEASE
 from .view import View
-from .writing import LEASE, Remembered, remember_user
+from .writing import Remembered, remember_user
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -32,12 +32,11 @@ from ..errors import MempilerError
 from ..memory.stored import Claim
 from .logs import failure, log
 from .memories import Memories
-from .writing import LEASE, Remembered, write_claimed
+from .settings import AT_ONCE, LEASE
+from .writing import Remembered, write_claimed
 
 T = TypeVar("T")
 
-AT_ONCE = 128
-"""Users that are worked on at the same time: as many as calls are in flight, since each has one at least."""
 CLAIMED = 8
 """Most users that are claimed at once: what comes to a store is shared among the processes that write it."""
 LOOK = 1.0

@@ -39,10 +39,9 @@ from ..programs.fold import Performed, again, close, fold, perform, take
 from ..programs.gather import gather
 from ..records import Failure, Item
 from .memories import Memories
+from .settings import LEASE
 from .view import View
 
-LEASE = 120.0
-"""Seconds without a commit after which a worker's claim ends."""
 ATTEMPTS = 3
 SHORT = 65_536
 """Characters of changes that a short memory may have before its text is written anew."""

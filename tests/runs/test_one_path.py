@@ -19,7 +19,8 @@ from mempiler.programs.names import METHODS
 from mempiler.runs.evaluate import evaluate
 from mempiler.serving.app import make_app
 from mempiler.serving.bodies import Question
-from mempiler.serving.service import Service, Settings
+from mempiler.serving.service import Service
+from mempiler.serving.settings import Settings
 from mempiler.serving.user_memory import UserMemory
 
 CASES = [

@@ -50,7 +50,8 @@ def service_over(
 ) -> Any:
     """A service; `lm` replaces the offline engine, `program` turn RAG, other keywords are settings."""
     from mempiler.serving.auth import Tokens
-    from mempiler.serving.service import Service, Settings
+    from mempiler.serving.service import Service
+    from mempiler.serving.settings import Settings
 
     path = folder / "tokens"
     path.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))

@@ -1,7 +1,6 @@
 """The options of `mempiler serve`: what the page says of them, and what is refused at the start."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
 from mempiler.serving import operations
 from mempiler.serving.breaker import Breaker
-from mempiler.serving.service import Settings
-from mempiler.serving.writers import AT_ONCE
+from mempiler.serving.settings import AT_ONCE, Settings
 
 from tests.stub_server import StubServer, at
 
@@ -39,13 +37,11 @@ def test_the_page_has_the_defaults(names: str, said: str) -> None:
     assert numbers == values
 
 
-def test_settings_have_the_defaults_of_the_options() -> None:
+def test_every_setting_is_an_option() -> None:
     known = defaults()
-    assert {f.name: f.default for f in fields(Settings)} == {
-        f.name: False if f.name == "log_contents" else known[f.name] for f in fields(Settings)
-    }
+    assert {name: known[name] for name in Settings.model_fields} == Settings().model_dump()
     named = {name.replace("-", "_") for names, _ in ROWS for name in re.findall(r"`--([\w-]+)`", names)}
-    assert {f.name for f in fields(Settings)} - named <= {"session_gap", "log_contents", "mcp"}
+    assert Settings.model_fields.keys() - named <= {"session_gap", "log_contents", "mcp"}
 
 
 def test_the_page_has_the_numbers_that_no_option_sets() -> None:
