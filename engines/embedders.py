@@ -1,21 +1,20 @@
-"""Embedders: one of our own, two small models that run here, and any OpenAI-compatible or litellm one by its name.
+"""Embedders: one of our own, small models that run here, and any OpenAI-compatible or litellm one by its name.
 
     embedder()                                          "offline": hashed words and character n-grams, 384 numbers
     embedder("minilm"), embedder("e5")                  models in this process, see `mempiler list weights`
+    embedder("onnx:DIR")                                any folder with a `model.onnx` and its `tokenizer.json`
     embedder("openai/text-embedding-3-small")           OpenAI, key from OPENAI_API_KEY
     embedder("bge-m3", "http://localhost:8000/v1")      any OpenAI-compatible server; a key is optional
     embedder("gemini/gemini-embedding-001")             any name that litellm supports
 
 All are a `TextEmbedder`: rows of length 1, a bounded cache of the texts last seen, each distinct text of a batch
-embedded once, usable from many threads.
+embedded once, usable from many threads. Vectors that cost something outlive the process (`engines.vectors`).
 
 Example:
     >>> from mempiler.engines.embedders import embedder
     >>> a, b, c = embedder().embed(["Ann moved to Lisbon", "When did Ann move?", "Bob likes jazz"])
     >>> bool(a @ b > a @ c)
     True
-
-Vectors that cost something outlive the process (`engines.vectors`): all but those of the offline embedder.
 
 Limits: the offline embedder compares spelling, not meaning (`engines.hashed`). Vectors of the models that run here
 belong to their weights, those of an endpoint to its address and the model's name: that a server swapped the model
@@ -24,22 +23,25 @@ behind a name is noticed only where the vectors have another length.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from ..errors import EndpointError, UserError
-from .endpoint.embeddings import Account, Compute, any_litellm, openai_compatible
+from ..errors import DataError, EndpointError, UserError
+from .endpoint.embeddings import EndpointEmbedding
 from .hashed import DIMENSION, OFFLINE, forget_features, hashed
-from .vector_file import VectorFile
 from .vectors import Kept
-from .weights import present, verify
+from .weights import digest_of, present, verify
+
+Compute = Callable[[Sequence[str]], np.ndarray]
+"""Embeds distinct texts, none of them blank, as [n, dimension]."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ saved relies on the vectors of a name: other weights need another name.
 """
 IN_PROCESS = (OFFLINE, *MODELS)
 """Embedders that send nothing anywhere."""
-THREADS = 4
-"""Texts that such a model works on at the same time, at most."""
+ONNX = "onnx:"
+"""What the name of a folder with an ONNX file begins with."""
 
 
 class TextEmbedder:
@@ -80,7 +82,6 @@ class TextEmbedder:
         kept: Keeps vectors from one process to the next; None for those that cost too little.
         query: What a query begins with, and what a passage begins with, for models that tell them apart.
         passage: See `query`.
-        account: Counts what an endpoint takes; None where there is none.
     """
 
     def __init__(
@@ -92,14 +93,15 @@ class TextEmbedder:
         kept: Kept | None = None,
         query: str = "",
         passage: str = "",
-        account: Account | None = None,
     ) -> None:
         self.name = name
         self.dimension = dimension
         self._compute = compute
         self._capacity = capacity
         self._kept = kept
-        self.query, self.passage, self.account = query, passage, account
+        self.query, self.passage = query, passage
+        self.account = compute if isinstance(compute, EndpointEmbedding) else None
+        """Counts what an endpoint takes; None where there is none."""
         self._cache: OrderedDict[str, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -190,15 +192,13 @@ class TextEmbedder:
         return dict(zip(texts, (vector.copy() for vector in vectors), strict=True))
 
 
-def embedder(name: str = OFFLINE, api_base: str | None = None, threads: int | None = None) -> TextEmbedder:
-    """Makes an embedder by name; imports and calls start with the first text.
+def embedder(name: str = OFFLINE, api_base: str | None = None) -> TextEmbedder:
+    """Makes an embedder by name; calls start with the first text.
 
     Args:
-        name: "offline"; "minilm" or "e5"; a model of the server at `api_base`; "openai/<model>"; or any embedding model
-            of litellm.
+        name: "offline"; "minilm" or "e5"; "onnx:" and a folder; a model of the server at `api_base`; "openai/<model>";
+            or any embedding model of litellm.
         api_base: URL of an OpenAI-compatible server, up to and including its /v1.
-        threads: Texts that a model in this process works on at the same time, each with one core; None takes those
-            there are, at most `THREADS`.
 
     Raises:
         UserError: The name is empty, or one of this process is asked for at an `api_base`, or its weights are not here.
@@ -206,19 +206,16 @@ def embedder(name: str = OFFLINE, api_base: str | None = None, threads: int | No
     """
     if not name.strip():
         raise UserError(f"embedder name {name!r} is empty; use 'offline' or a model such as 'openai/<model>'")
-    if name in IN_PROCESS and api_base:
+    if (name in IN_PROCESS or name.startswith(ONNX)) and api_base:
         there = "name the model that runs there" if name == OFFLINE else f"name one that runs there 'openai/{name}'"
         raise UserError(f"embedder {name!r} runs in this process, not at {api_base}; {there}")
     if name == OFFLINE:
         return TextEmbedder(name, hashed, DIMENSION)
-    if name in MODELS:
-        return _model(name, threads)
-    account = Account(name)
-    if api_base or name.startswith("openai/"):
-        base = api_base or os.environ.get("OPENAI_BASE_URL") or None
-        kept = Kept(f"{name}\0{base or ''}", VectorFile())
-        return TextEmbedder(name, openai_compatible(name, base, account), kept=kept, account=account)
-    return TextEmbedder(name, any_litellm(name, account), kept=Kept(name, VectorFile()), account=account)
+    if name in MODELS or name.startswith(ONNX):
+        return _encoder(name)
+    base = api_base or (name.startswith("openai/") and os.environ.get("OPENAI_BASE_URL")) or None
+    identity = f"{name}\0{base or ''}" if base or name.startswith("openai/") else name
+    return TextEmbedder(name, EndpointEmbedding(name, base), kept=Kept(identity))
 
 
 def _begun(texts: Sequence[str], beginning: str) -> Sequence[str]:
@@ -228,20 +225,26 @@ def _begun(texts: Sequence[str], beginning: str) -> Sequence[str]:
     return [beginning + text if text.strip() else "" for text in texts]
 
 
-def _model(name: str, threads: int | None) -> TextEmbedder:
-    from .onnx.encoder import Encoder, check_installed
+def _encoder(name: str) -> TextEmbedder:
+    """A model of this process; its files are checked with the first text."""
+    from .encoder import Encoder
 
-    check_installed()
-    found, model = present(name), MODELS[name]
-    encoder, tokenizer = (file.path for file in found.files)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    encode = Encoder(encoder, tokenizer, model.longest, threads or min(cores, THREADS))
+    if name in MODELS:
+        found, model = present(name), MODELS[name]
+        files, digests = [file.path for file in found.files], [file.sha256 for file in found.files]
+    else:
+        found, model = None, Model(512)
+        files = [Path(name.removeprefix(ONNX)) / file for file in ("model.onnx", "tokenizer.json")]
+        if missing := [file for file in files if not file.is_file()]:
+            raise DataError(f"{missing[0]}: no such file; give onnx:DIR with model.onnx and tokenizer.json in it")
+        digests = [digest_of(file) for file in files]
+    encode = Encoder(files[0], files[1], model.longest)
 
-    @lru_cache(maxsize=1)
-    def checked() -> Compute:
-        verify(found)
+    @functools.cache
+    def checked() -> Encoder:
+        if found is not None:
+            verify(found)
         return encode
 
-    kept = Kept(f"{[file.sha256 for file in found.files]} {model.longest}", VectorFile())
-    compute: Compute = lambda texts: checked()(texts)  # noqa: E731
-    return TextEmbedder(name, compute, kept=kept, query=model.query, passage=model.passage)
+    kept = Kept(f"{digests} {model.longest}")
+    return TextEmbedder(name, lambda texts: checked()(texts), kept=kept, query=model.query, passage=model.passage)

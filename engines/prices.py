@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 from ..errors import UserError
-from .litellm_module import litellm_module
-from .models import GGUF, is_local, is_offline
+
+_FREE = ("offline", "local:", "local/", "gguf:")
+
+
+def litellm_module() -> Any:
+    """Litellm itself, which otherwise fetches a price list over the network when it is imported, and advertises."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    litellm.suppress_debug_info = True
+    return litellm
 
 
 def token_prices(name: str) -> tuple[float, float] | None:
@@ -13,7 +25,7 @@ def token_prices(name: str) -> tuple[float, float] | None:
     Args:
         name: A model name as `language_model` takes it; engines of rules, local and GGUF models are free.
     """
-    if is_offline(name) or is_local(name) or name.startswith(GGUF):
+    if name.startswith(_FREE):
         return 0.0, 0.0
     table = litellm_module().model_cost
     found = table.get(name) or table.get(name.partition("/")[2])

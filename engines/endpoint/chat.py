@@ -25,8 +25,8 @@ from dspy.utils.exceptions import LMAuthError, LMTimeoutError, LMTransportError
 
 from ...errors import one_line
 from ..call import MOST_TOLD
-from ..litellm_module import litellm_module
 from ..meter import MeteredLM
+from ..prices import litellm_module
 from .engine import Engine
 from .http import Transport
 from .loop import NobodyWaitsError, iterate

@@ -30,7 +30,7 @@ from dspy.lm15 import (
     registered_providers,
 )
 
-from ..litellm_module import litellm_module
+from ..prices import litellm_module
 from .deadline import DEADLINE, RETRIES, TIMEOUT
 from .loop import in_time
 from .pieces import completed

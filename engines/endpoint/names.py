@@ -10,7 +10,7 @@ from typing import Any
 from dspy.lm15 import Config, LM15Error, Message, Request, UnsupportedModelError
 
 from ...errors import UserError
-from ..litellm_module import litellm_module
+from ..prices import litellm_module
 from .endpoint import Client, Endpoint
 from .engine import Engine
 from .loop import in_time, run

