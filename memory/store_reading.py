@@ -160,14 +160,14 @@ class Reading(Database):
         """The vectors of a user's texts that are there, by key."""
         statement = f"SELECT key, vector FROM mempiler_vectors WHERE {OWN} AND key IN :keys"
         found: dict[bytes, bytes] = {}
-        with self._read() as db:
+        with self._look() as db:
             for part in batches(keys):
                 found |= {bytes(row.key): bytes(row.vector) for row in run(db, statement, owner, keys=part)}
         return found
 
     def amendments(self, owner: Owner) -> list[Amendment]:
         """What a user changed in single entries of their memory, in order; undone changes, and undoing, included."""
-        with self._read() as db:
+        with self._look() as db:
             return amendments_of(db, owner)
 
     def idle(self, seconds: float) -> list[tuple[Owner, str]]:
