@@ -3,42 +3,27 @@
     delta(before, after) ──> {"facts": {"items": [[7, 1, [...]], [9, 0, [...]]]}, "issued": {"value": 9}}
     applied(before, delta) ──> after; of the JSON of before, the JSON of after
 
-Memories are frozen and share what did not change, so that the same object is the same part: only what is another object
-is looked into. A change is one of
+Memories are frozen and share what did not change: only what is another object is looked into. A change is one of
 
     {"value": v}                                                    another value
     {"fields": {name: change}}                                      of a record
     {"items": [[place, gone, [new, ...]], ...]}                     of a sequence; places are those before the change
     {"keys": {"gone": [...], "put": {key: v}, "in": {key: change}}} of a mapping
-
-Example:
-    >>> from mempiler.memory.deltas import applied, delta
-    >>> from mempiler.memory.turns import TurnMemory
-    >>> from mempiler.memory.index import Entry
-    >>> before = TurnMemory(turns=(Entry(id="D1:1", text="Ada: hello"),))
-    >>> after = before.model_copy(update={"turns": (*before.turns, Entry(id="D1:2", text="Ada: bye"))})
-    >>> document = before.model_dump(mode="json")
-    >>> applied(document, delta(before, after)) == after.model_dump(mode="json")
-    True
-    >>> again = applied(before, delta(before, after))
-    >>> again == after, again.turns[0] is before.turns[0]
-    (True, True)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from itertools import compress, count
+from operator import is_not
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
-from .indexes import shared
-
 Made = TypeVar("Made", bound=BaseModel | dict[str, JsonValue])
 Change = dict[str, Any]
-"""A change as JSON; see the top of the file."""
 _SEQUENCE = (tuple, list)
 _PLAIN = (str, int, float, bool, date, type(None))
 
@@ -66,6 +51,11 @@ def applied(before: Made, changes: Mapping[str, Change]) -> Made:
     # What came is JSON and is read by its type; records that stayed are passed through as the objects they are.
     made = type(before).model_validate(found)
     return before.model_copy(update={name: getattr(made, name) for name in changes})
+
+
+def shared(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """How many objects two sequences share at their beginning."""
+    return next(compress(count(), map(is_not, first, second)), min(len(first), len(second)))
 
 
 def _change(before: Any, after: Any) -> Change | None:
@@ -121,7 +111,7 @@ def _keys(before: dict[Any, Any], after: dict[Any, Any]) -> Change | None:
 
 
 def _applied(value: Any, change: Change) -> Any:
-    """A part of a version after a change, with what came still as JSON; nothing is changed in place."""
+    """A part of a version after a change, with what came still as JSON."""
     ((kind, how),) = change.items()
     if kind == "value":
         return how

@@ -2,47 +2,33 @@
 
     entries ── add / remove ──> Index ── search(queries, k, min_score, where) ──> hits per query
                                   ├── Words     BM25 over stems, turns lend one another theirs    (memory/words.py)
-                                  ├── Vectors   cosine of embeddings                              (memory/vectors.py)
+                                  ├── _Vectors  exact cosines of embeddings, by faiss's inner products
                                   └── both      each counted in its own deviations from the mean
 
-Entries are kept in the order in which their ids were first added; replacing one keeps its place. Hits come best first
-and equal scores keep that order, so that the same calls always give the same hits, one by one and in a batch.
-
+Hits come best first and equal scores in the order in which their ids were first added, one by one and in a batch.
 Where words count too, each line of an entry has a vector of its own and the nearest one counts: a vector of a session
-of a hundred turns is near to nothing. Vectors are kept in steps of 1/2048 there: products of two have 22 bits, which
-single precision adds up exactly in any order. A cosine is off by about .0002 for it.
-
-Example:
-    >>> from mempiler.engines.embedders import embedder
-    >>> from mempiler.memory.index import Entry, Index
-    >>> facts = [Entry(id="f1", text="Ann moved to Lisbon"), Entry(id="f2", text="Ann likes jazz")]
-    >>> words, both = Index(), Index(embedder("offline"), hybrid=True)
-    >>> words.add(facts), both.add(facts)
-    (None, None)
-    >>> words.search(["Does she like music?"], k=1)[0][0].id, both.search(["When was Ann moving?"], k=1)[0][0].id
-    ('f2', 'f1')
+of a hundred turns is near to nothing. Such vectors are kept in steps of 1/2048: products of two have 22 bits, which
+single precision adds up exactly in any order. A change costs the same at any size, and a search reads every vector.
 
 Limits: scores of words hang on the other entries, and those of both on the query too: compare them within one search.
-Those of both are of every entry, however bad. Rows of entries that were taken out are skipped, until most are empty.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from pydantic import Field
 
 from ..errors import ProgramError, UserError
 from ..records import Hit, Record
-from .vectors import Vectors
-from .words import Shares, Words
+from .words import LENT, Words
 
 DIALOGUE = "dialogue"
 """The tag of an entry that is a turn: entries with an equal one are the turns of one dialogue, in their order."""
@@ -51,23 +37,22 @@ LABEL = "label"
 
 STEPS = 2048
 """Steps from 0 to 1 of a number of a vector beside words."""
-NOISE = 1e-9
-"""Scores that deviate less are all the same."""
 SPARE = 1000
 """Empty rows that are kept beyond those in use before rows are numbered anew."""
-BLOCK = 16
+_NOISE = 1e-9
+"""Scores that deviate less are all the same."""
+_BLOCK = 16
 """Scores of which only the highest is looked at, to find where the best begin."""
-WIDER = 8
+_WIDER = 8
 """How many times as many entries are looked at where a filter leaves too few."""
-LEAST = 5e-324
+_LEAST = 5e-324
 """The lowest score above 0."""
-LOWEST = float(np.finfo(np.float32).min)
+_LOWEST = float(np.finfo(np.float32).min)
 """Lower than any score; what is no hit is lower still."""
+_NOBODY = -1
 
 Where = Callable[["Entry"], bool]
 """A filter: only entries for which it is true are found. `Spoken` costs the same in a memory of any size."""
-Scored = tuple[np.ndarray, float]
-"""The score of each row for a query, and what a hit scores at least."""
 
 
 class Entry(Record):
@@ -85,26 +70,11 @@ class Entry(Record):
     tags: dict[str, str] = Field(default_factory=dict)
     """Free labels that filters look at, e.g. {"layer": "concept"}; `DIALOGUE` names the dialogue of a turn."""
 
-    @property
-    def dialogue(self) -> str:
-        """The dialogue it is a turn of; "" for anything else. Sparse search lets the turns of one lend their scores."""
-        return self.tags.get(DIALOGUE, "")
-
     def hit(self, score: float = 0.0) -> Hit:
         """The entry as a search result."""
         # Of a dictionary, since a search makes thirty hits, and keyword arguments take as long again.
-        return Hit.model_validate(
-            {
-                "id": self.id,
-                "text": self.text,
-                "kind": self.kind,
-                "score": score,
-                "sources": self.sources,
-                "time": self.time,
-                "speaker": self.speaker,
-                "label": self.tags.get(LABEL, ""),
-            }
-        )
+        about = {name: getattr(self, name) for name in ("id", "text", "kind", "sources", "time", "speaker")}
+        return Hit.model_validate({**about, "score": score, "label": self.tags.get(LABEL, "")})
 
 
 @dataclass(frozen=True)
@@ -142,11 +112,7 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds texts as float32 of shape [len(texts), dimension]; rows have length 1, or 0 for a text without words.
-
-        Raises:
-            EndpointError: The model cannot be reached.
-        """
+        """Texts as float32 [len(texts), dimension]; rows have length 1, or 0 for a text without words."""
         ...
 
 
@@ -161,17 +127,25 @@ class Index:
     Args:
         embedder: Turns texts into vectors; None searches by words alone.
         hybrid: Whether words count beside the vectors.
-        shares: What the turns of one dialogue lend one another by their words.
+        lent: What the turns of one dialogue lend one another by their words; see `words.LENT`.
+
+    Example:
+        >>> index = Index()
+        >>> index.add([Entry(id="f1", text="Ann moved to Lisbon"), Entry(id="f2", text="Ann likes jazz")])
+        >>> index.search(["Does she like music?"], k=1)[0][0].id
+        'f2'
     """
 
-    def __init__(self, embedder: Embedder | None = None, hybrid: bool = False, shares: Shares | None = None) -> None:
+    def __init__(
+        self, embedder: Embedder | None = None, hybrid: bool = False, lent: Mapping[int, float] = LENT
+    ) -> None:
         self.embedder = embedder
         self._worded, self._summed = hybrid or embedder is None, hybrid and embedder is not None
-        self._shares = shares or Shares()
+        self._lent = lent
         self._clear()
 
     def _clear(self) -> None:
-        self._words, self._vectors = Words(self._shares), Vectors()
+        self._words, self._vectors = Words(self._lent), _Vectors()
         self._rows: dict[str, int] = {}
         """The row of each id, in their order; that of an entry that is gone stays empty."""
         self._entries: list[Entry | None] = []
@@ -180,10 +154,9 @@ class Index:
         self._numbers: dict[str | None, int] = {}
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Adds entries with one call of the embedder; one whose id is known replaces the old one.
+        """Adds entries with one call of the embedder, or none if it fails; one whose id is known replaces the old one.
 
         Raises:
-            EndpointError: The embedder cannot be reached; nothing was added.
             ProgramError: The embedder's vectors have another length than those in the index.
         """
         new = list({entry.id: entry for entry in entries}.values())
@@ -221,12 +194,11 @@ class Index:
             vectors: Those of the queries, where they are known.
 
         Returns:
-            One list of hits per query, best first, equal scores in the order of `ids`.
+            One list of hits per query, best first, equal scores in the order of first addition.
 
         Raises:
             UserError: k is negative, or `queries` is a string instead of a list of them.
             EndpointError: The embedder cannot be reached.
-            ProgramError: The embedder's vectors have another length than those in the index.
         """
         if isinstance(queries, str):
             raise UserError(f"search takes a list of queries, got the string {queries!r:.80}; put it in a list")
@@ -237,16 +209,9 @@ class Index:
         return [self._hits(*each, k, where) for each in self._scored(queries, min_score, vectors)]
 
     def __len__(self) -> int:
-        """The number of entries."""
         return len(self._rows)
 
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Ids of all entries, in order of first addition."""
-        return tuple(self._rows)
-
     def _put(self, new: Sequence[Entry], counts: Sequence[int] = (), vectors: np.ndarray | None = None) -> None:
-        """Takes entries in, with so many lines each and the vectors of all of these."""
         for entry in new:
             row = self._rows.setdefault(entry.id, len(self._entries))
             if row == len(self._entries):
@@ -255,7 +220,7 @@ class Index:
             old, self._entries[row] = self._entries[row], entry
             self._speakers[row] = self._numbers.setdefault(entry.speaker, len(self._numbers))
             if self._worded:
-                self._words.put(row, old and old.text, entry.text, entry.dialogue)
+                self._words.put(row, old and old.text, entry.text, entry.tags.get(DIALOGUE, ""))
         if vectors is not None and len(vectors):
             self._vectors.put([self._rows[entry.id] for entry in new], counts, vectors)
 
@@ -275,24 +240,24 @@ class Index:
             )
         return np.round(vectors * STEPS).astype(np.float32) / np.float32(STEPS) if self._summed else vectors
 
-    def _scored(self, queries: Sequence[str], min_score: float, vectors: np.ndarray | None) -> list[Scored]:
-        """What each row scores for each query."""
+    def _scored(
+        self, queries: Sequence[str], min_score: float, vectors: np.ndarray | None
+    ) -> list[tuple[np.ndarray, float]]:
+        """What each row scores for each query, and what a hit scores at least."""
         if self.embedder is None:
-            return [(self._words.scores(query), max(min_score, LEAST)) for query in queries]
+            return [(self._words.scores(query), max(min_score, _LEAST)) for query in queries]
         asked = self._checked(query_vectors(self.embedder, queries) if vectors is None else vectors)
         cosines = self._vectors.cosines(asked, len(self._entries))
         if not self._summed:
-            least = max(min_score, LOWEST)
+            least = max(min_score, _LOWEST)
             return [(cosines[n], least if asked[n].any() else math.inf) for n in range(len(queries))]
-        return [self._both(query, cosines[n], bool(asked[n].any()), min_score) for n, query in enumerate(queries)]
-
-    def _both(self, query: str, cosines: np.ndarray, means: bool, min_score: float) -> Scored:
-        """What each row scores by words and vectors."""
-        words, live = self._words.scores(query), np.flatnonzero(cosines >= LOWEST)
-        scores = np.full(len(cosines), -math.inf)
-        scores[live] = _deviations(words[live]) + _deviations(cosines[live])
-        scores[cosines < min_score] = -math.inf
-        return scores, LOWEST if means or words.any() else math.inf
+        found: list[tuple[np.ndarray, float]] = []
+        for query, vector, near in zip(queries, asked, cosines, strict=True):
+            words, live, scores = self._words.scores(query), near >= _LOWEST, np.full(len(near), -math.inf)
+            scores[live] = _deviations(words[live]) + _deviations(near[live])
+            scores[near < min_score] = -math.inf
+            found.append((scores, _LOWEST if vector.any() or words.any() else math.inf))
+        return found
 
     def _hits(self, scores: np.ndarray, least: float, k: int, where: Where | None) -> list[Hit]:
         """The k rows of highest score that a filter lets pass, best first."""
@@ -313,17 +278,17 @@ def _best(scores: np.ndarray, low: float, most: int) -> Iterator[tuple[int, floa
     """The rows that score so much at least, best first, equal ones in their order; the first `most` cost least."""
     done = 0
     while True:
-        reached, columns = low, len(scores) // BLOCK
+        reached, columns = low, len(scores) // _BLOCK
         if columns > most:
             # The highest of a column is a score as well, so that `most` of them are so many rows.
-            tops = scores[: BLOCK * columns].reshape(BLOCK, columns).max(axis=0)
+            tops = scores[: _BLOCK * columns].reshape(_BLOCK, columns).max(axis=0)
             reached = max(low, float(np.partition(tops, columns - most)[columns - most]))
         rows = np.flatnonzero(scores >= reached)
         rows = rows[np.argsort(-scores[rows], kind="stable")[:most]]
         yield from zip(rows[done:].tolist(), scores[rows[done:]].tolist(), strict=True)
         if len(rows) < most:
             return
-        done, most = most, most * WIDER
+        done, most = most, most * _WIDER
 
 
 def _deviations(scores: np.ndarray) -> np.ndarray:
@@ -331,4 +296,71 @@ def _deviations(scores: np.ndarray) -> np.ndarray:
     wide = scores.astype(np.float64)
     wide -= wide.mean()
     spread = wide.std()
-    return wide / spread if spread > NOISE else np.zeros_like(wide)
+    return wide / spread if spread > _NOISE else np.zeros_like(wide)
+
+
+class _Vectors:
+    """Vectors of the lines of entries, by the rows of these; those that are nobody's are skipped.
+
+    Each query is compared by itself and on one thread: it gets the same cosines alone and in a batch, equal vectors tie
+    wherever they stand, and no thread waits busily for another one.
+    """
+
+    def __init__(self) -> None:
+        self._room = np.empty((0, 0), np.float32)
+        self._lines: dict[int, range] = {}
+        """The lines of each row."""
+        self._rows: array[int] = array("q")
+        """The row of each line."""
+        self.unused = 0
+        """Lines that are nobody's."""
+
+    @property
+    def dimension(self) -> int:
+        return self._room.shape[1]
+
+    @property
+    def table(self) -> np.ndarray:
+        """All vectors, shape [lines, dimension]; to be read until the next change."""
+        return self._room[: len(self._rows)]
+
+    def put(self, rows: Sequence[int], counts: Sequence[int], vectors: np.ndarray) -> None:
+        """Gives rows, each with so many lines, other vectors: of their lines, row after row, [lines, dimension]."""
+        start, end = len(self._rows), len(self._rows) + len(vectors)
+        if end > len(self._room):
+            # Room is doubled when it is used up, so that this costs the same at any size.
+            room = np.empty((max(2 * len(self._room), end), vectors.shape[1]), np.float32)
+            room[:start] = self.table if start else 0
+            self._room = room
+        self._room[start:end] = vectors
+        for row, count in zip(rows, counts, strict=True):
+            self.drop(row)
+            self._lines[row] = range(len(self._rows), len(self._rows) + count)
+            self._rows.extend([row] * count)
+
+    def drop(self, row: int) -> None:
+        lines = self._lines.pop(row, range(0))
+        self._rows[lines.start : lines.stop] = array("q", [_NOBODY] * len(lines))
+        self.unused += len(lines)
+
+    def of(self, rows: Sequence[int]) -> tuple[list[int], np.ndarray]:
+        """How many lines each of some rows has, and their vectors, row after row."""
+        lines = [self._lines.get(row, range(0)) for row in rows]
+        return list(map(len, lines)), self.table[list(chain.from_iterable(lines))]
+
+    def cosines(self, vectors: np.ndarray, rows: int) -> np.ndarray:
+        """The cosine of the nearest line of each of the first rows, float32 of [vectors, rows]; -inf where none is."""
+        import faiss
+
+        api, table, asked = cast("Any", faiss), self.table, np.ascontiguousarray(vectors, np.float32)
+        owners, lines = np.frombuffer(self._rows, np.int64), np.empty(len(table), np.float32)
+        # Where every row has one line, and none was replaced, these are in the order of the rows.
+        whole = len(table) == rows and not self.unused
+        # Those of nobody go to the last place, which is cut off.
+        found = np.full((len(asked), rows + 1), -np.inf, np.float32)
+        for vector, nearest in zip(asked, found, strict=True):
+            to = nearest if whole else lines
+            api.fvec_inner_products_ny(*map(api.swig_ptr, (to, vector, table)), table.shape[1], len(table))
+            if not whole:
+                np.maximum.at(nearest, owners, lines)
+        return found[:, :rows]

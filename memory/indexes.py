@@ -1,14 +1,9 @@
 """Indexes of memories: one for all versions of a memory, moved from one to the next by what they do not share.
 
-    version 1 ── write ──> version 2 ── write ──> version 3        frozen values that share their parts
-        └──────── Line: what they have in common ────────┘
-                    └─ one index, at one of them; moved when another one is searched
-
 A writer makes a memory from the one before it, and of thousands of parts it replaces a few. Those are found by identity
-(the same object is the same part), so that searching the next version costs what it changed, not what it holds. An
-older version is searched in the same way: the index moves back. Entries that do not stand where the moved index would
-have them are taken out and added again behind the others, so that equal scores come in the same order as in an index
-that is built there: parts that grow are best kept behind those that stay.
+(the same object is the same part), so that searching the next version costs what it changed, not what it holds; an
+older version is searched in the same way. Entries that do not stand where the moved index would have them are added
+again behind the others, so that equal scores come in the same order as in an index that is built there.
 """
 
 from __future__ import annotations
@@ -17,13 +12,12 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, count
-from operator import is_not
 from typing import Any
 
 import numpy as np
 
 from ..records import Hit
+from .deltas import shared
 from .index import Embedder, Entry, Index, Where, query_vectors
 
 
@@ -72,20 +66,14 @@ class Indexes:
         """Finds the k best entries of a memory for each query; see `Index.search`.
 
         Searches of one memory take turns, whichever thread they come from; their queries are embedded side by side.
-
-        Raises:
-            Exception: What the embedder raised; whoever waited for the same index gets the same.
         """
         kept = memory.line.indexes
         followed = kept.get(self) or kept.setdefault(self, _Followed(Index(self.embedder, self.hybrid)))
-        before = followed.failure
         if vectors is None and self.embedder is not None and queries and k > 0:
             holds = len(followed.index) if followed.memory() is memory else len(self._parts(memory))
             vectors = query_vectors(self.embedder, queries) if holds else None
         with followed.lock:
             if followed.memory() is not memory:
-                if followed.failure is not None and followed.failure is not before:
-                    raise followed.failure
                 self._go(followed, memory)
             return followed.index.search(queries, k, min_score, where, vectors)
 
@@ -98,22 +86,18 @@ class Indexes:
 
     def _go(self, followed: _Followed, memory: Any) -> None:
         """Moves an index to another version; it is built there after a failure, and where an id stands twice."""
-        parts, followed.memory = self._parts(memory), lambda: None
-        try:
-            if not (followed.parts and self._moved(followed, memory, parts)):
-                followed.empty(Index(self.embedder, self.hybrid))
-                self._moved(followed, memory, parts)
-        except BaseException as error:
-            followed.empty(Index(self.embedder, self.hybrid))
-            followed.failure = error
-            raise
-        followed.parts, followed.memory, followed.failure = parts, weakref.ref(memory), None
+        before, parts = followed.parts, self._parts(memory)
+        followed.parts, followed.memory = (), lambda: None
+        if not (before and self._moved(followed, memory, before, parts)):
+            followed.index, followed.entries = Index(self.embedder, self.hybrid), []
+            self._moved(followed, memory, (), parts)
+        followed.parts, followed.memory = parts, weakref.ref(memory)
 
-    def _moved(self, followed: _Followed, memory: Any, parts: Sequence[Any]) -> bool:
+    def _moved(self, followed: _Followed, memory: Any, before: Sequence[Any], parts: Sequence[Any]) -> bool:
         """Takes out of an index and puts into it what differs; False if it does not hold every entry then."""
-        index, start = followed.index, shared(followed.parts, parts)
+        index, start = followed.index, shared(before, parts)
         gone = followed.entries[start:]
-        known = dict(zip(map(id, followed.parts[start:]), gone, strict=True))
+        known = dict(zip(map(id, before[start:]), gone, strict=True))
         tail = [known[id(p)] if id(p) in known else tuple(self._made(memory, p)) for p in parts[start:]]
         old = {entry.id: entry for entries in gone for entry in entries}
         new = {entry.id: entry for entries in tail for entry in entries}
@@ -131,18 +115,7 @@ class _Followed:
     """The index of a line, at one of its versions."""
 
     def __init__(self, index: Index) -> None:
-        self.lock = threading.RLock()
-        self.failure: BaseException | None = None
-        self.empty(index)
-
-    def empty(self, index: Index) -> None:
-        """Begins with another index."""
-        self.index = index
+        self.index, self.lock = index, threading.RLock()
         self.memory: Callable[[], Any] = lambda: None
         self.parts: Sequence[Any] = ()
         self.entries: list[tuple[Entry, ...]] = []
-
-
-def shared(first: Sequence[Any], second: Sequence[Any]) -> int:
-    """How many objects two sequences share at their beginning."""
-    return next(compress(count(), map(is_not, first, second)), min(len(first), len(second)))

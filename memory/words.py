@@ -1,31 +1,13 @@
 """Search by words: BM25 over stems, kept up to date instead of rebuilt, and turns that lend one another their scores.
 
 Scores are those of rank_bm25's Okapi to the last bit; but a term that is in half of the entries or more, to which
-Okapi gives a weight of nothing or less, keeps a small one, so that the first facts of a memory can be found. What
-depends on all entries (their number, mean length, the mean weight of all terms) is kept as counters, and turned into
-numbers by the next search for the terms that it asks for. So an add costs .05 ms at any size, where libraries rebuild
-or commit (bm25s 2 s, tantivy 8 ms at 100,000 entries).
+Okapi gives a weight of nothing or less, keeps a small one, so that the first facts of a memory can be found. A turn
+gets shares of the scores of the two turns before it and of the one after it: an answer is found by its question.
+`python perf/retrieval.py` measures what that finds.
 
-    "Did you get the job?"  <── asked words ── query        an answer is found by the question before it:
-    "Yes, I start Monday!"  <── half of that score          it gets .5 of its score, the turn after that .2
-
-A turn gets shares of the scores of the two turns before it and of the one after it in its dialogue, in the order of
-the index, whatever was added between them. What it was lent it does not lend on. `python perf/retrieval.py` measures
-what that finds.
-
-A text is lower-case stems without function words, and Chinese as jieba's words. Dropping function words and cutting the
-rest to Porter stems is the largest cheap win of search by words: on LoCoMo raw words find 43 % of the evidence in the
-first five turns, without function words 50 %, with stems too 53 %.
-
-Example:
-    >>> from mempiler.memory.words import tokens
-    >>> tokens("She was running in the parks!"), tokens("我喜欢在周末打篮球")
-    (['run', 'park'], ['喜欢', '周末', '篮球', '打篮球'])
-
-Limits: function words and stems are English; words of other alphabets are matched whole, and a run of kana or Thai
-letters is one term. The first Chinese text costs about a second, in which jieba reads its dictionary. Texts are hostile
-input, and jieba and the stemmer take the square of a length: runs of Chinese signs are cut at 500, and words of more
-than 64 letters, which are keys and links, are terms as they are.
+Limits: function words and stems are English; words of other alphabets are matched whole, Chinese by jieba's words, and
+a run of kana or Thai letters is one term. Texts are hostile input, and jieba and the stemmer take the square of a
+length: runs of Chinese signs are cut at 500, and words of more than 64 letters are terms as they are.
 """
 
 from __future__ import annotations
@@ -35,21 +17,18 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 
-from ..records import Record
 from ..records.chinese import LONGEST_RUN, chinese_cutter
 from ..records.folding import folded
 
 K1, B = 1.5, 0.75
-EPSILON = 0.25
-"""Weight of a term that is in half of the entries or more, as a share of the mean weight of all terms."""
-FLOOR = 0.01
-"""Least weight of such a term, where that share is smaller or negative."""
+EPSILON, FLOOR = 0.25, 0.01
+"""Weight of a term that is in half of the entries or more: this share of the mean weight of all terms, but no less."""
 
 _FUNCTION_WORDS = """
 a an the and or but if so of to in on at for from with by as about into than then that this these those there
@@ -59,39 +38,27 @@ what when where which who whom whose why how not no just too very also
 的 了 吗 呢 吧 啊 着 过 地 得 和 与 在 是 有 我 你 他 她 它 我们 你们 他们 她们 这 那 也 都 就 很 什么
 """
 STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
-"""About eighty English function words and thirty Chinese ones."""
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
-_CHINESE = re.compile(f"[{_HAN}]")
 _WORD = re.compile(r"[^\W_]+")
 _RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,{LONGEST_RUN}}})|[^\W_{_HAN}]+")
 _LONGEST = 64
 """Letters of a word that is stemmed; with them the words that are kept take at most 30 MB."""
 
 
-class Shares(Record):
-    """Which part of their scores the neighbours of a turn lend it, the nearest first."""
-
-    before: tuple[float, ...] = (0.5, 0.2)
-    """Of the turn before it, the one before that, ..."""
-    after: tuple[float, ...] = (0.2,)
-    """Of the turn after it, ..."""
-
-
-ALONE = Shares(before=(), after=())
-"""Every turn stands for itself."""
+LENT = {1: 0.5, 2: 0.2, -1: 0.2}
+"""The part of its score that a turn lends its neighbours, by how many turns these come after it."""
 
 
 class Words:
     """BM25 of the texts in the rows of an index; not locked.
 
     Args:
-        shares: What the turns of one dialogue lend one another.
+        lent: What the turns of one dialogue lend one another; see `LENT`.
     """
 
-    def __init__(self, shares: Shares) -> None:
-        self._steps = [(n, share) for n, share in enumerate(shares.before, 1)]
-        self._steps += [(-n, share) for n, share in enumerate(shares.after, 1)]
+    def __init__(self, lent: Mapping[int, float] = LENT) -> None:
+        self._lent = lent
         self._postings: dict[str, tuple[array[int], array[int]]] = {}
         """Of each term the rows that hold it, ascending, and how often each does."""
         self._terms_in: array[int] = array("q", [0])
@@ -104,10 +71,10 @@ class Words:
         self._changed()
 
     def put(self, row: int, old: str | None, new: str | None, dialogue: str = "") -> None:
-        """Gives a row another text.
+        """Gives a row, or the next one, another text.
 
         Args:
-            row: One that is there, or the next one.
+            row: Its number.
             old: The text that it has; None for none.
             new: The text from now on; None for none.
             dialogue: What the text is a turn of; "" for nothing.
@@ -131,12 +98,12 @@ class Words:
         for term in tokens(query):
             if term in self._postings:
                 scores[np.frombuffer(self._postings[term][0], np.int64)] += self._impacts(term)
-        if self._steps and len(self._numbers) > 1:
+        if self._lent and len(self._numbers) > 1:
             self._lend(scores)
         return scores
 
     def _post(self, row: int, said: Sequence[tuple[str, int]]) -> None:
-        """Says how often a row holds some terms; 0 for not at all."""
+        """Notes how often a row holds some terms; 0 for not at all."""
         for term, times in said:
             posting = self._postings.get(term)
             if posting is None:
@@ -189,7 +156,7 @@ class Words:
         dialogues, order, places = self._order = self._order or self._ordered()
         rows = np.flatnonzero(scores != 0)
         own, of, at = scores[rows], dialogues[rows], places[rows]
-        for step, share in self._steps:
+        for step, share in self._lent.items():
             near = order[at + step]
             same = dialogues[near] == of
             # No two rows have the same neighbour on one side, so that nothing is added to a place twice at once.
@@ -206,20 +173,18 @@ class Words:
         order = np.argsort(dialogues[:-1], kind="stable")
         places = np.empty_like(order)
         places[order] = np.arange(len(order))
-        return dialogues, np.append(order, [len(order)] * len(self._steps)), places
+        return dialogues, np.append(order, [len(order)] * len(self._lent)), places
 
 
 def tokens(text: str) -> list[str]:
-    """Cuts a text into terms.
+    """The terms of a text in order: stems and Chinese words, without function words, folded to lower case.
 
-    Args:
-        text: Any text; full-width and upper-case letters are folded.
-
-    Returns:
-        The terms in order, repeated as often as they occur; [] for a text of function words only.
+    Example:
+        >>> tokens("She was running in the parks!"), tokens("我喜欢在周末打篮球")
+        (['run', 'park'], ['喜欢', '周末', '篮球', '打篮球'])
     """
     text = folded(text)
-    if text.isascii() or not _CHINESE.search(text):
+    if text.isascii():
         words = (word for word in _WORD.findall(text) if word not in STOP_WORDS)
         return [word if len(word) > _LONGEST else _stem(word) for word in words]
     return list(_terms(text))

@@ -26,7 +26,6 @@ from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.memory.index import Entry, Index, query_vectors
 from mempiler.memory.turns import TurnMemory
-from mempiler.memory.words import ALONE
 
 FIRST = (5, 20)
 SAMPLES = ("locomo", "longmemeval", "memoryquest")
@@ -83,10 +82,10 @@ def report(told: Sequence[Asked], used: Any) -> None:
 
 
 def ways(used: Any) -> Iterator[tuple[str, Score]]:
-    yield "raw", lambda asked: indexed(Index(shares=ALONE), asked)
+    yield "raw", lambda asked: indexed(Index(lent={}), asked)
     yield "lent", lambda asked: indexed(Index(), asked)
     yield "embedder", lambda asked: ranked(cosines(asked, used), asked)
-    yield "sum", lambda asked: indexed(Index(used, hybrid=True, shares=ALONE), asked)
+    yield "sum", lambda asked: indexed(Index(used, hybrid=True, lent={}), asked)
     yield "hybrid", lambda asked: indexed(Index(used, hybrid=True), asked)
 
 

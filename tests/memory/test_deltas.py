@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark
 from mempiler.engines.models import language_model
-from mempiler.memory.deltas import applied, delta
-from mempiler.memory.indexes import shared
+from mempiler.memory.deltas import applied, delta, shared
 from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
 from mempiler.programs.fold import close, take

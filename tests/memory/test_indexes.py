@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.memory.index import Entry, Index
-from mempiler.memory.indexes import Indexes, shared
+from mempiler.memory.indexes import Indexes
 from mempiler.memory.memory import Memory
 from mempiler.records import Record
 
@@ -183,37 +183,3 @@ def test_queries_are_embedded_side_by_side_and_a_filter_may_search() -> None:
     assert [hits[0].id for (hits,) in found] == ["rye bread"] * 4
     where = lambda entry: indexes.search(memory, ["milk"], 1)[0][0].id == entry.id  # noqa: E731
     assert [hit.id for hit in indexes.search(memory, ["bread"], 2, where=where)[0]] == ["oat milk"]
-
-
-def test_who_waits_for_an_index_that_cannot_be_made_shares_the_failure_and_the_next_tries_again() -> None:
-    tried, waiting = list[int](), threading.Event()
-
-    class Failing(Counting):
-        def embed(self, texts: Sequence[str]) -> np.ndarray:
-            tried.append(1)
-            waiting.wait(1)
-            if len(tried) == 1:
-                raise ValueError("no")
-            return super().embed(texts)
-
-    indexes, memory = Indexes(Failing()), words("rye")
-
-    def search(_: int) -> str:
-        try:
-            return indexes.search(memory, ["rye"], 1)[0][0].id
-        except ValueError as error:
-            return str(error)
-
-    with ThreadPoolExecutor(4) as pool:
-        jobs = [pool.submit(search, n) for n in range(4)]
-        threading.Timer(0.2, waiting.set).start()
-        assert [job.result() for job in jobs] == ["no"] * 4
-    assert search(0) == "rye"
-    assert len(tried) == 2
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "alike"), [("", "", 0), ("ab", "ab", 2), ("abc", "abd", 2), ("ab", "abc", 2), ("xab", "ab", 0)]
-)
-def test_sequences_share_what_they_begin_with(first: str, second: str, alike: int) -> None:
-    assert shared(first, second) == alike

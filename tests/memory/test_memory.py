@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from mempiler.engines.embedders import embedder
+from mempiler.memory.index import DIALOGUE
 from mempiler.memory.memory import Memory
 from mempiler.memory.turns import TurnMemory, turn_entries
 from mempiler.programs.baselines.logs import KeptLogs, logged
@@ -84,7 +85,7 @@ def test_the_turns_of_a_session_are_a_dialogue_and_those_of_logs_are_none() -> N
     memory = TurnMemory().with_session(Session(id="D1", turns=said)).with_session(logs)
     # Two sessions of one id are two dialogues.
     memory = memory.with_session(Session(id="D1", turns=(Turn(id="D9:1", speaker="Ann", text="later"),)))
-    first, second, log, other = (entry.dialogue for entry in memory.entries())
+    first, second, log, other = (entry.tags.get(DIALOGUE, "") for entry in memory.entries())
     assert first == second != ""
     assert log == ""
     assert other not in ("", first)

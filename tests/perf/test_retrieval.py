@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mempiler.memory.index import Index
-from mempiler.memory.words import ALONE
+from mempiler.memory.words import LENT
 
 SCRIPT = Path(__file__).parents[2] / "perf" / "retrieval.py"
 
@@ -29,8 +29,8 @@ def retrieval():
 def test_turns_that_lend_their_scores_find_no_less(retrieval: Any, name: str) -> None:
     told = retrieval.histories(name)
     raw, lent = (
-        np.concatenate([retrieval.indexed(Index(shares=shares), asked) for asked in told]).mean(axis=0)
-        for shares in (ALONE, None)
+        np.concatenate([retrieval.indexed(Index(lent=lent), asked) for asked in told]).mean(axis=0)
+        for lent in ({}, LENT)
     )
     assert (lent >= raw).all()
     assert lent[0] > raw[0]
