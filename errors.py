@@ -192,6 +192,7 @@ def one_line(text: object, most: int | None = None) -> str:
 
 
 def misfit(error: Any) -> str:
-    """Where a value fits no model, and why: the first thing that a `pydantic.ValidationError` says."""
+    """Where a value fits no model, and why: the first thing that a validation error of pydantic's or FastAPI's says."""
     first = error.errors()[0]
-    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+    place = ".".join(str(part) for part in first["loc"] if part not in ("body", "path", "query"))
+    return ": ".join(filter(None, (place[:100], first["msg"].removeprefix("Value error, "))))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UserError
+from ..errors import UserError, misfit
 from .options import JSON, STORE, TENANT, WHOSE, open_saved, open_store, reading_options
 from .printing import output, print_json
 from .rebuild import users_of
@@ -220,7 +220,6 @@ def _chosen(given: dict[str, Any]) -> dict[str, Any]:
 
     from ..records import parse_json
     from ..serving.bodies import Chosen
-    from ..serving.refusals import malformed
 
     names = ("where", "since", "until")
     said = {name: value for name in names if (value := given.pop(name)) is not None}
@@ -229,7 +228,7 @@ def _chosen(given: dict[str, Any]) -> dict[str, Any]:
     try:
         found = Chosen.model_validate(said)
     except ValidationError as error:
-        raise UserError(malformed(error.errors()).detail) from error
+        raise UserError(misfit(error)) from error
     return {name: getattr(found, name) for name in names}
 
 

@@ -24,18 +24,13 @@ def command(program: str, store: str | None, user: str, tenant: str, **asking: A
     import anyio
     import anyio.to_thread
 
-    from ..engines.models import endpoint_errors
     from ..serving.mcp import memory_tools
 
     loaded, _, model = open_asked(program, **asking)
     with open_store(store, make=True) as opened:
         memory = loaded.memory(opened, user, tenant, model)
 
-        def done(call: Callable[[Any], str]) -> str:
-            with endpoint_errors():
-                return call(memory)
-
         async def work(_: object, call: Callable[[Any], str]) -> str:
-            return await anyio.to_thread.run_sync(done, call)
+            return await anyio.to_thread.run_sync(call, memory)
 
         anyio.run(memory_tools(work).run_stdio_async)

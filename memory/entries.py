@@ -23,6 +23,8 @@ from .stored import Owner, Stamp, State
 
 PAGE = 100
 """Entries of a page where it is not said how many."""
+MOST = 1000
+"""Most entries of one search, or of one page."""
 
 
 def _zoned(time: datetime) -> datetime:

@@ -69,8 +69,8 @@ def make_app(service: Service) -> FastAPI:
     if service.settings.mcp:
         from . import mcp  # an extra
 
-        app.state.tools = mcp.service_tools(service)
-        app.router.routes.append(mcp.route(app.state.tools))
+        app.state.tools, route = mcp.route(service)
+        app.router.routes.append(route)
     for kind in (HTTPException, RequestValidationError, *CAUGHT):
         app.add_exception_handler(kind, _refused)
     # The last one added is the first to see a request.

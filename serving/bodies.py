@@ -11,15 +11,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import Path
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Json, StrictBool, model_validator
 
 from ..memory.amending import LONGEST as LONGEST_TEXT
 from ..memory.amending import LONGEST_BY, Storable
-from ..memory.entries import PAGE, Evidence
+from ..memory.entries import MOST, PAGE, Evidence
 from ..memory.metadata import Metadata, Where
 from ..memory.stored import ADDRESSABLE, MAX_KEY, name_of
-from .view import MOST
 
 
 def _utc(time: datetime) -> datetime:
@@ -31,8 +29,8 @@ def _utc(time: datetime) -> datetime:
 
 
 def _text(time: Any) -> Any:
-    """Numbers could be seconds or milliseconds, so only texts are dates."""
-    if not isinstance(time, str):
+    """Numbers could be seconds or milliseconds, so only texts are dates, and moments in Python."""
+    if not isinstance(time, str | datetime):
         raise ValueError("a time must be a text of the form 2025-03-05T18:20:00Z")
     return time
 
@@ -48,7 +46,7 @@ Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\
 Time = Annotated[datetime, BeforeValidator(_text), AfterValidator(_utc)]
 EntryId = Annotated[
     Storable,
-    Path(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_KEY),
+    Field(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_KEY),
 ]
 By = Annotated[Storable, Field(max_length=LONGEST_BY, examples=["ada"])]
 
@@ -59,15 +57,20 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+Conditions = Annotated[
+    Where | None,
+    Field(description='conditions of the metadata of sessions, such as {"channel": "phone", "year": {"gte": 2024}}'),
+]
+Since = Annotated[Time | None, Field(description="only what is of this moment or later, such as 2025-03-05")]
+Until = Annotated[Time | None, Field(description="only what is from before this moment; what has no time is left out")]
+
+
 class Chosen(Body):
     """What of a memory is looked at."""
 
-    where: Where | None = None
-    """Only what rests on sessions whose metadata meet these conditions."""
-    since: Time | None = None
-    """Only what is of this moment or later; what has no time is left out."""
-    until: Time | None = None
-    """Only what is from before this moment; what has no time is left out."""
+    where: Conditions = None
+    since: Since = None
+    until: Until = None
 
     @property
     def chosen(self) -> dict[str, Any]:

@@ -17,91 +17,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 
 from .. import __version__
 from ..errors import UserError, check_number
-from ..memory.entries import MemoryStatus
-from .requests import Call, Pause, Requests, users
+from ..memory.entries import MemoryStatus, Users
+from .requests import AsyncRemoteMemory, Call, RemoteMemory
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 TIMEOUT = 90.0
 """Seconds without a byte of an answer; a service gives up after 60."""
 CONNECTING = 10.0
 """Seconds to connect."""
 RETRIES = 3
-
-
-def _sent(
-    request: Callable[Concatenate[Requests, P], Call[T]],
-) -> Callable[Concatenate[RemoteMemory, P], T]:
-    @wraps(request)
-    def method(self: RemoteMemory, *given: P.args, **named: P.kwargs) -> T:
-        return self._client.send(request(self._requests, *given, **named))
-
-    return method
-
-
-def _awaited(
-    request: Callable[Concatenate[Requests, P], Call[T]],
-) -> Callable[Concatenate[AsyncRemoteMemory, P], Awaitable[T]]:
-    @wraps(request)
-    async def method(self: AsyncRemoteMemory, *given: P.args, **named: P.kwargs) -> T:
-        return await self._client.send(request(self._requests, *given, **named))
-
-    return method
-
-
-class RemoteMemory:
-    """One user's memory in a service; `Client.memory` makes it. Methods are those of `mempiler.UserMemory`."""
-
-    def __init__(self, client: Client, user: str) -> None:
-        self._client, self._requests = client, Requests(user)
-
-    add = _sent(Requests.add)
-    end = _sent(Requests.end)
-    ask = _sent(Requests.ask)
-    search = _sent(Requests.search)
-    list = _sent(Requests.list)
-    get = _sent(Requests.get)
-    update = _sent(Requests.update)
-    delete = _sent(Requests.delete)
-    undo = _sent(Requests.undo)
-    history = _sent(Requests.history)
-    read = _sent(Requests.read)
-    sessions = _sent(Requests.sessions)
-    status = _sent(Requests.status)
-    forget = _sent(Requests.forget)
-    forget_session = _sent(Requests.forget_session)
-
-
-class AsyncRemoteMemory:
-    """One user's memory in a service; `AsyncClient.memory` makes it. Methods are those of `mempiler.UserMemory`."""
-
-    def __init__(self, client: AsyncClient, user: str) -> None:
-        self._client, self._requests = client, Requests(user)
-
-    aadd = _awaited(Requests.add)
-    aend = _awaited(Requests.end)
-    aask = _awaited(Requests.ask)
-    asearch = _awaited(Requests.search)
-    alist = _awaited(Requests.list)
-    aget = _awaited(Requests.get)
-    aupdate = _awaited(Requests.update)
-    adelete = _awaited(Requests.delete)
-    aundo = _awaited(Requests.undo)
-    ahistory = _awaited(Requests.history)
-    aread = _awaited(Requests.read)
-    asessions = _awaited(Requests.sessions)
-    astatus = _awaited(Requests.status)
-    aforget = _awaited(Requests.forget)
-    aforget_session = _awaited(Requests.forget_session)
+_USERS = Call[list[MemoryStatus]]("GET", "/v1/users", lambda found: list(Users(**found).users))
 
 
 class Client:
@@ -127,11 +59,11 @@ class Client:
         Raises:
             UserError: The name cannot stand in an address.
         """
-        return RemoteMemory(self, user)
+        return RemoteMemory(self.send, user)
 
     def users(self) -> list[MemoryStatus]:
         """The users of the token's tenant, in order of their names."""
-        return self.send(users())
+        return self.send(_USERS)
 
     def send(self, call: Call[T]) -> T:
         """Makes a call.
@@ -141,16 +73,17 @@ class Client:
             EndpointError: The service's language model does not answer.
             ServiceError: The service does not answer, or cannot at the moment.
         """
-        for attempt in range(self._retries + 1):
+        attempt = 0
+        while True:
             try:
                 found = self._http.request(call.method, call.path, json=call.body, params=call.params)
             except httpx.HTTPError as error:
                 found = error
-            result = call.result(found, self._retries - attempt, 0.2 * 2**attempt)
-            if not isinstance(result, Pause):
-                return result
-            time.sleep(result.seconds)
-        raise AssertionError("the last attempt has a result, or an error")
+            pause = call.pause(found, attempt)
+            if pause is None or attempt == self._retries:
+                return call.result(found)
+            time.sleep(pause)
+            attempt += 1
 
     def close(self) -> None:
         """Closes its connections."""
@@ -175,24 +108,25 @@ class AsyncClient:
         Raises:
             UserError: The name cannot stand in an address.
         """
-        return AsyncRemoteMemory(self, user)
+        return AsyncRemoteMemory(self.send, user)
 
     async def users(self) -> list[MemoryStatus]:
         """The users of the token's tenant, in order of their names."""
-        return await self.send(users())
+        return await self.send(_USERS)
 
     async def send(self, call: Call[T]) -> T:
         """Makes a call; errors as those of `Client.send`."""
-        for attempt in range(self._retries + 1):
+        attempt = 0
+        while True:
             try:
                 found = await self._http.request(call.method, call.path, json=call.body, params=call.params)
             except httpx.HTTPError as error:
                 found = error
-            result = call.result(found, self._retries - attempt, 0.2 * 2**attempt)
-            if not isinstance(result, Pause):
-                return result
-            await asyncio.sleep(result.seconds)
-        raise AssertionError("the last attempt has a result, or an error")
+            pause = call.pause(found, attempt)
+            if pause is None or attempt == self._retries:
+                return call.result(found)
+            await asyncio.sleep(pause)
+            attempt += 1
 
     async def close(self) -> None:
         """Closes its connections."""

@@ -20,11 +20,11 @@ from typing import Any, Literal
 
 from ..errors import ConflictError, UserError
 from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
-from ..memory.entries import PAGE, EntryChange, EntryPage, ListedEntry, Origin
+from ..memory.entries import MOST, PAGE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.index import Entry
 from ..memory.stored import Owner
 from .memories import Memories
-from .view import MOST, View
+from .view import View
 
 TRIES = 50
 """How often a change is made anew because another one came first."""

@@ -14,13 +14,12 @@ from typing import BinaryIO
 
 from pydantic import ValidationError
 
-from ..errors import StoreError, UserError
+from ..errors import StoreError, UserError, misfit
 from ..memory.incoming import incoming
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..records.json_input import decode
 from .bodies import Name, NewSession
-from .refusals import malformed
 
 MOST_LINE = 100_000_000
 """Bytes of a line."""
@@ -68,7 +67,7 @@ def import_lines(store: Store, tenant: str, file: BinaryIO) -> Imported:
         except StoreError:
             raise
         except ValidationError as error:
-            found.refused[number] = malformed(error.errors()).detail
+            found.refused[number] = misfit(error)
         except json.JSONDecodeError as error:
             found.refused[number] = f"no JSON: {error.msg}"
         except (UserError, ValueError) as error:

@@ -22,7 +22,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ..errors import AnswerChangedError, BudgetError, ConflictError, EndpointError, ProgramError, StoreError, UserError
+from ..errors import (
+    AnswerChangedError,
+    BudgetError,
+    ConflictError,
+    EndpointError,
+    ProgramError,
+    StoreError,
+    UserError,
+    misfit,
+)
 
 _KINDS = {
     401: "authentication_error",
@@ -99,18 +108,9 @@ def refusal_of(error: BaseException) -> HTTPException:
     if isinstance(error, HTTPException):
         return error
     if isinstance(error, RequestValidationError):
-        return malformed(error.errors())
+        whole = error.errors()[0]["loc"] == ("body",)
+        return Refusal(400, "send a JSON object, with Content-Type: application/json" if whole else misfit(error))
     for kind, status, message in _REFUSALS:
         if isinstance(error, kind):
             return Refusal(status, message or str(error), {"Retry-After": "5"} if status == 503 else None)
     return BUG()
-
-
-def malformed(errors: Sequence[Any]) -> Refusal:
-    """The refusal for a body or path that does not fit its model: where, and what was expected; not what was given."""
-    first = errors[0]
-    place = [str(part) for part in first["loc"] if part not in ("body", "path", "query")]
-    message = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] in ("model_attributes_type", "dict_type") and not place:
-        message = "send a JSON object, with Content-Type: application/json"
-    return Refusal(400, f"{'.'.join(place)[:100]}: {message}" if place else message)

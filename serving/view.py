@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from ..errors import UserError
 from ..memory.amending import Amend, Amendments
+from ..memory.entries import MOST
 from ..memory.index import Entry
 from ..memory.indexes import Line
 from ..memory.memory import Memory
@@ -21,8 +22,6 @@ from ..records import ABSTRACT, Found, Hit, Item, Session, Turn
 from ..records.moment import comparable
 
 I = TypeVar("I", bound=Item)  # noqa: E741
-MOST = 1000
-"""Most entries of one search, or of one page."""
 GONE = "(deleted)"
 """What stands in the place of words that were deleted, or said before they were reworded."""
 _WIDER = 4

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from mempiler import Client, MempilerError, Store
-from mempiler.serving.requests import Requests
+from mempiler.serving.requests import RemoteMemory
 
 from .conftest import TOKENS, service_over, serving, within
 
@@ -95,7 +95,7 @@ def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: An
 
 
 def test_what_both_say_of_the_same_names_each_is_told_alone(clients: dict[str, Client]) -> None:
-    assert {name for name in vars(Requests) if not name.startswith("_")} <= VERBS.keys()
+    assert {name for name in vars(RemoteMemory) if not name.startswith("_")} <= VERBS.keys()
     both = [Step(clients[tenant], "cleo", mark, "s1", mark) for tenant, mark in MARKS.items()]
     for verb in ("add", "add under the same id"):
         for of in both:
