@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving": OPTIMIZERS | {"optimizers", "runs"},
     "serving/frameworks": {"errors", "reading", "serving"},
     "serving/client": BASE | {"memory", "serving/requests"},
-    "serving/requests": BASE | {"memory"},
+    "serving/requests": BASE | {"memory", "serving"},
     "cli": OPTIMIZERS | {"optimizers", "runs", "serving", "systems"},
 }
 """What each room may import besides itself."""
@@ -99,6 +99,7 @@ FROM_THE_PACKAGE = {"Store", "UserMemory"}
 """What programs may take from `mempiler` itself, lazily: it says what `program.memory(...)` makes, they know no store.
 """
 PROMPT_TEXT = ".serving.prompt_text."
+BODIES = ".serving.bodies."
 """What frameworks may take of the rest of their room."""
 
 
@@ -117,6 +118,8 @@ def wrong_rooms(module: Module) -> list[str]:
             found.append(f"engines may import only Embedder protocols from memory, not {name}")
         elif (module.room, target) == ("serving/frameworks", "serving") and not name.startswith(PROMPT_TEXT):
             found.append(f"frameworks may import only {PROMPT_TEXT}, not {name}")
+        elif (module.room, target) == ("serving/requests", "serving") and not name.startswith(BODIES):
+            found.append(f"a client may import only {BODIES}, not {name}")
         elif (module.room, target) == ("programs", "engines") and name not in FROM_ENGINES:
             found.append(f"programs may import only {' and '.join(FROM_ENGINES)}, not {name}")
     return found
@@ -225,7 +228,7 @@ def test_breach_is_seen(rule: Callable[[Module], list[str]]) -> None:
         ("programs/program", "from .. import Client"),
         ("serving/app", "from .frameworks.langgraph import recall"),
         ("serving/frameworks/langgraph", "from ..user_memory import UserMemory"),
-        ("serving/requests", "from .bodies import Found"),
+        ("serving/requests", "from .view import View"),
         ("unheard_of/room", "from ..errors import UserError"),
     ],
 )
