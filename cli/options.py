@@ -139,7 +139,10 @@ _ASKING = [
     *_READING,
 ]
 
-_EMBEDDER = "`minilm` or `e5` (see `mempiler list embedders`), `onnx:DIR`, `offline` (compares spelling), or an embedding model's name"
+_EMBEDDER = (
+    "`minilm` or `e5` (see `mempiler list embedders`), `onnx:DIR`, `offline` (compares spelling), or an embedding "
+    "model's name"
+)
 
 _SILENCE = "seconds of silence after which a call to a model has failed"
 _DEADLINE = "seconds for a call to a model, its retries and waits included"

@@ -99,8 +99,9 @@ FROM_THE_PACKAGE = {"Store", "UserMemory"}
 """What programs may take from `mempiler` itself, lazily: it says what `program.memory(...)` makes, they know no store.
 """
 PROMPT_TEXT = ".serving.prompt_text."
-BODIES = ".serving.bodies."
 """What frameworks may take of the rest of their room."""
+BODIES = ".serving.bodies."
+"""What clients may take of it."""
 
 
 def wrong_rooms(module: Module) -> list[str]:
