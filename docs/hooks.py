@@ -2,6 +2,7 @@
 
     <!-- docstring: programs/pgr/method.py -->    the docstring of a module, its drawings as code, its parts as headings
     <!-- section: coverage.md, PGR: deviations -->    what another page says under a heading, or under several: A / B
+    <!-- settings: mempiler.programs.pgr.method:PGRSettings -->    a table of what can be set of a method
     <!-- list: optimizers -->    a table of what `mempiler list` prints
     <!-- table: evidence.json, cells: method | on | start -->    columns of records of a file in docs/data
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import atexit
+import importlib
 import json
 import os
 import re
@@ -28,7 +30,7 @@ ROOT = DOCS.parent
 PATIENCE = 120
 """Seconds that a cell of a notebook may take."""
 
-_ASKED = re.compile(r"^<!-- (docstring|section|list|table): (.+?) -->$", re.MULTILINE)
+_ASKED = re.compile(r"^<!-- (docstring|section|settings|list|table): (.+?) -->$", re.MULTILINE)
 _COLOURS = re.compile(r"\\u001b\[[\d;]*m")
 """In JSON."""
 _FETCHED = "https://unpkg.com/iframe-worker/shim"
@@ -80,7 +82,7 @@ def filled(markdown: str) -> str:
         FileNotFoundError: A file is not there.
     """
     kinds: Mapping[str, Callable[[str], str]]
-    kinds = {"docstring": docstring, "section": section, "list": listed, "table": table}
+    kinds = {"docstring": docstring, "section": section, "settings": settings, "list": listed, "table": table}
     return _ASKED.sub(lambda found: kinds[found[1]](found[2]), markdown)
 
 
@@ -97,6 +99,19 @@ def section(place: str) -> str:
     for heading in headings.split(" / "):
         lines = _under(lines, heading, place)
     return "\n".join(lines).strip()
+
+
+def settings(place: str) -> str:
+    """A table of the fields of a model, `module:Model`, with defaults and ranges."""
+    module, _, name = place.partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    rows = ["| setting | default | what it is |", "| --- | --- | --- |"]
+    for field, about in kind.model_json_schema()["properties"].items():
+        low, high = about.get("minimum"), about.get("maximum")
+        bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+        told = "; ".join([about["description"], *bounds, *([" or ".join(about["enum"])] if "enum" in about else [])])
+        rows.append(f"| `{field}` | {json.dumps(about['default'])} | {told} |")
+    return "\n".join(rows)
 
 
 def listed(kind: str) -> str:

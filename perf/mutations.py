@@ -101,7 +101,12 @@ PRAMEM = of(
 PGR = of(
     "pgr",
     "programs/pgr",
-    ("prospection", 'tree = strategy == "tree"', 'tree = strategy == "chain"', "tree and chain are swapped"),
+    (
+        "prospection",
+        'tree = settings.strategy == "tree"',
+        'tree = settings.strategy == "chain"',
+        "tree and chain are swapped",
+    ),
     ("prospection", "steps, defects = repaired(nodes)", "steps, defects = list(nodes), ()", "trees are not put right"),
     (
         "prospection",
@@ -117,20 +122,20 @@ PGR = of(
     ),
     (
         "prospection",
-        "for step in steps]) < self.min_new:",
+        "for step in steps]) < self.settings.min_new:",
         "for step in steps]) < 0:",
         "the loop does not end where little is new",
     ),
     (
         "prospection",
-        "for _ in range(self.iterations):",
-        "for _ in range(min(1, self.iterations)):",
+        "for _ in range(self.settings.iterations):",
+        "for _ in range(min(1, self.settings.iterations)):",
         "there is one round",
     ),
     (
         "prospection",
-        "self.augment_k, self.augment_score)",
-        "self.augment_k, -1.0)",
+        "given.augment_k, given.augment_score)",
+        "given.augment_k, -1.0)",
         "augmentation takes what is not close",
     ),
     (
@@ -149,8 +154,8 @@ PGR = of(
     ("prospection", "notes={NOTE: summary} if summary else {}", "notes={}", "the summary is dropped"),
     (
         "prospection",
-        'not close or self.augment == "append"',
-        'not close or self.augment == "rewrite"',
+        'not close or given.augment == "append"',
+        'not close or given.augment == "rewrite"',
         "append and rewrite are swapped",
     ),
     ("memory", '"frequency": old.frequency + 1,', '"frequency": old.frequency,', "an update does not count"),

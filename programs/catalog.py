@@ -120,7 +120,7 @@ def preset(name: str, benchmark: str, unsaid: bool = False) -> dict[str, Any]:
     _, plus, inner = name.partition("+")
     kind = method_class(name)
     own = kind.preset(benchmark, inner)
-    if unsaid and "abstain" in inspect.signature(kind.__init__).parameters:
+    if unsaid and "abstain" in settings_of(kind):
         own["abstain"] = True
     beneath = preset(inner, benchmark) if plus else {}
     return {**own, **{f"{Policy.INNER}{setting}": value for setting, value in beneath.items()}}
@@ -135,12 +135,11 @@ def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Metho
     kind, (_, plus, inner) = method_class(name), name.partition("+")
     if plus:
         return _make_policy(name, kind, inner, embedder, config)
-    _check_config(name, kind, config)
     if embedder is None and _needs_embedder(kind):
         embedder = offline_embedder()
     given = {"embedder": embedder} if _takes_embedder(kind) else {}
     try:
-        return kind(**given, **{**_suited(kind, embedder), **config})
+        return kind(**given, **_checked(name, kind, embedder, config))
     except TypeError as error:
         raise UserError(f"method {name!r}: {error}") from error
 
@@ -148,25 +147,39 @@ def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Metho
 def _make_policy(name: str, kind: type, inner: str, embedder: Embedder | None, config: dict[str, Any]) -> Method:
     beneath = {key.removeprefix(Policy.INNER): value for key, value in config.items() if key.startswith(Policy.INNER)}
     own = {key: value for key, value in config.items() if not key.startswith(Policy.INNER)}
-    _check_config(name, kind, own)
     searched = _make(inner, embedder, beneath)
-    return kind(searched, **{**_suited(kind, searched.embedder), **own})
+    return kind(searched, **_checked(name, kind, searched.embedder, own))
 
 
-def _suited(kind: type, embedder: Embedder | None) -> dict[str, Any]:
-    """The thresholds of one of our methods that fit its embedder."""
-    package, _, room = kind.__module__.rpartition(".")[0].rpartition(".")
-    found = suited(room, embedder.name) if embedder is not None and package == __package__ else {}
-    return {name: value for name, value in found.items() if name in inspect.signature(kind.__init__).parameters}
+def has_setting(name: str, setting: str) -> bool:
+    """Whether a method has a setting."""
+    return setting in settings_of(method_class(name))
 
 
-def _check_config(method: str, kind: type, config: dict[str, Any]) -> None:
-    """Refuses settings that the method does not have, or of another kind than their defaults."""
-    known = {
+def settings_of(kind: type[Method]) -> dict[str, Any]:
+    """The settings of a method by name, with their defaults."""
+    if kind.Settings is not None:
+        return {name: field.default for name, field in kind.Settings.model_fields.items()}
+    parameters = inspect.signature(kind.__init__).parameters.items()
+    return {
         name: parameter.default
-        for name, parameter in inspect.signature(kind.__init__).parameters.items()
+        for name, parameter in parameters
         if name not in ("self", "embedder", "inner") and parameter.kind is not parameter.VAR_KEYWORD
     }
+
+
+def _checked(method: str, kind: type[Method], embedder: Embedder | None, config: dict[str, Any]) -> dict[str, Any]:
+    """The arguments for settings; those that are not named are the thresholds that fit the embedder, or the defaults.
+
+    Raises:
+        UserError: The method has no such setting, or the value is of another kind or out of its range.
+    """
+    package, _, room = kind.__module__.rpartition(".")[0].rpartition(".")
+    found = suited(room, embedder.name) if embedder is not None and package == __package__ else {}
+    known = settings_of(kind)
+    given = {**{name: value for name, value in found.items() if name in known}, **config}
+    if kind.Settings is not None:
+        return {"settings": kind.Settings.read(method, given)}
     for name, value in config.items():
         if name not in known:
             has = ", ".join(f"{key}={default}" for key, default in known.items()) or "none"
@@ -178,6 +191,7 @@ def _check_config(method: str, kind: type, config: dict[str, Any]) -> None:
                 raise UserError(
                     f"method {method!r}: {name} = {value!r} is no {type(default).__name__} (default {default!r})"
                 )
+    return given
 
 
 def _takes_embedder(kind: type[Method]) -> bool:

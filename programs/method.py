@@ -28,6 +28,7 @@ from ..records import Context, Hit, Item, Query
 from .part import Part
 from .predictor import adopt
 from .recording import recalled_by
+from .settings import Settings
 from .waiting import RAW_TURNS, Recalled, Waiting, raw_indexes, with_raw, with_unwritten
 
 FEW = 5
@@ -221,6 +222,8 @@ class Method(Part):
 
     writer: Writer
     reader: Reader
+    Settings: ClassVar[type[Settings] | None] = None
+    """What can be set of it, if it is made with `settings=`; its constructor names its settings otherwise."""
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {}
     """Answer prompts of the method's own paper, by task name; other tasks use the suite's."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from mempiler.data.catalog import BENCHMARKS
 from mempiler.optimizers.catalog import OPTIMIZERS
-from mempiler.programs.names import METHODS, POLICIES
+from mempiler.programs.names import METHODS, POLICIES, imported
 
 from tests.browser import CHROMIUM, Browser, serious_faults
 
@@ -102,8 +102,14 @@ def test_methods_benchmarks_and_optimizers_are_all_on_their_pages(hooks: ModuleT
     own = "\n".join(text for name, text in methods.items() if name != "index")
     assert [name for name in METHODS if f"`{name}`" not in own] == []
     assert [name for name in POLICIES if f"`{name}+METHOD`" not in own] == []
-    classes = {entry.path.replace(":", ".") for entry in (*METHODS.values(), *POLICIES.values())}
-    assert [path for path in sorted(classes) if f"::: {path}\n" not in own] == []
+    for name, entry in {**METHODS, **POLICIES}.items():
+        model = getattr(imported(entry.path), "Settings", None)
+        shown = (
+            f"<!-- settings: {model.__module__}:{model.__name__} -->"
+            if model
+            else f"::: {entry.path.replace(':', '.')}\n"
+        )
+        assert shown in own, name
     for page, names in (
         ("methods/index", METHODS),
         ("benchmarks", BENCHMARKS),

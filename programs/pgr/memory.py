@@ -230,24 +230,15 @@ def merge_groups(
 
 def _clusters(vectors: np.ndarray, min_cosine: float) -> list[list[int]]:
     """Connected components of the graph whose edges are similar pairs."""
+    from scipy.sparse.csgraph import connected_components
+
     wide = vectors.astype(np.float64)
     # Rounding must not push a pair of equal texts below a threshold of 1.
-    near = wide @ wide.T >= min_cosine - 1e-6 if len(wide) else np.zeros((0, 0), bool)
-    left = dict.fromkeys(range(len(wide)))
-    found: list[list[int]] = []
-    while left:
-        first = next(iter(left))
-        del left[first]
-        cluster, queue = [first], [first]
-        while queue:
-            row = near[queue.pop()]
-            reached = [n for n in left if row[n]]
-            for n in reached:
-                del left[n]
-            cluster += reached
-            queue += reached
-        found.append(sorted(cluster))
-    return found
+    labels = connected_components(wide @ wide.T >= min_cosine - 1e-6)[1] if len(wide) else wide
+    found: dict[int, list[int]] = {}
+    for n, label in enumerate(labels):
+        found.setdefault(int(label), []).append(n)
+    return list(found.values())
 
 
 def _fact(id: str, info: str, change: Change, sessions: Sequence[Item]) -> PersonalFact:

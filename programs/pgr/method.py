@@ -1,7 +1,7 @@
 """PGR: prospection-guided retrieval, over a store of dated facts of its own or over any other method's memory.
 
-    sessions ── every 3 ──> upsert ── every 50 new facts ──> consolidate ──> facts       (`writer`)
-    question ── Prospection over search ──> facts and a summary                          (`reader`, `prospection`)
+    sessions ── every 3 ──> upsert ── every 50 new facts ──> consolidate ──> facts       (`PersonalFactWriter`)
+    question ── Prospection over search ──> facts and a summary                          (`prospection`)
 
 `pgr+METHOD` takes the memory of any other method and calls nothing of it but `search`: all switches of the policy share
 one written memory.
@@ -21,11 +21,184 @@ Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory w
 
 from __future__ import annotations
 
-from ...memory.index import Embedder
-from ..method import Method, Policy
-from .prospection import Prospection
-from .reader import FactReader, ProspectiveReader
-from .writer import PersonalFactWriter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from ...memory.amending import Amend, as_left, is_as_written
+from ...memory.index import Embedder, Entry
+from ...memory.indexes import Indexes
+from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
+from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
+from ..gather import gather
+from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Writer
+from ..predictor import predictor
+from ..recording import record_failure
+from ..settings import Settings
+from .memory import Change, PersonalFact, PersonalMemory, clashing, merge_groups
+from .prospection import Prospection, ProspectionSettings
+
+
+class FactSettings(Settings):
+    """How facts are written (section 3.2)."""
+
+    every: int = Field(3, ge=1, description="sessions per upsert; those that wait are written where the history ends")
+    merge_after: int = Field(50, ge=1, description="new facts after which the memory is consolidated")
+    merge_score: float = Field(0.8, ge=-1, le=1, description="lowest cosine of facts that may be merged")
+    window_days: int = Field(7, ge=0, description="most days between the latest dates of facts that are merged")
+    related: int = Field(40, ge=1, description="most known facts an update is shown, those nearest to what was said")
+
+
+class FactStoreSettings(FactSettings):
+    """What can be set of `FactStore`."""
+
+    k: int = Field(20, ge=1, description="facts recalled per query (K, Figure 3)")
+    hybrid: bool = Field(False, description="whether facts are ranked by BM25 and cosine together, not by cosine")
+
+
+class PGRSettings(ProspectionSettings, FactSettings):
+    """What can be set of `PGR`."""
+
+    hybrid: bool = Field(False, description="as of the fact store; `min_score` and `augment_score` stay cosines")
+
+
+class PersonalFactWriter(Writer):
+    """Takes sessions in as dated facts.
+
+    Args:
+        embedder: Vectors of facts, for clusters.
+        settings: How.
+    """
+
+    Memory = PersonalMemory
+    longest_text = 1000
+    """A fact is short: a longer text is asked for again, and does not come in."""
+
+    def __init__(self, embedder: Embedder, settings: FactSettings) -> None:
+        super().__init__()
+        self.embedder, self.indexes = embedder, Indexes(embedder)
+        self.settings = settings
+        self.update = predictor(UpdateFacts)
+        self.merge = predictor(MergeFacts)
+
+    @property
+    def relates(self) -> bool:
+        return True
+
+    def write(self, memory: PersonalMemory, item: Item, prepared: Any = None) -> PersonalMemory:
+        waiting = memory.model_copy(update={"pending": (*memory.pending, item)})
+        return self._upserted(waiting) if len(waiting.pending) >= self.settings.every else waiting
+
+    def settle(self, memory: PersonalMemory) -> PersonalMemory:
+        """Writes the waiting sessions."""
+        return self._upserted(memory) if memory.pending else memory
+
+    def write_piece(self, memory: PersonalMemory, piece: Item) -> PersonalMemory:
+        """Takes a piece in by itself: it does not wait for others."""
+        alone = self._upserted(memory.model_copy(update={"pending": (piece,)}))
+        return alone.model_copy(update={"pending": memory.pending})
+
+    def _upserted(self, memory: PersonalMemory) -> PersonalMemory:
+        said = [(session, turn) for session in memory.pending for turn in session.turns if turn.content.strip()]
+        changes: list[Change] = []
+        if said:
+            known = self._near(memory, [turn for _, turn in said])
+            lines = [turn.line(session.time) for session, turn in said]
+            found = self.attempt(self.update, existing_facts=known, dialogue="\n".join(lines))
+            if found is None:
+                after = memory.model_copy(update={"pending": ()})
+                for session in memory.pending:
+                    after = after.left(session)
+                return after
+            facts: list[FactChange] = found.facts or []
+            changes = [_change(fact, {each.fact_id for each in known}) for fact in facts]
+            for id, times in clashing(changes).items():
+                message = f"{times} updates of one answer name {id}; all were kept as new facts"
+                record_failure(Failure(kind="parse", where="update", message=message))
+        memory = memory.upsert(changes, memory.pending)
+        return self._consolidated(memory) if memory.fresh >= self.settings.merge_after else memory
+
+    def _near(self, memory: PersonalMemory, turns: Sequence[Turn]) -> list[KnownFact]:
+        """The known facts that an update may concern, oldest first: the nearest to any turn."""
+        facts, most = memory.facts, self.settings.related
+        if len(facts) > most:
+            found = self.indexes.search(memory, [turn.content for turn in turns], most, ANY_COSINE)
+            best = sorted((hit for hits in found for hit in hits), key=lambda hit: -hit.score)
+            near = set(list(dict.fromkeys(hit.id for hit in best))[:most])
+            facts = tuple(fact for fact in facts if fact.id in near)
+        left = [(fact, as_left(fact, memory.entry)) for fact in facts]
+        return [_shown(fact, entry.text) for fact, entry in left if entry is not None]
+
+    def _consolidated(self, memory: PersonalMemory) -> PersonalMemory:
+        """Merges what is alike and close in time; a group whose merge stays unparseable is unchanged.
+
+        Facts that their user amended are merged with none.
+        """
+        facts = [fact for fact in memory.facts if is_as_written(fact, memory.entry)]
+        vectors = self.embedder.embed([fact.info for fact in facts])
+        groups = merge_groups(facts, vectors, self.settings.merge_score, self.settings.window_days)
+        shown = {fact.id: _shown(fact, fact.info) for fact in facts}
+
+        def merged(ids: Sequence[str]) -> Any:
+            return self.attempt(self.merge, similar_facts=[shown[id] for id in ids])
+
+        for ids, said in zip(groups, gather([lambda ids=ids: merged(ids) for ids in groups]), strict=True):
+            new = said.merged_fact if said else None
+            if new is not None:
+                memory = memory.merge(ids, new.info, new.type, new.related_entities)
+        return memory.model_copy(update={"fresh": 0})
+
+
+class FactReader(EntryReader):
+    """Recalls the facts nearest to the query; the query-only baseline of Figure 3."""
+
+    def recall(self, memory: PersonalMemory, query: Query) -> Context:
+        hits = super().recall(memory, query).hits
+        return Context(hits=hits, counts={"facts": len(hits), "first": len(hits), "calls": 0})
+
+    def amended(self, memory: PersonalMemory, amend: Amend) -> PersonalMemory:
+        def reworded(fact: PersonalFact, text: str) -> PersonalFact:
+            return fact.model_copy(update={"info": text, "earlier": ()})
+
+        return memory.model_copy(update={"facts": amend.parts(memory.facts, memory.entry, reworded)})
+
+
+class ProspectiveReader(Reader):
+    """Recalls by a policy over another reader's search.
+
+    Args:
+        inner: Searches.
+        policy: How to recall.
+    """
+
+    def __init__(self, inner: Reader, policy: Prospection) -> None:
+        super().__init__()
+        self.inner = inner
+        self.policy = policy
+        self.hybrid = inner.hybrid
+
+    def search(
+        self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        return self.inner.search(memory, queries, k, min_score)
+
+    def entries(self, memory: Any) -> Sequence[Entry]:
+        return self.inner.entries(memory)
+
+    def amended(self, memory: Any, amend: Amend) -> Any:
+        return self.inner.amended(memory, amend)
+
+    def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
+        """What is nearest to the query, below any threshold; what the inner method has where nothing is."""
+        near = self.search(memory, [query.probe], FEW, ANY_COSINE)[0]
+        return [hit.model_copy(update={"score": 0.0}) for hit in near] or self.inner.otherwise(memory, query)
+
+    def recall(self, memory: Any, query: Query) -> Context:
+        """What the policy finds; nothing, without a call, in an empty memory."""
+        if memory == type(memory)():
+            return Context()
+        return self.policy.recall(lambda texts, k, low: self.search(memory, texts, k, low), query.probe, query.date)
 
 
 class FactStore(Method):
@@ -33,28 +206,14 @@ class FactStore(Method):
 
     Args:
         embedder: Vectors of facts and queries.
-        every: Sessions per upsert; those that wait are written where the history ends.
-        merge_after: New facts after which the memory is consolidated.
-        merge_score: Lowest cosine of facts that may be merged.
-        window_days: Most days between the latest dates of facts that are merged.
-        related: Most known facts that an update is shown, those nearest to what was said.
-        k: Facts recalled per query.
-        hybrid: Whether facts are ranked by BM25 and cosine together, instead of by cosine as in the paper.
+        settings: `FactStoreSettings`.
     """
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        every: int = 3,
-        merge_after: int = 50,
-        merge_score: float = 0.8,
-        window_days: int = 7,
-        related: int = 40,
-        k: int = 20,
-        hybrid: bool = False,
-    ) -> None:
-        writer = PersonalFactWriter(embedder, every, merge_after, merge_score, window_days, related)
-        super().__init__(writer, FactReader(k, embedder=embedder, hybrid=hybrid), embedder)
+    Settings = FactStoreSettings
+
+    def __init__(self, embedder: Embedder, settings: FactStoreSettings) -> None:
+        reader = FactReader(settings.k, embedder=embedder, hybrid=settings.hybrid)
+        super().__init__(PersonalFactWriter(embedder, settings.only(FactSettings)), reader, embedder)
 
 
 class PGR(Method):
@@ -62,45 +221,15 @@ class PGR(Method):
 
     Args:
         embedder: Vectors of facts, queries and probes.
-        every: See `FactStore`, as for the next four.
-        merge_after: New facts after which the memory is consolidated.
-        merge_score: Lowest cosine of facts that may be merged.
-        window_days: Most days between the latest dates of facts that are merged.
-        related: Most known facts that an update is shown, those nearest to what was said.
-        strategy: See `Prospection`, as for all others.
-        k: Facts per probe.
-        min_score: Lowest cosine of a probe's hit.
-        augment: "append", "rewrite" or "none".
-        augment_k: Facts that the augmentation sees at most.
-        augment_score: Lowest cosine of those facts.
-        min_new: The loop ends with a round that finds fewer new facts.
-        iterations: Most rounds of refinement.
-        summary: Whether the context ends with a prospection summary.
-        hybrid: See `FactStore`; `min_score` and `augment_score` stay cosines.
+        settings: `PGRSettings`.
     """
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        every: int = 3,
-        merge_after: int = 50,
-        merge_score: float = 0.8,
-        window_days: int = 7,
-        related: int = 40,
-        strategy: str = "tree",
-        k: int = 5,
-        min_score: float = 0.3,
-        augment: str = "append",
-        augment_k: int = 5,
-        augment_score: float = 0.6,
-        min_new: int = 5,
-        iterations: int = 10,
-        summary: bool = True,
-        hybrid: bool = False,
-    ) -> None:
-        writer = PersonalFactWriter(embedder, every, merge_after, merge_score, window_days, related)
-        policy = Prospection(strategy, k, min_score, augment, augment_k, augment_score, min_new, iterations, summary)
-        super().__init__(writer, ProspectiveReader(FactReader(embedder=embedder, hybrid=hybrid), policy), embedder)
+    Settings = PGRSettings
+
+    def __init__(self, embedder: Embedder, settings: PGRSettings) -> None:
+        policy = Prospection(settings.only(ProspectionSettings))
+        reader = ProspectiveReader(FactReader(embedder=embedder, hybrid=settings.hybrid), policy)
+        super().__init__(PersonalFactWriter(embedder, settings.only(FactSettings)), reader, embedder)
 
 
 class PGROver(Policy):
@@ -108,29 +237,23 @@ class PGROver(Policy):
 
     Args:
         inner: The method beneath.
-        strategy: See `Prospection`, as for all others.
-        k: Hits per probe.
-        min_score: Lowest score of a probe's hit.
-        augment: "append", "rewrite" or "none".
-        augment_k: Hits that the augmentation sees at most.
-        augment_score: Lowest score of those.
-        min_new: The loop ends with a round that finds fewer new hits.
-        iterations: Most rounds of refinement.
-        summary: Whether the context ends with a prospection summary.
+        settings: `ProspectionSettings`.
     """
 
-    def __init__(
-        self,
-        inner: Method,
-        strategy: str = "tree",
-        k: int = 5,
-        min_score: float = 0.3,
-        augment: str = "append",
-        augment_k: int = 5,
-        augment_score: float = 0.6,
-        min_new: int = 5,
-        iterations: int = 10,
-        summary: bool = True,
-    ) -> None:
-        policy = Prospection(strategy, k, min_score, augment, augment_k, augment_score, min_new, iterations, summary)
-        super().__init__(inner, ProspectiveReader(inner.reader, policy))
+    Settings = ProspectionSettings
+
+    def __init__(self, inner: Method, settings: ProspectionSettings) -> None:
+        super().__init__(inner, ProspectiveReader(inner.reader, Prospection(settings)))
+
+
+def _shown(fact: PersonalFact, info: str) -> KnownFact:
+    when = format_time(fact.latest) if fact.latest else None
+    shown = {"fact_id": fact.id, "info": info, "type": fact.type, "frequency": fact.frequency, "date": when}
+    return KnownFact.model_validate({**shown, "related_entities": list(fact.entities)})
+
+
+def _change(fact: FactChange, known: Collection[str]) -> Change:
+    """A change; an update of a fact that was not shown names none."""
+    id = fact.fact_id.strip()
+    named = None if fact.state == "add" else id if id in known else ""
+    return Change(fact.info, fact.type, tuple(fact.related_entities), tuple(fact.turn_ids), named)

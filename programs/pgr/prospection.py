@@ -6,7 +6,7 @@
 A query is first shown with the facts closest to it, or said again with them (`_augmented`), then turned into a tree or
 a chain of next steps (`imagine`). Every step is a probe; all probes of a round go to the index in one call. The facts
 found make the next round of steps personal (`refine`), until a round finds fewer than `min_new` facts that were not
-known.
+known. Trees come with cycles, orphans and two roots; `repaired` keeps every step.
 
 Critical path: 1 call to imagine, 1 per round, 1 to summarize, as the paper's Table 7 counts them (with 1 to answer);
 `augment="rewrite"` takes 1 more where something is close enough to the query. No round and no summary where nothing was
@@ -25,12 +25,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError
+from pydantic import Field
 
-from ...errors import UserError
 from ...records import Context, Hit, format_time, one_line
 from ...signatures.pgr import (
     AugmentQuery,
@@ -40,76 +40,56 @@ from ...signatures.pgr import (
     RefineTree,
     Step,
     SummarizeProspection,
+    TreeNode,
 )
 from ...signatures.pgr_examples import chain_examples, refined_chain_examples, refined_tree_examples, tree_examples
 from ..part import Part
 from ..predictor import predictor
-from .tree import repaired
+from ..settings import Settings
 
 Search = Callable[[Sequence[str], int, float], list[list[Hit]]]
 """Searches a memory: queries, most hits per query, lowest score; one list of hits per query."""
 NOTE = "prospection"
 """The note of a context that holds the summary."""
-STRATEGIES, AUGMENTS = ("tree", "chain"), ("append", "rewrite", "none")
+
+
+class ProspectionSettings(Settings):
+    """What can be set of the retrieval policy (section 3.3; defaults of section 5.1)."""
+
+    strategy: Literal["tree", "chain"] = Field("tree", description="what is imagined: PGR-TOT or PGR-COT (Table 3)")
+    k: int = Field(5, ge=1, description="facts per probe (K)")
+    min_score: float = Field(0.3, description="lowest score of a probe's hit (tau)")
+    augment: Literal["append", "rewrite", "none"] = Field(
+        "append",
+        description="facts beside the query (Table 7), the query said again with them (Eq. 2), or none",
+    )
+    augment_k: int = Field(5, ge=1, description="most facts that the query is augmented with; the paper has no number")
+    augment_score: float = Field(0.6, description="lowest score of those facts (tau_o)")
+    min_new: int = Field(5, ge=1, description="the loop ends with a round that finds fewer new facts (delta)")
+    iterations: int = Field(10, ge=0, description="most rounds of refinement (I_max); 0 is the base of Table 4")
+    summary: bool = Field(True, description="whether the context ends with a prospection summary (Table 5)")
 
 
 class Prospection(Part):
     """The retrieval policy; it works over any search.
 
     Args:
-        strategy: "tree" (PGR-TOT) or "chain" (PGR-COT).
-        k: Facts per probe.
-        min_score: Lowest score of a probe's hit (tau).
-        augment: How the query is augmented: "append" shows the facts beside it in phase 1 (the paper's prompts, and the
-            calls that its Table 7 counts), "rewrite" has the model say it again (Eq. 2), or "none".
-        augment_k: Facts that the augmentation sees at most (the paper gives no number).
-        augment_score: Lowest score of those facts (tau_o).
-        min_new: The loop ends with a round that finds fewer new facts (delta).
-        iterations: Most rounds of refinement (I_max); 0 is the paper's "base".
-        summary: Whether the context ends with a prospection summary.
-
-    Raises:
-        UserError: A setting has no such value.
+        settings: What can be set of it.
     """
 
-    def __init__(
-        self,
-        strategy: str = "tree",
-        k: int = 5,
-        min_score: float = 0.3,
-        augment: str = "append",
-        augment_k: int = 5,
-        augment_score: float = 0.6,
-        min_new: int = 5,
-        iterations: int = 10,
-        summary: bool = True,
-    ) -> None:
+    def __init__(self, settings: ProspectionSettings) -> None:
         super().__init__()
-        for name, value, values in (("strategy", strategy, STRATEGIES), ("augment", augment, AUGMENTS)):
-            if value not in values:
-                raise UserError(f"{name} = {value!r} is none of {', '.join(values)}")
-        for name, number, least in (("k", k, 1), ("min_new", min_new, 1), ("iterations", iterations, 0)):
-            if number < least:
-                raise UserError(f"{name} = {number} is less than {least}")
-        self.strategy = strategy
-        self.k = k
-        self.min_score = min_score
-        self.augment = augment
-        self.augment_k = augment_k
-        self.augment_score = augment_score
-        self.min_new = min_new
-        self.iterations = iterations
-        self.summary = summary
-        tree = strategy == "tree"
+        self.settings = settings
+        tree = settings.strategy == "tree"
         # Only what the settings use, so that an optimizer does not tune unused prompts.
         self.imagine = predictor(ImagineTree if tree else ImagineChain)
         self.imagine.demos = list(tree_examples() if tree else chain_examples())
-        if iterations:
+        if settings.iterations:
             self.refine = predictor(RefineTree if tree else RefineChain)
             self.refine.demos = list(refined_tree_examples() if tree else refined_chain_examples())
-        if augment == "rewrite":
+        if settings.augment == "rewrite":
             self.rewrite = predictor(AugmentQuery)
-        if summary:
+        if settings.summary:
             self.summarize = predictor(SummarizeProspection)
 
     def recall(self, search: Search, question: str, date: datetime | str | None = None) -> Context:
@@ -125,14 +105,14 @@ class Prospection(Part):
             "prospection"; in `counts` the LM calls, rounds, probes, facts (of them `first` in phase 1 and `new` in
             phase 2), outputs that were `malformed` (no steps in them) and trees that were `repaired`.
         """
-        walk = _Walk(search, self.k, self.min_score)
+        walk = _Walk(search, self.settings.k, self.settings.min_score)
         when = format_time(date) if isinstance(date, datetime) else date or "unknown"
         asked, known = self._augmented(walk, question)
         steps = self._steps(walk, self.imagine, date=when, question=asked, known_facts=known)
         walk.probe([question, *map(probe, steps)])
         walk.counts["first"] = len(walk.found)
         rounds = [steps]
-        for _ in range(self.iterations):
+        for _ in range(self.settings.iterations):
             if not walk.found:
                 break
             so_far: dict[str, Any] = {f"initial_{self._field}": rounds[-1], "personal_context": walk.text()}
@@ -141,24 +121,25 @@ class Prospection(Part):
                 break
             walk.counts["rounds"] += 1
             rounds.append(steps)
-            if walk.probe([probe(step) for step in steps]) < self.min_new:
+            if walk.probe([probe(step) for step in steps]) < self.settings.min_new:
                 break
         summary = self._summary(walk, rounds, when, question)
         return walk.context(summary)
 
     @property
     def _field(self) -> str:
-        return "tree" if self.strategy == "tree" else "steps"
+        return "tree" if self.settings.strategy == "tree" else "steps"
 
     def _augmented(self, walk: _Walk, question: str) -> tuple[str, str]:
         """Eq. 2: the query, said again or not, and the facts that phase 1 is shown with it.
 
         Phase 2 has such facts in its personal context. A query with no fact close to it is unchanged.
         """
-        if self.augment == "none":
+        given = self.settings
+        if given.augment == "none":
             return question, ""
-        close = walk.search([question], self.augment_k, self.augment_score)[0]
-        if not close or self.augment == "append":
+        close = walk.search([question], given.augment_k, given.augment_score)[0]
+        if not close or given.augment == "append":
             return question, _lines(close)
         said = walk.ask(self.rewrite, known_facts=_lines(close), question=question)
         return str(said.augmented_query or "").strip() or question if said else question, ""
@@ -170,7 +151,7 @@ class Prospection(Part):
             return []
         name = self._field if prompt is self.imagine else f"updated_{self._field}"
         nodes: list[Any] = said[name] or []
-        if self.strategy == "tree":
+        if self.settings.strategy == "tree":
             steps, defects = repaired(nodes)
             walk.counts["repaired"] += bool(defects)
         else:
@@ -179,7 +160,7 @@ class Prospection(Part):
         return list(steps)
 
     def _summary(self, walk: _Walk, rounds: list[list[Step]], when: str, question: str) -> str:
-        if not self.summary or not walk.found or not any(rounds):
+        if not self.settings.summary or not walk.found or not any(rounds):
             return ""
         imagined = "\n".join(f"round {n}:\n{_outline(steps)}" for n, steps in enumerate(rounds) if steps)
         said = walk.ask(self.summarize, date=when, imagined=imagined, personal_context=walk.text(), question=question)
@@ -237,3 +218,65 @@ def _outline(steps: Sequence[Step]) -> str:
 
 def _lines(hits: Iterable[Hit]) -> str:
     return "\n".join(hit.said for hit in hits)
+
+
+def repaired(nodes: Sequence[TreeNode]) -> tuple[list[TreeNode], tuple[str, ...]]:
+    """A valid tree of all steps, for any output of the model.
+
+    Args:
+        nodes: The nodes as they came.
+
+    Returns:
+        All nodes with an action, in order: one root, no cycle, ids unique, parents and children in agreement; and
+        what was wrong. A node without a place becomes a child of the root.
+    """
+    defects: Counter[str] = Counter()
+    named = _named(nodes, defects)
+    parents = {id: _parent(node) for id, node in named.items()}
+    root = next((id for id, parent in parents.items() if parent is None), next(iter(named), ""))
+    defects["no root"] += parents.get(root) is not None
+    claims = {child: id for id, node in reversed(named.items()) for child in node.children if child != id}
+    for id, parent in parents.items():
+        if id == root:
+            parents[id] = None
+        elif parent is None or parent not in named:
+            defects["missing parent" if parent else "second root"] += 1
+            parents[id] = claims.get(id, root)
+    for id in named:
+        seen, at = set[str](), id
+        while (above := parents[at]) is not None and at not in seen:
+            seen.add(at)
+            at = above
+        if above is not None:
+            defects["cycle"] += 1
+            parents[at] = root
+    for id, node in named.items():
+        defects["wrong child"] += sum(parents.get(child) != id for child in node.children)
+    children = {id: [child for child, parent in parents.items() if parent == id] for id in named}
+    tree = [
+        node.model_copy(update={"action_id": id, "parent": parents[id], "children": children[id]})
+        for id, node in named.items()
+    ]
+    return tree, tuple(sorted(name for name, n in defects.items() if n))
+
+
+def _named(nodes: Sequence[TreeNode], defects: Counter[str]) -> dict[str, TreeNode]:
+    """The nodes by unique id."""
+    named: dict[str, TreeNode] = {}
+    taken = {node.action_id.strip() for node in nodes}
+    for node in nodes:
+        id = node.action_id.strip()
+        if not node.action.strip():
+            defects["no action"] += 1
+            continue
+        if not id or id in named:
+            defects["wrong id"] += 1
+            id = next(new for n in range(1, len(nodes) + len(taken) + 2) if (new := f"A{n}") not in taken)
+            taken.add(id)
+        named[id] = node
+    return named
+
+
+def _parent(node: TreeNode) -> str | None:
+    parent = (node.parent or "").strip()
+    return None if parent.lower() in ("", "null", "none") else parent

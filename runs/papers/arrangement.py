@@ -19,7 +19,7 @@ from ...data.catalog import benchmark_class
 from ...engines.models import OFFLINE, is_local
 from ...errors import UnknownNameError, UserError
 from ...optimizers.compile import Compilation
-from ...programs.catalog import method_class
+from ...programs.catalog import has_setting
 from ...systems.catalog import shipped
 from ..course import Course
 from ..experiment import Part
@@ -211,7 +211,7 @@ def _draws(variant: Variant, setup: Setup) -> bool:
 
 
 def _has_seed(program: str) -> bool:
-    return not program.startswith(SYSTEM) and "seed" in inspect.signature(method_class(program).__init__).parameters
+    return not program.startswith(SYSTEM) and has_setting(program, "seed")
 
 
 def _takes(benchmark: str, option: str, value: Any) -> bool:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import dspy
 import pytest
-from mempiler.programs.pgr.prospection import Prospection
+from mempiler.programs.pgr.prospection import Prospection, ProspectionSettings
 from mempiler.records import Hit
 
 QUERY = "I want to pre-order a new game that just got announced. Does it make sense to do it now?"
@@ -88,7 +88,7 @@ class ScriptedIndex:
 def recalled(scripted, index, answer=reply, **settings):
     lm = scripted(answer)
     with dspy.context(lm=lm):
-        context = Prospection(**settings).recall(index, QUERY, datetime(2026, 3, 5))
+        context = Prospection(ProspectionSettings(**settings)).recall(index, QUERY, datetime(2026, 3, 5))
     return context, lm.engine
 
 

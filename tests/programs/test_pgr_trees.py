@@ -4,8 +4,7 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.programs.pgr.prospection import Prospection
-from mempiler.programs.pgr.tree import repaired
+from mempiler.programs.pgr.prospection import Prospection, ProspectionSettings, repaired
 from mempiler.records import Hit
 from mempiler.signatures.pgr import TreeNode
 
@@ -100,8 +99,9 @@ def test_malformed_trees_are_counted_and_the_query_still_finds_its_own(scripted,
     def reply(kind, text, n):
         return first if kind == "tree" else {kind: [] if kind == "updated_tree" else "summary"}
 
+    settings = ProspectionSettings(iterations=0, augment="none", summary=False)
     with dspy.context(lm=scripted(reply)):
-        context = Prospection(iterations=0, augment="none", summary=False).recall(everything, "query", "today")
+        context = Prospection(settings).recall(everything, "query", "today")
     assert {name: context.counts[name] for name in counts} == counts
     assert "que" in {hit.id for hit in context.hits}
 
@@ -111,6 +111,6 @@ def test_a_round_without_steps_ends_the_loop_and_keeps_what_was_found(scripted):
         return {"tree": [{"action_id": "A1", "action": "go"}]} if kind == "tree" else "no fields at all"
 
     with dspy.context(lm=scripted(reply)):
-        context = Prospection(augment="none").recall(everything, "query")
+        context = Prospection(ProspectionSettings(augment="none")).recall(everything, "query")
     assert (context.counts["rounds"], context.counts["facts"], context.notes) == (0, 2, {})
     assert context.counts["malformed"] == 2

@@ -133,9 +133,10 @@ def test_wrong_method_names_are_one_line(name, error, message):
             {f"use_{part}": False for part in ("situations", "background", "topics", "principles")},
             "all off",
         ),
-        ("fact-store", {"every": 0}, "every = 0 is less than 1"),
-        ("pgr", {"augment": "twice"}, "augment = 'twice' is none of append, rewrite, none"),
-        ("pgr", {"iterations": -1}, "iterations = -1 is less than 0"),
+        ("fact-store", {"every": 0}, "every = 0: input should be greater than or equal to 1 .sessions per upsert"),
+        ("pgr", {"strategy": "bush"}, "strategy = 'bush': input should be 'tree' or 'chain'"),
+        ("pgr", {"kk": 1}, "'pgr' has no setting 'kk'; it has: every=3"),
+        ("pgr+turn-rag", {"k": float("nan")}, "k = nan: input should be a valid integer"),
     ],
 )
 def test_settings_without_sense_are_one_line(name, settings, message):
