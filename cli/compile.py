@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(), help="folder for the program [default: a new one under runs/local]")
 @MIN_N
 @click.option("--force", is_flag=True, help="keep the compiled program even without a significant gain on dev")
-def command(
-    method: str, as_json: bool, planned: bool, config: tuple[str, ...], settings: tuple[str, ...], **values: Any
-) -> None:
+def command(method: str, as_json: bool, planned: bool, settings: tuple[str, ...], **values: Any) -> None:
     """Tune METHOD and save the program.
 
     METHOD is a name, module:Class, or a saved program to start from: its folder, or models:/NAME@ALIAS. The result is
@@ -47,11 +45,11 @@ def command(
     seeded = {"seed": setup.seed, "threads": setup.threads, "settings": parse_settings(settings)}
     how = Compilation(values.pop("optimizer"), values.pop("stage"), **seeded)
     if planned:
-        show_plan(console, plan_compile(method, setup, how, parse_settings(config), values["allow_code"]), as_json)
+        show_plan(console, plan_compile(method, setup, how), as_json)
         return
     meter = Meter()
     with progress(errors, meter, setup.limits) as note:
-        outcome = run_compile(method, setup, how, config=parse_settings(config), note=note, meter=meter, **values)
+        outcome = run_compile(method, setup, how, note=note, meter=meter, **values)
     if as_json:
         print_json(outcome.summary())
     else:

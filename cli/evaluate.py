@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from ..errors import UserError
 from .check import JUDGES, check_data, check_judge
-from .options import PART, REPLAY, WORKERS, make_setup, parse_settings, setup_options
+from .options import PART, REPLAY, WORKERS, make_setup, setup_options
 from .printing import first_line, output, page_line, print_json, show_plan
 from .progress import progress
 
@@ -28,11 +28,9 @@ def command(
     program: str,
     as_json: bool,
     planned: bool,
-    config: tuple[str, ...],
     part: Any,
     model: str | None,
     check: bool,
-    allow_code: bool,
     **values: Any,
 ) -> None:
     """Score PROGRAM on a benchmark.
@@ -51,7 +49,7 @@ def command(
     from ..runs.results import refuse_broken
 
     setup, errors = make_setup(values), output(errors=True)
-    config = config if model is None else (*config, f"model={json.dumps(model)}")
+    setup = setup if model is None else replace(setup, config={**setup.config, "model": model})
     if planned and setup.benchmark == JUDGES:
         raise UserError("checking a judge has no --plan: it is asked once for each labelled answer")
     if check or setup.benchmark == JUDGES:
@@ -61,7 +59,7 @@ def command(
     program = pinned(program)
     first_line(console, setup, program, part)
     if planned:
-        show_plan(console, plan_evaluate(program, setup, part, parse_settings(config), allow_code), as_json)
+        show_plan(console, plan_evaluate(program, setup, part), as_json)
         return
     folder = program_folder(program) if part == "all" else None
     if folder is not None and compiled_on(folder, setup.load()):
@@ -69,7 +67,7 @@ def command(
         errors.print(hint, soft_wrap=True)
     meter = Meter()
     with progress(errors, meter, setup.limits) as note:
-        found = run_evaluate(program, setup, part, parse_settings(config), note, allow_code, meter)
+        found = run_evaluate(program, setup, part, note, meter)
     if as_json:
         print_json(found.summary())
     else:

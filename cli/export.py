@@ -25,7 +25,7 @@ _MEANINGLESS += ("prompt_lm", "prompt_api_base", "judge_lm", "judge_api_base")
 @click.option("--sessions", type=click.IntRange(1), help="most sessions of a history that are written [default: all]")
 @click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
 @click.option("--out", type=click.Path(), required=True, help="a new or empty folder")
-def command(kind: Any, method: str, as_json: bool, config: tuple[str, ...], **values: Any) -> None:
+def command(kind: Any, method: str, as_json: bool, **values: Any) -> None:
     """Write the writer of METHOD on a benchmark as an environment for KIND: verifiers.
 
     The model that is trained is named there. --lm names one that stays as it is: it answers the questions rewards come
@@ -40,13 +40,14 @@ def command(kind: Any, method: str, as_json: bool, config: tuple[str, ...], **va
         if source(name) is ParameterSource.COMMANDLINE:
             flag = "plan" if name == "planned" else name.replace("_", "-")
             raise UserError(f"--{flag} says nothing to an export; leave it out")
-    own = {name: values.pop(name) for name in ("part", "sessions", "allow_code")}
+    own = {name: values.pop(name) for name in ("part", "sessions")}
     out, rewards = Path(values.pop("out")), parse_settings(values.pop("rewards"))
     values.pop("planned")
     setup = make_setup(values)
     method = str(Path(method).absolute()) if Path(method).is_dir() else pinned(method)
     first_line(output(errors=as_json), setup, method, own["part"])
-    export = Export(method=method, config=parse_settings(config), setup=kept(setup), reward=rewards, **own)
+    given = {"config": dict(setup.config), "allow_code": setup.allow_code, "reward": rewards, **own}
+    export = Export(method=method, setup=kept(setup), **given)
     written = write(export, out)
     if as_json:
         print_json(written)

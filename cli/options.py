@@ -220,7 +220,7 @@ def make_setup(values: dict[str, Any]) -> Setup:
     names = [field.name for field in dataclasses.fields(Setup) if field.name not in ("options", "limits", "repeat")]
     named = {name: values.pop(name) for name in ("categories", "metric")}
     options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
-    values["lm_settings"] = parse_settings(values["lm_settings"])
+    values |= {name: parse_settings(values[name] or ()) for name in ("lm_settings", "config")}
     setup = Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
     return replayed_setup(setup, lambda name: name in ("lm", "embedder") and _said(name))
 

@@ -67,7 +67,7 @@ USERS = {False: 400, True: 100}
 @click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
 @click.option("--train-set", "kwargs", multiple=True, metavar="NAME=VALUE", help="e.g. learning_rate=2e-4")
 @click.option("--out", help="folder for the program [default: in the run's folder under runs/local]")
-def command(method: str, as_json: bool, planned: bool, config: tuple[str, ...], out: str | None, **values: Any) -> None:
+def command(method: str, as_json: bool, planned: bool, out: str | None, **values: Any) -> None:
     """Train the model behind METHOD on its memory operations, and save model and program.
 
     With `--lm local:tiny` a model of half a million weights is made and warmed up first.
@@ -77,7 +77,6 @@ def command(method: str, as_json: bool, planned: bool, config: tuple[str, ...], 
     from ..runs.train import run_train
     from ..runs.trained import print_trained
 
-    allow_code = values.pop("allow_code")
     given = {name: values.pop(name) for name in list(values) if name in _OWN}
     if click.get_current_context().get_parameter_source("threads") is not ParameterSource.DEFAULT:
         given["threads"] = values["threads"]
@@ -86,11 +85,11 @@ def command(method: str, as_json: bool, planned: bool, config: tuple[str, ...], 
         setup = replace(setup, options={"users": USERS[course.quick], **setup.options})
     first_line(errors if as_json else output(), setup, method)
     if planned:
-        show_plan(output(), plan_train(method, setup, course, parse_settings(config), allow_code), as_json)
+        show_plan(output(), plan_train(method, setup, course), as_json)
         return
     meter = Meter()
     with progress(errors, meter, setup.limits) as note:
-        outcome = run_train(method, setup, course, out, parse_settings(config), note, allow_code, meter)
+        outcome = run_train(method, setup, course, out, note, meter)
     if as_json:
         print_json(outcome.summary())
     else:

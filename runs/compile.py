@@ -21,7 +21,6 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.dataset import Split
-from ..engines.guard import Guard
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, keep
 from ..errors import BrokenRunError, UserError
@@ -32,7 +31,6 @@ from ..programs.program import MemoryProgram
 from .artifact import check_writable, save, versions
 from .compare import keep_rows
 from .experiment import Note, Scoring, sharing
-from .folder import RunFolder
 from .lineage import show_compile
 from .manifest import Manifest, is_intact
 from .pages.changes import program_changes, states
@@ -43,7 +41,7 @@ from .registry import pinned
 from .report import difference_line, known_facts, spent_line
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference, refuse_broken
-from .runtime import Runtime
+from .runtime import Parent, Runtime
 from .setup import Setup, parameters, replayed_setup
 from .statistics import Difference
 from .tracking import Tracker
@@ -155,31 +153,23 @@ def run_compile(
     setup: Setup,
     how: Compilation | None = None,
     out: str | Path | None = None,
-    config: Mapping[str, Any] | None = None,
     force: bool = False,
     note: Note = lambda phase: None,
-    allow_code: bool = False,
     meter: Meter | None = None,
-    guard: Guard | None = None,
-    tags: Mapping[str, str] | None = None,
-    run: RunFolder | None = None,
+    parent: Parent | None = None,
 ) -> Compiled:
     """Compiles a program against a benchmark's metric, scores it before and after, saves and logs it.
 
     Args:
         method: A method name, `module:Class`, or a saved program to start from: its folder, or `models:/NAME@ALIAS`.
-        setup: Data and models; its seed and threads are those of the optimizer, too.
+        setup: Data, models and the method's settings; its seed and threads are those of the optimizer, too.
         how: Optimizer, stage and settings.
         out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
             moment on, unless the run is broken.
-        config: Constructor arguments of the method.
         force: Keeps the compiled program even without a significant gain on the dev questions, or in a broken run.
         note: Called with the name of each phase.
-        allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls; a new one if None.
-        guard: Limits to share with other runs; the setup's own if None.
-        tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
-        run: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
+        parent: The larger run that it is a part of, if it is.
 
     Raises:
         BrokenRunError: Too many questions failed; there is no program then, unless it is forced.
@@ -190,12 +180,11 @@ def run_compile(
         raise UserError("without dev questions nothing can show a gain; raise --dev, or keep the result with --force")
     method, benchmark = pinned(method), setup.load(compiling=True)
     split = setup.split(benchmark)
-    chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
-    decided = {**chosen, "config": dict(config or {}), "force": force}
-    runtime = Runtime.start(setup, "compile", method, decided, meter, guard, run)
+    chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {}), "force": force}
+    runtime = Runtime.start(setup, "compile", method, chosen, meter, parent)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
-        start = runtime.program(method, benchmark, config, allow_code)
+        start = runtime.program(method, benchmark)
         with runtime.context(start):
             plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
         folder = Path(out) if out else runtime.folder.program
@@ -206,10 +195,10 @@ def run_compile(
         older = is_intact(folder)
         if not older:
             save(start, folder, manifest)
-        scoring = Scoring(runtime, benchmark, note, sharing(runtime, method, config, allow_code))
+        scoring = Scoring(runtime, benchmark, note, sharing(runtime, method))
         try:
             with closing(start.method):
-                outcome = _Compile(scoring, start, split, how, force, folder, manifest).run(tags)
+                outcome = _Compile(scoring, start, split, how, force, folder, manifest).run()
         except BrokenRunError:
             if not older:
                 shutil.rmtree(folder)
@@ -233,12 +222,11 @@ class _Compile:
     folder: Path
     manifest: Manifest
 
-    def run(self, tags: Mapping[str, str] | None) -> Compiled:
+    def run(self) -> Compiled:
         """Compiles in an MLflow run, saves what is kept, and logs it."""
         runtime, benchmark, how = self.scoring.runtime, self.scoring.benchmark, self.how
         chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
-        title = f"compile-{self.start.name}-{benchmark.name}-{how.optimizer}-{runtime.folder.mark}"
-        with Tracker(title, {"command": "compile", **(tags or {})}) as tracker:
+        with runtime.tracker(f"{self.start.name}-{benchmark.name}-{how.optimizer}", "compile") as tracker:
             logged = parameters(self.start, runtime.setup, benchmark)
             logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
             runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())

@@ -12,18 +12,15 @@ from typing import Any, Literal
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..engines.guard import Guard
 from ..engines.meter import Meter
 from ..errors import UserError
 from ..programs.program import MemoryProgram
-from ..programs.remember import MemoryCache
 from .answers import ANSWERS, Answers
 from .artifact import versions
 from .compare import keep_rows
 from .evaluate import Progress
 from .evaluate import evaluate as score
 from .external import name_in_tables
-from .folder import RunFolder
 from .lineage import show_evaluation
 from .manifest import read_manifest
 from .pages.changes import program_changes, states
@@ -32,10 +29,9 @@ from .pages.page import run_page
 from .registry import pinned
 from .report import known_facts
 from .results import Evaluation
-from .runtime import Runtime
+from .runtime import Parent, Runtime
 from .setup import Setup, parameters, replayed_setup
 from .shards import Sharing
-from .tracking import Tracker
 
 Part = Literal["all", "train", "dev", "test"]
 Note = Callable[[str], Progress | None]
@@ -58,37 +54,26 @@ def evaluate(
     Raises:
         UserError: The thing, the benchmark or a field is none.
     """
-    return run_evaluate(thing, Setup(on, **setup), part, config)
+    return run_evaluate(thing, Setup(on, config=dict(config or {}), **setup), part)
 
 
 def run_evaluate(
     name: str | Any,
     setup: Setup,
     part: Part = "all",
-    config: Mapping[str, Any] | None = None,
     note: Note = lambda phase: None,
-    allow_code: bool = False,
     meter: Meter | None = None,
-    cache: MemoryCache | None = None,
-    guard: Guard | None = None,
-    tags: Mapping[str, str] | None = None,
-    folder: RunFolder | None = None,
+    parent: Parent | None = None,
 ) -> Evaluation:
-    """Scores a method or a saved program, logged as one MLflow run.
+    """Scores a method, a saved program or what else answers (`evaluate`), logged as one MLflow run.
 
     Args:
-        name: A method name, `module:Class`, or a saved program: its folder, or `models:/NAME@ALIAS`. Or what else can
-            be scored (`external`), by its name or itself: a callable, a module, a class with `add` and `search`.
-        setup: Data and models.
+        name: What is scored, by its name or itself.
+        setup: Data, models, and the method's settings.
         part: Which questions: all, or a part of the split that compile uses.
-        config: Constructor arguments of the method.
         note: Called with the name of each phase.
-        allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls; a new one if None.
-        cache: Memories to share with other evaluations; one that the run keeps on disk if None.
-        guard: Limits to share with other evaluations; the setup's own if None.
-        tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
-        folder: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
+        parent: The larger run that it is a part of, if it is.
     """
     setup = replayed_setup(setup)
     thing = pinned(name) if isinstance(name, str) else name
@@ -98,15 +83,13 @@ def run_evaluate(
     examples = chosen_examples(setup, benchmark, part)
     if isinstance(thing, Answers):
         examples = thing.given(benchmark, examples)
-    chosen = {"part": part, "config": dict(config or {})}
-    runtime = Runtime.start(setup, "evaluate", name, chosen, meter, guard, folder)
+    runtime = Runtime.start(setup, "evaluate", name, {"part": part}, meter, parent)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
-        program = runtime.program(thing, benchmark, config, allow_code, cache)
-        benchmark = runtime.company(benchmark, program, allow_code)
-        scoring = Scoring(runtime, benchmark, note, sharing(runtime, thing, config, allow_code))
+        program = runtime.program(thing, benchmark)
+        scoring = Scoring(runtime, runtime.company(benchmark, program), note, sharing(runtime, thing))
         with closing(program.method):
-            found = _tracked(scoring, program, examples, part, tags)
+            found = _tracked(scoring, program, examples, part)
     keep_rows(runtime.folder, "evaluation", found)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
     return found
@@ -138,14 +121,7 @@ class Scoring:
     def __call__(
         self, program: MemoryProgram, examples: Sequence[dspy.Example], phase: str, told: str = ""
     ) -> Evaluation:
-        """Scores questions.
-
-        Args:
-            program: What answers.
-            examples: The questions.
-            phase: What their rows are filed under.
-            told: What people are told of it; the phase if "".
-        """
+        """Scores questions; their rows are filed under the phase, and people are told it, or `told`."""
         runtime, told = self.runtime, told or phase
         return score(
             program,
@@ -162,27 +138,19 @@ class Scoring:
         )
 
 
-def sharing(runtime: Runtime, name: str | Any, config: Mapping[str, Any] | None, allow_code: bool) -> Sharing | None:
+def sharing(runtime: Runtime, name: str | Any) -> Sharing | None:
     """What gives the questions of a run to its workers; None where it has none."""
     if runtime.setup.workers == 1:
         return None
     if not isinstance(name, str):
         raise UserError(f"{name_in_tables(name)} is only in this process; leave --workers out, or name it module:thing")
-    return Sharing(runtime, name, dict(config or {}), allow_code)
+    return Sharing(runtime, name)
 
 
-def _tracked(
-    scoring: Scoring,
-    program: MemoryProgram,
-    examples: Sequence[dspy.Example],
-    part: Part,
-    tags: Mapping[str, str] | None,
-) -> Evaluation:
-    """Scores in an MLflow run."""
+def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.Example], part: Part) -> Evaluation:
     runtime, benchmark = scoring.runtime, scoring.benchmark
-    title = f"evaluate-{program.name}-{benchmark.name}-{runtime.folder.mark}"
     # The context first: a wrong name of a model or an adapter makes no run.
-    with runtime.context(program), Tracker(title, {"command": "evaluate", **(tags or {})}) as tracker:
+    with runtime.context(program), runtime.tracker(f"{program.name}-{benchmark.name}", "evaluate") as tracker:
         logged = parameters(program, runtime.setup, benchmark) | {"part": part}
         runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())
         tracker.params(logged)

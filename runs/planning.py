@@ -1,12 +1,8 @@
 """`--plan`: what a run will take, before any paid call: ranges of LM calls, tokens, cost and minutes.
 
-Sizes are measured, not guessed: the start program runs on a few questions under the offline engine, which costs
-nothing and shows how many calls a question and an item of a history take, and how long their prompts are. `effort`
-turns an optimizer's settings into a range of program runs and proposals; prices come from litellm's table. Minutes
-are those of an endpoint that answers in `SECONDS`; the offline engine and models of this process have none.
-
-Calls that a cache answers are part of the range; they are free. Corrections of malformed answers, retries, and judges
-are not.
+The start program runs on a few questions under the offline engine, which shows how many calls a question and an item
+take, and how long their prompts are; `effort` turns an optimizer's settings into a range of program runs. Calls that a
+cache answers are part of the range; corrections, retries and judges are not.
 """
 
 from __future__ import annotations
@@ -34,6 +30,7 @@ from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from ..records import History
+from .artifact import chosen_embedder, load
 from .course import Course
 from .experiment import Part, chosen_examples
 from .external import plannable
@@ -81,13 +78,11 @@ class Plan:
         return {name: pair(getattr(self, name)) for name in ("calls", "tokens", "usd", "minutes")} | {"phases": phases}
 
 
-def plan_evaluate(
-    name: str, setup: Setup, part: Part = "all", config: Mapping[str, Any] | None = None, allow_code: bool = False
-) -> Plan:
-    """The plan of an evaluation; arguments as `experiment.run_evaluate`."""
+def plan_evaluate(name: str, setup: Setup, part: Part = "all") -> Plan:
+    """The plan of an evaluation."""
     benchmark = setup.load()
     examples = chosen_examples(setup, benchmark, part)
-    size = _measured(start_program(name, setup, benchmark, config, allow_code), benchmark, examples)
+    size = _measured(start_program(name, setup, benchmark), benchmark, examples)
     questions, items = len(examples), _items(examples)
     phases = {
         "answering": Range(1, 1).times(questions * size.read_calls),
@@ -97,20 +92,11 @@ def plan_evaluate(
     return _plan(phases, tokens, size, setup)
 
 
-def plan_compile(
-    method: str,
-    setup: Setup,
-    how: Compilation,
-    config: Mapping[str, Any] | None = None,
-    allow_code: bool = False,
-) -> Plan:
-    """The plan of a compile: scoring before and after, and the optimizer between; checks the optimizer's needs, too.
-
-    Arguments as `experiment.run_compile`.
-    """
+def plan_compile(method: str, setup: Setup, how: Compilation) -> Plan:
+    """The plan of a compile: scoring before and after, and the optimizer between; checks the optimizer's needs, too."""
     benchmark = setup.load(compiling=True)
     split = setup.split(benchmark)
-    program = start_program(method, setup, benchmark, config, allow_code)
+    program = start_program(method, setup, benchmark)
     with dspy.context(lm=language_model()):
         job = plan_job(program, benchmark, split.train, how)
     size = _measured(program, benchmark, split.train, conversing=False)
@@ -138,16 +124,14 @@ def plan_compile(
     return _plan(phases, Range(calls.low * each * 0.7, calls.high * each * 4), size, setup)
 
 
-def plan_train(
-    method: str, setup: Setup, course: Course, config: Mapping[str, Any] | None = None, allow_code: bool = False
-) -> Plan:
+def plan_train(method: str, setup: Setup, course: Course) -> Plan:
     """The plan of a training: for each objective its steps, validations and test scores, of all seeds.
 
-    Arguments as `train.run_train`. A budget of tokens says how many completions there can be, not how long they are.
+    A budget of tokens says how many completions there can be, not how long they are.
     """
     benchmark = setup.load()
     split = setup.split(benchmark)
-    size = _measured(start_program(method, setup, benchmark, config, allow_code), benchmark, split.train)
+    size = _measured(start_program(method, setup, benchmark), benchmark, split.train)
     scored = _written(split.test, size).times(1 + course.settings.samples)
     checked = _written(split.dev, size).times(1 + course.settings.samples)
     phases = {"scoring the start": scored}
@@ -210,13 +194,7 @@ def print_plan(console: Console, plan: Plan) -> None:
     console.print(table)
 
 
-def start_program(
-    name: str,
-    setup: Setup,
-    benchmark: Benchmark,
-    config: Mapping[str, Any] | None,
-    allow_code: bool = False,
-) -> MemoryProgram:
+def start_program(name: str, setup: Setup, benchmark: Benchmark) -> MemoryProgram:
     """A method's program or a saved one as a run begins with it, without its models.
 
     Raises:
@@ -224,12 +202,13 @@ def start_program(
     """
     folder = program_folder(name)
     if folder is not None:
-        return answering(setup.saved(folder, allow_code), benchmark.task)
+        embedder = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
+        return answering(load(folder, setup.allow_code, embedder), benchmark.task)
     if not plannable(name):
         raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
     # The offline embedder replaces a paid one: the recalled context has the same size.
     embedder = make_embedder() if needs_embedder(name) else None
-    settings = {**preset(name, benchmark.name, benchmark.unsaid), **dict(config or {})}
+    settings = {**preset(name, benchmark.name, benchmark.unsaid), **setup.config}
     return build(name, benchmark.task, embedder, adapter=setup.default_adapter, **settings)
 
 

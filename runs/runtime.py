@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,20 @@ from .manifest import read_manifest
 from .registry import program_folder
 from .replay import Replay, note_model, recorded
 from .setup import Setup
+from .tracking import Tracker
+
+
+@dataclass(frozen=True)
+class Parent:
+    """What a run shares with the larger run that it is a part of."""
+
+    folder: RunFolder
+    """The part's own, whose store is that of the whole."""
+    guard: Guard
+    tags: Mapping[str, str]
+    """Labels of the MLflow run, e.g. `nested_in(parent)`."""
+    cache: MemoryCache | None = None
+    """Memories of all parts."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,7 @@ class Runtime:
     """Adapters by name: all roles of a run share what they found out about endpoints."""
     replay: Replay | None = None
     """The run whose answers are given."""
+    parent: Parent | None = None
 
     @classmethod
     def start(
@@ -58,26 +73,24 @@ class Runtime:
         program: str,
         settings: Mapping[str, Any],
         meter: Meter | None = None,
-        guard: Guard | None = None,
-        part: RunFolder | None = None,
+        parent: Parent | None = None,
     ) -> Runtime:
         """Makes the run's folder, or opens the one that is resumed.
 
         Args:
             setup: What the run rests on.
-            command: "compile" or "evaluate".
+            command: "compile", "evaluate" or "train".
             program: The method or saved program.
             settings: Everything else that decides the result.
             meter: Counts the calls; a new one if None.
-            guard: Holds the limits; one of its own if None.
-            part: The folder of a part of a larger run, which checks and resumes its parts with itself.
+            parent: Of a part of a larger run, which checks and resumes its parts with itself.
 
         Raises:
             UserError: The run to resume is not there, or was started with other settings; a model's key is missing.
         """
-        meter, guard = meter or Meter(), guard or Guard(setup.limits)
-        if part is not None:
-            return cls(setup, meter, guard, part)
+        meter = meter or Meter()
+        if parent is not None:
+            return cls(setup, meter, parent.guard, parent.folder, parent=parent)
         if setup.replay is None:
             setup.check_models()
         asked = {"command": command, "program": program, **setup.decisive, **settings}
@@ -85,8 +98,13 @@ class Runtime:
             folder = RunFolder.resume(setup.resume, asked, Setup(setup.benchmark).decisive)
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)
-        replay = None if setup.replay is None else Replay(setup.replay, guard)
-        return cls(setup, meter, guard, folder, replay=replay)
+        guard = Guard(setup.limits)
+        return cls(setup, meter, guard, folder, replay=Replay(setup.replay, guard) if setup.replay else None)
+
+    def tracker(self, name: str, command: str) -> Tracker:
+        """The MLflow run, named after what is done and the folder."""
+        tags = {} if self.parent is None else self.parent.tags
+        return Tracker(f"{command}-{name}-{self.folder.mark}", {"command": command, **tags})
 
     def model(self, role: Role = "task") -> MeteredLM:
         """The language model of a role."""
@@ -102,14 +120,7 @@ class Runtime:
         return self.named(name, role, api_base, **(setup.lm_settings if role == "task" else {}))
 
     def named(self, name: str, role: Role, api_base: str | None, **settings: Any) -> MeteredLM:
-        """A language model by its name, with the limits and the store of the run.
-
-        Args:
-            name: As `language_model` takes it.
-            role: What its calls are counted as.
-            api_base: Address of its server.
-            **settings: Of every request to it.
-        """
+        """A language model by its name, with the limits and the store of the run; arguments as of `language_model`."""
         setup, prices, asked = self.setup, needed_prices(name, self.setup.limits.max_usd), name
         if self.replay is not None:
             name = self.replay.model(role, name)
@@ -172,7 +183,6 @@ class Runtime:
             self._note_schemas(adapter)
 
     def _note_schemas(self, adapter: dspy.Adapter) -> None:
-        """Writes down what "auto" came to, by model and outputs."""
         found = adapter.endpoints.found() if isinstance(adapter, AutoAdapter) else {}
         known = self.folder.read().get("parameters")
         if found and known:
@@ -185,40 +195,33 @@ class Runtime:
         lm, adapter = self.model("judge"), self.adapter(self.setup.adapter or "chat")
         return benchmark.bound(lambda judge: judge(lm, adapter))
 
-    def company(self, benchmark: Benchmark, program: MemoryProgram, allow_code: bool = False) -> Benchmark:
+    def company(self, benchmark: Benchmark, program: MemoryProgram) -> Benchmark:
         """The benchmark with its user, played by the prompt model, and its rival, where it is a conversation."""
         if benchmark.interaction is None:
             return benchmark
-        rival = self.program(benchmark.interaction.against, benchmark, None, allow_code, program.cache)
+        plain = replace(self, setup=replace(self.setup, config={}))
+        rival = plain.program(benchmark.interaction.against, benchmark, program.cache)
         return benchmark.accompanied(self.model("prompt"), self.adapter(self.setup.adapter or "chat"), rival)
 
-    def program(
-        self,
-        name: str | Any,
-        benchmark: Benchmark,
-        config: Mapping[str, Any] | None = None,
-        allow_code: bool = False,
-        cache: MemoryCache | None = None,
-    ) -> MemoryProgram:
-        """Builds a method's program for a benchmark, or loads a saved one.
+    def program(self, name: str | Any, benchmark: Benchmark, cache: MemoryCache | None = None) -> MemoryProgram:
+        """Builds a method's program for a benchmark with the setup's `config`, or loads a saved one.
 
         Args:
             name: A method name, `module:Class`, or a saved program: its folder, or `models:/NAME/VERSION`. Or what is
                 scored beside these (`external`), by its name or itself.
             benchmark: Whose task the program is for.
-            config: Constructor arguments of the method.
-            allow_code: Whether a saved `module:Class` method may be imported.
-            cache: Memories to share; those of the run's folder if None.
+            cache: Memories to share; those of the run's folder, or of the larger run, if None.
 
         Raises:
             UserError: A saved program is for another task, or takes no `config`.
         """
-        setup, cache = self.setup, cache or MemoryCache(self.folder.store.nodes)
+        setup, config = self.setup, dict(self.setup.config)
+        cache = cache or (self.parent and self.parent.cache) or MemoryCache(self.folder.store.nodes)
         folder = program_folder(name) if isinstance(name, str) else None
         if folder is not None:
             if config:
                 raise UserError(f"{name}: a saved program keeps its settings; compile a new one with --set instead")
-            program = self._saved(folder, allow_code)
+            program = self._saved(folder)
             if program.task.name != benchmark.task and program.task.predictors():
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
             # A task that calls no model was not tuned: the writers were trained, for any reader.
@@ -227,7 +230,6 @@ class Runtime:
             return program
         thing = resolve_external(name) if isinstance(name, str) else name
         if thing is not None:
-            config = dict(config or {})
             if config.pop("isolated", isinstance(name, str)) and isinstance(name, str):
                 thing = in_subprocess(name, thing)
             embedder = self._embedder(setup.embedder) if takes_embedder(thing) else None
@@ -235,11 +237,10 @@ class Runtime:
             adapter = setup.default_adapter
             return program_of(thing, name_in_tables(name), benchmark.task, embedder, cache, adapter, place, config)
         embedder = self._embedder(setup.embedder) if needs_embedder(name) else None
-        settings = {**preset(name, benchmark.name, benchmark.unsaid), **dict(config or {})}
+        settings = {**preset(name, benchmark.name, benchmark.unsaid), **config}
         return build(name, benchmark.task, embedder, cache, setup.default_adapter, **settings)
 
     def _embedder(self, name: str) -> Any:
-        """The embedder of a name, counted, whose vectors the run keeps; that of the run that is replayed."""
         if self.replay is not None and name != OFFLINE_EMBEDDER:
             return recorded(self.replay.embedder(name), self.folder)
         return recorded(self._counted(make_embedder(name, self.setup.embedder_api_base)), self.folder)
@@ -251,12 +252,11 @@ class Runtime:
             account.open(self.meter, self.guard)
         return embedder
 
-    def _saved(self, folder: Path, allow_code: bool) -> MemoryProgram:
-        """A saved program, its embedder counted, and its vectors kept by the run."""
+    def _saved(self, folder: Path) -> MemoryProgram:
         setup, made_with = self.setup, read_manifest(folder).embedder or OFFLINE_EMBEDDER
         if self.replay is not None:
-            return load(folder, allow_code, self._embedder(made_with))
+            return load(folder, setup.allow_code, self._embedder(made_with))
         chosen: Any = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
         if chosen is None and made_with in IN_PROCESS:
             chosen = make_embedder(made_with)
-        return load(folder, allow_code, chosen and recorded(self._counted(chosen), self.folder))
+        return load(folder, setup.allow_code, chosen and recorded(self._counted(chosen), self.folder))

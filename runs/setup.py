@@ -19,14 +19,13 @@ from ..engines.meter import Meter, Role
 from ..engines.models import GGUF, is_local, is_offline, language_model
 from ..errors import MOST_SECONDS, UserError, check_number
 from ..programs.program import MemoryProgram
-from .artifact import chosen_embedder, load
 from .folder import RunFolder
 from .results import MAX_LOST
 from .statistics import MIN_N
 from .traces import default_traces
 from .workers import Workers, check_workers
 
-_FREE = "threads workers limits resume timeout retries lm_deadline traces"
+_FREE = "allow_code threads workers limits resume timeout retries lm_deadline traces"
 _REPLAYED = ("lm", "prompt_lm", "judge_lm", "embedder", "adapter", "lm_settings")
 """Fields of a setup that a replay takes from the run."""
 _NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_"))}
@@ -42,6 +41,10 @@ class Setup:
     """The benchmark's file; None for the bundled sample."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the benchmark, e.g. {"categories": "2,4"}."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the method, e.g. {"k": 20}; a saved program keeps its own."""
+    allow_code: bool = False
+    """Whether a saved program may import its `module:Class` method."""
     lm: str = "offline"
     api_base: str | None = None
     lm_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -84,12 +87,6 @@ class Setup:
     """Of how many questions MLflow gets traces, wrong answers first; None for all."""
 
     def __post_init__(self) -> None:
-        """Refuses numbers that no run can go by, and what excludes each other.
-
-        Raises:
-            UserError: One is negative, infinite, NaN or too large; a run that replays another one is resumed, or has
-                several processes; or several processes would each load a model.
-        """
         request_settings(self.lm_settings)
         check_number("timeout", self.timeout, most=MOST_SECONDS)
         check_number("max_lost", self.max_lost, most=1)
@@ -126,17 +123,8 @@ class Setup:
         """Splits it by this setup."""
         return benchmark.split(self.train, self.dev, self.test, self.seed)
 
-    def saved(self, folder: Path, allow_code: bool = False) -> MemoryProgram:
-        """Loads a saved program, with the embedder of this setup.
-
-        Raises:
-            ProgramError: It does not fit this code, or may not be used.
-        """
-        embedder = chosen_embedder(folder, self.embedder, self.embedder_api_base)
-        return load(folder, allow_code, embedder)
-
     def check_models(self) -> None:
-        """Refuses a model that could not be asked, whatever its role: one that is asked last would be found out last.
+        """Refuses a model that could not be asked, whatever its role.
 
         Raises:
             UserError: Nobody provides it, or its key is not set.

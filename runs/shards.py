@@ -21,7 +21,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import dspy
 
@@ -56,8 +55,6 @@ class Shard:
 
     setup: Setup
     name: str
-    config: Mapping[str, Any]
-    allow_code: bool
     states: Mapping[str, PredictorState]
     """Of the program's predictors, by name."""
     identity: str
@@ -91,14 +88,10 @@ class Sharing:
     Args:
         runtime: The run's.
         name: The method or saved program that is scored, or that an optimizer started from.
-        config: Constructor arguments of the method.
-        allow_code: Whether a saved `module:Class` method may be imported.
     """
 
     runtime: Runtime
     name: str
-    config: Mapping[str, Any] = field(default_factory=dict)
-    allow_code: bool = False
 
     def __call__(
         self,
@@ -156,8 +149,6 @@ class Sharing:
         return Shard(
             replace(setup, data=data, threads=max(1, setup.threads // workers)),
             self.name if folder is None else str(folder.absolute()),
-            self.config,
-            self.allow_code,
             {name: dump_predictor(predictor) for name, predictor in program.all_predictors().items()},
             program.identities.of_program(program),
             tuple(str(example.id) for example in part),
@@ -192,12 +183,12 @@ def ask(shard: Shard) -> Generator[Told]:
     with _folder(shard) as folder:
         runtime = Runtime(shard.setup, meter, guard, folder)
         benchmark = runtime.judged(shard.setup.load())
-        program = runtime.program(shard.name, benchmark, shard.config, shard.allow_code)
+        program = runtime.program(shard.name, benchmark)
         for name, predictor in program.all_predictors().items():
             load_predictor(predictor, parse_predictor(predictor, shard.states[name], name))
         if program.identities.of_program(program) != shard.identity:
             raise ProgramError(f"{shard.name}: is another program here than where the run was started")
-        benchmark = runtime.company(benchmark, program, shard.allow_code)
+        benchmark = runtime.company(benchmark, program)
         asked = set(shard.questions)
         examples = [example for example in benchmark.examples if str(example.id) in asked]
         adapter = runtime.adapter(shard.setup.adapter or program.adapter)

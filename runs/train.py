@@ -1,20 +1,8 @@
 """Training from start to end: a model, its training by one or several objectives, scores on held-out users, a program.
 
-    model (made and warmed up for local:tiny) ── score ── per objective and seed: train ── score ── keep ── save, log
-
-All objectives begin from the same weights and may generate the same number of tokens. The test users are scored greedy
-and sampled, `samples` times, after each training. Finished work is in the run's folder: a killed run continues where
-its last checkpoint was. Trainings do not depend on one another: several can run at the same time, in processes of their
-own.
-
-    RUN/start/           the model training begins from (local:tiny; other models stay where they are)
-    RUN/start.json            its row
-    RUN/logo-grpo-0/          objective and seed: train.json, checkpoints, model/, row.json
-    RUN/program/              the program, whose manifest names the model that the asked objective trained
-    RUN/outcome.json          rows, how they compare, curves
-    RUN/report.html           the same as a page, and report.json.gz, what it shows
-
-A row's file holds the score of every test question.
+All objectives begin from the same weights and may generate the same number of tokens. Finished work is in the run's
+folder (`start/`, and for each objective and seed checkpoints, `model/` and `row.json`): a killed run continues where
+its last checkpoint was.
 """
 
 from __future__ import annotations
@@ -24,7 +12,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,9 +27,7 @@ from ..engines.models import endpoint_errors, is_local
 from ..errors import UserError
 from ..optimizers.logo_grpo.policy import score_policy
 from ..optimizers.logo_grpo.reward import Asked
-from ..optimizers.logo_grpo.settings import TrainingSettings
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
-from ..optimizers.logo_grpo.teleprompter import Note as TrainingNote
 from ..programs.program import MemoryProgram
 from ..records.whole_file import replacing
 from .artifact import check_writable, save
@@ -50,9 +36,8 @@ from .experiment import Note
 from .folder import RunFolder
 from .manifest import Manifest
 from .pages.html import keep_page
-from .runtime import Runtime
+from .runtime import Parent, Runtime
 from .setup import Setup, parameters
-from .tracking import Tracker
 from .trained import Trained, TrainedRow, answered_row, measured
 from .workers import Work, check_workers, run_parallel
 
@@ -66,28 +51,20 @@ def run_train(
     setup: Setup,
     course: Course | None = None,
     out: str | Path | None = None,
-    config: Mapping[str, Any] | None = None,
     note: Note = lambda phase: None,
-    allow_code: bool = False,
     meter: Meter | None = None,
-    guard: Guard | None = None,
-    tags: Mapping[str, str] | None = None,
-    run: RunFolder | None = None,
+    parent: Parent | None = None,
 ) -> Trained:
     """Trains the language model behind a method, scores it on held-out users, saves and logs model and program.
 
     Args:
         method: A method name, `module:Class`, or the folder of a saved program.
-        setup: Data and models; its seed is the first one.
+        setup: Data, models and the method's settings; its seed is the first one.
         course: How to train.
         out: Folder for the program; one in the run's folder if None.
-        config: Constructor arguments of the method.
         note: Called with the name of each phase.
-        allow_code: Whether a saved `module:Class` method may be imported.
         meter: Counts the calls; a new one if None.
-        guard: Limits to share with other runs; the setup's own if None.
-        tags: Labels of the MLflow run, e.g. `nested_in(parent)`.
-        run: Where it is kept, as a part of a larger run, and resumed with that; a new one, or the setup's, if None.
+        parent: The larger run that it is a part of, if it is.
 
     Raises:
         UserError: The model cannot be trained in this process, or a setting does not fit.
@@ -107,44 +84,33 @@ def run_train(
     benchmark = setup.load()
     if benchmark.scorer.asked:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
-    split = setup.split(benchmark)
-    runtime = Runtime.start(setup, "train", method, _decisive(course, config), meter, guard, run)
+    runtime = Runtime.start(setup, "train", method, _decisive(course), meter, parent)
     with runtime.folder.recording():
-        program = runtime.program(method, benchmark, config, allow_code)
+        program = runtime.program(method, benchmark)
         folder = Path(out) if out else runtime.folder.program
         check_writable(folder)
-        job = _Job(runtime, program, benchmark, split, course, note)
-        outcome = job.tracked(names, folder, partial(_one, method, setup, course, config, allow_code, job.path), tags)
+        job = _Job(runtime, program, benchmark, setup.split(benchmark), course, note)
+        outcome = job.tracked(names, folder, partial(_one, method, setup, course, job.path))
     runtime.folder.update(status="finished", result=outcome.summary())
     return outcome
 
 
-def _decisive(course: Course, config: Mapping[str, Any] | None) -> dict[str, Any]:
+def _decisive(course: Course) -> dict[str, Any]:
     """What decides the result, as JSON, which knows no tuples: a resumed run is compared with what its folder holds."""
     found = {name: value for name, value in asdict(course).items() if name not in _NOT_DECISIVE}
     del found["settings"]["threads"]
-    return _plain({**found, "config": dict(config or {})})
+    return _plain(found)
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(values))
 
 
-def _one(
-    method: str,
-    setup: Setup,
-    course: Course,
-    config: Mapping[str, Any] | None,
-    allow_code: bool,
-    run: Path,
-    name: str,
-    seed: int,
-    start: str,
-) -> Iterator[str]:
+def _one(method: str, setup: Setup, course: Course, run: Path, name: str, seed: int, start: str) -> Iterator[str]:
     """One training of a run, in a process of its own; tells that it is done."""
     benchmark = setup.load()
     runtime = Runtime(setup, Meter(), Guard(setup.limits), RunFolder(run))
-    program = runtime.program(method, benchmark, config, allow_code)
+    program = runtime.program(method, benchmark)
     job = _Job(runtime, program, benchmark, setup.split(benchmark), course, lambda phase: None)
     # What is there when the model is loaded stays: to look through it for garbage again and again took a fifth of the
     # time of scoring.
@@ -152,37 +118,33 @@ def _one(
     yield name
 
 
+@dataclass
 class _Job:
     """One run with everything it needs."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        program: MemoryProgram,
-        benchmark: Benchmark,
-        split: Split,
-        course: Course,
-        note: Note,
-    ) -> None:
-        self.runtime, self.program, self.benchmark = runtime, program, benchmark
-        self.split, self.course, self.note = split, course, note
-        self.path = runtime.folder.path.absolute()
+    runtime: Runtime
+    program: MemoryProgram
+    benchmark: Benchmark
+    split: Split
+    course: Course
+    note: Note
 
-    def tracked(self, names: list[str], folder: Path, one: Work, tags: Mapping[str, str] | None) -> Trained:
+    @property
+    def path(self) -> Path:
+        return self.runtime.folder.path.absolute()
+
+    def tracked(self, names: list[str], folder: Path, one: Work) -> Trained:
         """Trains in an MLflow run, saves what the asked objective gave, and logs it.
 
         Args:
             names: The objectives.
             folder: For the program.
             one: Does one training in another process.
-            tags: Further labels of the MLflow run.
         """
-        setup, course = self.runtime.setup, self.course
-        title = f"train-{self.program.name}-{self.benchmark.name}-{course.objective}-{self.runtime.folder.mark}"
-        with Tracker(title, {"command": "train", **(tags or {})}) as tracker:
-            logged = parameters(self.program, setup, self.benchmark) | {
-                f"train.{name}": value for name, value in asdict(course).items()
-            }
+        setup, course, benchmark = self.runtime.setup, self.course, self.benchmark
+        with self.runtime.tracker(f"{self.program.name}-{benchmark.name}-{course.objective}", "train") as tracker:
+            logged = parameters(self.program, setup, benchmark)
+            logged |= {f"train.{name}": value for name, value in asdict(course).items()}
             self.runtime.folder.update(run_id=tracker.run_id, parameters=logged)
             tracker.params(logged)
             start = self._start()
@@ -192,35 +154,28 @@ class _Job:
             for name, seed in work:
                 rows.append(self.trained(name, seed, start))
                 tracker.steps(rows[-1].label, rows[-1].steps)
-            found = self.benchmark.name
-            outcome = Trained(tuple(rows), course.objective, folder, self.path, tracker.run_id, found, course.quick)
-            scores = {"rows": [row.summary() for row in rows]}
-            made = {"name": course.objective, "seed": outcome.kept.seed, "settings": _plain(asdict(course))}
-            source = self.benchmark.source
-            data = {"name": self.benchmark.name, "file": source.name, "sha256": source.sha256}
-            lms = {"task": f"local:{outcome.kept.model}"}
+            run = self.path, tracker.run_id
+            outcome = Trained(tuple(rows), course.objective, folder, *run, benchmark.name, course.quick)
+            source = benchmark.source
+            data = {"name": benchmark.name, "file": source.name, "sha256": source.sha256}
             manifest = Manifest(
                 method=self.program.name,
-                task=self.benchmark.task,
+                task=benchmark.task,
                 benchmark={**data, "sample": source.sample, "split_sha256": self.split.digest},
-                lms=lms,
-                optimizer=made,
-                scores=scores,
+                lms={"task": f"local:{outcome.kept.model}"},
+                optimizer={"name": course.objective, "seed": outcome.kept.seed, "settings": _plain(asdict(course))},
+                scores={"rows": [row.summary() for row in rows]},
             )
             save(self.program, folder, manifest)
             for row in rows:
                 tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
-            self._report(outcome, tracker)
+            _write(self.path / "outcome.json", json.dumps(outcome.summary()))
+            tracker.json("outcome.json", outcome.summary())
             identity = self.program.identities.of_program(self.program)
             tracker.page(keep_page(self.path, partial(outcome.page, logged, identity)))
             tracker.folder(folder, "program")
             tracker.folder(Path(outcome.kept.model), "model")
         return outcome
-
-    def _report(self, outcome: Trained, tracker: Tracker) -> None:
-        """Numbers, into the run's folder and to MLflow."""
-        _write(self.path / "outcome.json", json.dumps(outcome.summary()))
-        tracker.json("outcome.json", outcome.summary())
 
     def _parallel(self, work: list[tuple[str, int]], start: str, one: Work) -> None:
         """Does the trainings that are left in processes, if there are to be several; limits hold for one process."""
@@ -266,14 +221,7 @@ class _Job:
         return self.runtime.named(self.course.answer_lm, "judge", self.course.answer_api_base, temperature=0.0)
 
     def trained(self, name: str, seed: int, start: str, loaded: Callable[[], None] = lambda: None) -> TrainedRow:
-        """Trains one objective with one seed and scores it; what is done already is read.
-
-        Args:
-            name: The objective.
-            seed: Of the training.
-            start: The model to begin from.
-            loaded: Called when it is loaded.
-        """
+        """Trains one objective with one seed and scores it; what is done already is read."""
         folder = self.path / f"{name}-{seed}"
         if (folder / ROW).is_file():
             return TrainedRow.model_validate_json((folder / ROW).read_text(encoding="utf-8"))
@@ -288,7 +236,9 @@ class _Job:
             if told and budget:
                 told(min(int(spent), budget), budget)
 
-        teleprompter = self._teleprompter(settings, folder, heard)
+        kwargs = {"seed": settings.seed, **self.course.train_kwargs}
+        given = self.benchmark.questions_after, self._reader(), folder, heard
+        teleprompter = LoGoGRPO(self._metric, settings, kwargs, *given, counts=self.benchmark.counts)
         with dspy.context(lm=lm, **self._context()), endpoint_errors():
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
         progress, seconds = teleprompter.progress, time.perf_counter() - began
@@ -306,20 +256,6 @@ class _Job:
         )
         _write(folder / ROW, row.model_dump_json())
         return row
-
-    def _teleprompter(
-        self, settings: TrainingSettings, folder: Path | None = None, heard: TrainingNote = lambda row: None
-    ) -> LoGoGRPO:
-        return LoGoGRPO(
-            self._metric,
-            settings,
-            {"seed": settings.seed, **self.course.train_kwargs},
-            self.benchmark.questions_after,
-            self._reader(),
-            folder,
-            heard,
-            counts=self.benchmark.counts,
-        )
 
     def _scored(self, name: str, seed: int | None, model: str) -> TrainedRow:
         path = self.path / f"{name}.json"

@@ -74,15 +74,13 @@ class Environment:
 
     def __init__(self, export: Export, folder: Path) -> None:
         self.export = export
-        self.setup = Setup(**export.setup)
+        self.setup = Setup(**export.setup, config=export.config, allow_code=export.allow_code)
         self._runtime = Runtime(self.setup, Meter(), Guard(), RunFolder(folder))
         self.benchmark = self.setup.load(compiling=True)
         if self.benchmark.scorer.asked:
             reason = "is scored by a judge, which is no reward to train on; choose a metric"
             raise UserError(f"{self.benchmark.name} {reason}")
-        self.program: MemoryProgram = self._runtime.program(
-            export.method, self.benchmark, export.config, export.allow_code, MemoryCache()
-        )
+        self.program: MemoryProgram = self._runtime.program(export.method, self.benchmark, MemoryCache())
         adapter = self.setup.adapter or self.program.adapter
         self.program.adapter = "chat" if adapter == "auto" else adapter
         if not self.program.method.writer.predictors_below():

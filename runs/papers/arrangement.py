@@ -104,12 +104,12 @@ def plan_paper(
                 told[f"not counted: what {label} ({variant.program}) takes, which is not known before"] = None
                 continue
             for repeat in repeated(variant, each):
-                settings = settings_of(variant, repeat)
-                key = json.dumps([repeat.decisive, variant.program, settings, variant.tuned, each.part], default=str)
+                repeat = replace(repeat, config=settings_of(variant, repeat))
+                key = json.dumps([repeat.decisive, variant.program, variant.tuned, each.part], default=str)
                 if key in known:
                     continue
                 known.add(key)
-                plans.append(plan_evaluate(variant.program, repeat, each.part, settings))
+                plans.append(plan_evaluate(variant.program, repeat, each.part))
                 if variant.tuned is not None and not repeat.repeat:
                     plans += _tuning(label, variant, repeat, told)
         if each.setup.judge_lm:
@@ -133,14 +133,14 @@ def settings_of(variant: Variant, setup: Setup) -> dict[str, Any]:
 
 def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -> list[Plan]:
     """The plan of a variant's compile or training; none, and a note, where it cannot be planned."""
-    tuned, program = variant.tuned, variant.program
+    tuned, program, setup = variant.tuned, variant.program, replace(setup, config=dict(variant.settings))
     if tuned is None:
         return []
     try:
         if tuned.optimizer == LOGO:
-            return [plan_train(program, setup, Course.for_model(setup.lm).changed(tuned.settings), variant.settings)]
+            return [plan_train(program, setup, Course.for_model(setup.lm).changed(tuned.settings))]
         how = Compilation(tuned.optimizer, tuned.stage, settings=dict(tuned.settings), seed=setup.seed)
-        return [plan_compile(program, setup, how, variant.settings)]
+        return [plan_compile(program, setup, how)]
     except UserError as error:
         told[f"not counted: the tuning of {label}: {error}"] = None
         return []

@@ -30,14 +30,13 @@ from ...records.whole_file import replacing
 from ..compare import recorded
 from ..compile import run_compile
 from ..course import Course
-from ..evaluate import Progress
 from ..experiment import Note, run_evaluate
 from ..folder import RunFolder
 from ..manifest import read_manifest
 from ..preference import Preferences, preferences
 from ..report import heading
 from ..results import Evaluation
-from ..runtime import Runtime
+from ..runtime import Parent, Runtime
 from ..setup import Setup
 from ..tracking import Tracker, nested_in
 from ..train import run_train
@@ -78,7 +77,8 @@ def reproduce(
         each.setup.load()
     asked = _asked(paper, arranged, setup, files or {})
     title = f"reproduce-{paper.name}"
-    folder = RunFolder.resume(setup.resume, asked) if setup.resume else RunFolder.create(title, asked)
+    resumed = setup.resume and RunFolder.resume(setup.resume, asked, Setup("").decisive)
+    folder = resumed or RunFolder.create(title, asked)
     with folder.recording(), Tracker(title, {"command": "reproduce"}) as tracker:
         tracker.params(asked)
         folder.update(run_id=tracker.run_id)
@@ -136,21 +136,21 @@ class _Work:
         """A variant's evaluations; None where a limit was reached before its first."""
         variant, found, runs = self.paper.variants[label], list[Evaluation](), list[Path]()
         for setup in repeated(variant, arranged):
-            program, config = variant.program, settings_of(variant, setup)
-            settings = _settings("evaluate", program, setup, config=config, part=arranged.part)
+            program, setup = variant.program, replace(setup, config=settings_of(variant, setup))
+            settings = _settings("evaluate", program, setup, part=arranged.part)
             if variant.tuned is not None:
                 tuned = self._tuned(label, arranged)
                 if tuned is None:
                     return None
                 settings |= {"tuned": tuned.path.name}
-                program, config = str(tuned.program), {}
-                setup = replace(setup, lm=read_manifest(program).lms.get("task", setup.lm))
+                program = str(tuned.program)
+                # A saved program has its settings.
+                setup = replace(setup, config={}, lm=read_manifest(program).lms.get("task", setup.lm))
             folder = self._part(variant.program, settings)
             if folder is None:
                 return None
             if not folder.finished:
-                shared = {**self._shared(label, arranged), "cache": self.cache, "folder": folder}
-                run_evaluate(program, setup, arranged.part, config, **shared)
+                run_evaluate(program, setup, arranged.part, *self._shared(label, arranged, folder, self.cache))
             found.append(recorded(str(folder.path)).evaluation)
             runs.append(folder.path)
         return VariantResult(label, tuple(found), tuple(runs), aggregate)
@@ -159,39 +159,37 @@ class _Work:
         """The part that tunes a variant's program; None where a limit was reached before its end."""
         variant = self.paper.variants[label]
         how, program = variant.tuned or Tuning(optimizer=""), variant.program
-        setup = replace(arranged.setup, options={**arranged.setup.options, **variant.options})
+        options = {**arranged.setup.options, **variant.options}
+        setup = replace(arranged.setup, options=options, config=dict(variant.settings))
         setup = setup if how.train is None else replace(setup, train=how.train)
         command = "train" if how.optimizer == LOGO else "compile"
-        settings = _settings(command, program, setup, config=variant.settings, tuned=how.model_dump())
+        settings = _settings(command, program, setup, tuned=how.model_dump())
         if how.start:
             begun = self._tuned(how.start, arranged)
             if begun is None:
                 return None
             settings |= {"begun": begun.path.name}
             program = str(begun.program)
-            setup = replace(setup, lm=read_manifest(program).lms.get("task", setup.lm))
+            setup = replace(setup, config={}, lm=read_manifest(program).lms.get("task", setup.lm))
         folder = self._part(f"{how.optimizer}-{variant.program}", settings)
         if folder is None or folder.finished:
             return folder
-        # A saved program has its settings.
-        shared = {**self._shared(label, arranged), "config": {} if how.start else dict(variant.settings), "run": folder}
+        shared = self._shared(label, arranged, folder)
         if command == "train":
-            run_train(program, setup, Course.for_model(setup.lm).changed(how.settings), **shared)
+            run_train(program, setup, Course.for_model(setup.lm).changed(how.settings), None, *shared)
         else:
-            run_compile(program, setup, Compilation(how.optimizer, how.stage, settings=dict(how.settings)), **shared)
+            compilation = Compilation(how.optimizer, how.stage, settings=dict(how.settings))
+            run_compile(program, setup, compilation, None, False, *shared)
         if folder.finished or self.guard.struck is not None:
             return folder if folder.finished else None
         raise UserError(f"its optimizer ended before its time; --resume {self.folder.path.name} goes on with it")
 
-    def _shared(self, label: str, arranged: Arranged) -> dict[str, Any]:
-        """What the jobs of a run share, and the name of one."""
+    def _shared(
+        self, label: str, arranged: Arranged, folder: RunFolder, cache: MemoryCache | None = None
+    ) -> tuple[Note, Meter, Parent]:
         told = f"{arranged.section.name}/{label}"
-
-        def note(phase: str) -> Progress | None:
-            return self.note(f"{told}: {phase}")
-
         tags = {**nested_in(self.parent), "variant": told}
-        return {"meter": self.meter, "guard": self.guard, "tags": tags, "note": note}
+        return lambda phase: self.note(f"{told}: {phase}"), self.meter, Parent(folder, self.guard, tags, cache)
 
     def _part(self, name: str, settings: dict[str, Any]) -> RunFolder | None:
         """A part of the run; None where a limit was reached before it was begun."""

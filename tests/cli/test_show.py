@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_two_evaluations_are_put_side_by_side_in_a_page(
     # Where other tests have made a tracking store already.
     monkeypatch.setenv("MEMPILER_HOME", home)
     setup = Setup(benchmark="locomo", train=8, dev=2, test=4, embedder="offline")
-    made = [str(run_evaluate("turn-rag", setup, "test", {"k": k}).run_id) for k in (2, 10)]
+    made = [str(run_evaluate("turn-rag", replace(setup, config={"k": k}), "test").run_id) for k in (2, 10)]
     code, _, _ = call("compare", *made, "--page", str(tmp_path / "both.html"))
     assert code == 0
     html = (tmp_path / "both.html").read_text(encoding="utf-8")

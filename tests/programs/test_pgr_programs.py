@@ -1,5 +1,7 @@
 """PGR and its policy over other methods wherever a method name is taken: build, save, load, evaluate, compile."""
 
+from dataclasses import replace
+
 import dspy
 import pytest
 from mempiler.engines.embedders import embedder
@@ -108,7 +110,7 @@ def small():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_locomo_sample_is_evaluated_offline(name, small):
-    found = run_evaluate(name, small, part="test", config=LOW)
+    found = run_evaluate(name, replace(small, config=LOW), part="test")
     assert [row.failure for row in found.rows] == [None, None]
     assert all(row.sources for row in found.rows)
     assert found.write_failures == 0
@@ -126,6 +128,6 @@ def test_the_locomo_sample_is_evaluated_offline(name, small):
     ids=["bootstrap", "gepa"],
 )
 def test_it_compiles_on_the_locomo_sample_offline(name, how, small, tmp_path):
-    outcome = run_compile(name, small, how, out=tmp_path / "out", config=LOW, force=True)
+    outcome = run_compile(name, replace(small, config=LOW), how, out=tmp_path / "out", force=True)
     assert load(tmp_path / "out").method.config == made(name, **LOW).method.config
     assert [row.failure for row in outcome.result.rows] == [None, None]

@@ -1,6 +1,7 @@
 """The main jobs end to end: what is kept, what is on disk, what MLflow knows, also when it ends badly."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,11 +225,11 @@ def test_evaluate_asks_the_part_it_is_told_to(scene, part, options, asked):
 
 def test_a_saved_program_is_evaluated_as_it_was_compiled(tmp_path, scene):
     setup = scene(learning)
-    outcome = run_compile("turn-rag", setup, LABELED, out=tmp_path / "out", config={"k": 2})
+    outcome = run_compile("turn-rag", replace(setup, config={"k": 2}), LABELED, out=tmp_path / "out")
     found = run_evaluate(str(tmp_path / "out"), setup, "test")
     assert found.score == outcome.result.score == 1.0
     with pytest.raises(UserError, match="keeps its settings"):
-        run_evaluate(str(tmp_path / "out"), setup, config={"k": 3})
+        run_evaluate(str(tmp_path / "out"), replace(setup, config={"k": 3}))
 
 
 def test_compiling_a_saved_program_starts_from_it(tmp_path, scene):

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_a_system_that_answers_does_so_in_its_own_process(module, make_history):
 def test_a_run_that_was_stopped_asks_no_model_again(module):
     def evaluation(**more: Any) -> Any:
         setup = Setup("locomo", test=6, threads=1, **more)
-        return run_evaluate("mine_to_score:Asking", setup, config={"isolated": False})
+        return run_evaluate("mine_to_score:Asking", replace(setup, config={"isolated": False}))
 
     whole, first = evaluation(), evaluation(limits=Limits(max_calls=4))
     assert first.stopped

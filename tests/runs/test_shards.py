@@ -177,7 +177,7 @@ def test_what_a_worker_writes_is_told_while_it_writes(tmp_path: Path, monkeypatc
     states = {name: dump_predictor(each) for name, each in program.all_predictors().items()}
     ids, heard = tuple(str(example.id) for example in examples), list[Told]()
     identity = program.identities.of_program(program)
-    shard = Shard(setup, "memory-r2", {}, False, states, identity, ids, Limits(), 8, None)
+    shard = Shard(setup, "memory-r2", states, identity, ids, Limits(), 8, None)
 
     def elsewhere(*given: Any) -> Any:
         for told in ask(shard):

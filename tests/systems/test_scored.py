@@ -13,7 +13,7 @@ from tests.scripted_system import register
 def scored(place: Path, patch: pytest.MonkeyPatch, hostile: str, **config: object) -> Evaluation:
     """What a system scores on the sample, that does a hostile thing with each session."""
     register("scripted", place, patch, hostile)
-    return run_evaluate("system:scripted", Setup("locomo", test=6), part="test", config=config)
+    return run_evaluate("system:scripted", Setup("locomo", test=6, config=config), part="test")
 
 
 def test_it_is_scored_with_what_it_recalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """The papers' files: they load, what they name is there, and their variants can be built."""
 
+from dataclasses import replace
+
 import pytest
 from mempiler.data.catalog import BENCHMARKS
 from mempiler.errors import UnknownNameError
@@ -37,7 +39,7 @@ def test_every_variant_of_every_section_can_be_built(name):
             if variant.program.startswith("system:"):
                 assert variant.program.removeprefix("system:") in SYSTEMS
             else:
-                start_program(variant.program, setup, benchmark, variant.settings)
+                start_program(variant.program, replace(setup, config=variant.settings), benchmark)
             if variant.tuned is not None:
                 assert variant.tuned.optimizer in (LOGO, *OPTIMIZERS)
 
