@@ -1,8 +1,4 @@
-"""Deadlines of work and of the calls within it.
-
-    request, 60 s ──> call of a model, 40 s, or what is left of the request
-
-A deadline is handed down by the context, so that a call deep inside a program ends when the request does that wants it.
+"""Deadlines of work, handed down by the context: a call deep inside a program ends when the request does that wants it.
 
 Example:
     >>> from mempiler.engines.endpoint.deadline import Deadline, within
@@ -72,6 +68,6 @@ def within(deadline: Deadline) -> Generator[None]:
         _current.reset(token)
 
 
-def deadline_here() -> Deadline:
-    """The deadline of the work that asks; one that never passes if there is none."""
-    return _current.get() or Deadline()
+def deadline_here() -> Deadline | None:
+    """The deadline of the work that asks, if there is one."""
+    return _current.get()

@@ -15,6 +15,8 @@ import itertools
 import math
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,18 +24,20 @@ from dspy.lm15 import (
     RETRYABLE_ERRORS,
     AsyncLMRouter,
     AsyncOpenAIChatLM,
+    ProviderError,
     Request,
     Response,
     RouterConfig,
+    StreamAssemblyError,
     UnknownModelError,
     UnsupportedFeatureError,
+    amaterialize_response,
     registered_providers,
 )
 
 from ..prices import litellm_module
 from .deadline import DEADLINE, RETRIES, TIMEOUT
-from .loop import in_time
-from .pieces import completed
+from .pieces import pieces_here
 
 BODY = "metadata"
 """The setting of a request that DSPy hands on as it is: here it holds those fields of the body that DSPy refuses."""
@@ -43,13 +47,48 @@ LONGEST_WAIT = 60.0
 
 @dataclass(frozen=True)
 class Client:
-    """What asks for one model: `complete` and `stream` of `lm` take requests that `routed` gives."""
+    """What asks for one model: `lm` is a client of `dspy.lm15`, or litellm's like of it."""
 
     model: str
     """What the provider calls the model."""
     lm: Any
 
-    def routed(self, request: Request) -> Request:
+    def stream(self, request: Request) -> Any:
+        """The events of one answer."""
+        return self.lm.stream(self._routed(request))
+
+    async def complete(self, request: Request) -> Response:
+        """One answer; its pieces are handed on while they come, where they are wanted (`pieces.in_pieces`).
+
+        Raises:
+            LM15Error: There is none.
+        """
+        begin = pieces_here()
+        if begin is not None:
+            take, any_came = begin(), False
+
+            async def passing() -> AsyncIterator[Any]:
+                nonlocal any_came
+                async with aclosing(self.stream(request)) as events:
+                    async for event in events:
+                        any_came = True
+                        if event.type == "delta" and event.delta.type == "text" and event.delta.text:
+                            take(event.delta.text)
+                        yield event
+
+            try:
+                return await amaterialize_response(passing(), request)
+            except (StreamAssemblyError, UnsupportedFeatureError):
+                if any_came:
+                    raise
+        # Also where an endpoint sends no event, though asked for a stream.
+        response = await self.lm.complete(self._routed(request))
+        empty = not (response.text or (response.provider_data or {}).get("choices"))
+        if empty and isinstance(self.lm, AsyncOpenAIChatLM):
+            raise ProviderError("the answer has no choices")  # or else it would be an empty one
+        return response
+
+    def _routed(self, request: Request) -> Request:
         """The request as its provider takes it, with the fields of the body that are no settings of DSPy's."""
         config = request.config
         fields: dict[str, Any] = dict(config.extensions or {})
@@ -103,25 +142,21 @@ class Endpoint:
         Raises:
             LM15Error: Its provider cannot be asked as this process is set up, e.g. for want of a key.
         """
-        found = self._clients.get(name)
-        if found is None:
+        if name not in self._clients:
             route = self.route(name)
-            found = self._clients[name] = Client(name, self._other()) if route is None else self._known(*route)
-        return found
+            self._clients[name] = Client(name, self._other()) if route is None else self._known(*route)
+        return self._clients[name]
 
     async def complete(self, client: Client, request: Request) -> Response:
-        """The answer to a request, retries and waits included; runs in the loop of the endpoints.
+        """The answer to a request, retries and waits included; runs in the loop, for `seconds` at most.
 
         Raises:
-            LM15Error: The last attempt failed, or the time is over.
+            LM15Error: The last attempt failed.
         """
-        return await in_time(self._tried(client.lm, client.routed(request)), self.seconds)
-
-    async def _tried(self, lm: Any, request: Request) -> Response:
         end = time.monotonic() + self.seconds
         for number in itertools.count():
             try:
-                return await completed(lm, request)
+                return await client.complete(request)
             except RETRYABLE_ERRORS as error:
                 await asyncio.sleep(self._pause(error, number, end - time.monotonic()))
         raise AssertionError
@@ -152,7 +187,6 @@ class Endpoint:
         from dspy.clients.engines import AsyncLiteLLMEngine
 
         litellm_module()  # here, lest its import hold up the loop
-
         settings = {"api_key": self.key, "api_base": self.address, "timeout": self.silence}
         return AsyncLiteLLMEngine(**{name: value for name, value in settings.items() if value is not None})
 

@@ -6,7 +6,7 @@ DSPy keeps its cache, history, callbacks and candidates; one request comes here,
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -40,12 +40,14 @@ class Engine:
 
     def complete(self, request: Request) -> Response:
         """One answer, retries and waits included; see `Endpoint.complete`."""
-        return run(self.endpoint.complete(self.endpoint.client(request.model), request))
+        return run(self._asked(request), self.endpoint.seconds)
 
     def stream(self, request: Request) -> Iterator[Any]:
         """The events of one answer, without retries."""
-        client = self.endpoint.client(request.model)
-        return iterate(client.lm.stream(client.routed(request)), self.endpoint.seconds)
+        return iterate(self.endpoint.client(request.model).stream(request), self.endpoint.seconds)
+
+    def _asked(self, request: Request) -> Coroutine[Any, Any, Response]:
+        return self.endpoint.complete(self.endpoint.client(request.model), request)
 
     def settle(self, result: CallResult) -> None:
         """Gives a result what DSPy cannot tell without the provider: its cost, and how usage is counted there."""
@@ -87,12 +89,11 @@ class AsyncEngine(Engine):
 
     async def complete(self, request: Request) -> Response:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One answer, retries and waits included."""
-        return await arun(self.endpoint.complete(self.endpoint.client(request.model), request))
+        return await arun(self._asked(request), self.endpoint.seconds)
 
     def stream(self, request: Request) -> AsyncIterator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The events of one answer, without retries."""
-        client = self.endpoint.client(request.model)
-        return aiterate(client.lm.stream(client.routed(request)), self.endpoint.seconds)
+        return aiterate(self.endpoint.client(request.model).stream(request), self.endpoint.seconds)
 
 
 def engines(endpoint: Endpoint, model: str) -> dict[str, Any]:

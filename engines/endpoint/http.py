@@ -22,7 +22,7 @@ from dspy.lm15 import ProviderError, TransportError
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 
 from ...errors import one_line
-from .loop import in_time, run
+from .loop import run
 
 MOST_BYTES = 4_000_000
 """Most bytes of a reply."""
@@ -121,4 +121,4 @@ def _session(loop: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
 def _close(session: aiohttp.ClientSession, process: int) -> None:
     if process == os.getpid():  # in a child of it the connections are still its own
         with suppress(Exception):
-            run(in_time(session.close(), 1))
+            run(session.close(), 1)

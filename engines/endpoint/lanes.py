@@ -4,20 +4,13 @@
     Ben   call ──────────────┼── Ada, Ben, Ada, Ada ──> at most `places` at once ──> endpoint
     Cleo  (slow) call ───────┘                          holds one of them
 
-This bounds what an endpoint is asked, so that nothing else need be bounded for its sake: any number of users, questions
-and generated texts may be worked on at once. Whoever has one call waiting is served before the second of another,
-however many that one has.
-
-Example:
-    >>> from mempiler.engines.endpoint.lanes import Lane, taking_turns
-    >>> lane = Lane(places=1)
-    >>> with taking_turns("Ada"), lane.place():
-    ...     lane.free
-    0
+This bounds what an endpoint is asked, so that nothing else need be bounded for its sake. Whoever has one call waiting
+is served before the second of another, however many that one has.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
 from collections import OrderedDict, deque
@@ -26,7 +19,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 
 from ...records.scope import holding
-from .loop import awaited, waited
+from .loop import arun, run
 
 IN_FLIGHT = 128
 """Calls in flight at one endpoint, unless said otherwise."""
@@ -70,14 +63,16 @@ class Lane:
             NobodyWaitsError: The deadline passed.
         """
         with self._turn() as turn:
-            waited(turn)
+            if not turn.done():
+                run(_come(turn))
             yield
 
     @asynccontextmanager
     async def aplace(self) -> AsyncGenerator[None]:
         """`place` for asyncio; no thread waits."""
         with self._turn() as turn:
-            await awaited(turn)
+            if not turn.done():
+                await arun(_come(turn))
             yield
 
     @contextmanager
@@ -94,26 +89,25 @@ class Lane:
             yield turn
         finally:
             with self._lock:
-                if turn.cancelled():
-                    self._forget(whose, turn)
-                else:
+                if turn.done() and not turn.cancelled():
                     self._give()
-
-    def _forget(self, whose: Hashable, turn: Future[None]) -> None:
-        turns = self._waiting.get(whose, deque())
-        if turn in turns:
-            turns.remove(turn)
-        if not turns:
-            self._waiting.pop(whose, None)
+                else:
+                    self._waiting[whose].remove(turn)
+                    if not self._waiting[whose]:
+                        del self._waiting[whose]
 
     def _give(self) -> None:
         """Hands the place to the next in turn, so that no newcomer takes it."""
-        while self._waiting:
-            whose, turns = self._waiting.popitem(last=False)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[whose] = turns  # behind all others
-            if turn.set_running_or_notify_cancel():
-                turn.set_result(None)
-                return
-        self._free += 1
+        if not self._waiting:
+            self._free += 1
+            return
+        whose, turns = self._waiting.popitem(last=False)
+        turn = turns.popleft()
+        if turns:
+            self._waiting[whose] = turns  # behind all others
+        turn.set_result(None)
+
+
+async def _come(turn: Future[None]) -> None:
+    # A turn is never cancelled: it might be just given.
+    await asyncio.shield(asyncio.wrap_future(turn))

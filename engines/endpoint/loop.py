@@ -4,8 +4,8 @@
     thread ── run(work) ──┼──> one loop in one daemon thread
     asyncio ─ arun(work) ─┘
 
-Whoever waits no longer cancels the work, which leaves neither thread nor connection behind. A process that was forked
-begins a loop of its own. Work must not block, for it would hold up all other calls.
+Work that is cancelled leaves neither thread nor connection behind. A process that was forked begins a loop of its own.
+Work must not block, for it would hold up all other calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from .deadline import Deadline, deadline_here
 T = TypeVar("T")
 
 SLICE = 0.25
-"""Seconds after which who waits looks whether the deadline has been moved to now."""
+"""Seconds after which is looked whether a deadline has been moved to now."""
 _ENDED: Any = object()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 """By process: an inherited loop is not touched, for what it listens to is still its parent's."""
@@ -42,55 +42,35 @@ class NobodyWaitsError(LMTimeoutError):
         super().__init__("nobody waits for the answer any more")
 
 
-def waited(future: Future[T]) -> T:
-    """What a future comes to; it is cancelled when the deadline of the work that wants it passes.
+def run(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) -> T:
+    """Does work in the loop, and waits for it.
 
-    Raises:
-        NobodyWaitsError: It passed.
-    """
-    deadline = deadline_here()
-    try:
-        while not future.done():
-            with suppress(TimeoutError, CancelledError):
-                future.exception(_patience(deadline))
-        return future.result()
-    finally:
-        future.cancel()
-
-
-async def awaited(future: Future[T]) -> T:
-    """`waited` for asyncio; no thread waits."""
-    if future.done():
-        return future.result()
-    deadline, waiting = deadline_here(), asyncio.wrap_future(future)
-    try:
-        while not waiting.done() and (patience := _patience(deadline)) is not None:
-            await asyncio.wait({waiting}, timeout=patience)
-        return await waiting
-    finally:
-        future.cancel()
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Does work in the loop, and waits for it as `waited` does."""
-    return waited(_begun(work))
-
-
-async def arun(work: Coroutine[Any, Any, T]) -> T:
-    """`run` for asyncio."""
-    return await awaited(_begun(work))
-
-
-def iterate(work: AsyncGenerator[T], seconds: float) -> Generator[T]:
-    """What work in the loop gives, one by one, as it is taken; all of it in so many seconds.
+    Args:
+        work: What is done; it is cancelled when nobody waits any more.
+        seconds: How long it may take.
+        end: Until when it may, by the monotonic clock.
 
     Raises:
         TimeoutError: Of lm15; the time is over.
-        NobodyWaitsError: See `waited`.
+        NobodyWaitsError: The deadline of the work that wants it passed.
     """
+    future = _begun(_bounded(work, seconds, end, deadline_here()))
+    try:
+        return future.result()
+    finally:
+        future.cancel()
+
+
+async def arun(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) -> T:
+    """`run` for asyncio; no thread waits."""
+    return await asyncio.wrap_future(_begun(_bounded(work, seconds, end, deadline_here())))
+
+
+def iterate(work: AsyncGenerator[T], seconds: float) -> Generator[T]:
+    """What work in the loop gives, one by one, as it is taken; all of it in so many seconds, see `run`."""
     end = time.monotonic() + seconds
     try:
-        while (found := run(in_time(anext(work, _ENDED), seconds, end))) is not _ENDED:
+        while (found := run(anext(work, _ENDED), seconds, end)) is not _ENDED:
             yield found
     finally:
         _begun(_closed(work))
@@ -100,26 +80,10 @@ async def aiterate(work: AsyncGenerator[T], seconds: float) -> AsyncIterator[T]:
     """`iterate` for asyncio."""
     end = time.monotonic() + seconds
     try:
-        while (found := await arun(in_time(anext(work, _ENDED), seconds, end))) is not _ENDED:
+        while (found := await arun(anext(work, _ENDED), seconds, end)) is not _ENDED:
             yield found
     finally:
         _begun(_closed(work))
-
-
-async def in_time(work: Awaitable[T], seconds: float, end: float = math.inf) -> T:
-    """The result of work in the loop that may take so many seconds, or until `end`, by the monotonic clock.
-
-    Raises:
-        TimeoutError: Of lm15; the time is over.
-    """
-    limit = asyncio.timeout(max(0.0, min(seconds, end - time.monotonic())))
-    try:
-        async with limit:
-            return await work
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        raise EndpointTimeoutError(f"no whole answer came in {seconds:g} s") from None
 
 
 def _begun(work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -132,16 +96,36 @@ def _begun(work: Coroutine[Any, Any, T]) -> Future[T]:
     return asyncio.run_coroutine_threadsafe(work, _loops[process])
 
 
+async def _bounded(work: Awaitable[T], seconds: float, end: float, deadline: Deadline | None) -> T:
+    loop, looking = asyncio.get_running_loop(), None
+    left = min(seconds, end - time.monotonic())
+    limit = asyncio.timeout(None if math.isinf(left) else left)
+
+    def look() -> None:
+        nonlocal looking
+        if deadline is not None and deadline.passed:
+            limit.reschedule(loop.time())
+        elif deadline is not None:
+            looking = loop.call_later(min(SLICE, deadline.left), look)
+
+    try:
+        async with limit:
+            look()
+            return await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        if deadline is not None and deadline.passed:
+            raise NobodyWaitsError from None
+        raise EndpointTimeoutError(f"no whole answer came in {seconds:g} s") from None
+    finally:
+        if looking is not None:
+            looking.cancel()
+
+
 async def _closed(work: AsyncGenerator[Any]) -> None:
     with suppress(RuntimeError):  # its last step is just being cancelled, which closes it as well
         await work.aclose()
-
-
-def _patience(deadline: Deadline) -> float | None:
-    left = deadline.left
-    if left <= 0:
-        raise NobodyWaitsError
-    return None if math.isinf(left) else min(SLICE, left)
 
 
 class _Daemons(ThreadPoolExecutor):

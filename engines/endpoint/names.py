@@ -13,7 +13,7 @@ from ...errors import UserError
 from ..prices import litellm_module
 from .endpoint import Client, Endpoint
 from .engine import Engine
-from .loop import in_time, run
+from .loop import run
 
 _PATIENCE = 5.0
 """Seconds that a provider has to say which models it has."""
@@ -79,11 +79,11 @@ def check_known(lm: Any) -> None:
     client = _client(lm.model, lm.engine.endpoint)
     listed: list[str] = []
     try:
-        listed = [found.id for found in run(in_time(client.lm.list_models(), _PATIENCE))]
+        listed = [found.id for found in run(client.lm.list_models(), _PATIENCE)]
         ends = (f"/{client.model}", f":{client.model}")
         if listed and not any(name == client.model or name.endswith(ends) for name in listed):
             asked = Request(model=client.model, messages=(Message.user("Hi"),), config=Config(max_tokens=1))
-            run(in_time(client.lm.complete(asked), _PATIENCE))
+            run(client.lm.complete(asked), _PATIENCE)
     except UnsupportedModelError as error:
         near = difflib.get_close_matches(client.model, listed, 3, 0.5) or listed[:3]
         more = ", ..." if len(listed) > len(near) else ""
