@@ -44,7 +44,7 @@ from mempiler import Session, Store, Turn
 from mempiler.memory import store_queue
 from mempiler.memory.stored import Owner
 from mempiler.memory.turns import TurnMemory
-from mempiler.programs.baselines.turn_rag import TurnRAG
+from mempiler.programs.baselines.retrieval import TurnRAG
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.serving.memories import Memories

@@ -98,7 +98,7 @@ class Identities:
     def _of_part(self, part: Part) -> list[Any]:
         below = modules_below(part, dspy.Module)
         parts = [one for _, one in below if isinstance(one, Part)]
-        about = [[f"{type(one).__module__}:{type(one).__qualname__}", one.config] for one in parts]
+        about = [[_name(type(one)), one.config] for one in parts]
         asked = [(path.removeprefix("self."), one) for path, one in below if isinstance(one, dspy.Predict)]
         return [about, {name: self.of_predictor(one) for name, one in asked}]
 
@@ -117,6 +117,12 @@ def digest(parts: Any) -> str:
 def jsonable(value: Any) -> Any:
     """`default=` of json.dumps for records and everything else."""
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
+
+
+def _name(kind: type) -> str:
+    """What a class is called; one of the suite may move to another module, and is the same."""
+    ours = kind.__module__.startswith(f"{__package__}.")
+    return kind.__qualname__ if ours else f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _lm_key(lm: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ an entry point of the group `mempiler.methods`; any other is named `module:Class
 Example:
     >>> from mempiler.programs.names import METHODS, is_method
     >>> METHODS["turn-rag"].path
-    'mempiler.programs.baselines.turn_rag:TurnRAG'
+    'mempiler.programs.baselines.retrieval:TurnRAG'
     >>> is_method("pgr+turn-rag")
     True
 """

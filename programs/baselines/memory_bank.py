@@ -5,26 +5,19 @@
     settle   ── merge ──> the account of all events, the portrait of the user
     query    ── cosine, of what is not forgotten ──> the k nearest pieces, the account, the portrait
 
-Source: Zhong et al., "MemoryBank: Enhancing Large Language Models with Long-Term Memory" (AAAI 2024), as Mem-PAL
-compares with it (Table 2 and 4).
+Source: Zhong et al., "MemoryBank: Enhancing Large Language Models with Long-Term Memory" (AAAI 2024), as
+Mem-PAL compares with it (Tables 2 and 4).
 
     retention R = exp(-t / (days * S))    t: days since a piece was learned or last recalled; S: its strength, from 1
 
-A piece is forgotten once R falls below its threshold, a number from 0 to 1 given by its id and a seed. So of many the
-share R is remembered, as in the paper, and the same calls forget the same pieces; one that is forgotten stays so, for
-without being found it cannot be recalled. Accounts are never forgotten.
+A piece is forgotten once R falls below its threshold, a number from 0 to 1 given by its id: of many the share R
+is remembered, as in the paper, and what is forgotten stays so. Strength grows by the recalls that the assistant
+would have made while the dialogues took place, one per utterance of the user; a question leaves the memory as it is.
+The released formula `-t / 5*S` makes strong pieces fade faster; here it is -t / (5 S). A piece is a turn, not a turn
+with its reply; digests are per session instead of per day.
 
-Where this differs from the released code: recalling a query leaves the memory as it is, as in every method here;
-strength grows by the recalls that the assistant would have made while the dialogues took place, one per utterance of
-the user. What is forgotten is left out of every search and stays stored. The released formula `-t / 5*S` makes strong
-pieces fade faster; here it is -t / (5 S). Lots are drawn once per piece, and not at every load. A turn is a piece, not
-a turn with its reply; digests are per session instead of per day, and fade by the same rule.
-
-Critical path: one call for all dialogues together, one for both accounts, and the answer.
-
-Limits: with the default of five days a piece that was never recalled is forgotten after a month with probability
-.998; of a long history little but the two accounts remains. They are made anew from all digests when the memory
-settles, in one call each, which a history of thousands of sessions outgrows.
+Limits: both accounts are made anew from all digests, in one call each, which a history of thousands of sessions
+outgrows.
 """
 
 from __future__ import annotations
@@ -36,12 +29,10 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import dspy
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from ...errors import UserError
 from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
@@ -52,30 +43,28 @@ from ...signatures.baselines import DigestEvents, InferPersonality, MergeEvents,
 from ..gather import gather
 from ..method import EntryReader, Method, Writer
 from ..predictor import predictor
+from ..settings import Settings
 
 _SPOKEN_DATES = ("%d %B %Y %H:%M", "%d %B %Y")
 _WEEKDAY = re.compile(r",\s*\w+day")
 
 
-class BankSettings(BaseModel):
-    """What can be set of the method: see `MemoryBank`."""
+class BankSettings(Settings):
+    """What can be set of `MemoryBank`."""
 
-    model_config = ConfigDict(frozen=True)
+    retired: ClassVar = {"seed": 0, "portrait": True}
 
-    k: int
-    forgetting: bool
-    days: float
-    seed: int
-    portrait: bool
+    k: int = Field(3, ge=1, description="pieces recalled per query, and per utterance while dialogues are written")
+    forgetting: bool = Field(True, description="whether pieces fade")
+    days: float = Field(
+        5.0, gt=0, description="days after which a piece of strength 1 is remembered with probability 1/e"
+    )
 
 
-class Piece(BaseModel):
-    """A turn, or the digest of a dialogue."""
+class Strength(NamedTuple):
+    """How well a piece is remembered."""
 
-    model_config = ConfigDict(frozen=True)
-
-    entry: Entry
-    strength: int = 1
+    recalls: int = 1
     """S: 1, and 1 more for every recall."""
     last: datetime | None = None
     """When it was learned or last recalled; None is never forgotten."""
@@ -85,16 +74,12 @@ class Piece(BaseModel):
         if now is None or self.last is None:
             return 1.0
         passed = (comparable(now) - comparable(self.last)).total_seconds() / 86_400
-        return math.exp(-max(0.0, passed) / (days * self.strength))
+        return math.exp(-max(0.0, passed) / (days * self.recalls))
 
-    def forgotten(self, now: datetime | None, days: float, seed: int) -> bool:
-        """Whether its retention has fallen below its threshold, which is the same each time."""
-        lot = hashlib.sha256(f"{seed}:{self.entry.id}".encode()).digest()[:8]
+    def forgotten(self, piece: str, now: datetime | None, days: float) -> bool:
+        """Whether the retention of the piece of an id has fallen below its threshold, which is the same each time."""
+        lot = hashlib.sha256(f"0:{piece}".encode()).digest()[:8]
         return self.retention(now, days) < int.from_bytes(lot, "big") / 2**64
-
-    def recalled(self, now: datetime | None, times: int = 1) -> Piece:
-        """The piece after recalls; it does not become older by them."""
-        return self.model_copy(update={"strength": self.strength + times, "last": later(self.last, now)})
 
 
 class Digest(BaseModel):
@@ -113,7 +98,10 @@ class Digest(BaseModel):
 class BankMemory(Memory):
     """What is kept for one user."""
 
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[Entry, ...] = ()
+    """Turns, and digests of dialogues."""
+    recalled: dict[str, Strength] = Field({})
+    """How well those pieces are remembered that were recalled since they were learned, by their ids."""
     digests: tuple[Digest, ...] = ()
     events: str = ""
     """The account of what happened in all dialogues."""
@@ -124,36 +112,21 @@ class BankMemory(Memory):
     now: datetime | None = None
     """The latest time of any item."""
 
-    def entries(self) -> list[Entry]:
-        return [piece.entry for piece in self.pieces]
-
-    def parts(self) -> tuple[Piece, ...]:
+    def entries(self) -> tuple[Entry, ...]:
         return self.pieces
 
-    def entry(self, part: Piece) -> Entry:
-        return part.entry
+    def strength(self, piece: Entry) -> Strength:
+        """How well a piece is remembered."""
+        return self.recalled.get(piece.id) or Strength(last=piece.time)
 
     def remembered(self, now: datetime | None, settings: BankSettings) -> frozenset[str]:
         """Ids of the pieces that are not forgotten; all of them where nothing fades."""
-        kept = (p for p in self.pieces if not (settings.forgetting and p.forgotten(now, settings.days, settings.seed)))
-        return frozenset(piece.entry.id for piece in kept)
-
-
-class Told(NamedTuple):
-    """What is extracted from one dialogue."""
-
-    events: str = ""
-    personality: str = ""
+        fades, days = settings.forgetting, settings.days
+        return frozenset(p.id for p in self.pieces if not (fades and self.strength(p).forgotten(p.id, now, days)))
 
 
 class BankWriter(Writer):
-    """Digests dialogues, recalls older pieces by what is said, and keeps two accounts of the whole.
-
-    Args:
-        embedder: Vectors of pieces and utterances.
-        settings: Of the method.
-        indexes: Searches pieces.
-    """
+    """Digests dialogues, recalls older pieces by what is said, and keeps two accounts of the whole."""
 
     Memory = BankMemory
     longest_text = 40_000
@@ -162,54 +135,57 @@ class BankWriter(Writer):
         super().__init__()
         self.embedder, self.settings, self.indexes = embedder, settings, indexes
         self.digest = predictor(DigestEvents)
-        if settings.portrait:
-            self.infer = predictor(InferPersonality)
-            self.merge_events = predictor(MergeEvents)
-            self.merge_personality = predictor(MergePersonality)
+        self.infer = predictor(InferPersonality)
+        self.merge_events = predictor(MergeEvents)
+        self.merge_personality = predictor(MergePersonality)
 
-    def prepare(self, item: Item) -> Told:
+    def prepare(self, item: Item) -> Digest:
         """The digest of a dialogue, and what it shows of the user."""
         entries = turn_entries(item)
+        digest = Digest(session=item.id, time=item.time, sources=tuple(entry.id for entry in entries))
         if not entries:
-            return Told()
-        about = {
-            "session_date": format_time(item.time) if item.time else "unknown",
-            "spoken": "\n".join(entry.text for entry in entries),
-        }
-        asked = [(self.digest, "event_digest")] + ([(self.infer, "personality_note")] if self.settings.portrait else [])
-        said = gather([lambda ask=ask, name=name: _said(self.attempt(ask, **about), name) for ask, name in asked])
-        return Told(*said)
+            return digest
+        date = format_time(item.time) if item.time else "unknown"
+        about = {"session_date": date, "spoken": "\n".join(entry.text for entry in entries)}
+        events, personality = gather(
+            [
+                lambda: _said(self.attempt(self.digest, **about), "event_digest"),
+                lambda: _said(self.attempt(self.infer, **about), "personality_note"),
+            ]
+        )
+        return digest.model_copy(update={"events": events, "personality": personality})
 
-    def write(self, memory: BankMemory, item: Item, prepared: Told | None = None) -> BankMemory:
+    def write(self, memory: BankMemory, item: Item, prepared: Digest | None = None) -> BankMemory:
         """Recalls older pieces by the user's messages, then writes the dialogue."""
-        told = self.prepare(item) if prepared is None else prepared
+        digest = self.prepare(item) if prepared is None else prepared
         entries, now = turn_entries(item), later(memory.now, item.time)
         if not entries:
             return memory.model_copy(update={"now": now})
+        recalled = dict(memory.recalled)
         recalls = self._recalls(memory, now, entries)
-        old = (p.recalled(now, recalls[p.entry.id]) if p.entry.id in recalls else p for p in memory.pieces)
-        digests = (*memory.digests, Digest(session=item.id, time=item.time, sources=_ids(entries), **told._asdict()))
-        if told.events:
-            id, sources = f"digest-{len(digests)}", _ids(entries)
-            entries = (*entries, Entry(id=id, text=told.events, kind="digest", sources=sources, time=item.time))
-        new = (Piece(entry=entry, last=entry.time) for entry in entries)
-        return memory.model_copy(update={"now": now, "pieces": (*old, *new), "digests": digests})
+        for piece in memory.pieces:
+            if piece.id in recalls:
+                before = memory.strength(piece)
+                recalled[piece.id] = Strength(before.recalls + recalls[piece.id], later(before.last, now))
+        digests = (*memory.digests, digest)
+        if digest.events:
+            about = {"kind": "digest", "sources": digest.sources, "time": item.time}
+            entries = (*entries, Entry(id=f"digest-{len(digests)}", text=digest.events, **about))
+        kept = {"now": now, "pieces": (*memory.pieces, *entries), "recalled": recalled, "digests": digests}
+        return memory.model_copy(update=kept)
 
     def settle(self, memory: BankMemory) -> BankMemory:
         """Writes both accounts anew where there are digests that they do not cover."""
-        if not self.settings.portrait or memory.settled == len(memory.digests):
+        if memory.settled == len(memory.digests):
             return memory
         events = "\n".join(_dated(one, one.events) for one in memory.digests if one.events)
         notes = "\n".join(_dated(one, one.personality) for one in memory.digests if one.personality)
-
-        def overall() -> str:
-            return _said(self.attempt(self.merge_events, event_digests=events), "overall_events") if events else ""
-
-        def portrait() -> str:
-            found = self.attempt(self.merge_personality, personality_notes=notes) if notes else None
-            return _said(found, "user_portrait")
-
-        account, drawn = gather([overall, portrait])
+        account, drawn = gather(
+            [
+                lambda: _said(events and self.attempt(self.merge_events, event_digests=events), "overall_events"),
+                lambda: _said(notes and self.attempt(self.merge_personality, personality_notes=notes), "user_portrait"),
+            ]
+        )
         changed = {"events": account or memory.events, "portrait": drawn or memory.portrait}
         return memory.model_copy(update={**changed, "settled": len(memory.digests)})
 
@@ -224,12 +200,7 @@ class BankWriter(Writer):
 
 
 class BankReader(EntryReader):
-    """Finds the nearest pieces that are not forgotten.
-
-    Args:
-        settings: Of the method.
-        indexes: Searches pieces.
-    """
+    """Finds the nearest pieces that are not forgotten."""
 
     def __init__(self, settings: BankSettings, indexes: Indexes) -> None:
         super().__init__(settings.k, indexes=indexes)
@@ -247,62 +218,41 @@ class BankReader(EntryReader):
         """The context of a query at its date, or else at the time of the latest item; the memory stays as it is."""
         there = memory.remembered(later(memory.now, time_of(query.date)), self.settings)
         found = self.indexes.search(memory, [query.probe], self.k, 0.0, lambda entry: entry.id in there)[0]
-        notes = {"what happened": memory.events, "the user": memory.portrait} if self.settings.portrait else {}
+        notes = {"what happened": memory.events, "the user": memory.portrait}
         counts = {"pieces": len(found), "forgotten": len(memory.pieces) - len(there)}
         return Context(hits=tuple(found), notes=notes, counts=counts)
 
     def amended(self, memory: BankMemory, amend: Amend) -> BankMemory:
-        def reworded(piece: Piece, text: str) -> Piece:
-            return piece.model_copy(update={"entry": piece.entry.model_copy(update={"text": text})})
-
         def left(text: str) -> str:
             # An account rests on all dialogues.
             every = tuple(turn for digest in memory.digests for turn in digest.sources)
             after = amend(Entry(id="", text=text, kind="summary", sources=every)) if text else None
             return after.text if after else ""
 
-        pieces = amend.parts(memory.pieces, memory.entry, reworded)
-        return memory.model_copy(
-            update={"pieces": pieces, "events": left(memory.events), "portrait": left(memory.portrait)}
-        )
+        accounts = {"events": left(memory.events), "portrait": left(memory.portrait)}
+        return super().amended(memory, amend).model_copy(update=accounts)
 
     def otherwise(self, memory: BankMemory, query: Query) -> Sequence[Hit]:
         """The newest of what is not forgotten at the date of the query."""
         there = memory.remembered(later(memory.now, time_of(query.date)), self.settings)
-        kept = tuple(piece for piece in memory.pieces if piece.entry.id in there)
+        kept = tuple(piece for piece in memory.pieces if piece.id in there)
         return super().otherwise(memory.model_copy(update={"pieces": kept}), query)
 
 
 class MemoryBank(Method):
     """Recalls the pieces nearest to the query that are not forgotten, with both accounts.
 
+    Critical path: one call for all dialogues together, one for both accounts, and the answer.
+
     Args:
         embedder: Vectors of pieces and queries.
-        k: Pieces recalled per query, and per utterance while dialogues are written; Mem-PAL's number.
-        forgetting: Whether pieces fade.
-        days: Days after which a piece of strength 1 is remembered with probability 1/e (the released code's 5).
-        seed: Draws the lots of the pieces.
-        portrait: Whether the account of events and the portrait of the user are written and shown.
-
-    Raises:
-        UserError: `days` is not above 0.
+        settings: `BankSettings`.
     """
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        k: int = 3,
-        forgetting: bool = True,
-        days: float = 5.0,
-        seed: int = 0,
-        portrait: bool = True,
-    ) -> None:
-        if not days > 0:
-            raise UserError(f"days = {days} is not above 0")
-        settings, indexes = (
-            BankSettings(k=k, forgetting=forgetting, days=days, seed=seed, portrait=portrait),
-            Indexes(embedder),
-        )
+    Settings = BankSettings
+
+    def __init__(self, embedder: Embedder, settings: BankSettings) -> None:
+        indexes = Indexes(embedder)
         super().__init__(BankWriter(embedder, settings, indexes), BankReader(settings, indexes), embedder)
 
 
@@ -322,12 +272,8 @@ def time_of(date: datetime | str | None) -> datetime | None:
     return read_time(text)
 
 
-def _ids(entries: Sequence[Entry]) -> tuple[str, ...]:
-    return tuple(entry.id for entry in entries)
-
-
-def _said(found: dspy.Prediction | None, name: str) -> str:
-    return "" if found is None else str(found[name] or "").strip()
+def _said(found: Any, name: str) -> str:
+    return str(found[name] or "").strip() if found else ""
 
 
 def _dated(digest: Digest, text: str) -> str:

@@ -7,7 +7,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.memory.index import DIALOGUE
 from mempiler.memory.memory import Memory
 from mempiler.memory.turns import TurnMemory, turn_entries
-from mempiler.programs.baselines.logs import KeptLogs, logged
+from mempiler.programs.baselines.retrieval import logged
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
 from mempiler.programs.pramem.memory import ExperienceMemory
@@ -49,9 +49,9 @@ def test_work_that_is_done_once_for_all_goes_on_from_what_was_settled() -> None:
 @pytest.mark.parametrize("inner", [Notes, ExperienceMemory])
 def test_beneath_logs_the_inner_memory_says_how_it_goes_on(inner: type[Any]) -> None:
     kind = logged(inner)
-    before, settled = kind(logs=KeptLogs(answered=True)), kind(inner=inner())
+    before, settled = kind(answered=True), kind(inner=inner())
     found = before.resumed(settled)
-    assert found.logs.answered
+    assert found.answered
     assert found.inner is before.inner.resumed(settled.inner)
 
 

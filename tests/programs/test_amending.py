@@ -8,8 +8,8 @@ from mempiler import build
 from mempiler.engines.embedders import embedder
 from mempiler.memory.amending import Amendment, Amendments
 from mempiler.memory.index import Entry
-from mempiler.programs.baselines.memory_bank import BankMemory, Digest, Piece
-from mempiler.programs.baselines.recursive_summary import Sentence, SummaryMemory
+from mempiler.programs.baselines.memory_bank import BankMemory, Digest
+from mempiler.programs.baselines.written import SummaryMemory
 from mempiler.programs.catalog import needs_embedder
 from mempiler.programs.h2memory.clusters import Principle
 from mempiler.programs.h2memory.memory import Background, HeterogeneousMemory
@@ -62,7 +62,7 @@ def lived() -> HeterogeneousMemory:
 def banked() -> BankMemory:
     turns = (Entry(id=f"D1:{n}", text=text, kind="turn", sources=(f"D1:{n}",)) for n, text in ((1, SAFE), (2, RAIN)))
     return BankMemory(
-        pieces=tuple(Piece(entry=entry) for entry in turns),
+        pieces=tuple(turns),
         digests=(Digest(session="D1", sources=("D1:1", "D1:2")),),
         events=f"Ada told: {SAFE}.",
         portrait="Ada likes the mountains.",
@@ -87,7 +87,10 @@ CASES: dict[str, tuple[str, Callable[[], Any], Amendment, set[str]]] = {
     "summary": (
         "recursive-summary",
         lambda: SummaryMemory(
-            sentences=(Sentence(text=SAFE, sources=("D1:1",)), Sentence(text=RAIN, sources=("D2:1",)))
+            sentences=(
+                Entry(id="s1", text=SAFE, kind="sentence", sources=("D1:1",)),
+                Entry(id="s2", text=RAIN, kind="sentence", sources=("D2:1",)),
+            )
         ),
         deleted("s1", "sentence", ("D1:1",)),
         {"s2"},

@@ -74,7 +74,7 @@ def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
         program = build("recursive-summary", max_words=40)
         memory = program.remember(HISTORY).memory
     (hit,) = program.method.reader.recall(memory, Query(text="Anything?")).hits
-    assert (hit.text, memory.sessions) == ("Ann bakes.", 3)
+    assert hit.text == "Ann bakes."
     assert hit.sources == ("D3:1", "D3:2", "D3:3", "D2:1", "D2:2", "D2:3", "D1:1", "D1:2", "D1:3")
     second = lm.engine.prompts[1][1]
     assert "Ann has a dog." in second
@@ -103,8 +103,7 @@ def test_a_failed_update_keeps_the_summary_and_is_counted(scripted: Any, broken:
     with dspy.context(lm=scripted(summaries(*replies))):
         node = build("recursive-summary").remember(HISTORY)
     assert node.memory.summary == "Ann has a dog. Bob eats."
-    assert (node.memory.sessions, len(node.memory.versions)) == (3, 2)
-    assert "D2:1" not in node.memory.sources
+    assert {source.partition(":")[0] for source in node.memory.sources} == {"D1", "D3"}
     assert [turn.id for left in node.memory.unwritten for turn in left.item.turns] == ["D2:1", "D2:2", "D2:3"]
     failures = [failure for part in node.chain() for failure in part.failures]
     assert [(failure.kind, failure.where) for failure in failures] == [("parse", "update")] * 3
@@ -112,20 +111,17 @@ def test_a_failed_update_keeps_the_summary_and_is_counted(scripted: Any, broken:
 
 
 @pytest.mark.parametrize(
-    ("max_words", "summary", "dropped"),
-    [(6, "Ann has a dog.", 4), (8, "Ann has a dog. It sheds a lot.", 0), (3, "Ann has a", 5)],
+    ("max_words", "summary"), [(6, "Ann has a dog."), (8, "Ann has a dog. It sheds a lot."), (3, "Ann has a")]
 )
-def test_a_summary_over_the_limit_loses_its_last_sentences(
-    scripted: Any, max_words: int, summary: str, dropped: int
-) -> None:
+def test_a_summary_over_the_limit_loses_its_last_sentences(scripted: Any, max_words: int, summary: str) -> None:
     history = History(id="short", items=HISTORY.items[:1])
     with dspy.context(lm=scripted(summaries("Ann has a dog.\nIt sheds a lot."))):
         memory = build("recursive-summary", max_words=max_words).remember(history).memory
-    assert (memory.summary, memory.dropped) == (summary, dropped)
+    assert memory.summary == summary
 
 
 def test_a_session_without_words_asks_nobody(scripted: Any) -> None:
     lm = scripted(summaries())
     with dspy.context(lm=lm):
         memory = build("recursive-summary").remember(History(id="mute", items=(session(1, ""),))).memory
-    assert (memory.sessions, memory.summary, lm.engine.prompts) == (1, "", [])
+    assert (memory.summary, lm.engine.prompts) == ("", [])

@@ -280,7 +280,7 @@ def test_settings_and_things_that_do_not_fit_are_refused(thing, config, problem)
 
 def test_what_a_name_stands_for():
     assert thing_of("turn-rag") is None
-    assert thing_of("mempiler.programs.baselines.turn_rag:TurnRAG") is None
+    assert thing_of("mempiler.programs.baselines.retrieval:TurnRAG") is None
     assert thing_of("http://127.0.0.1:1/v1") is not None
     with pytest.raises(ProgramError, match="Method, and has neither add and search nor the"):
         thing_of("json:JSONDecoder")

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import History, Session, Turn
-from mempiler.memory.index import Entry
-from mempiler.programs.baselines.memory_bank import Piece, time_of
+from mempiler.programs.baselines.memory_bank import Strength, time_of
 from mempiler.programs.catalog import build
 from mempiler.records import Query, format_time
 
 START = datetime(2024, 1, 1)
 
 
-def piece(id: str = "p", strength: int = 1) -> Piece:
-    return Piece(entry=Entry(id=id, text="x"), strength=strength, last=START)
+def after(days: float) -> datetime:
+    return START + timedelta(days=days)
 
 
 @pytest.mark.parametrize(
@@ -27,55 +26,40 @@ def piece(id: str = "p", strength: int = 1) -> Piece:
     [(0, 1, 1.0), (5, 1, 0.367879), (5, 2, 0.606531), (10, 2, 0.367879), (30, 1, 0.002479)],
 )
 def test_the_forgetting_curve_by_hand(days: int, strength: int, retention: float) -> None:
-    found = piece(strength=strength).retention(START + timedelta(days=days), days=5.0)
-    assert found == pytest.approx(retention, abs=1e-6)
-
-
-def test_a_recall_strengthens_and_begins_time_anew() -> None:
-    later = piece().recalled(START + timedelta(days=5))
-    assert (later.strength, later.last) == (2, START + timedelta(days=5))
-    assert later.retention(START + timedelta(days=10), 5.0) == pytest.approx(math.exp(-0.5))
+    for last in (START, START.replace(tzinfo=UTC)):
+        assert Strength(strength, last).retention(after(days), 5.0) == pytest.approx(retention, abs=1e-6)
 
 
 def test_what_has_no_date_is_never_forgotten() -> None:
-    undated = Piece(entry=Entry(id="p", text="x"))
-    assert undated.retention(START, 5.0) == piece().retention(None, 5.0) == 1.0
+    assert Strength().retention(START, 5.0) == Strength(last=START).retention(None, 5.0) == 1.0
 
 
 @given(
     id=st.text(min_size=1, max_size=5),
-    seed=st.integers(0, 9),
     days=st.lists(st.floats(0, 400), min_size=2, max_size=2).map(sorted),
     strength=st.integers(1, 9),
 )
-def test_what_is_forgotten_stays_so_and_strength_only_helps(
-    id: str, seed: int, days: list[float], strength: int
-) -> None:
-    early, late = (START + timedelta(days=n) for n in days)
-    weak, strong = piece(id, strength), piece(id, strength + 1)
-    assert weak.forgotten(late, 5.0, seed) >= weak.forgotten(early, 5.0, seed)
-    assert strong.forgotten(late, 5.0, seed) <= weak.forgotten(late, 5.0, seed)
+def test_what_is_forgotten_stays_so_and_strength_only_helps(id: str, days: list[float], strength: int) -> None:
+    early, late = map(after, days)
+    weak, strong = Strength(strength, START), Strength(strength + 1, START)
+    assert weak.forgotten(id, late, 5.0) >= weak.forgotten(id, early, 5.0)
+    assert strong.forgotten(id, late, 5.0) <= weak.forgotten(id, late, 5.0)
 
 
 def test_of_many_pieces_the_share_of_the_curve_is_remembered() -> None:
-    now = START + timedelta(days=5)
-    kept = sum(not piece(f"p{n}").forgotten(now, 5.0, seed=0) for n in range(4000))
+    kept = sum(not Strength(last=START).forgotten(f"p{n}", after(5), 5.0) for n in range(4000))
     assert kept / 4000 == pytest.approx(math.exp(-1), abs=0.03)
 
 
-def test_times_with_and_without_a_zone_are_compared() -> None:
-    found = Piece(entry=Entry(id="p", text="x"), last=START.replace(tzinfo=UTC))
-    assert found.retention(START + timedelta(days=5), 5.0) == pytest.approx(math.exp(-1))
-
-
-@pytest.mark.parametrize("date", [START.replace(hour=23, minute=7), START])
-def test_dates_of_prompts_are_read_back(date: datetime) -> None:
-    assert time_of(format_time(date)) == time_of(date.isoformat()) == time_of(date) == date
-
-
-@pytest.mark.parametrize("date", [None, "", "soon"])
-def test_what_is_no_date_is_none(date: Any) -> None:
-    assert time_of(date) is None
+@pytest.mark.parametrize(
+    ("date", "time"),
+    [
+        *((form(date), date) for date in (after(0.97), START) for form in (format_time, datetime.isoformat)),
+        *((word, None) for word in (None, "", "soon")),
+    ],
+)
+def test_dates_of_prompts_are_read_back(date: Any, time: datetime | None) -> None:
+    assert time_of(date) == (time and time.replace(microsecond=0, second=time.second if "T" in date else 0))
 
 
 # The method ----------------------------------------------------------------------------------------------------------
@@ -85,7 +69,7 @@ def talk(n: int, day: int, *texts: str) -> Session:
     turns = tuple(
         Turn(id=f"D{n}:{t}", speaker=("assistant", "user")[t % 2], text=text) for t, text in enumerate(texts, 1)
     )
-    return Session(id=f"D{n}", time=START + timedelta(days=day), turns=turns)
+    return Session(id=f"D{n}", time=after(day), turns=turns)
 
 
 HISTORY = History(
@@ -116,7 +100,7 @@ def remembered(scripted: Any, history: History = HISTORY, **config: Any) -> tupl
 
 def test_turns_and_digests_are_pieces_and_two_accounts_are_written(scripted: Any) -> None:
     method, memory, lm = remembered(scripted)
-    assert [p.entry.id for p in memory.pieces][:3] == ["D1:1", "D1:2", "digest-1"]
+    assert [p.id for p in memory.pieces][:3] == ["D1:1", "D1:2", "digest-1"]
     assert lm.engine.calls == {"event_digest": 3, "personality_note": 3, "overall_events": 1, "user_portrait": 1}
     found = method.reader.recall(memory, Query(text="Pepper"))
     assert found.notes == {"what happened": "overall_events 1", "the user": "user_portrait 1"}
@@ -126,15 +110,15 @@ def test_turns_and_digests_are_pieces_and_two_accounts_are_written(scripted: Any
 
 def test_dialogues_recall_what_their_user_speaks_of(scripted: Any) -> None:
     _, memory, _ = remembered(scripted, History(id="ann", items=HISTORY.items[:2]), k=1, days=1000.0)
-    strengths = {p.entry.id: (p.strength, p.last) for p in memory.pieces}
-    assert strengths["D1:1"] == (2, START + timedelta(days=2))
+    strengths = {piece.id: memory.strength(piece) for piece in memory.pieces}
+    assert strengths["D1:1"] == (2, after(2))
     assert strengths["D1:2"] == (1, START)
 
 
 def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> None:
     method, memory, _ = remembered(scripted, k=20)
-    soon = method.reader.recall(memory, Query(text="greyhound", date=format_time(START + timedelta(days=4))))
-    late = method.reader.recall(memory, Query(text="greyhound", date=format_time(START + timedelta(days=400))))
+    soon = method.reader.recall(memory, Query(text="greyhound", date=format_time(after(4))))
+    late = method.reader.recall(memory, Query(text="greyhound", date=format_time(after(400))))
     assert len(soon.hits) > 0
     assert (late.hits, late.counts["forgotten"]) == ((), len(memory.pieces))
     assert late.notes == soon.notes
@@ -145,7 +129,7 @@ def test_without_forgetting_all_stays_and_nothing_grows(scripted: Any) -> None:
     late = method.reader.recall(memory, Query(text="greyhound", date="2030-01-01"))
     assert (len(memory.pieces), late.counts["forgotten"]) == (9, 0)
     assert late.hits == method.reader.recall(memory, Query(text="greyhound")).hits != ()
-    assert {p.strength for p in memory.pieces} == {1}
+    assert memory.recalled == {}
 
 
 def test_settling_twice_asks_once_and_a_longer_history_asks_again(scripted: Any) -> None:
@@ -163,7 +147,7 @@ def test_a_broken_digest_is_a_counted_failure_and_the_turns_stay(scripted: Any) 
     with dspy.context(lm=scripted(lambda kind, text, n: "{{{" if kind == "event_digest" else reply(kind, text, n))):
         node = made.remember(HISTORY)
     assert {failure.where for part in node.chain() for failure in part.failures} == {"digest"}
-    assert [p.entry.id for p in node.memory.pieces] == list(HISTORY.turns)
+    assert [p.id for p in node.memory.pieces] == list(HISTORY.turns)
     assert node.memory.events == ""
     assert node.memory.portrait
 

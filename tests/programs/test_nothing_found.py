@@ -84,7 +84,7 @@ def test_no_memory_recalls_nothing(method: str) -> None:
 
 
 def test_what_a_memory_bank_forgot_is_not_shown_for_want_of_a_hit() -> None:
-    program = build("memory-bank", portrait=False)
+    program = build("memory-bank")
     with dspy.context(lm=language_model("offline")):
         memory = program.remember(history(STORY)).memory
         query = program.task.query({"question": "Zebra?", "date": "1 March 2034"}, (), (), ("Ada",))

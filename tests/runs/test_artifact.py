@@ -330,7 +330,7 @@ def test_checking_a_place_leaves_nothing_behind(saved):
 
 def test_code_outside_the_package_runs_only_when_allowed(tmp_path, monkeypatch):
     source = (
-        "from mempiler.programs.baselines.turn_rag import TurnRAG\n"
+        "from mempiler.programs.baselines.retrieval import TurnRAG\n"
         "class Mine(TurnRAG):\n"
         "    def __init__(self, k: int = 4) -> None:\n"
         "        super().__init__(k)\n"

@@ -70,7 +70,7 @@ def test_every_run_is_nested_in_the_one_of_the_reproduction(make_paper):
 
 def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypatch):
     (tmp_path / "drawing.py").write_text(
-        "from mempiler.programs.baselines.turn_rag import TurnRAG\n"
+        "from mempiler.programs.baselines.retrieval import TurnRAG\n"
         "class Drawing(TurnRAG):\n"
         "    def __init__(self, k: int = 3, seed: int = 0) -> None:\n"
         "        super().__init__(k)\n"

@@ -1,0 +1,398 @@
+"""Baselines that keep what was said: nothing, the newest turns, or the turns or sessions that bear on the query.
+
+    no-memory      the task answers from the question alone: the floor of every table (all papers)
+    truncation     the end of the conversation, for any question (PraMem)
+    full-context   as much of the conversation as fits (all papers): the upper bound for short histories
+    turn-rag       every turn is kept, the nearest are recalled (Mem-PAL, LoCoMo)
+    session-rag    every turn is kept, the nearest sessions are recalled as a whole (Mem-PAL, LoCoMo)
+    logs+METHOD    device logs beside the memory of any other method (Mem-PAL, appendix C)
+
+Turn RAG searches by BM25 over stop-worded, stemmed turns with the speaker's name in front; turns of a session lend
+their neighbours shares of their scores (`memory.words`). An embedding model adds its cosine (`memory.index`), or takes
+the place of BM25 (`hybrid=False`, as the baselines of papers search); the offline embedder, which compares spelling,
+does neither. `python perf/retrieval.py` measures each step.
+
+Session RAG searches one text per session, and finds a turn by the words around it; an embedding model adds the cosine
+of the session's nearest turn, or searches one vector a session.
+
+The current session of `logs+` is the one whose dialogue is about to begin: all logs since the last dialogue are shown,
+until there are newer ones. Of earlier logs a query sees the nearest, a summary, or nothing (`earlier`).
+
+Limits: long sessions win many words and so many searches (BM25 only dampens it), and nothing caps their context: with
+long sessions choose a small k. `logs+` merges both parts of a search by score, which compares like with like only where
+both are searched in one way.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from ...memory.amending import Amend
+from ...memory.index import Embedder, Entry
+from ...memory.indexes import Indexes
+from ...memory.memory import Memory
+from ...memory.turns import TurnMemory, turn_entries
+from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
+from ...signatures.baselines import UpdateLogSummary
+from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Writer, of_meaning
+from ..predictor import predictor
+from ..settings import Settings
+from .written import LONGEST_ACCOUNT, SummaryMemory
+
+_PALBENCH: Mapping[str, Mapping[str, Any]] = {"palbench": {"k": 3, "hybrid": False}}
+"""Mem-PAL, appendix C: what its baselines recall, and how."""
+
+
+class TurnWriter(Writer):
+    """Keeps every turn."""
+
+    Memory = TurnMemory
+
+    def write(self, memory: TurnMemory, item: Item, prepared: Any = None) -> TurnMemory:
+        return memory.with_session(item)
+
+
+class TurnRAG(Method):
+    """Recalls the `k` best-matching turns. Critical path: no LM call.
+
+    Args:
+        k: Turns recalled per query.
+        hybrid: Whether an embedding model adds to BM25, or searches alone.
+        embedder: Adds search by meaning.
+    """
+
+    presets = _PALBENCH
+
+    def __init__(self, k: int = 10, hybrid: bool = True, embedder: Embedder | None = None) -> None:
+        near = of_meaning(embedder)
+        super().__init__(TurnWriter(), EntryReader(k, ANY_COSINE, near, hybrid=hybrid), near)
+
+
+class NewestReader(EntryReader):
+    """Recalls the newest turns that fit, for any question.
+
+    `search` finds single turns as turn RAG does, so that retrieval policies can stand on it.
+
+    Args:
+        max_tokens: Most tokens of context, as `records.estimate_tokens` counts them.
+    """
+
+    def __init__(self, max_tokens: int) -> None:
+        super().__init__()
+        self.max_tokens = max_tokens
+
+    def recall(self, memory: TurnMemory, query: Query) -> Context:
+        """The newest turns, of the memory and of what came after it, in time order.
+
+        What the task shows by itself comes out of the budget first, and is not recalled.
+        """
+        kept: list[Hit] = []
+        lines = {turn.id: turn.line(item.time) for item in query.shown for turn in item.turns}
+        room = self.max_tokens - sum(estimate_tokens(line) + 1 for line in lines.values())
+        for item in query.since:
+            memory = memory.with_session(item)
+        for hit in (entry.hit() for entry in reversed(memory.turns) if entry.id not in lines):
+            room -= estimate_tokens(hit.line()) + 1
+            if room < 0:
+                break
+            kept.append(hit)
+        return Context(hits=tuple(reversed(kept)))
+
+
+class FullContext(Method):
+    """Recalls all turns, the newest ones if not all of them fit. Critical path: no LM call.
+
+    Args:
+        max_tokens: Most tokens of context.
+    """
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "omnibehavior": {"max_tokens": 32_000},
+        "movielens": {"max_tokens": 32_000},
+    }
+    """PraMem, section 4.1: the long context is 32K tokens."""
+
+    def __init__(self, max_tokens: int = 100_000) -> None:
+        super().__init__(TurnWriter(), NewestReader(max_tokens))
+
+
+class Truncation(Method):
+    """Recalls the newest turns that fit a small budget, in time order. Critical path: no LM call.
+
+    Args:
+        max_tokens: Most tokens of context, as `records.estimate_tokens` counts them.
+    """
+
+    def __init__(self, max_tokens: int = 8_000) -> None:
+        super().__init__(TurnWriter(), NewestReader(max_tokens))
+
+
+class Nothing(Memory):
+    """An empty memory."""
+
+
+class _NothingWriter(Writer):
+    Memory = Nothing
+
+    def write(self, memory: Nothing, item: Item, prepared: Any = None) -> Nothing:
+        return memory
+
+
+class _NothingReader(Reader):
+    def search(
+        self, memory: Nothing, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        return [[] for _ in queries]
+
+
+class NoMemory(Method):
+    """Keeps and recalls nothing. Critical path: no LM call."""
+
+    def __init__(self) -> None:
+        super().__init__(_NothingWriter(), _NothingReader())
+
+
+class StoredSession(BaseModel):
+    """One session: its turns as turn RAG keeps them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    time: datetime | None = None
+    turns: tuple[Entry, ...]
+
+    def entry(self) -> Entry:
+        """The session as one thing to search for."""
+        text, sources = "\n".join(turn.text for turn in self.turns), tuple(turn.id for turn in self.turns)
+        return Entry(id=self.id, text=text, kind="session", sources=sources, time=self.time)
+
+
+class SessionMemory(Memory):
+    """Sessions in time order; each has its own id."""
+
+    sessions: tuple[StoredSession, ...] = ()
+
+    def entries(self) -> list[Entry]:
+        return [session.entry() for session in self.sessions]
+
+    def parts(self) -> tuple[StoredSession, ...]:
+        return self.sessions
+
+    def entry(self, part: StoredSession) -> Entry:
+        return part.entry()
+
+
+class SessionWriter(Writer):
+    """Keeps every session with words."""
+
+    Memory = SessionMemory
+
+    def write(self, memory: SessionMemory, item: Item, prepared: Any = None) -> SessionMemory:
+        turns, taken = turn_entries(item), {session.id for session in memory.sessions}
+        if not turns:
+            return memory
+        id = item.id if item.id not in taken else f"{item.id}#{len(memory.sessions) + 1}"
+        new = StoredSession(id=id, time=item.time, turns=turns)
+        return memory.model_copy(update={"sessions": (*memory.sessions, new)})
+
+
+class SessionReader(EntryReader):
+    """Finds sessions and shows them turn by turn."""
+
+    def entries(self, memory: SessionMemory) -> Sequence[Entry]:
+        """Sessions, which are searched, and their turns, which are shown."""
+        return [*super().entries(memory), *(turn for session in memory.sessions for turn in session.turns)]
+
+    def amended(self, memory: SessionMemory, amend: Amend) -> SessionMemory:
+        """A turn that is gone is gone from its session; the text of a session is that of its turns."""
+        kept: list[StoredSession] = []
+        for session in memory.sessions:
+            if any(amend.touches(turn.id, turn.sources) for turn in session.turns):
+                turns = amend.entries(session.turns) if amend.own(session.entry()) is not None else ()
+                session = session.model_copy(update={"turns": turns})
+            if session.turns:
+                kept.append(session)
+        return memory.model_copy(update={"sessions": tuple(kept)})
+
+    def otherwise(self, memory: SessionMemory, query: Query) -> Sequence[Hit]:
+        """The newest turns: a whole session is much for a question that found nothing."""
+        turns = [turn for session in memory.sessions for turn in session.turns]
+        return [turn.hit() for turn in turns[: -FEW - 1 : -1]]
+
+    def recall(self, memory: SessionMemory, query: Query) -> Context:
+        scores = {hit.id: hit.score for hit in self.nearest(memory, query, self.k)}
+        found = [session for session in memory.sessions if session.id in scores]
+        return Context(hits=tuple(turn.hit(scores[session.id]) for session in found for turn in session.turns))
+
+
+class SessionRAG(Method):
+    """Recalls the `k` best-matching sessions, turn by turn in time order. Critical path: no LM call.
+
+    Args:
+        k: Sessions recalled per query.
+        hybrid: Whether an embedding model adds to BM25, or searches alone.
+        embedder: Adds search by meaning.
+    """
+
+    presets = _PALBENCH
+
+    def __init__(self, k: int = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
+        near = of_meaning(embedder)
+        super().__init__(SessionWriter(), SessionReader(k, ANY_COSINE, near, hybrid=hybrid), near)
+
+
+class LogSettings(Settings):
+    """What can be set of `logs+METHOD`."""
+
+    k: int = Field(3, ge=1, description="log entries of earlier sessions per query; Mem-PAL's number")
+    earlier: Literal["search", "summary", "none"] = Field("search", description="what is shown of earlier logs")
+    max_words: int = Field(300, ge=1, description="most words of a summary of the logs")
+
+
+class LoggedMemory(Memory):
+    """The memory of the inner method, and the logs beside it."""
+
+    inner: Any = None
+    earlier: tuple[Entry, ...] = ()
+    """Log entries of all sessions but the current one, in time order."""
+    current: tuple[Entry, ...] = ()
+    """Those of the current session."""
+    answered: bool = False
+    """Whether the dialogue that follows the current ones has come."""
+    log_summary: SummaryMemory = SummaryMemory()
+
+    def entries(self) -> list[Entry]:
+        return [*self.inner.entries(), *self.earlier, *self.current]
+
+    def with_logs(self, item: Logs, keep: bool) -> LoggedMemory:
+        """The memory with the logs of one more item; `keep` says whether those of earlier sessions are kept."""
+        new = turn_entries(item)
+        if not self.answered:
+            return self.model_copy(update={"current": (*self.current, *new)})
+        earlier = (*self.earlier, *self.current) if keep else ()
+        return self.model_copy(update={"earlier": earlier, "current": new, "answered": False})
+
+    def holding(self, **parts: Any) -> LoggedMemory:
+        """The memory with other parts; what they could not take in is told by the whole."""
+        lost = tuple(each for part in parts.values() for each in part.unwritten)
+        bare = {name: part.model_copy(update={"unwritten": ()}) for name, part in parts.items()}
+        return self.model_copy(update={**bare, "unwritten": (*self.unwritten, *lost)})
+
+    def resumed(self, settled: Any) -> LoggedMemory:
+        return self.model_copy(update={"inner": self.inner.resumed(settled.inner)})
+
+
+@functools.cache
+def logged(inner: type[Memory]) -> type[LoggedMemory]:
+    """The memory type over another one: one class each, so that memories of two programs can be equal."""
+    return create_model(f"Logged{inner.__name__}", __base__=LoggedMemory, inner=(inner, inner()))
+
+
+class LoggedWriter(Writer):
+    """Keeps logs apart and hands everything else on to the inner writer."""
+
+    longest_text = LONGEST_ACCOUNT
+    embedder: Any = property(lambda self: getattr(self.inner, "embedder", None))
+    relates: Any = property(lambda self: self.inner.relates)
+    prepares: Any = property(lambda self: self.inner.prepares)
+    settles: Any = property(lambda self: self.inner.settles)
+
+    def __init__(self, inner: Writer, earlier: str, max_words: int) -> None:
+        super().__init__()
+        self.inner, self.earlier, self.max_words = inner, earlier, max_words
+        self.Memory = logged(inner.Memory)
+        if earlier == "summary":
+            self.update_logs = predictor(UpdateLogSummary)
+
+    def prepare(self, item: Item) -> Any:
+        return None if isinstance(item, Logs) else self.inner.prepare(item)
+
+    def write(self, memory: LoggedMemory, item: Item, prepared: Any = None) -> LoggedMemory:
+        if isinstance(item, Logs):
+            return self._summed_up(memory.with_logs(item, keep=self.earlier == "search"), item)
+        if isinstance(item, Session):
+            memory = memory.model_copy(update={"answered": True})
+        return memory.holding(inner=self.inner.write(memory.inner, item, prepared))
+
+    def write_piece(self, memory: LoggedMemory, piece: Item) -> LoggedMemory:
+        """Takes a piece in; logs are kept already, and lack only in their summary."""
+        if isinstance(piece, Logs):
+            return self._summed_up(memory, piece)
+        return memory.holding(inner=self.inner.write_piece(memory.inner, piece))
+
+    def settle(self, memory: LoggedMemory) -> LoggedMemory:
+        return memory.holding(inner=self.inner.settle(memory.inner))
+
+    def _summed_up(self, memory: LoggedMemory, item: Logs) -> LoggedMemory:
+        lines = [turn.line(item.time) for turn in item.turns if turn.content.strip()]
+        if self.earlier != "summary" or not lines:
+            return memory
+        before, asked = memory.log_summary, {"new_logs": "\n".join(lines), "max_words": self.max_words}
+        found = self.attempt(self.update_logs, logs_known_before=before.summary, **asked)
+        return memory.holding(log_summary=before.after(found, "log_summary", "update_logs", item, self.max_words))
+
+
+class LoggedReader(Reader):
+    """Recalls what the inner reader recalls, and logs after it."""
+
+    def __init__(self, inner: Reader, k: int, embedder: Embedder | None) -> None:
+        super().__init__()
+        self.inner, self.k, self.hybrid = inner, k, inner.hybrid
+        self.low = ANY_COSINE if inner.hybrid else 0.0
+        self.indexes = Indexes(embedder, inner.hybrid, lambda memory: (*memory.earlier, *memory.current))
+
+    def search(
+        self, memory: LoggedMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        """Entries of the inner method and log entries, best first."""
+        found = self.inner.search(memory.inner, queries, k, min_score)
+        if not (memory.earlier or memory.current):
+            return found
+        logs = self.indexes.search(memory, queries, k, self.low if min_score is None else min_score)
+        both = ([*own, *theirs] for own, theirs in zip(found, logs, strict=True))
+        return [sorted(hits, key=lambda hit: -hit.score)[:k] for hits in both]
+
+    def entries(self, memory: LoggedMemory) -> Sequence[Entry]:
+        return [*self.inner.entries(memory.inner), *self.indexes.entries(memory)]
+
+    def amended(self, memory: LoggedMemory, amend: Amend) -> LoggedMemory:
+        told = memory.log_summary
+        told = told.model_copy(update={"sentences": amend.entries(told.sentences)})
+        update = {"inner": self.inner.amended(memory.inner, amend), "log_summary": told}
+        return super().amended(memory, amend).model_copy(update=update)
+
+    def recall(self, memory: LoggedMemory, query: Query) -> Context:
+        found = self.inner.recall(memory.inner, query)
+        there, earlier = query.shown_ids, {entry.id for entry in memory.earlier}
+        current = (entry.hit() for entry in memory.current if entry.id not in there)
+        told = found.hits or self.inner.otherwise(memory.inner, query)
+        nearest: list[Hit] = []
+        if earlier:
+            nearest = self.indexes.search(memory, [query.probe], self.k, self.low, lambda entry: entry.id in earlier)[0]
+        return found.model_copy(update={"hits": (*told, *memory.log_summary.hits("log_summary"), *nearest, *current)})
+
+
+class WithLogs(Policy):
+    """Device logs apart from the memory of another method.
+
+    Args:
+        inner: The method beneath.
+        settings: `LogSettings`.
+    """
+
+    Settings = LogSettings
+
+    def __init__(self, inner: Method, settings: LogSettings) -> None:
+        reader = LoggedReader(inner.reader, settings.k, inner.embedder)
+        super().__init__(inner, reader, LoggedWriter(inner.writer, settings.earlier, settings.max_words))
+
+    @classmethod
+    def preset(cls, benchmark: str, beneath: str = "") -> dict[str, Any]:
+        """What Mem-PAL does with the logs of earlier sessions, by inner baseline."""
+        earlier = {"no-memory": "none", "recursive-summary": "summary"}.get(beneath)
+        return {"earlier": earlier} if earlier else {}
