@@ -30,11 +30,11 @@ def of(method: str, folder: str, *rows: tuple[str, str, str, str]) -> tuple[Muta
 PRAMEM = of(
     "pramem",
     "programs/pramem",
-    ("adjustment", "distinct_records) < needed:", "distinct_records) < 1:", "needed support is not looked at"),
+    ("adjustment", "support(supporters) < needed:", "support(supporters) < 1:", "needed support is not looked at"),
     (
         "adjustment",
-        " if distinct_records else len(proposals)",
-        " if False else len(proposals)",
+        "return len({proposal.record for proposal in proposals})",
+        "return len(proposals)",
         "a record agrees with itself",
     ),
     ("adjustment", "any(id not in pool for id in cited)", "False", "invented proposals count"),
@@ -56,26 +56,26 @@ PRAMEM = of(
         'return (_pooled(memory, target), "removed")',
         "what is removed goes back to the pool",
     ),
-    ("adjustment", "if not writer.consensus:", "if True:", "every proposal is adopted"),
+    ("adjustment", "if not settings.consensus:", "if True:", "every proposal is adopted"),
     (
-        "review",
+        "practice",
         "for id, proposal in named.items() if verdicts.get(id, False)}",
         "for id, proposal in named.items()}",
         "the review accepts all",
     ),
     (
-        "review",
+        "practice",
         "(verdict.proposal, verdict.general)",
         "(verdict.proposal, not verdict.general)",
         "generality has the wrong sign",
     ),
     (
-        "review",
+        "practice",
         "if id in named and found in ({True}, {False})}",
         "if id in named}",
         "an unclear verdict is one",
     ),
-    ("review", "verdicts.get(id, False) or overturned", "not overturned", "groundedness has the wrong sign"),
+    ("practice", "verdicts.get(id, False) or overturned", "not overturned", "groundedness has the wrong sign"),
     (
         "samples",
         "past=suffix(memory.records[:place], max_tokens),",
@@ -89,14 +89,14 @@ PRAMEM = of(
         "reflection sees alerts as patterns",
     ),
     ("practice", 'inputs["thinking"] = _thinking(trial)', 'inputs["thinking"] = ""', "reflection sees no thinking"),
-    ("writer", "memory = adjust(self, memory)", "pass", "experience is never adjusted"),
+    ("method", "memory = adjust(self.ask, settings, memory)", "pass", "experience is never adjusted"),
     (
         "memory",
         "dropped=self.dropped + gone, practised=self.total)",
         "dropped=self.dropped + gone)",
         "records are practised on again",
     ),
-    ("reader", '[hit.text for hit in hits if hit.kind == "alert"]', "[]", "alerts are not shown to the answer"),
+    ("method", '[hit.text for hit in hits if hit.kind == "alert"]', "[]", "alerts are not shown to the answer"),
 )
 PGR = of(
     "pgr",

@@ -23,7 +23,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar, cast, get_origin
 
 import dspy
@@ -38,6 +38,8 @@ from .failing import LOST, concerns_prompt, failure_of, kind_of
 from .recording import record_failure
 
 M = TypeVar("M", bound=dspy.Module)
+Ask = Callable[..., dspy.Prediction | None]
+"""Calls a predictor by its name, with its inputs; None where its output stays unreadable."""
 
 
 class Part(dspy.Module):
@@ -95,6 +97,10 @@ class Part(dspy.Module):
             return None
         finally:
             longest_text.reset(token)
+
+    def ask(self, name: str, **inputs: Any) -> dspy.Prediction | None:
+        """Calls the predictor of a name, as `attempt` does."""
+        return self.attempt(getattr(self, name), **inputs)
 
     def _name(self, module: dspy.Module) -> str:
         paths = (path for path, found in modules_below(self, dspy.Module) if found is module)

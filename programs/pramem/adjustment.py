@@ -23,12 +23,9 @@ from typing import Literal
 
 from ...reading.kinds import is_nothing
 from ...signatures.pramem import ExperienceChange, PooledProposal
+from ..part import Ask
 from .memory import Experience, ExperienceMemory, Kind, Proposal
-from .practice import known
-from .prompts import Practising
-
-NEEDED = 3
-"""Proposals that a change needs."""
+from .samples import PracticeSettings, known
 
 
 @dataclass(frozen=True)
@@ -42,41 +39,40 @@ class Change:
     """Ids of the proposals that it cites for the change."""
 
 
-def adjust(writer: Practising, memory: ExperienceMemory) -> ExperienceMemory:
+def adjust(ask: Ask, settings: PracticeSettings, memory: ExperienceMemory) -> ExperienceMemory:
     """The memory after one adjustment.
 
     A pool of fewer supporters than a change needs is left alone without a call; an answer that stays unreadable leaves
     everything unchanged. Without consensus every proposal is applied by code.
 
     Args:
-        writer: Whose prompt is used.
+        ask: Calls `adjust`.
+        settings: Of the method.
         memory: Experience and pool.
     """
-    if not writer.consensus:
-        return adopted_all(memory, writer.off)
-    if support(memory.pool, writer.distinct_records) < writer.needed:
+    if not settings.consensus:
+        return adopted_all(memory, settings.off)
+    if support(memory.pool) < settings.needed:
         return memory
-    found = writer.attempt(
-        writer.adjust,
+    found = ask(
+        "adjust",
         proposal_pool=[_shown(proposal) for proposal in memory.pool],
         pattern_experiences=known(memory.patterns),
         alert_experiences=known(memory.alerts),
-        needed=writer.needed,
-        distinct_records=writer.distinct_records,
+        needed=settings.needed,
+        distinct_records=True,
     )
     if found is None:
         return memory.counted({"unreadable adjustments": 1})
     changes: list[ExperienceChange] = found.changes or []
-    asked = [_change(change) for change in changes]
-    return adjusted(memory, asked, writer.needed, writer.off, writer.distinct_records)
+    return adjusted(memory, list(map(_change, changes)), settings.needed, settings.off)
 
 
 def adjusted(
     memory: ExperienceMemory,
     changes: Sequence[Change],
-    needed: int = NEEDED,
+    needed: int = 3,
     off: Sequence[Kind] = (),
-    distinct_records: bool = True,
 ) -> ExperienceMemory:
     """The memory after the changes that have enough support.
 
@@ -85,7 +81,6 @@ def adjusted(
         changes: What a model asks for, in order.
         needed: Supporting proposals a change needs.
         off: Kinds of experience that are switched off.
-        distinct_records: Whether proposals of one practised record count as one.
 
     Returns:
         A new memory. `counts` tells per outcome: added, merged, modified, removed, downgraded; refused for an invented
@@ -99,7 +94,7 @@ def adjusted(
         reason = _refusal(memory, change, off)
         if any(id not in pool for id in cited):
             reason = "refused: invented proposal"
-        elif support(supporters, distinct_records) < needed:
+        elif support(supporters) < needed:
             reason = "refused: too little support"
         if reason:
             memory = memory.counted({reason: 1})
@@ -110,9 +105,9 @@ def adjusted(
     return memory.changed(pool=tuple(proposal for proposal in memory.pool if proposal.id not in spent))
 
 
-def support(proposals: Sequence[Proposal], distinct_records: bool) -> int:
-    """How many supporters proposals are; those of one practised record are one, if `distinct_records`."""
-    return len({proposal.record for proposal in proposals}) if distinct_records else len(proposals)
+def support(proposals: Sequence[Proposal]) -> int:
+    """How many supporters proposals are; those of one practised record are one."""
+    return len({proposal.record for proposal in proposals})
 
 
 def adopted_all(memory: ExperienceMemory, off: Sequence[Kind] = ()) -> ExperienceMemory:

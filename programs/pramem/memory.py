@@ -39,14 +39,10 @@ COMMON_BIASES = (
 """Alerts that every user begins with. The paper has "generic prompts regarding common LLM biases" and prints none."""
 
 
-class Frozen(BaseModel):
-    """Base of the parts of the document."""
+class Experience(BaseModel):
+    """One entry: a pattern or an alert."""
 
     model_config = ConfigDict(frozen=True)
-
-
-class Experience(Frozen):
-    """One entry: a pattern or an alert."""
 
     id: str
     """`pattern-3` or `alert-1`; never given twice."""
@@ -68,8 +64,10 @@ class Experience(Frozen):
         return Entry(id=self.id, text=self.line(), kind=self.kind, sources=self.sources)
 
 
-class Proposal(Frozen):
+class Proposal(BaseModel):
     """A proposed change that waits in the pool for others to agree."""
+
+    model_config = ConfigDict(frozen=True)
 
     id: str
     action: Literal["add pattern", "add alert", "modify", "remove"]
@@ -92,18 +90,6 @@ class Proposal(Frozen):
         return " | ".join(part for part in (self.trigger, what, self.content) if part)
 
 
-class Round(Frozen):
-    """What became of one practice sample."""
-
-    number: int
-    record: str
-    """Id of the practised record."""
-    verdicts: tuple[str, ...] = ()
-    """What reflection judged of each task: right, wrong, right by accident."""
-    outcome: dict[str, int] = Field(default_factory=dict)
-    """Proposals by outcome: pooled, invalid, ungrounded, specific, malformed; failed: 1 for an unreadable trial."""
-
-
 class ExperienceMemory(Memory):
     """What is kept for one user."""
 
@@ -122,8 +108,8 @@ class ExperienceMemory(Memory):
     issued: dict[str, int] = Field(default_factory=dict)
     """Ids given so far, by kind."""
     counts: dict[str, int] = Field(default_factory=dict)
-    """What was adopted and refused, and why."""
-    journal: tuple[Round, ...] = ()
+    """Proposals by outcome (pooled, invalid, ungrounded, specific, malformed; failed, for unreadable trials), and what
+    was adopted and refused, and why."""
     adjusted: tuple[int, ...] = ()
     """Rounds after which experience was adjusted, the beginning (0) first."""
 
@@ -158,10 +144,6 @@ class ExperienceMemory(Memory):
     def with_records(self, records: Iterable[Action]) -> ExperienceMemory:
         """The memory with more records that wait for practice."""
         return self.changed(records=(*self.records, *records))
-
-    def with_profile(self, turns: Iterable[Turn]) -> ExperienceMemory:
-        """The memory with more of the user's profile."""
-        return self.changed(profile=(*self.profile, *turns))
 
     def with_entries(self, kind: Kind, texts: Iterable[tuple[str, tuple[str, ...]]]) -> ExperienceMemory:
         """The memory with new entries; one with the same text is skipped.
@@ -198,14 +180,14 @@ class ExperienceMemory(Memory):
         number = self.issued.get(name, 0) + 1
         return f"{name}-{number}", self.changed(issued={**self.issued, name: number})
 
-    def after_round(self, done: Round, accepted: Sequence[Proposal]) -> ExperienceMemory:
-        """The memory after one practice sample: its proposals join the pool, under ids of their own."""
+    def with_proposals(self, round: int, accepted: Iterable[Proposal]) -> ExperienceMemory:
+        """The memory whose pool has the proposals of a round, under ids of their own."""
         memory = self
         for proposal in accepted:
             id, memory = memory.next_id("p")
-            named = proposal.model_copy(update={"id": id, "round": done.number})
+            named = proposal.model_copy(update={"id": id, "round": round})
             memory = memory.changed(pool=(*memory.pool, named))
-        return memory.changed(journal=(*memory.journal, done)).counted(done.outcome)
+        return memory
 
     def after_adjustment(self, round: int) -> ExperienceMemory:
         """The memory after the adjustment that followed a round."""

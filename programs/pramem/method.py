@@ -5,16 +5,16 @@
     recall   all patterns and alerts; the task adds the newest records as they are
 
 Equations to functions (Li et al., "PraMem: Practice-derived Experiential Memory for Long-horizon Behavior Prediction"):
-    Eq. 2  M_t = Practice(H_t, M_t')       `writer.PracticeWriter.settle`; the suffix: `BehaviorPrediction.shown`
-    Eq. 3  practice samples, trial         `samples.draw`, `practice.tried`
-    Eq. 4  reflection, proposal pool       `practice.practise`, `ExperienceMemory.after_round`
+    Eq. 2  M_t = Practice(H_t, M_t')       `PracticeWriter.settle`; the suffix: `BehaviorPrediction.shown`
+    Eq. 3  practice samples, trial         `samples.draw`, `practice.Practice.tried`
+    Eq. 4  reflection, proposal pool       `practice.Practice.run`
     Eq. 5  consensual adjustment           `adjustment.adjust`, `adjustment.adjusted`
-    Eq. 6  groundedness review             `review.perturbations`, `review.reviewed`
-    Eq. 7  generalizability review         `review.virtual_scenes`, `review.reviewed`
+    Eq. 6  groundedness review             `practice.Practice.reviewed`
+    Eq. 7  generalizability review         `practice.Practice.reviewed`
 
 Critical path: 5 calls per `adjust_every` rounds (trial, reflection, two reviews, adjustment), 80 for 80 rounds, where
 496 would follow one another. Rounds between two adjustments see the same experience and are independent, so they run at
-the same time; they join the memory in order, and the result is that of `parallel=False`. Then 1 answer.
+the same time and join the memory in order. Then 1 answer.
 
 t' stays where it is during a run and moves to the end of the records with it: records that come later continue the
 practice, older ones are never practised again. `perf/pramem_parallel.py` of commit b9d2176 measures both.
@@ -28,105 +28,181 @@ The rest is in `docs/coverage.md`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from itertools import groupby
+from typing import Any, ClassVar
 
 import dspy
+from pydantic import Field
 
-from ...errors import UserError
-from ..method import Method
-from .adjustment import NEEDED
-from .reader import ExperiencedPrediction, ExperienceReader
-from .samples import Weighting
-from .writer import PracticeWriter
+from ...memory.amending import Amend
+from ...records import Behavior, Context, Item, Profile, Query, estimate_tokens
+from ...signatures.pramem import (
+    AdjustExperience,
+    PractiseAtOnce,
+    PractiseWithExperience,
+    PredictWithExperience,
+    ProposeAtOnce,
+    ReflectOnPractice,
+)
+from ...signatures.pramem_review import JudgeGenerality, JudgeGroundedness, PlanPerturbations, WriteScenes
+from ..gather import gather
+from ..method import EntryReader, Method, Writer
+from ..predictor import predictor
+from ..tasks.behavior import SUFFIX_TOKENS, BehaviorPrediction, constrained, unseen
+from ..tasks.task import with_items
+from .adjustment import adjust
+from .memory import COMMON_BIASES, Experience, ExperienceMemory
+from .practice import Practice, Practised
+from .samples import PracticeSettings, Sample, draw, sample_of
+
+
+class PraMemSettings(PracticeSettings):
+    """What can be set of `PraMem`."""
+
+    predict_tokens: int = Field(8_000, ge=0, description="most tokens of the newest records beside the question")
+
+
+class PracticeWriter(Writer):
+    """Practises on a user's records where the past ends.
+
+    Args:
+        settings: How.
+    """
+
+    Memory = ExperienceMemory
+
+    def __init__(self, settings: PracticeSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        # Only what the settings use, so that an optimizer does not tune unused prompts.
+        self.trial = predictor(PractiseWithExperience if settings.deep_thinking else PractiseAtOnce)
+        self.reflect = predictor(ReflectOnPractice if settings.reflection else ProposeAtOnce)
+        if settings.groundedness:
+            self.plan = predictor(PlanPerturbations)
+            self.judge_groundedness = predictor(JudgeGroundedness)
+        if settings.generalizability:
+            self.write_scenes = predictor(WriteScenes)
+            self.judge_generality = predictor(JudgeGenerality)
+        if settings.consensus:
+            self.adjust = predictor(AdjustExperience)
+
+    def write(self, memory: ExperienceMemory, item: Item, prepared: Any = None) -> ExperienceMemory:
+        """Takes behaviour records, which then wait for practice, or a profile; other items are ignored."""
+        if isinstance(item, Behavior):
+            return memory.with_records(item.actions)
+        if not isinstance(item, Profile):
+            return memory
+        memory = memory.changed(profile=(*memory.profile, *item.turns))
+        known = [(turn.content, (turn.id,)) for turn in item.turns]
+        return memory.with_entries("pattern", known) if self.settings.patterns else memory
+
+    def settle(self, memory: ExperienceMemory) -> ExperienceMemory:
+        """Practises on the waiting records, if any."""
+        if not memory.waiting:
+            return memory
+        if not memory.practised:
+            alerts = COMMON_BIASES if self.settings.alerts else ()
+            memory = memory.with_entries("alert", [(text, ()) for text in alerts]).after_adjustment(0)
+        first = memory.rounds
+
+        def run(sample: Sample) -> int:
+            return (sample.round - first - 1) // self.settings.adjust_every
+
+        for _, batch in groupby(draw(memory, self.settings), key=run):
+            memory = self._practised(memory, list(batch))
+        return memory.covered(self.settings.practice_tokens)
+
+    def write_piece(self, memory: ExperienceMemory, piece: Item) -> ExperienceMemory:
+        """Practises once more on records of which practice came to nothing; the proposals wait for an adjustment."""
+        places = {action.id: n for n, action in enumerate(memory.records)}
+        for action in piece.actions if isinstance(piece, Behavior) else ():
+            place = places.get(action.id, len(places))
+            sample = sample_of(memory, action, place, memory.rounds, self.settings.practice_tokens)
+            memory = self._after(memory, sample, Practice(self.ask, self.settings, sample).run(memory))
+        return memory
+
+    def _practised(self, memory: ExperienceMemory, batch: list[Sample]) -> ExperienceMemory:
+        """The memory after the rounds between two adjustments, and the adjustment."""
+        before, settings = memory, self.settings
+        outcomes = gather([lambda one=one: Practice(self.ask, settings, one).run(before) for one in batch])
+        for sample, outcome in zip(batch, outcomes, strict=True):
+            memory = self._after(memory, sample, outcome)
+        if any(outcome.accepted for outcome in outcomes):
+            memory = adjust(self.ask, settings, memory)
+        return memory.after_adjustment(batch[-1].round)
+
+    def _after(self, memory: ExperienceMemory, sample: Sample, outcome: Practised) -> ExperienceMemory:
+        """The memory after one practice sample; a record of which it came to nothing is left for another try."""
+        fates = outcome.fates
+        memory = memory.with_proposals(sample.round, outcome.accepted).counted(fates)
+        # Proposals that nobody could judge are no judgement of the record.
+        lost = fates["failed"] or (fates["malformed"] and not outcome.accepted)
+        return memory.left(Behavior.of(sample.target.id, [sample.target])) if lost else memory
+
+
+class ExperienceReader(EntryReader):
+    """Recalls all patterns and alerts, what shares words with the query first; proposals are not shown."""
+
+    def amended(self, memory: ExperienceMemory, amend: Amend) -> ExperienceMemory:
+        def left(parts: tuple[Experience, ...]) -> tuple[Experience, ...]:
+            return amend.parts(parts, memory.entry, lambda part, text: part.model_copy(update={"text": text}))
+
+        return memory.changed(patterns=left(memory.patterns), alerts=left(memory.alerts))
+
+    def recall(self, memory: ExperienceMemory, query: Query) -> Context:
+        entries = memory.experiences
+        found = self.nearest(memory, query, max(1, len(entries)))
+        known = {hit.id for hit in found}
+        rest = [part.entry().hit() for part in entries if part.id not in known]
+        tokens = sum(estimate_tokens(part.line()) for part in entries)
+        counts = {"patterns": len(memory.patterns), "alerts": len(memory.alerts), "tokens": tokens}
+        return Context(hits=(*found, *rest), counts=counts)
+
+
+class ExperiencedPrediction(BehaviorPrediction):
+    """The options' choice from experience and newest records (Figure 7); a free answer where there are no options.
+
+    Everything that is no alert counts as a pattern, so that the prompt can also stand before another memory.
+
+    Args:
+        suffix_tokens: Most tokens of the newest records.
+    """
+
+    optional = ("options",)
+
+    def __init__(self, suffix_tokens: int = SUFFIX_TOKENS) -> None:
+        dspy.Module.__init__(self)
+        self.suffix_tokens = suffix_tokens
+        self.answer = predictor(PredictWithExperience)
+
+    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+        hits = unseen(context, query).hits
+        return {
+            "patterns": [hit.text for hit in hits if hit.kind != "alert"],
+            "alerts": [hit.text for hit in hits if hit.kind == "alert"],
+            "records": with_items("", query.shown),
+            "question": query.text,
+            "options": list(query.options),
+        }
+
+    def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
+        return constrained(found, query.options) if query.options else found
 
 
 class PraMem(Method):
     """Practises on a user's records and recalls what practice has taught.
 
     Args:
-        rounds: The most practice rounds of a run.
-        samples: Practice samples per round (q); each is tried, reflected on and reviewed on its own.
-        adjust_every: Rounds between two adjustments (T); the last rounds of a run are followed by one too.
-        proposals: The most proposals of one reflection (n).
-        virtual_scenes: Scenes beside the true one (m).
-        scene_chars: Most characters of a scene that virtual ones are written for (released code).
-        perturbations: Perturbations per sample.
-        practice_tokens: Most tokens of records before a practised one.
-        predict_tokens: Most tokens of the newest records beside the question.
-        weighting: How records are drawn: all alike and each once, or the later the likelier (as the released code does:
-            quadratic, with replacement).
-        start: "profile": patterns from the profile and alerts about common biases; "empty", as the released code does.
-        min_history: Records that come before any practised one (released code; the paper gives none).
-        groundedness: Review proposals for groundedness (Figure 6).
-        generalizability: Review proposals for generality (Figure 6).
-        patterns: Keep patterns (Figure 5).
-        alerts: Keep alerts (Figure 5).
-        deep_thinking: Trials name what bears on them and reason before they predict (Table 2).
-        reflection: Proposals come from reflection on thinking and outcome, not from the outcome alone (Table 2).
-        consensus: Only what several proposals support is adopted, not all of them (Table 2).
-        needed: Proposals that a change needs (Figure 9).
-        distinct_records: Proposals of one practised record count as one.
-        seed: What samples, and shuffled scenes, are drawn with.
-        parallel: Run what is independent at the same time; the memory is the same without.
+        settings: `PraMemSettings`.
     """
 
+    Settings = PraMemSettings
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"behavior-prediction": ExperiencedPrediction}
 
-    def __init__(
-        self,
-        rounds: int = 80,
-        samples: int = 1,
-        adjust_every: int = 5,
-        proposals: int = 10,
-        virtual_scenes: int = 7,
-        scene_chars: int = 128,
-        perturbations: int = 1,
-        practice_tokens: int = 12_000,
-        predict_tokens: int = 8_000,
-        weighting: Weighting = "uniform",
-        start: Literal["profile", "empty"] = "profile",
-        min_history: int = 10,
-        groundedness: bool = True,
-        generalizability: bool = True,
-        patterns: bool = True,
-        alerts: bool = True,
-        deep_thinking: bool = True,
-        reflection: bool = True,
-        consensus: bool = True,
-        needed: int = NEEDED,
-        distinct_records: bool = True,
-        seed: int = 42,
-        parallel: bool = True,
-    ) -> None:
-        _check_settings(
-            rounds, samples, adjust_every, proposals, virtual_scenes, scene_chars, perturbations, min_history, needed
-        )
-        _check_choices(weighting, start, patterns or alerts)
-        self.predict_tokens = predict_tokens
-        practice = {name: value for name, value in self.config.items() if name != "predict_tokens"}
-        super().__init__(PracticeWriter(practice), ExperienceReader())
+    def __init__(self, settings: PraMemSettings) -> None:
+        self.predict_tokens = settings.predict_tokens
+        super().__init__(PracticeWriter(settings.only(PracticeSettings)), ExperienceReader())
 
     def answering(self, task: str) -> dspy.Module:
         """The task with PraMem's own prompt and its budget of newest records."""
         return ExperiencedPrediction(self.predict_tokens)
-
-
-def _check_settings(*numbers: int) -> None:
-    names = (
-        *("rounds", "samples", "adjust_every", "proposals", "virtual_scenes", "scene_chars"),
-        *("perturbations", "min_history", "needed"),
-    )
-    for name, number in zip(names, numbers, strict=True):
-        if number < 1:
-            raise UserError(f"{name} = {number} is less than 1")
-
-
-def _check_choices(weighting: str, start: str, any_kind: bool) -> None:
-    for name, value, known in (
-        ("weighting", weighting, ("uniform", "recency")),
-        ("start", start, ("profile", "empty")),
-    ):
-        if value not in known:
-            raise UserError(f"{name} = {value!r} is none of {', '.join(known)}")
-    if not any_kind:
-        raise UserError("patterns and alerts are both off; leave one of them on")

@@ -1,36 +1,50 @@
-"""One practice round: try, reflect, review (PraMem, equations 3 and 4).
+"""One practice round: try, reflect, review (PraMem, equations 3, 4, 6 and 7).
 
     sample ── trial ──> prediction, thinking ── reflection ──> proposals ┐
        ├───── perturbation plan ─────────────────────────────────────────┼── review ──> those that join the pool
        └───── virtual scenes ────────────────────────────────────────────┘
 
+    groundedness (Eq. 6)     the records are perturbed; a proposal that holds all the same is out
+    generality (Eq. 7)       the scene is rewritten m times; a proposal that singles the true scene out is out
+
 The perturbation and the scenes need nothing but the sample, so they are written while the trial is under way: four
 calls follow one another, of six. A trial or reflection that stays unreadable ends the round and is counted.
+Groundedness comes first; only what passed it is judged for generality. A verdict that is missing, unclear or
+contradicts another one of the same proposal rejects the proposal and is counted as malformed, and so does every
+judgement that cannot be made because its plan or its scenes are missing.
+
+Choices of ours: with several perturbations a proposal is grounded if one of them overturns it (each may leave alone
+what the proposal is about), and fewer scenes than asked for do, if there is one that differs from the true one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...reading.kinds import is_nothing
 from ...records import Action
-from ...signatures.pramem import DraftProposal, KnownExperience, PractisedTask
-from .memory import Experience, ExperienceMemory, Proposal, Round
-from .prompts import Practising
-from .review import Materials, groundwork, reviewed
-from .samples import Sample
+from ...signatures.pramem import DraftProposal
+from ...signatures.pramem_review import GeneralityVerdict, GroundednessVerdict, Perturbation, ReviewedProposal
+from ..gather import gather
+from ..part import Ask
+from .memory import ExperienceMemory, Proposal
+from .samples import PracticeSettings, Sample, known
+
+Verdicts = dict[str, bool]
+"""Proposal id -> whether it passes; a malformed verdict is absent."""
 
 
 @dataclass(frozen=True)
 class Practised:
     """The result of one sample."""
 
-    round: Round
     target: Action
     accepted: tuple[Proposal, ...] = ()
+    fates: Counter[str] = field(default_factory=Counter[str])
+    """Proposals by outcome; failed: 1 for an unreadable trial."""
 
 
 @dataclass(frozen=True)
@@ -38,63 +52,142 @@ class Reflection:
     """What was learnt from comparing prediction and outcome."""
 
     proposals: tuple[Proposal, ...] = ()
-    verdicts: tuple[str, ...] = ()
     invalid: int = 0
     failed: bool = False
 
 
-def practise(writer: Practising, memory: ExperienceMemory, sample: Sample) -> Practised:
-    """Practises one sample with the current experience; the memory is not changed.
+@dataclass(frozen=True)
+class Materials:
+    """What a review needs beside the proposals."""
+
+    perturbed: tuple[Perturbation, ...] = ()
+    scenes: tuple[str, ...] = ()
+
+
+class Practice:
+    """One round with the prompts and settings of a writer.
 
     Args:
-        writer: Whose prompts and settings are used.
-        memory: The experience.
-        sample: The exercise.
+        ask: Calls them.
+        settings: Of the method.
+        sample: What is practised on.
     """
-    tasks: list[Callable[[], Any]] = [lambda: tried(writer, memory, sample), *groundwork(writer, sample)]
-    reflection, *found = writer.run(tasks)
-    fates: Counter[str] = Counter(invalid=reflection.invalid, failed=int(reflection.failed))
-    accepted, refused = reviewed(writer, sample, reflection.proposals, Materials.of(writer, found))
-    fates.update(refused)
-    fates["pooled"] = len(accepted)
-    outcome = {name: count for name, count in fates.items() if count}
-    done = Round(number=sample.round, record=sample.target.id, verdicts=reflection.verdicts, outcome=outcome)
-    return Practised(done, sample.target, tuple(accepted))
 
+    def __init__(self, ask: Ask, settings: PracticeSettings, sample: Sample) -> None:
+        self._ask, self._settings, self._sample = ask, settings, sample
 
-def tried(writer: Practising, memory: ExperienceMemory, sample: Sample) -> Reflection:
-    """The trial and the reflection on it."""
-    trial = writer.attempt(
-        writer.trial,
-        patterns=[part.line() for part in memory.patterns],
-        alerts=[part.line() for part in memory.alerts],
-        recent_records=sample.records,
-        situation=sample.situation,
-    )
-    if trial is None:
-        return Reflection(failed=True)
-    inputs: dict[str, Any] = {
-        "practised_record": sample.exercise,
-        "recent_records": sample.records,
-        "pattern_experiences": known(memory.patterns),
-        "alert_experiences": known(memory.alerts),
-        "predicted_action": trial.predicted_action,
-        "most": writer.proposals,
-    }
-    if writer.reflection:
-        inputs["thinking"] = _thinking(trial)
-    found = writer.attempt(writer.reflect, **inputs)
-    if found is None:
-        return Reflection(failed=True)
-    drafts: list[DraftProposal] = list(found.proposals or [])
-    tasks: list[PractisedTask] = found.get("tasks") or []
-    kept = [made for draft in drafts[: writer.proposals] if (made := _proposal(writer, memory, sample, draft))]
-    return Reflection(tuple(kept), tuple(task.verdict for task in tasks), len(drafts) - len(kept))
+    def run(self, memory: ExperienceMemory) -> Practised:
+        """Practises with the current experience; the memory is not changed."""
+        calls = [lambda: self.tried(memory), self._perturbations, self._virtual_scenes]
+        reflection, perturbed, scenes = gather(calls)
+        accepted, fates = self.reviewed(reflection.proposals, Materials(perturbed, scenes))
+        fates.update(invalid=reflection.invalid, failed=int(reflection.failed), pooled=len(accepted))
+        return Practised(self._sample.target, tuple(accepted), +fates)
 
+    def tried(self, memory: ExperienceMemory) -> Reflection:
+        """The trial and the reflection on it."""
+        sample = self._sample
+        trial = self._ask(
+            "trial",
+            patterns=[part.line() for part in memory.patterns],
+            alerts=[part.line() for part in memory.alerts],
+            recent_records=sample.records,
+            situation=sample.situation,
+        )
+        if trial is None:
+            return Reflection(failed=True)
+        inputs: dict[str, Any] = {
+            "practised_record": sample.exercise,
+            "recent_records": sample.records,
+            "pattern_experiences": known(memory.patterns),
+            "alert_experiences": known(memory.alerts),
+            "predicted_action": trial.predicted_action,
+            "most": self._settings.proposals,
+        }
+        if self._settings.reflection:
+            inputs["thinking"] = _thinking(trial)
+        found = self._ask("reflect", **inputs)
+        if found is None:
+            return Reflection(failed=True)
+        drafts: list[DraftProposal] = list(found.proposals or [])
+        kept = [made for draft in drafts[: self._settings.proposals] if (made := self._proposal(memory, draft))]
+        return Reflection(tuple(kept), len(drafts) - len(kept))
 
-def known(entries: Sequence[Experience]) -> list[KnownExperience]:
-    """Entries as prompts show them."""
-    return [KnownExperience(experience_id=part.id, text=part.line()) for part in entries]
+    def reviewed(self, proposals: Sequence[Proposal], materials: Materials) -> tuple[list[Proposal], Counter[str]]:
+        """The proposals that pass, and how many failed by reason: ungrounded, specific, malformed."""
+        named = {f"r{n}": proposal for n, proposal in enumerate(proposals, 1)}
+        fates: Counter[str] = Counter()
+        if self._settings.groundedness and named:
+            named = _passed(named, self._groundedness(named, materials.perturbed), "ungrounded", fates)
+        if self._settings.generalizability and named:
+            named = _passed(named, self._generality(named, materials.scenes), "specific", fates)
+        return list(named.values()), fates
+
+    def _perturbations(self) -> tuple[Perturbation, ...]:
+        """Plans that reverse the sample's past."""
+        if not self._settings.groundedness:
+            return ()
+        most = self._settings.perturbations
+        found = self._ask("plan", recent_records=self._sample.records, count=most)
+        return tuple(found.plans or ())[:most] if found else ()
+
+    def _virtual_scenes(self) -> tuple[str, ...]:
+        """Scenes of the same type as the true one, each once, none of them the true one."""
+        if not self._settings.generalizability:
+            return ()
+        true, most = self._sample.scene(self._settings.scene_chars), self._settings.virtual_scenes
+        found = self._ask("write_scenes", situation=true, count=most)
+        scenes: list[str] = found.virtual_scenes or [] if found else []
+        said = [" ".join(scene.split()) for scene in scenes]
+        others = [scene for scene in dict.fromkeys(said) if scene and scene.casefold() != true.casefold()]
+        return tuple(others[:most])
+
+    def _groundedness(self, named: dict[str, Proposal], perturbed: Sequence[Perturbation]) -> Verdicts:
+        verdicts: Verdicts = {}
+        for found in gather([lambda one=one: self._judged(named, one) for one in perturbed]):
+            for id, overturned in found.items():
+                verdicts[id] = verdicts.get(id, False) or overturned
+        return verdicts
+
+    def _judged(self, named: dict[str, Proposal], plan: Perturbation) -> Verdicts:
+        """Whether a perturbation overturns each proposal."""
+        found = self._ask(
+            "judge_groundedness",
+            proposals=_shown(named),
+            recent_records=self._sample.records,
+            direction=plan.direction,
+            details=plan.details,
+        )
+        judged: list[GroundednessVerdict] = found.groundedness or [] if found else []
+        return _agreed([(verdict.proposal, verdict.sensitive) for verdict in judged], named)
+
+    def _generality(self, named: dict[str, Proposal], scenes: Sequence[str]) -> Verdicts:
+        if not scenes:
+            return {}
+        options = enumerate((self._sample.scene(self._settings.scene_chars), *scenes))
+        candidates = "\n".join(f"{_letter(n)}. {scene}" for n, scene in options)
+        found = self._ask("judge_generality", proposals=_shown(named), candidates=candidates)
+        verdicts: list[GeneralityVerdict] = found.generality or [] if found else []
+        return _agreed([(verdict.proposal, verdict.general) for verdict in verdicts], named)
+
+    def _proposal(self, memory: ExperienceMemory, draft: DraftProposal) -> Proposal | None:
+        """A proposal whose target exists, whose kind is not switched off and whose content is not empty; else None."""
+        adds = draft.action in ("add pattern", "add alert")
+        target = None if adds else memory.find(draft.experience_id)
+        content = "" if is_nothing(draft.content) else " ".join(draft.content.split())
+        off = draft.action in {f"add {kind}" for kind in self._settings.off}
+        if (not adds and target is None) or (draft.action != "remove" and not content) or off:
+            return None
+        cited = [id.strip("[]() ") for id in draft.record_ids]
+        sources = dict.fromkeys([self._sample.target.id, *(id for id in cited if id in self._sample.ids)])
+        return Proposal(
+            id="",
+            action=draft.action,
+            target=target.id if target else None,
+            trigger="" if is_nothing(draft.trigger) else " ".join(draft.trigger.split()),
+            content=content,
+            sources=tuple(sources),
+        )
 
 
 def _thinking(trial: Any) -> str:
@@ -107,25 +200,24 @@ def _thinking(trial: Any) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _proposal(writer: Practising, memory: ExperienceMemory, sample: Sample, draft: DraftProposal) -> Proposal | None:
-    """A proposal whose target exists, whose kind is not switched off and whose content is not empty; else None."""
-    adds = draft.action in ("add pattern", "add alert")
-    target = None if adds else memory.find(draft.experience_id)
-    content = "" if is_nothing(draft.content) else " ".join(draft.content.split())
-    if (not adds and target is None) or (draft.action != "remove" and not content) or _is_off(writer, draft):
-        return None
-    shown = sample.ids
-    cited = [id.strip("[]() ") for id in draft.record_ids]
-    sources = dict.fromkeys([sample.target.id, *(id for id in cited if id in shown)])
-    return Proposal(
-        id="",
-        action=draft.action,
-        target=target.id if target else None,
-        trigger="" if is_nothing(draft.trigger) else " ".join(draft.trigger.split()),
-        content=content,
-        sources=tuple(sources),
-    )
+def _passed(named: dict[str, Proposal], verdicts: Verdicts, reason: str, fates: Counter[str]) -> dict[str, Proposal]:
+    for id in named:
+        if not verdicts.get(id, False):
+            fates[reason if id in verdicts else "malformed"] += 1
+    return {id: proposal for id, proposal in named.items() if verdicts.get(id, False)}
 
 
-def _is_off(writer: Practising, draft: DraftProposal) -> bool:
-    return draft.action in {f"add {kind}" for kind in writer.off}
+def _agreed(said: Sequence[tuple[str, bool | None]], named: dict[str, Proposal]) -> Verdicts:
+    """One clear verdict per proposal; those with none, an unclear one or two that differ are left out."""
+    verdicts: dict[str, set[bool | None]] = {}
+    for id, verdict in said:
+        verdicts.setdefault(id.strip("[]() "), set()).add(verdict)
+    return {id: found == {True} for id, found in verdicts.items() if id in named and found in ({True}, {False})}
+
+
+def _shown(named: dict[str, Proposal]) -> list[ReviewedProposal]:
+    return [ReviewedProposal(proposal=id, content=proposal.text()) for id, proposal in named.items()]
+
+
+def _letter(n: int) -> str:
+    return chr(ord("A") + n) if n < 26 else f"{_letter(n // 26 - 1)}{_letter(n % 26)}"

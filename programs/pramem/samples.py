@@ -1,4 +1,4 @@
-"""Practice samples: a record whose outcome is hidden, and the records right before it (PraMem, equation 3).
+"""What practice is made with: its settings, and samples, records whose outcome is hidden (PraMem, equation 3).
 
     records   1 .. t' | t'+1 ......... j ......... t        j is drawn where practice has not been
     sample             [suffix of k records] j              k: as many as fit a budget of tokens
@@ -13,16 +13,58 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
 
 from ...records import Action, Turn
-from .memory import ExperienceMemory, suffix
+from ...signatures.pramem import KnownExperience
+from ..settings import Settings
+from .memory import Experience, ExperienceMemory, Kind, suffix
 
-Weighting = Literal["uniform", "recency"]
 DRAWS = 100
 """Draws by recency, of which the rounds take the first (released code)."""
 SHUFFLE = 1024
 """What these draws are shuffled with (released code)."""
+
+
+class PracticeSettings(Settings):
+    """What can be set of practice; defaults are the paper's, or else those of the released code."""
+
+    retired: ClassVar = {"start": "profile", "distinct_records": True, "parallel": True}
+    rounds: int = Field(80, ge=1, description="most practice rounds of a run (section 4.1)")
+    samples: int = Field(1, ge=1, description="samples of a round (q), each tried and reviewed on its own")
+    adjust_every: int = Field(5, ge=1, description="rounds between two adjustments (T), and at most before the last")
+    proposals: int = Field(10, ge=1, description="most proposals of one reflection (n)")
+    virtual_scenes: int = Field(7, ge=1, description="scenes beside the true one (m)")
+    scene_chars: int = Field(128, ge=1, description="most characters of a scene that others are written for (code)")
+    perturbations: int = Field(1, ge=1, description="perturbations of a sample")
+    practice_tokens: int = Field(12_000, ge=0, description="most tokens of records before a practised one")
+    weighting: Literal["uniform", "recency"] = Field(
+        "uniform", description="all records alike and each once, or the later the likelier (code: quadratic, repeating)"
+    )
+    min_history: int = Field(10, ge=1, description="records that come before any practised one (code)")
+    groundedness: bool = Field(True, description="review proposals for groundedness (Figure 6)")
+    generalizability: bool = Field(True, description="review proposals for generality (Figure 6)")
+    patterns: bool = Field(True, description="keep patterns (Figure 5)")
+    alerts: bool = Field(True, description="keep alerts (Figure 5)")
+    deep_thinking: bool = Field(True, description="trials name what bears on them, and reason, first (Table 2)")
+    reflection: bool = Field(True, description="proposals come from thinking and outcome, not outcome alone (Table 2)")
+    consensus: bool = Field(True, description="only what several proposals support is adopted, not all (Table 2)")
+    needed: int = Field(3, ge=1, description="proposals, of as many records, that a change needs (Figure 9)")
+    seed: int = Field(42, description="what samples are drawn with (code)")
+
+    @model_validator(mode="after")
+    def _keeps_something(self) -> Self:
+        if not (self.patterns or self.alerts):
+            raise ValueError("patterns and alerts are both off; leave one of them on")
+        return self
+
+    @property
+    def off(self) -> tuple[Kind, ...]:
+        """Kinds of experience that are switched off."""
+        kept: dict[Kind, bool] = {"pattern": self.patterns, "alert": self.alerts}
+        return tuple(kind for kind, on in kept.items() if not on)
 
 
 @dataclass(frozen=True)
@@ -49,14 +91,9 @@ class Sample:
         return "\n".join((line, *self._asked))
 
     @property
-    def outcome(self) -> str:
-        """The target with what the user did."""
-        return self.target.turn().line()
-
-    @property
     def exercise(self) -> str:
         """The target with what the user did, and what was asked about it, one line each."""
-        return "\n".join((self.outcome, *self._asked))
+        return "\n".join((self.target.turn().line(), *self._asked))
 
     def scene(self, chars: int) -> str:
         """The target's scene and situation, without id and date, and its questions: what virtual scenes are like.
@@ -78,39 +115,28 @@ class Sample:
         return frozenset((self.target.id, *(action.id for action in self.past)))
 
 
-def draw(
-    memory: ExperienceMemory,
-    rounds: int,
-    per_round: int = 1,
-    max_tokens: int = 12_000,
-    weighting: Weighting = "uniform",
-    min_history: int = 10,
-    seed: int = 42,
-    draws: int = DRAWS,
-) -> list[Sample]:
-    """The samples of a practice run, in the order of their rounds.
+def draw(memory: ExperienceMemory, settings: PracticeSettings, draws: int = DRAWS) -> list[Sample]:
+    """The samples of a practice run, in the order of their rounds; fewer where there are fewer records.
 
     Args:
         memory: Its records; those after `practised` are drawn from.
-        rounds: The most rounds; fewer where there are fewer records.
-        per_round: Samples of a round (q).
-        max_tokens: What the past of a sample may take.
-        weighting: Every record alike, or in proportion to the square of its place in the pool and with replacement.
-        min_history: Records that must come before a target.
-        seed: With t', all that the draw depends on; a run of fewer rounds draws the first of the same samples.
+        settings: How many, how long, and how they are drawn: seed and t' decide, and fewer rounds draw the first of the
+            same samples.
         draws: How many are drawn by recency, of which the rounds take the first.
     """
-    start = max(memory.practised, min_history) - memory.dropped
+    start = max(memory.practised, settings.min_history) - memory.dropped
     places = [n for n in range(start, len(memory.records)) if memory.records[n].questions != ()]
-    drawn = _drawn(places, rounds * per_round, weighting, random.Random(seed + memory.practised), draws)
+    dice, count = random.Random(settings.seed + memory.practised), settings.rounds * settings.samples
+    if settings.weighting == "uniform" or not places:
+        drawn = dice.sample(places, len(places))
+    else:
+        weights = [(n + 1) ** 2 for n in range(len(places))]
+        drawn = shuffled(dice.choices(places, weights, k=max(draws, count)))
     return [
-        Sample(
-            round=memory.rounds + 1 + n // per_round,
-            target=memory.records[place],
-            past=suffix(memory.records[:place], max_tokens),
-            profile=memory.profile,
+        sample_of(
+            memory, memory.records[place], place, memory.rounds + 1 + n // settings.samples, settings.practice_tokens
         )
-        for n, place in enumerate(drawn)
+        for n, place in enumerate(drawn[:count])
     ]
 
 
@@ -121,15 +147,24 @@ def shuffled(drawn: Sequence[int]) -> list[int]:
     return order
 
 
-def _drawn(places: list[int], count: int, weighting: Weighting, dice: random.Random, draws: int) -> list[int]:
-    if weighting == "uniform" or not places:
-        return dice.sample(places, len(places))[:count]
-    weights = [(n + 1) ** 2 for n in range(len(places))]
-    return shuffled(dice.choices(places, weights, k=max(draws, count)))[:count]
+def sample_of(memory: ExperienceMemory, target: Action, place: int, round: int, max_tokens: int) -> Sample:
+    """The sample of a record.
+
+    Args:
+        memory: Has the records before it.
+        target: The record.
+        place: Its place among `records`.
+        round: Which round it is for.
+        max_tokens: What its past may take.
+    """
+    return Sample(
+        round=round,
+        target=target,
+        past=suffix(memory.records[:place], max_tokens),
+        profile=memory.profile,
+    )
 
 
-def again(memory: ExperienceMemory, target: Action, max_tokens: int) -> Sample:
-    """One more sample of a record that was practised on in vain, after the rounds so far."""
-    place = next((n for n, action in enumerate(memory.records) if action.id == target.id), len(memory.records))
-    past = suffix(memory.records[:place], max_tokens)
-    return Sample(round=memory.rounds, target=target, past=past, profile=memory.profile)
+def known(entries: Sequence[Experience]) -> list[KnownExperience]:
+    """Entries as prompts show them."""
+    return [KnownExperience(experience_id=part.id, text=part.line()) for part in entries]

@@ -1,6 +1,5 @@
 """PraMem's practice: what is drawn and shown, what is asked, how replies are read, when experience changes."""
 
-import inspect
 import json
 import random
 from datetime import datetime
@@ -16,10 +15,9 @@ from mempiler.data.omnibehavior.text import reaction
 from mempiler.programs.catalog import build
 from mempiler.programs.pramem.adjustment import Change, adjust, adjusted
 from mempiler.programs.pramem.memory import ExperienceMemory, Proposal, suffix
-from mempiler.programs.pramem.method import PraMem
-from mempiler.programs.pramem.practice import tried
-from mempiler.programs.pramem.review import Materials, reviewed
-from mempiler.programs.pramem.samples import DRAWS, SHUFFLE, Sample, draw, shuffled
+from mempiler.programs.pramem.method import PraMemSettings
+from mempiler.programs.pramem.practice import Materials, Practice
+from mempiler.programs.pramem.samples import DRAWS, SHUFFLE, PracticeSettings, Sample, draw, shuffled
 from mempiler.programs.tasks.behavior import newest
 from mempiler.records import Action, Behavior, estimate_tokens
 from mempiler.signatures.pramem import PractiseWithExperience, ReflectOnPractice
@@ -28,6 +26,11 @@ from mempiler.signatures.pramem_review import Perturbation
 
 def writer(**settings: Any) -> Any:
     return build("pramem", task="behavior-prediction", **settings).method.writer
+
+
+def practice(**settings: Any) -> Practice:
+    made = writer(**settings)
+    return Practice(made.ask, made.settings, SAMPLE)
 
 
 def actions(count: int, **fields: Any) -> list[Action]:
@@ -125,14 +128,8 @@ def test_drawing_by_recency_draws_the_released_records(case, agrees):
     for place in given["insufficient_records"]:
         pool[place] = pool[place].model_copy(update={"questions": ()})
     count = given["draws"]
-    found = draw(
-        ExperienceMemory().with_records(pool),
-        count,
-        weighting="recency",
-        min_history=given["min_history"],
-        seed=given["seed"],
-        draws=count,
-    )
+    settings = PracticeSettings(rounds=count, weighting="recency", min_history=given["min_history"], seed=given["seed"])
+    found = draw(ExperienceMemory().with_records(pool), settings, draws=count)
     # Released, the draw is shuffled in a later step, which has cases of its own.
     random.Random(1024).shuffle(drawn := list(drawn))
     agrees(places(sample.target for sample in found), drawn)
@@ -145,7 +142,7 @@ def test_what_is_drawn_is_practised_in_the_released_order(case, agrees):
 
 @pytest.mark.vectors("omnibehavior_practice", "sizes-released")
 def test_settings_are_the_released_ones(case, agrees):
-    ours = {name: one.default for name, one in inspect.signature(PraMem.__init__).parameters.items()}
+    ours = PraMemSettings().model_dump()
     found = {
         "draws_per_user": DRAWS,
         "min_history_len": ours["min_history"],
@@ -168,7 +165,7 @@ def test_a_sample_shows_what_came_before_its_target(case, agrees):
     given = case["input"]
     pool = ExperienceMemory().with_records(actions(given["base_history"] + given["test_period"]))
     target = given["drawn_position_in_pool"]
-    sample = next(one for one in draw(pool, 100) if places([one.target]) == [target])
+    sample = next(one for one in draw(pool, PracticeSettings(rounds=100)) if places([one.target]) == [target])
     seen = places(sample.past)
     ours = {"history_seen": seen, "target": target, "sees_target": target in seen}
     assert seen == list(range(target))
@@ -211,7 +208,7 @@ def test_a_reply_of_the_released_layout_holds_the_proposals_that_ours_reads(case
     trial = {"useful_patterns": [], "useful_alerts": [], "reasoning": "-", "predicted_action": "liked"}
     lm = scripted(lambda kind, text, n: trial if kind == "useful_patterns" else case["input"]["reply"])
     with dspy.context(lm=lm):
-        found = tried(writer(), ExperienceMemory(), SAMPLE)
+        found = practice().tried(ExperienceMemory())
     agrees([proposal.content for proposal in found.proposals])
 
 
@@ -224,7 +221,7 @@ def verdicts(
     """The contents of the proposals that pass a review."""
     proposals = [Proposal(id="", action="add pattern", content=name, sources=("a8",)) for name in names]
     with dspy.context(lm=scripted(lambda kind, text, n: {kind: replies[kind]})):
-        passed, _ = reviewed(writer(**settings), SAMPLE, proposals, materials)
+        passed, _ = practice(**settings).reviewed(proposals, materials)
     return [proposal.content for proposal in passed]
 
 
@@ -271,7 +268,7 @@ def test_experience_is_adjusted_after_the_released_rounds(case, agrees, scripted
     practising = writer(
         rounds=given["rounds"], adjust_every=given["interval"], groundedness=False, generalizability=False
     )
-    memory = ExperienceMemory().with_records(actions(given["items"] + practising.min_history))
+    memory = ExperienceMemory().with_records(actions(given["items"] + practising.settings.min_history))
     with dspy.context(lm=scripted(lambda kind, text, n: "no")):
         found = practising.settle(memory)
     agrees({"reviewed_after_round": [round for round in found.adjusted if round]})
@@ -284,7 +281,8 @@ def test_a_reply_that_rewrites_the_lists_is_read_as_released(case, agrees, scrip
     memory = memory.with_entries("alert", [(text, ()) for text in before["model_exp"]])
     pool = [Proposal(id=f"p-{n}", action="add pattern", content=text) for n, text in enumerate(before["proposal"])]
     with dspy.context(lm=scripted(lambda kind, text, n: case["input"]["reply"])):
-        found = adjust(writer(needed=1), memory.changed(pool=tuple(pool)))
+        made = writer(needed=1)
+        found = adjust(made.ask, made.settings, memory.changed(pool=tuple(pool)))
     ours = {"user_exp": [part.text for part in found.patterns], "model_exp": [part.text for part in found.alerts]}
     agrees({**ours, "proposal": [proposal.content for proposal in found.pool]})
 

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.programs.pramem.memory import ExperienceMemory, suffix
-from mempiler.programs.pramem.samples import draw
+from mempiler.programs.pramem.samples import PracticeSettings
+from mempiler.programs.pramem.samples import draw as drawn
 from mempiler.records import Action
 
 
@@ -16,6 +17,10 @@ def actions(count, start=1):
 
 def memory(count):
     return ExperienceMemory().with_records(actions(count))
+
+
+def draw(memory, rounds, samples=1, **settings):
+    return drawn(memory, PracticeSettings(rounds=rounds, samples=samples, **settings))
 
 
 def number(id):
@@ -36,7 +41,7 @@ def test_a_sample_shows_the_records_right_before_its_target_and_none_later(
     count, more, rounds, per_round, tokens, least, weighting, seed
 ):
     start = memory(count)
-    settings = {"max_tokens": tokens, "weighting": weighting, "min_history": least, "seed": seed}
+    settings = {"practice_tokens": tokens, "weighting": weighting, "min_history": least, "seed": seed}
     first = draw(start, rounds, per_round, **settings)
     grown = start.covered(tokens).with_records(actions(more, count + 1))
     second = draw(grown, rounds, per_round, **settings)
@@ -58,7 +63,7 @@ def test_a_sample_shows_the_records_right_before_its_target_and_none_later(
 def test_what_a_memory_forgets_no_later_sample_would_have_shown(count, tokens, seed):
     kept = memory(count).covered(tokens).with_records(actions(10, count + 1))
     whole = memory(count + 10).changed(practised=count)
-    options = {"max_tokens": tokens, "min_history": 1, "seed": seed}
+    options = {"practice_tokens": tokens, "min_history": 1, "seed": seed}
     assert draw(kept, 10, **options) == draw(whole, 10, **options)
 
 
@@ -88,7 +93,7 @@ def test_a_target_carries_its_questions_and_one_without_any_is_not_drawn():
     assert sorted(number(sample.target.id) for sample in samples) == [2, 3, 5, 6, 8, 9]
     sample = next(sample for sample in samples if sample.target.id == "a3")
     assert sample.situation.splitlines()[1:] == ["1. Like it?", "2. Share it?"]
-    assert sample.exercise.splitlines() == [sample.outcome, "1. Like it?", "2. Share it?"]
+    assert sample.exercise.splitlines() == [sample.target.turn().line(), "1. Like it?", "2. Share it?"]
     assert sample.scene(100) == "video; situation-3-x 1. Like it? 2. Share it?"
     assert sample.scene(5) == "video... 1. Like it? 2. Share it?"
     assert draw(memory(9), 9, min_history=1)[0].situation.count("\n") == 0

@@ -1,0 +1,286 @@
+"""PraMem with a scripted model: practice runs, reviews, what an answer sees, ablations, going on, compiling."""
+
+import json
+
+import dspy
+import pytest
+from mempiler import Store
+from mempiler.data.movielens.benchmark import MovieLens
+from mempiler.engines.models import language_model
+from mempiler.optimizers.compile import Compilation, compile_program
+from mempiler.programs.catalog import build
+from mempiler.programs.pramem import method as pramem_method
+from mempiler.programs.pramem.memory import COMMON_BIASES
+from mempiler.records import Query
+
+QUESTION = {"question": "video; a clip. Does the user like it?", "options": ["Yes", "No"]}
+
+
+def pramem(**settings):
+    return build("pramem", task="behavior-prediction", **{"rounds": 5, "min_history": 5, **settings})
+
+
+def records(memory):
+    """The practised records, in the order of their rounds: some proposal of each is in the pool."""
+    return list(dict.fromkeys(proposal.record for proposal in memory.pool))
+
+
+def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(practised):
+    found = practised(rounds=10)
+    memory = found.memory
+    per_round = ("useful_patterns", "tasks", "plans", "groundedness", "virtual_scenes", "generality")
+    assert found.calls == {**dict.fromkeys(per_round, 10), "decisions": 2}
+    assert sorted({proposal.round for proposal in memory.pool}) == list(range(1, 11))
+    assert memory.counts == {"pooled": 30, "added": 2}
+    assert memory.adjusted == (0, 5, 10)
+    assert [part.text for part in memory.patterns] == ["Ann, 34, nurse", "agreed p-1", "agreed p-2"]
+    assert (memory.practised, memory.waiting, memory.rounds) == (30, 0, 10)
+
+
+def test_rounds_between_two_adjustments_see_the_same_experience_in_whatever_order_they_run(practised, monkeypatch):
+    together = practised(rounds=10, samples=2).memory
+    monkeypatch.setattr(pramem_method, "gather", lambda calls: [call() for call in calls])
+    assert practised(rounds=10, samples=2).memory == together
+    shown = practised(rounds=10).shown("useful_patterns", "patterns")
+    assert ["agreed p-1" in patterns for patterns in shown] == [False] * 5 + [True] * 5
+    assert "agreed p-2" not in "".join(shown)
+    with dspy.context(lm=None):
+        assert pramem().method.writer.settle(together) == together
+
+
+def test_a_trial_sees_profile_and_records_before_its_target_and_reflection_its_thinking(practised):
+    thought = {"useful_patterns": ["nurse"], "useful_alerts": ["mind"], "reasoning": "so", "predicted_action": "x"}
+    found = practised({"useful_patterns": thought}, rounds=1)
+    n = int(records(found.memory)[0][1:])
+    lines = found.shown("useful_patterns", "recent_records")[0].splitlines()
+    assert lines[0] == "[profile:1] profile: Ann, 34, nurse"
+    assert [line.split("]")[0].strip("[") for line in lines[1:]] == [f"a{m}" for m in range(1, n)]
+    assert found.shown("useful_patterns", "situation")[0].endswith(f"user: video; situation-{n}-x")
+    assert f"action-{n}-x" not in found.texts("useful_patterns")[0]
+    assert found.shown("tasks", "thinking") == ["nurse\nmind\nso"]
+    shown = [found.shown("tasks", f"{kind}_experiences")[0] for kind in ("pattern", "alert")]
+    assert [["Ann, 34, nurse" in part, COMMON_BIASES[0] in part] for part in shown] == [[True, False], [False, True]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts"),
+    [
+        ("useful_patterns", {"failed": 10}),
+        ("tasks", {"failed": 10}),
+        ("plans", {"malformed": 30}),
+        ("generality", {"malformed": 30}),
+        ("decisions", {"pooled": 30, "unreadable adjustments": 2}),
+    ],
+)
+def test_an_unreadable_answer_costs_its_round_and_is_counted(practised, kind, counts):
+    node = practised({kind: "no"}, rounds=10)
+    assert node.memory.counts == counts
+    assert len(node.failures) == (2 if kind == "decisions" else 10)
+    assert [part.text for part in node.memory.patterns] == ["Ann, 34, nurse"]
+    assert node.memory.waiting == 0
+
+
+def test_proposals_beyond_n_about_unknown_entries_or_without_content_are_invalid(practised):
+    drafts = [
+        {"action": "modify", "experience_id": "pattern-1", "content": "is 35 now", "record_ids": "[a1]"},
+        {"action": "Remove Existing Experience", "experience_id": "alert-2", "content": None},
+        {"action": "modify", "experience_id": "pattern-9", "content": "x"},
+        {"action": "add pattern", "content": " "},
+        {"action": "add pattern", "content": "one too many"},
+    ]
+    memory = practised({"tasks": {"tasks": [], "proposals": drafts}}, rounds=1, proposals=4).memory
+    assert memory.counts == {"invalid": 3, "pooled": 2}
+    target = records(memory)[0]
+    assert [(p.action, p.target, p.sources) for p in memory.pool] == [
+        ("modify", "pattern-1", (target, "a1")),
+        ("remove", "alert-2", (target,)),
+    ]
+
+
+def test_nothing_is_asked_of_a_pool_that_did_not_grow(practised):
+    found = practised({"tasks": {"tasks": [], "proposals": []}})
+    assert found.calls["decisions"] == found.calls["groundedness"] == 0
+    assert found.memory.rounds == 5
+
+
+@pytest.mark.parametrize(("count", "rounds"), [(0, 0), (5, 0), (6, 1), (200, 10)])
+def test_there_are_as_many_rounds_as_records_allow(practised, count, rounds):
+    memory = practised(records=count, rounds=10).memory
+    assert (memory.rounds, memory.practised, memory.waiting) == (rounds, count, 0)
+
+
+def verdicts(field, key, values):
+    """The answer of a review, as a change of its script."""
+    rows = [{"proposal": f"r{n}", key: value} for n, value in enumerate(values, 1) if value != "missing"]
+    return {field: {field: rows}}
+
+
+@pytest.mark.parametrize(
+    ("review", "said", "kept", "counts"),
+    [
+        ("groundedness", (True, False, "Yes"), ["one", "three"], {"pooled": 2, "ungrounded": 1}),
+        ("groundedness", (True, "missing", True), ["one", "three"], {"pooled": 2, "malformed": 1}),
+        ("groundedness", (True, "perhaps", None), ["one"], {"pooled": 1, "malformed": 2}),
+        ("generality", (True, False, True), ["one", "three"], {"pooled": 2, "specific": 1}),
+        ("generality", (0.5, "no", "true"), ["three"], {"pooled": 1, "malformed": 1, "specific": 1}),
+    ],
+)
+def test_a_review_lets_through_what_has_a_clear_verdict(practised, review, said, kept, counts):
+    key = {"groundedness": "sensitive", "generality": "general"}[review]
+    memory = practised(verdicts(review, key, said), rounds=1, needed=9).memory
+    assert [p.content.split()[0] for p in memory.pool] == kept
+    assert memory.counts == counts
+
+
+def test_generality_is_asked_of_what_is_grounded_alone_with_scenes_cut_to_their_length(practised):
+    found = practised(verdicts("groundedness", "sensitive", (False, True, False)), rounds=1, scene_chars=8)
+    (shown,) = found.shown("generality", "proposals")
+    assert ("two of" in shown, "one of" in shown) == (True, False)
+    assert found.shown("virtual_scenes", "situation")[0].splitlines()[0] == "video; s..."
+    assert found.shown("generality", "candidates")[0].startswith("A. video; s...\n")
+
+
+def test_scenes_that_repeat_or_are_the_true_one_do_not_count(practised):
+    def scenes(text, n):
+        true = text.rsplit("[[ ## situation ## ]]", 1)[1].split("[[ ##")[0].strip().splitlines()[0]
+        return {"virtual_scenes": [true.upper(), " ", true]}
+
+    found = practised({"virtual_scenes": scenes}, rounds=1)
+    assert found.memory.counts == {"malformed": 3}
+    assert found.calls["generality"] == 0
+
+
+@pytest.mark.parametrize(("second", "kept"), [(True, ["one", "two"]), (False, ["one"])])
+def test_of_several_perturbations_one_must_overturn_a_proposal(practised, second, kept):
+    def judge(text, n):
+        said = (True, False, False) if "all reversed" in text else (False, second, False)
+        return verdicts("groundedness", "sensitive", said)["groundedness"]
+
+    plans = [{"direction": "all reversed"}, {"direction": "likes only", "details": None}, {"direction": "one too many"}]
+    change = {"plans": {"plans": plans}, "groundedness": judge}
+    found = practised(change, rounds=1, needed=9, perturbations=2)
+    assert [p.content.split()[0] for p in found.memory.pool] == kept
+    assert found.calls["groundedness"] == 2
+
+
+def test_the_answer_sees_experience_and_newest_records_and_no_proposal(
+    scripted, practice_script, behavior_history, prompt_section
+):
+    lm, program = scripted(practice_script()), pramem()
+    with dspy.context(lm=lm):
+        found = program(history=behavior_history(), recent=behavior_history(40).items[-1:], **QUESTION)
+    text = lm.engine.prompts[-1][1]
+    assert found.answer == "Yes"
+    assert json.loads(prompt_section(text, "patterns")) == ["Ann, 34, nurse", "agreed p-1"]
+    assert sorted(json.loads(prompt_section(text, "alerts"))) == sorted(COMMON_BIASES)
+    lines = prompt_section(text, "records").splitlines()
+    assert lines[0].startswith("[profile:1]")
+    assert lines[-1].endswith("video; situation-40-x => action-40-x")
+    assert "one of a" not in text
+    assert len(found.memory.pool) == 12
+
+
+def test_recall_names_the_records_behind_an_experience(scripted, practice_script, behavior_history):
+    program = pramem()
+    with dspy.context(lm=scripted(practice_script())):
+        memory = program.remember(behavior_history()).memory
+    context = program.method.reader.recall(memory, Query(text="what was agreed?"))
+    assert context.hits[0].text == "agreed p-1"
+    assert context.hits[0].sources == tuple(records(memory)[:3])
+    assert len(context.hits) == len(memory.experiences)
+    assert (context.counts["patterns"], context.counts["alerts"]) == (2, 5)
+    assert program.method.reader.search(memory, ["agreed", "nurse"], k=1)[1][0].id == "pattern-1"
+
+
+@pytest.mark.parametrize(("tokens", "shown"), [(8000, 30), (60, 2), (0, 0)])
+def test_the_newest_records_keep_to_their_budget(
+    scripted, practice_script, behavior_history, prompt_section, tokens, shown
+):
+    answer = {"relevant_patterns": [], "relevant_alerts": [], "reasoning": "-", "answer": "skips it, yes"}
+    lm, program = scripted(practice_script(relevant_patterns=answer)), pramem(predict_tokens=tokens)
+    with dspy.context(lm=lm):
+        found = program(history=behavior_history(), question="What does the user do?")
+    assert prompt_section(lm.engine.prompts[-1][1], "records").count("=>") == shown
+    assert found.answer == "skips it, yes"  # free without options
+
+
+@pytest.mark.parametrize(
+    ("settings", "gone", "new"),
+    [
+        ({"deep_thinking": False}, {"useful_patterns"}, {"predicted_action"}),
+        ({"reflection": False}, {"tasks"}, {"proposals"}),
+        ({"consensus": False}, {"decisions"}, set()),
+        ({"groundedness": False}, {"plans", "groundedness"}, set()),
+        ({"generalizability": False}, {"virtual_scenes", "generality"}, set()),
+    ],
+)
+def test_an_ablation_takes_its_prompts_away_and_leaves_the_others(practised, settings, gone, new):
+    full, less = practised(), practised(**settings)
+    assert set(less.calls) == (set(full.calls) - gone) | new
+    assert less.memory.counts["pooled"] == 15
+    kept = {"plans", "virtual_scenes"} - gone
+    assert sorted(less.texts(*kept)) == sorted(full.texts(*kept))
+    if "deep_thinking" in settings:
+        assert less.shown("tasks", "thinking")[0] == ""
+    if "reflection" in settings:
+        assert "thinking" not in less.texts("proposals")[0]
+
+
+@pytest.mark.parametrize(("off", "kept"), [("patterns", "alerts"), ("alerts", "patterns")])
+def test_one_kind_of_experience_alone(practised, off, kept):
+    full, memory = practised(consensus=False).memory, practised(consensus=False, **{off: False}).memory
+    assert getattr(memory, off) == ()
+    assert [part.text for part in getattr(memory, kept)] == [part.text for part in getattr(full, kept)]
+    assert memory.counts["invalid"] == (10 if off == "patterns" else 5)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("weighting", "recency"), ("seed", 1), ("practice_tokens", 60)])
+def test_what_is_practised_is_a_setting(practised, setting, value):
+    trials = [sorted(each.texts("useful_patterns")) for each in (practised(), practised(**{setting: value}))]
+    assert trials[0] != trials[1]
+    assert len(trials[1]) == 5
+
+
+def test_an_optimizer_sees_the_trial_behind_what_was_recalled(scripted, practice_script, behavior_history):
+    program = pramem()
+    with dspy.context(lm=scripted(practice_script())):
+        record = records(program.remember(behavior_history()).memory)[2]
+        with dspy.context(trace=[]):
+            program(history=behavior_history(), focus=(record,), **QUESTION)
+            trace = list(dspy.settings.trace or [])
+    trials = [inputs["situation"] for predictor, inputs, _ in trace if predictor is program.method.writer.trial]
+    assert f"[{record}]" in "".join(trials)
+    assert len(trace) > 3
+
+
+def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, practice_script, behavior_history, tmp_path):
+    nothing = {"decisions": "-", "changes": []}
+    lm, items = scripted(practice_script(decisions=nothing)), behavior_history(60).items
+    with Store(tmp_path / "memories.sqlite") as store:
+        for part in (items[:4], items[4:]):
+            memory = pramem(rounds=80).memory(store, "ann", lm=lm)
+            for item in part[:-1]:
+                memory.add(item, remember=False)
+            memory.add(part[-1])
+        found = memory.read()
+    places = [int(record[1:]) for record in records(found)]
+    assert (sorted(places[:25]), sorted(places[25:])) == (list(range(6, 31)), list(range(31, 61)))
+    assert found.practised == found.total == 60
+    assert lm.engine.calls["useful_patterns"] == 55
+
+
+def test_ten_rounds_of_practice_fill_the_pool_and_every_answer_is_an_option():
+    # On the offline engine, which weighs no records against one another: what it scores says nothing.
+    benchmark = MovieLens.load(users=3)
+    split = benchmark.split(train=8)
+    with dspy.context(lm=language_model("offline")):
+        program = build("pramem", task=benchmark.task, rounds=10)
+        compiled = compile_program(program, benchmark, split.train, Compilation("bootstrap", stage="read"))
+        said = [(example, compiled(**example.inputs())) for example in split.dev]
+    assert any(predictor.demos for predictor in compiled.predictors())
+    for example, found in said:
+        known = {*example.history.turns, *(record.id for record in example.history)}
+        assert found.answer in example.options
+        assert found.memory.rounds == 10
+        assert found.memory.pool
+        assert all(source in known for proposal in found.memory.pool for source in proposal.sources)
