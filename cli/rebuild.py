@@ -5,9 +5,9 @@ The store gives each user to one writer: the same command may run several times 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -94,25 +94,34 @@ def _written(opened: Any, loaded: Any, model: Any, owners: Sequence[Owner], what
     A user of another program is left alone where only what is queued is written, and refused if it is `named`.
     """
     from ..engines.models import endpoint_errors
+    from ..programs.gather import gather
     from ..serving.memories import Memories
     from ..serving.settings import LEASE
     from ..serving.user_memory import UserMemory
-    from ..serving.writers import all_of
     from ..serving.writing import Remembered, remember_user
 
-    memories = Memories(loaded, opened, model)
+    memories, failed = Memories(loaded, opened, model), threading.Event()
 
-    def remembered(owner: Any, stopping: Any) -> Remembered:
+    def remembered(owner: Any) -> Remembered:
+        if failed.is_set():
+            return Remembered()
         if what != "queued":
-            memory = UserMemory(memories, owner, stop=stopping)
+            memory = UserMemory(memories, owner, stop=failed.is_set)
             return memory.retry() if what == "failed" else memory.rebuild()
         stamp = None if named else opened.read(owner, lambda version: True).stamp
         if stamp is not None and not stamp.writes_like(memories.stamp):
             return Remembered()
-        return remember_user(memories, owner, LEASE, stopping, retry=True)
+        return remember_user(memories, owner, LEASE, failed.is_set, retry=True)
+
+    def told(owner: Any) -> Remembered:
+        try:
+            return remembered(owner)
+        except BaseException:
+            failed.set()
+            raise
 
     with endpoint_errors():
-        return sum(all_of([partial(remembered, owner) for owner in owners]), Remembered())
+        return sum(gather([lambda owner=owner: told(owner) for owner in owners]), Remembered())
 
 
 def _plan(opened: Any, owners: Sequence[Any], writer: str, tenant: str | None, user: str | None) -> None:

@@ -41,15 +41,14 @@ def command(
 ) -> None:
     """Serve PROGRAM (the folder of a saved program, or models:/NAME@ALIAS) over HTTP until stopped."""
     from ..serving.app import listen, serve, serve_with_workers
-    from ..serving.logs import set_up
-    from ..serving.operations import SHARED_FOLDER
+    from ..serving.operations import SHARED_FOLDER, set_up
 
     if lm_deadline >= given["timeout"]:
         raise UserError(f"--lm-deadline {lm_deadline:g} must be less than --timeout {given['timeout']:g}")
     given |= {"token_file": token_file, "lm_deadline": lm_deadline, "log_level": log_level}
     with listen(host, port, token_file is not None) as bound:
         service = _service(given)
-        set_up(given["log_contents"], log_level)
+        set_up(log_level)
         if workers == 1:
             serve(service, bound)
             return
@@ -63,9 +62,9 @@ def command(
 
 
 def _service_of_process(given: dict[str, Any]) -> Service:
-    from ..serving.logs import set_up
+    from ..serving.operations import set_up
 
-    set_up(given["log_contents"], given["log_level"])
+    set_up(given["log_level"])
     return _service(given)
 
 
@@ -76,8 +75,7 @@ def _service(given: dict[str, Any]) -> Service:
     from ..runs.artifact import chosen_embedder, open_program
     from ..runs.registry import program_folder
     from ..serving.auth import Tokens
-    from ..serving.breaker import Breaker
-    from ..serving.service import Service
+    from ..serving.service import Breaker, Service
 
     settings = Settings(**{name: given[name] for name in Settings.model_fields})
     tokens = Tokens(given["token_file"]) if given["token_file"] is not None else None

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..records.folding import folded
+from ..records.items import folded
 
 OFFLINE = "offline"
 """Its name. Saved indexes rely on its vectors: change them only together with the name."""

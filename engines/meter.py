@@ -30,7 +30,7 @@ from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import LMAuthError, LMConfigurationError, LMInvalidRequestError, LMUnsupportedModelError
 
 from ..errors import UserError
-from ..reading.cut import marked
+from ..reading.answer import marked
 from ..records.scope import holding
 from .call import Call, going_on
 from .endpoint.endpoint import BODY

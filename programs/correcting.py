@@ -24,8 +24,7 @@ from dspy.utils.exceptions import AdapterParseError
 from pydantic import TypeAdapter
 
 from ..memory.flight import Flight
-from ..reading.answer import LONGEST, Layout, read_answer
-from ..reading.cut import CutText, repeats
+from ..reading.answer import LONGEST, CutText, Layout, read_answer, repeats
 from ..reading.markers import neutral
 from ..reading.mends import Mend, UnreadableError
 from .failing import CutShortError

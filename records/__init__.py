@@ -17,12 +17,10 @@ Example:
 """
 
 from ..errors import one_line
-from .context import ABSTRACT, Context, Failure, Found, Hit, estimate_tokens
-from .history import History
-from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Record, Session, Turn
+from .context import ABSTRACT, Context, Failure, Found, Hit, Query, estimate_tokens
+from .items import Action, AnyItem, Behavior, History, Item, Logs, Profile, Record, Session, Turn
 from .json_input import parse_json, read_json
 from .moment import Moment, comparable, format_time, read_time
-from .query import Query
 
 __all__ = [
     "ABSTRACT",

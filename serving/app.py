@@ -1,10 +1,7 @@
 """The application: routes, error forms and middleware around one `Service`, and uvicorn, which runs it.
 
-log ──> tokens ──> body limit ──> routes ──> pools ──> UserMemory
-
-On SIGTERM or SIGINT no further connection is taken, and no writer begins another session. Requests that are being
-answered and sessions that are being written get `grace` seconds together. What has not ended by then is left where it
-is: it is stored and queued, and the next worker does it again.
+On SIGTERM or SIGINT no further connection is taken, and no writer begins another session. What is answered and written
+gets `grace` seconds. What has not ended by then is stored and queued, and the next worker does it again.
 """
 
 from __future__ import annotations
@@ -37,8 +34,7 @@ from ..errors import MempilerError, UserError
 from . import chat, operations, routes
 from .auth import LOOPBACK, Gate
 from .bodies import ERRORS
-from .logs import failure, log
-from .refusals import CAUGHT, refusal_of, response_of
+from .refusals import CAUGHT, failure, log, refusal_of, response_of
 from .service import Service
 from .settings import Settings
 
@@ -101,12 +97,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         ended = await anyio.to_thread.run_sync(service.worker.stop, left)
         if service.spans is not None:
             await anyio.to_thread.run_sync(service.spans.shutdown)
-        about = {
-            "finished": ended,
-            "seconds": round(time.monotonic() - begun, 1),
-            "requests": service.asking.busy + service.storing.busy,
-        }
-        log.info("stopped", extra=about)
+        log.info("stopped", extra={"finished": ended, "seconds": round(time.monotonic() - begun, 1)})
 
 
 def _stop_writers_on_signals(service: Service) -> None:
@@ -131,12 +122,7 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 
 def listen(host: str, port: int, tokens: bool) -> socket.socket:
-    """Opens the port first.
-
-    Args:
-        host: Where; other machines are not served without tokens.
-        port: Which.
-        tokens: Whether there are some.
+    """Opens the port.
 
     Raises:
         UserError: It is taken, or is not this machine's to take; or others would be served without tokens.
@@ -162,13 +148,7 @@ def _say_where(bound: socket.socket, workers: int = 1) -> None:
 
 
 def uvicorn_config(app: Any, settings: Settings, **more: Any) -> uvicorn.Config:
-    """How uvicorn serves an application.
-
-    Args:
-        app: The application; what makes it with `factory`.
-        settings: Of the service.
-        more: Further arguments of uvicorn's.
-    """
+    """How uvicorn serves an application, or what makes one with `factory`."""
     return uvicorn.Config(
         app,
         log_config=None,
@@ -187,12 +167,7 @@ def uvicorn_config(app: Any, settings: Settings, **more: Any) -> uvicorn.Config:
 
 
 def serve(service: Service, bound: socket.socket) -> None:
-    """Serves in this process until a signal comes.
-
-    Args:
-        service: What is served.
-        bound: See `listen`.
-    """
+    """Serves in this process, on a port of `listen`, until a signal comes."""
     server = uvicorn.Server(uvicorn_config(make_app(service), service.settings))
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn handles both while it serves, and raises them again afterwards; the end is in order by then.
@@ -214,7 +189,7 @@ def serve_with_workers(make: Callable[[], Service], settings: Settings, bound: s
     Args:
         make: Makes the service in each process, where it is found by its name.
         settings: Of the service.
-        bound: See `listen`; all take connections from it.
+        bound: All take connections from it.
         workers: How many processes.
 
     Raises:

@@ -1,29 +1,14 @@
-"""Authentication: bearer tokens, each bound to a tenant whose memories it gives access to.
+"""Authentication: bearer tokens, each bound to a tenant to whose memories, of all its users, it gives access.
 
-    Authorization: Bearer TOKEN ──> tenant ──> Owner(user, tenant)
-
-A token file has one line per token, `TENANT TOKEN` or `TENANT sha256:HEX`; empty lines and lines that begin with # are
-left out. The file is read again when it changes, so a token is withdrawn by deleting its line. A file that has become
-unreadable or invalid could have withdrawn any token, so all requests are refused until it is repaired.
-
-No route takes a tenant from the request, so no token reaches the users of another tenant. A service without tokens
-answers to programs of its own machine, and to no page of a browser there.
-
-Example:
-    >>> from pathlib import Path
-    >>> from mempiler.serving.auth import Tokens
-    >>> _ = Path("tokens.txt").write_text("acme a-long-random-token")
-    >>> Tokens("tokens.txt").tenant("a-long-random-token")
-    'acme'
-
-Limits: a token of a tenant gives access to all of its users; there are no narrower rights.
+The lines of a token file are `TENANT TOKEN` or `TENANT sha256:HEX`. It is read again when it changes, so a token is
+withdrawn by deleting its line. One that has become unreadable or invalid could have withdrawn any token: all requests
+are refused until it is repaired. No route takes a tenant from the request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import re
 import stat
 from pathlib import Path
@@ -41,6 +26,7 @@ from .refusals import (
     UNKNOWN_HOST,
     UNKNOWN_TOKEN,
     Refusal,
+    log,
     response_of,
 )
 
@@ -58,7 +44,6 @@ SHORTEST = 16
 """Fewest characters of a token."""
 
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-_log = logging.getLogger("mempiler.serving")
 
 
 class Tokens:
@@ -103,7 +88,7 @@ class Tokens:
             self._take(read_tokens(self._path))
         except UserError as error:
             self._take({})
-            _log.error("token file is wrong, all requests are refused", extra={"cause": str(error)})
+            log.error("token file is wrong, all requests are refused", extra={"cause": str(error)})
         self._seen = state
 
     def _take(self, tenants: dict[str, str]) -> None:
@@ -128,7 +113,7 @@ def read_tokens(path: Path) -> dict[str, str]:
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: the token file cannot be read: {error}") from error
     if mode & stat.S_IROTH:
-        _log.warning("everybody on this machine can read the token file; take that right away: chmod o-r")
+        log.warning("everybody on this machine can read the token file; take that right away: chmod o-r")
     lines = text.splitlines()
     found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
@@ -166,12 +151,6 @@ class Gate:
     """ASGI middleware: a request goes on with its tenant and its whole body, or is refused before any parsing.
 
     Without a token no body is read. One that is large, announced or not, is refused with 413, a slow one with 408.
-
-    Args:
-        app: The application behind it.
-        tokens: Who may ask, see `tenant_of`.
-        most: Bytes of a body.
-        seconds: Time for the whole body to come.
     """
 
     def __init__(self, app: Any, tokens: Tokens | None, most: int, seconds: float) -> None:
@@ -214,11 +193,7 @@ class Gate:
 
 
 def tenant_of(scope: Any, tokens: Tokens | None) -> str | None:
-    """The tenant that a request is of; None for one that needs none.
-
-    Args:
-        scope: What ASGI says of the request.
-        tokens: Who may ask; None lets everybody on this machine in, as tenant `default`.
+    """The tenant that a request is of; None for one that needs none. Without tokens all of this machine is `default`.
 
     Raises:
         Refusal: The token is unknown or of another use (401, 403), or a page of another host asks (403).

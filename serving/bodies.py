@@ -1,8 +1,7 @@
-"""What requests and responses of a service hold, with examples for its OpenAPI page.
+"""What requests and responses of a service hold; its clients make requests of the same records.
 
-A request of a chat has the form of OpenAI's chat completions as far as something here depends on it. Whatever else it
-says is kept as it is, for the language model behind the service. What the Python interface checks is checked by the
-same functions; their errors are the caller's, as those of a form are.
+A request of a chat has the form of OpenAI's chat completions as far as something here depends on it. What the Python
+interface checks is checked by the same functions; their errors are the caller's, as those of a form are.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Name = Annotated[
     Field(min_length=1, max_length=256, pattern=ADDRESSABLE, examples=["ada"]),
     AfterValidator(partial(name_of, "name")),
 ]
-Said = Annotated[Storable, Field(min_length=1)]
+Said = Annotated[Storable, Field(min_length=1, examples=["I moved to Lisbon."])]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
 """A name that stays on its line of a prompt."""
 Time = Annotated[datetime, BeforeValidator(_text), AfterValidator(_utc)]
@@ -99,13 +98,6 @@ class SaidMessage(Body):
 class NewSession(Body):
     """A session to be stored and remembered."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"id": "chat-17", "messages": [{"role": "user", "name": "Ada", "content": "I live in Lisbon."}]}
-            ]
-        }
-    )
     id: Name | None = None
     """Makes the call repeatable: the same session under the same id is stored once."""
     messages: Annotated[list[SaidMessage], Field(min_length=1)]
@@ -115,7 +107,6 @@ class NewSession(Body):
 class Question(Chosen):
     """A question about what is remembered of a user."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"question": "Where does Ada live?"}]})
     question: Said
     options: list[Said] | None = None
     """What to choose from, for programs whose task is a choice."""
@@ -126,7 +117,6 @@ class Question(Chosen):
 class Search(Chosen):
     """What to look for in the memory of a user."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "Lisbon", "k": 5, "since": "2025-01-01"}]})
     query: Said
     k: Annotated[int, Field(ge=1, le=MOST)] = 10
     """Most entries of the memory, and most turns that are not in it yet."""
@@ -135,16 +125,20 @@ class Search(Chosen):
 class NewText(Body):
     """What an entry says from now on."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "I moved to Porto.", "by": "ada"}]})
     text: Annotated[Said, Field(max_length=LONGEST_TEXT, examples=["I moved to Porto."])]
     by: By = ""
     """Who says so, for the history."""
 
 
-class Part(BaseModel):
-    """A part of a message's content: a text, an image, a file."""
+class Open(BaseModel):
+    """Base of what is OpenAI's: fields that are not listed are kept, for the language model."""
 
     model_config = ConfigDict(extra="allow")
+
+
+class Part(Open):
+    """A part of a message's content: a text, an image, a file."""
+
     type: Annotated[str, Field(max_length=64)]
     text: Storable | None = None
 
@@ -155,10 +149,9 @@ class Part(BaseModel):
         return self
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(Open):
     """A message of the conversation."""
 
-    model_config = ConfigDict(extra="allow")
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Storable | list[Part] | None = None
     name: Speaker | None = None
@@ -181,10 +174,9 @@ class ChatMessage(BaseModel):
         return next((name for name in ("tool_calls", "function_call", "audio") if extra.get(name)), None)
 
 
-class Labels(BaseModel):
+class Labels(Open):
     """The client's own data; only `session` means something here."""
 
-    model_config = ConfigDict(extra="allow")
     session: Name | None = None
 
 
@@ -195,10 +187,9 @@ class Own(Chosen):
     """A few plain values by name, added to those of the session."""
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Open):
     """Options of a stream."""
 
-    model_config = ConfigDict(extra="allow")
     include_usage: StrictBool = False
 
 
@@ -219,22 +210,9 @@ _BEYOND = (
 _PLAIN: tuple[Any, ...] = (None, False, "none", 0, [], {}, ["text"], {"type": "text"})
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(Open):
     """A chat completion request, with fields of OpenAI's that are not listed."""
 
-    model_config = ConfigDict(
-        extra="allow",
-        json_schema_extra={
-            "examples": [
-                {
-                    "model": "mempiler",
-                    "user": "ada",
-                    "messages": [{"role": "user", "content": "Where do I live?"}],
-                    "metadata": {"session": "2025-03-05"},
-                }
-            ]
-        },
-    )
     model: Annotated[str, Field(max_length=256)] = ""
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     user: Name

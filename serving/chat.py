@@ -1,20 +1,8 @@
 """The OpenAI-compatible routes: any OpenAI client gains a long-term memory by its base URL.
 
-    client = OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="TOKEN")
-    client.chat.completions.create(model="mempiler", user="ada", messages=[...])
-
-`user` owns the memory; `metadata={"session": "..."}` names a session. A field `mempiler` of a request says more of the
-session, and of what is to be recalled; that of an answer holds the session and the evidence. Two answer:
-
-    the program    questions in words. With `stream=True` the words are sent as the model writes them
-    the model      what no program answers (tools, images, response formats, several choices), and every request for
-                   the model NAME-chat: handed on as it is, with a memory, see `relay`
-
-What fails before the first word of a stream is a status. Where no word came before the answer was whole (a model of
-this process, an answer from a cache, a task that makes something else of it), it is stored first, then sent in parts.
-
-Limits: of the program, temperature, penalties and the like are the service's settings, and `usage` is an estimate from
-the texts of the request and the answer.
+The program answers questions in words. What no program answers (tools, images, response formats, several choices), and
+every request for the model NAME-chat, is handed on as it is, with a memory: see `relay`. What fails before the first
+word of a stream is a status. Where no word came before the answer was whole, it is stored first, then sent in parts.
 """
 
 from __future__ import annotations
@@ -37,8 +25,7 @@ from ..programs.streaming import Words
 from ..records.context import estimate_tokens
 from .bodies import ChatRequest, Remembered
 from .conversation import Conversation
-from .logs import failure, log
-from .refusals import Refusal, body_of, refusal_of
+from .refusals import Refusal, body_of, failure, log, refusal_of
 from .relay import Relay, Send
 from .service import GUARD, Asked, Caller, Service
 from .user_memory import UserMemory
@@ -83,19 +70,13 @@ async def complete(
         reply = _Reply(service, talk, send)
         if (given := talk.hear()) is not None:
             return reply.end(given, Remembered(session=talk.session, evidence=()))
-        return Relay(service, talk, upstream).answer(deadline, send) if upstream else reply.answer(deadline)
+        return Relay(talk, upstream).answer(deadline, send) if upstream else reply.answer(deadline)
 
-    answer = await (_streamed(call, caller, memory) if body.stream else caller.asking(call, memory))
-    service.worker.wake()
-    return answer
+    return await (_streamed(call, caller, memory) if body.stream else caller.asking(call, memory))
 
 
 def _upstream(body: ChatRequest, service: Service) -> Upstream | None:
-    """The language model that a request is handed on to; None for one that the program answers.
-
-    Raises:
-        Refusal: The program cannot answer it, and no model is within reach.
-    """
+    """The language model that a request is handed on to; None for one that the program answers."""
     beyond = body.beyond
     if service.upstream and (beyond or body.model == service.chat_name):
         return service.upstream
@@ -107,13 +88,7 @@ def _upstream(body: ChatRequest, service: Service) -> Upstream | None:
 
 
 class _Reply:
-    """The program's answer to one request: stored, and made a completion or the events of a stream.
-
-    Args:
-        service: Whose program answers.
-        talk: What the request says.
-        send: Takes the headers of a stream, and then its events; None for a completion.
-    """
+    """The program's answer to one request: stored, and made a completion or, with `send`, the events of a stream."""
 
     def __init__(self, service: Service, talk: Conversation, send: Send | None) -> None:
         self._service, self._talk, self._send, self._begun = service, talk, send, False
@@ -121,18 +96,12 @@ class _Reply:
         self._about: dict[str, Any] = about
 
     def answer(self, deadline: Deadline) -> Response:
-        """Asks and stores, in a thread of its own.
-
-        Raises:
-            MempilerError: See `Conversation`.
-            AnswerChangedError: The words that were sent are not the beginning of the answer.
-        """
+        """Asks and stores, in a thread of its own."""
         words = Words(self._tell) if self._send else None
         found = self._talk.ask(words)
         answer = str(found.answer)
         rest = words.rest(answer) if words else None
         remembered = self._talk.end(answer, found.context, deadline)
-        self._service.note(self._talk.memory, self._talk.body.messages[-1].text, answer)
         return self.end(answer, remembered, rest)
 
     def end(self, answer: str, remembered: Remembered, rest: str | None = None) -> Response:

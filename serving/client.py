@@ -1,16 +1,10 @@
 """Clients of a service: its memories under the methods of a memory of this process.
 
     with Client("http://127.0.0.1:8000", "a token of the file") as client:
-        memory = client.memory("ada")
-        memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}], id="chat-17")
-        memory.ask("Where does Ada live?").answer
+        client.memory("ada").ask("Where does Ada live?").answer
 
 `AsyncClient` is the same for asyncio, with an `a` before the names: `await memory.aask(...)`. Connections are kept and
-shared; a client may be used from many threads, or tasks, at once.
-
-Limits: what a service does not tell is not there: `status` knows no tenant and no program, a memory is read as its
-JSON, a change of an entry is a line of its history, and `add` returns when the session is stored, not when it is
-remembered.
+shared; a client may be used from many threads, or tasks, at once. `add` returns when the session is stored.
 """
 
 from __future__ import annotations

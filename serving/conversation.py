@@ -1,15 +1,8 @@
 """A running chat as sessions of a memory: which turns are new, to which session they belong, and the answer.
 
-A client of the chat sends the whole conversation again with every turn. What follows its last answer is new; what comes
-before was stored when it was new, or before this service was asked, and is shown to the model only.
-
-    user says ──> stored in the open session ──> recall + answer ──> answer stored ──> sent, or the end of its stream
-
-One session of a user is open at a time. It ends when `metadata.session` names another, or after the session gap; its
-turns are then queued to be remembered. Until they are, they are searched as they were said.
-
-A client that repeats a request whose answer it never got says nothing twice: turns that stand unanswered at the end of
-the session are not stored again, and a request marked as a repetition gets the answer that is stored.
+What follows the last answer of a request is new; what comes before is shown to the model only. One session of a user is
+open at a time, and searched as it was said until it ends. A client that repeats a request says nothing twice: turns that
+stand unanswered are not stored again, and a request marked as a repetition gets the answer that is stored.
 """
 
 from __future__ import annotations
@@ -32,10 +25,9 @@ ASSISTANT = "assistant"
 
 
 class Conversation:
-    """What one request of a chat says, in the session that it belongs to.
+    """What one request of a chat says, in the session that it belongs to; what tools say is left out.
 
-    Messages without text are left out, and what tools say. Of a user who is forgotten while this goes on nothing is
-    stored, and the answer is given all the same.
+    Of a user who is forgotten while this goes on nothing is stored, and the answer is given all the same.
 
     Args:
         memory: Whose it is.
@@ -90,13 +82,10 @@ class Conversation:
         return None
 
     def ask(self, words: Words | None) -> dspy.Prediction:
-        """Answers by the program.
+        """Answers by the program; errors as of `UserMemory.ask`.
 
         Args:
             words: Takes the words of the answer as they come.
-
-        Raises:
-            MempilerError: See `UserMemory.ask`.
         """
         *said, question = self._said
         shown = self._shown(said)
@@ -117,13 +106,7 @@ class Conversation:
         return self.memory.recall(texts[-1], format_time(now()), asked=asked, **self._chosen)
 
     def end(self, answer: str, context: Context, deadline: Deadline) -> Remembered:
-        """Stores an answer, unless it is late, or its session was forgotten meanwhile.
-
-        Args:
-            answer: What it says.
-            context: What it rests on.
-            deadline: A late answer is not stored, since the client does not get it.
-        """
+        """Stores an answer that rests on a context, unless its session was forgotten, or the client does not get it."""
         turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
         if turns:
             try:

@@ -1,12 +1,7 @@
 """Single entries of a user's memory: in pages, with the sessions that they come from; changed, and what became of them.
 
-Ids never change and order the entries, numbers in them as numbers: a page goes on behind the last id of the page
-before, whatever was added or deleted between the two.
-
-Example:
-    >>> from mempiler.serving.entries import in_order
-    >>> sorted(["D2:1", "D1:10", "D1:9"], key=in_order)
-    ['D1:9', 'D1:10', 'D2:1']
+Ids never change and order the entries, numbers in them as numbers (`D1:9` before `D1:10`): a page goes on behind the
+last id of the page before, whatever was added or deleted between the two.
 """
 
 from __future__ import annotations

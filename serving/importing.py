@@ -2,8 +2,7 @@
 
     {"user": "ada", "id": "chat-3", "messages": [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]}
 
-Every line has an id, and may have `metadata`. A session is stored once under its id: an import that was cut off is
-repeated as a whole, and what was stored before is `known`.
+A session is stored once under its id: an import that was cut off is repeated as a whole.
 """
 
 from __future__ import annotations
@@ -30,27 +29,19 @@ class ImportedSession(NewSession):
 
     user: Name
     id: Name  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
-    """Makes the import repeatable: the same session under the same id is stored once."""
 
 
 @dataclass
 class Imported:
-    """What became of the lines of an import."""
+    """What became of the lines of an import: stored, stored before, and why one was refused, by its number from 1."""
 
     stored: int = 0
     known: int = 0
-    """Sessions that were stored before."""
     refused: dict[int, str] = field(default_factory=dict[int, str])
-    """Why a line was not stored, by its number from 1."""
 
 
 def import_lines(store: Store, tenant: str, file: BinaryIO) -> Imported:
-    """Stores the sessions of a file, a line at a time.
-
-    Args:
-        store: Where sessions go.
-        tenant: Whose users.
-        file: Open for reading bytes.
+    """Stores the sessions of a file, open for reading bytes, for users of a tenant, a line at a time.
 
     Raises:
         UserError: A line is too long; those before it are stored.
@@ -63,7 +54,13 @@ def import_lines(store: Store, tenant: str, file: BinaryIO) -> Imported:
         if not line.strip():
             continue
         try:
-            new = _store(store, tenant, line)
+            value = decode(line.decode())
+            if not isinstance(value, dict):
+                raise UserError("expected a JSON object")
+            new = ImportedSession.model_validate(value)
+            messages = [message.model_dump(exclude_none=True) for message in new.messages]
+            item, digest = incoming(messages, new.id, new.metadata or {})
+            added = store.add(Owner(new.user, tenant), item, digest, metadata=new.metadata)
         except StoreError:
             raise
         except ValidationError as error:
@@ -73,17 +70,6 @@ def import_lines(store: Store, tenant: str, file: BinaryIO) -> Imported:
         except (UserError, ValueError) as error:
             found.refused[number] = str(error)
         else:
-            found.stored += new
-            found.known += not new
+            found.stored += added.new
+            found.known += not added.new
     return found
-
-
-def _store(store: Store, tenant: str, line: bytes) -> bool:
-    """Stores the session of a line; False if it was stored before."""
-    value = decode(line.decode())
-    if not isinstance(value, dict):
-        raise UserError("expected a JSON object")
-    found = ImportedSession.model_validate(value)
-    messages = [message.model_dump(exclude_none=True) for message in found.messages]
-    item, digest = incoming(messages, found.id, found.metadata or {})
-    return store.add(Owner(found.user, tenant), item, digest, metadata=found.metadata).new

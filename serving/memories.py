@@ -1,16 +1,8 @@
 """The memories of a store's users, as one program reads and writes them with one language model.
 
-    Memories(program, store, lm) ── look(owner) ──> View: memory, settled memory, what waits
-                                 ── at_work(...)     the settings under which a user's words are worked on
-
-A memory's version names its content, so a parsed memory is kept under it; an unchanged memory of ten thousand facts
-costs one indexed query per question, and neither parsing nor indexing. Kept is what this process last saw of each user,
-for all `Memories` of one program and store.
-
-All of it goes when anybody is forgotten, here or in another process: the store counts how often that was. A process
-sees a new count when it next reads a memory, or when its worker looks; what was under way then leaves nothing either.
-
-Limits: memory that was freed is not overwritten, and what a caller holds (an answer, a memory) is the caller's.
+A memory's version names its content, so a parsed memory is kept under it: an unchanged one costs one indexed query per
+question. All that is kept goes when anybody is forgotten, here or in another process: the store counts how often that
+was. A process sees a new count when it next reads a memory, or when its worker looks.
 """
 
 from __future__ import annotations
@@ -137,16 +129,14 @@ class Memories:
             return
         fix = f"run: mempiler memories rebuild PROGRAM --store {self.store.url} --user {owner.user!r}"
         fix += "" if owner.tenant == "default" else f" --tenant {owner.tenant!r}"
-        who = f"the memory of user {owner.user!r} was written"
-        if found.schema > own.schema:
-            raise ProgramError(
-                f"{who} by a newer Mempiler (document {found.schema}, this reads {DOCUMENT}); install that"
-            )
-        if found.schema < own.schema:
-            raise ProgramError(f"{who} by an older Mempiler (document {found.schema}, this reads {DOCUMENT}); {fix}")
-        if found.embedder != own.embedder:
-            raise ProgramError(f"{who} with the embedder {found.embedder!r}, not {own.embedder!r}; {fix}")
-        raise ProgramError(f"{who} by another program ({found.writer[:8]}, not {own.writer[:8]}); {fix}")
+        how = f"by another program ({found.writer[:8]}, not {own.writer[:8]})"
+        if found.schema != own.schema:
+            newer = found.schema > own.schema
+            how = f"by {'a newer' if newer else 'an older'} Mempiler (document {found.schema}, this reads {DOCUMENT})"
+            fix = "install that" if newer else fix
+        elif found.embedder != own.embedder:
+            how = f"with the embedder {found.embedder!r}, not {own.embedder!r}"
+        raise ProgramError(f"the memory of user {owner.user!r} was written {how}; {fix}")
 
     def within(
         self, owner: Owner, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None

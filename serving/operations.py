@@ -8,10 +8,16 @@ text is one.
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
+import sys
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +35,7 @@ from ..errors import StoreError
 from ..memory.store import Store
 from ..memory.stored import Measures, Owner
 from .auth import METRICS
-from .logs import failure, log
-from .refusals import BUG, Refusal, response_of
+from .refusals import BUG, Refusal, cause_of, failure, log, response_of
 from .service import Service
 
 router = APIRouter(tags=["state"])
@@ -48,15 +53,13 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+
 class Probe:
-    """Looks whether a store can be read and written, without waiting for one that hangs.
+    """Looks whether a store can be read and written; a database that does not answer holds one thread in all.
 
-    One look is under way at a time: whoever asks meanwhile shares it, and a database that does not answer holds one
-    thread, not one per question. Whether the disk has room shows in a write only, so a row that means nothing is
-    written, not more often than every ten seconds.
-
-    Args:
-        store: The store.
+    Whether the disk has room shows in a write only, so a row that means nothing is written, every ten seconds at most.
     """
 
     def __init__(self, store: Store) -> None:
@@ -98,36 +101,21 @@ class Metrics:
 
     def __init__(self) -> None:
         self._own = own = CollectorRegistry()
-        self._requests = Counter(
-            "mempiler_requests", "Requests by route, method and status.", ("route", "method", "status"), registry=own
+        counter = partial(Counter, registry=own)
+        self._requests = counter(
+            "mempiler_requests", "Requests by route, method and status.", ("route", "method", "status")
         )
-        self._seconds = Histogram(
-            "mempiler_request_seconds",
-            "Time from the first byte of a request to the end of its answer.",
-            ("route",),
-            buckets=BUCKETS,
-            registry=own,
-        )
+        about = "Time from the first byte of a request to the end of its answer."
+        self._seconds = Histogram("mempiler_request_seconds", about, ("route",), buckets=BUCKETS, registry=own)
+        about = "Requests that are worked on or wait, by pool of threads."
         self._working = Gauge(
-            "mempiler_requests_in_progress",
-            "Requests that are worked on or wait, by pool of threads.",
-            ("pool",),
-            multiprocess_mode="livesum",
-            registry=own,
+            "mempiler_requests_in_progress", about, ("pool",), multiprocess_mode="livesum", registry=own
         )
-        self._calls = Counter(
-            "mempiler_lm_calls", "Calls of the language model, by how they ended.", ("outcome",), registry=own
-        )
-        self._tokens = Counter(
-            "mempiler_lm_tokens", "Tokens of the language model, by direction.", ("direction",), registry=own
-        )
-        self._cost = Counter("mempiler_lm_cost_dollars", "US dollars of calls whose price is known.", registry=own)
-        self._answers = Counter(
-            "mempiler_lm_answers",
-            "Answers of the language model, by how they could be read.",
-            ("outcome",),
-            registry=own,
-        )
+        self._calls = counter("mempiler_lm_calls", "Calls of the language model, by how they ended.", ("outcome",))
+        self._tokens = counter("mempiler_lm_tokens", "Tokens of the language model, by direction.", ("direction",))
+        self._cost = counter("mempiler_lm_cost_dollars", "US dollars of calls whose price is known.")
+        about = "Answers of the language model, by how they could be read."
+        self._answers = counter("mempiler_lm_answers", about, ("outcome",))
         self._used = Usage()
 
     def request(self, route: str | None, method: str, status: int, seconds: float) -> None:
@@ -167,17 +155,13 @@ class Metrics:
             _leave_out_the_dead(Path(folder))
             own = CollectorRegistry()
             multiprocess.MultiProcessCollector(own, folder)
+        # Values of their own would be written where other processes look.
         held.register(_Held(measures))
         return generate_latest(own) + generate_latest(held)
 
 
 class RequestLog:
-    """ASGI middleware: one line per request, an id in `X-Request-ID`, and 500 for unforeseen errors.
-
-    Args:
-        app: The application behind it.
-        metrics: Where requests are counted.
-    """
+    """ASGI middleware: one line per request, an id in `X-Request-ID`, and 500 for unforeseen errors."""
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
@@ -211,6 +195,46 @@ class RequestLog:
             log.info("request", extra=line)
 
 
+class JsonLines(logging.Formatter):
+    """Formats records as JSON objects without user content.
+
+    Of other libraries' lines only the place in the code is kept, and of exceptions the types and places: their texts
+    may quote what was said.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        # A template without its arguments holds no user content; a formatted text may.
+        event = str(record.msg) if record.args else "message left out"
+        if record.name.startswith(("mempiler.serving", "uvicorn")):
+            event = record.getMessage()
+        line: dict[str, Any] = {"time": time, "level": record.levelname.lower(), "event": event}
+        line |= {name: value for name, value in vars(record).items() if name not in _OWN}
+        if record.name != log.name:
+            line |= {"logger": record.name, "where": f"{record.module}:{record.lineno}"}
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            frames = [f"{one.filename}:{one.lineno} {one.name}" for one in traceback.extract_tb(error.__traceback__)]
+            line["error"] = {"type": type(error).__name__, "cause": cause_of(error), "trace": frames[-8:]}
+        return json.dumps(line, default=str)
+
+
+def set_up(level: str = "info") -> None:
+    """Sends every log line of this process through `JsonLines`; for the service's own process only."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    for name in ("mempiler", "uvicorn"):
+        logging.getLogger(name).setLevel(level.upper())
+    for name in list(logging.root.manager.loggerDict):
+        # Handlers of their own would write past the formatter.
+        found = logging.getLogger(name)
+        found.handlers.clear()
+        found.propagate = True
+
+
 def _leave_out_the_dead(folder: Path) -> None:
     """Takes back what processes that were killed are at."""
     for path in folder.glob("gauge_live*.db"):
@@ -228,14 +252,13 @@ class _Held(Collector):
     def collect(self) -> Iterator[Metric]:
         found = self._measures
         yield GaugeMetricFamily("mempiler_store_up", "Whether the store answered this request.", found is not None)
-        if found is None:
-            return
-        yield GaugeMetricFamily("mempiler_users", "Users of the store.", found.users)
-        yield GaugeMetricFamily("mempiler_store_bytes", "Size of the store.", found.bytes)
-        sessions = GaugeMetricFamily("mempiler_sessions", "Sessions of the store, by state.", labels=["state"])
-        for state, count in found.sessions.items():
-            sessions.add_metric([state], count)
-        yield sessions
+        if found is not None:
+            yield GaugeMetricFamily("mempiler_users", "Users of the store.", found.users)
+            yield GaugeMetricFamily("mempiler_store_bytes", "Size of the store.", found.bytes)
+            sessions = GaugeMetricFamily("mempiler_sessions", "Sessions of the store, by state.", labels=["state"])
+            for state, count in found.sessions.items():
+                sessions.add_metric([state], count)
+            yield sessions
 
 
 @router.get("/health", summary="Whether the process runs")

@@ -1,11 +1,8 @@
 """What was found in a memory, as plain text for a language model that no program of ours asks.
 
-    lines(found)          a line an entry, with its date, best first, in the words that were said
-    beside(text)          the same as a block of data in somebody else's prompt, which says what it is
-    memory_tool(memory)   a tool of an agent that gives such lines
-
-In the block, what users said stands with a sign in whatever a prompt or a chat template would take for structure, so
-that no entry can end it (`reading.markers`). That keeps data apart from instructions; it makes no model immune.
+In a block beside somebody else's prompt, what users said stands with a sign in whatever a prompt or a chat template
+would take for structure, so that no entry can end it (`reading.markers`). That keeps data apart from instructions; it
+makes no model immune.
 
 Example:
     >>> from mempiler.serving.prompt_text import beside
@@ -59,11 +56,7 @@ def lines(found: Iterable[Hit]) -> str:
 
 
 def beside(text: str) -> str:
-    """A block of data for somebody else's prompt.
-
-    Args:
-        text: A line an entry.
-    """
+    """A block of data for somebody else's prompt, a line an entry."""
     return f"{ABOUT}\n<memory>\n{neutral(text, tags=True)}\n</memory>"
 
 

@@ -1,4 +1,4 @@
-"""Error responses: one JSON form for all errors, that of OpenAI, so that its clients understand it.
+"""Errors as callers and the log are told of them: one JSON form, that of OpenAI, so that its clients understand it.
 
     {"error": {"message": "messages.0.content: Field required", "type": "invalid_request_error", "code": 400}}
 
@@ -8,6 +8,8 @@ fit its memories) comes without addresses and reasons; those are in the log.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -20,6 +22,7 @@ from dspy.utils.exceptions import (
 )
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
 from ..errors import (
@@ -33,6 +36,7 @@ from ..errors import (
     misfit,
 )
 
+log = logging.getLogger("mempiler.serving")
 _KINDS = {
     401: "authentication_error",
     403: "permission_error",
@@ -114,3 +118,21 @@ def refusal_of(error: BaseException) -> HTTPException:
         if isinstance(error, kind):
             return Refusal(status, message or str(error), {"Retry-After": "5"} if status == 503 else None)
     return BUG()
+
+
+def cause_of(error: BaseException) -> str:
+    """Why something failed, without what anybody said: full disk, server down, status of the model's endpoint."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    if isinstance(error, LMError):
+        return f"status {error.status}" if error.status else f"{error.code}"
+    below = error.__cause__
+    if isinstance(error, StoreError) and isinstance(below, OperationalError):
+        # Other errors of a database may quote the values of a row.
+        return str(below.orig).partition("\n")[0]
+    return type(error if below is None else below).__name__
+
+
+def failure(error: BaseException) -> dict[str, str]:
+    """The fields of a line that says that something failed."""
+    return {"kind": type(error).__name__, "cause": cause_of(error)}

@@ -1,16 +1,8 @@
 """Chats that are handed on to the language model as they are, with what is remembered of the user beside them.
 
-    request ── stored: what the user says ── recalled ──> the same request, a block <memory> in the user's last message
-    answer  <── status, headers, body, or events one by one, as they come ── stored: the text of the answer
-
-Only texts of the user and of the answer are remembered. Results of tools, calls of tools, images and files are not:
-they are large, often other people's, and whoever can write into a page that a tool reads could write into a memory.
-
-The block is data, and says so (`serving.prompt_text`). It goes into the user's own message: there it has least
-authority, templates of chats want speakers to take turns, and what stands before it stays the same, so that caches
-hold.
-
-A stream's events are sent as they come. That which ends an answer waits until the answer is stored.
+Only texts of the user and of the answer are remembered: whoever can write into a page that a tool reads could write into
+a memory. The block is data, and says so. It goes into the user's own message: there it has least authority, and what
+stands before it stays the same, so that caches hold. The event that ends an answer waits until the answer is stored.
 """
 
 from __future__ import annotations
@@ -29,7 +21,6 @@ from ..records import Context
 from .bodies import ChatRequest
 from .conversation import Conversation
 from .prompt_text import beside
-from .service import Service
 
 Send = Callable[[Any], None]
 """Takes the headers of a stream, and then its parts."""
@@ -39,35 +30,17 @@ _HEADERS = ("x-ratelimit-", "retry-after", "openai-processing-ms", "openai-versi
 
 @dataclass
 class Relay:
-    """One request that is handed on, and what becomes of it.
+    """One request that is handed on, and what becomes of it."""
 
-    Args:
-        service: Whose language model is asked.
-        talk: What the request says, heard.
-        upstream: The language model's endpoint.
-    """
-
-    service: Service
     talk: Conversation
+    """What the request says, heard."""
     upstream: Upstream
     _context: Context = field(init=False, default=Context())
     _text: str = field(init=False, default="")
     _stored: bool = field(init=False, default=False)
 
     def answer(self, deadline: Deadline, send: Send | None = None) -> Response:
-        """Recalls, asks and stores, in a thread of its own.
-
-        Args:
-            deadline: Of the request.
-            send: Takes the headers of a stream, and then its parts as they come.
-
-        Returns:
-            The response where it is none of a stream.
-
-        Raises:
-            MempilerError: See `Conversation`.
-            LMError: See `Upstream.ask`.
-        """
+        """Recalls, asks and stores, in a thread of its own; the response where it is none of a stream."""
         self._context = self.talk.recall()
         with self.upstream.ask(payload(self.talk.body, self._context)) as reply:
             headers = {name: value for name, value in reply.headers.items() if name.startswith(_HEADERS)}
@@ -120,7 +93,6 @@ class Relay:
         """Stores the text of an answer, and gives the completion Mempiler's own field."""
         self._stored = True
         remembered = self.talk.end(self._text, self._context, deadline)
-        self.service.note(self.talk.memory, self.talk.body.messages[-1].text, self._text)
         if count:
             self.upstream.count(completion.get("usage"))
         completion["mempiler"] = remembered.model_dump(mode="json")

@@ -165,7 +165,6 @@ def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
     if body.options:
         fields["options"] = body.options
     found = known(memory).ask(body.question, **body.chosen, **fields)
-    service.note(memory, body.question, str(found.answer))
     return Answer(answer=str(found.answer), evidence=memory.evidence(found.context.hits))
 
 

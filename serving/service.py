@@ -12,19 +12,20 @@ from typing import Annotated, Any, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
+from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 
 from ..engines.endpoint.chat import Upstream, upstream_of
 from ..engines.endpoint.deadline import Deadline, within
+from ..engines.guard import DEAD_AFTER, Guard
 from ..engines.meter import Usage
+from ..errors import EndpointError
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
 from .auth import Tokens
 from .bodies import Name
-from .breaker import Breaker
-from .logs import log
 from .memories import Memories
 from .refusals import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN, Refusal
 from .settings import Settings
@@ -35,12 +36,40 @@ T = TypeVar("T")
 Receive = Callable[[], Awaitable[Any]]
 
 
+class Breaker(Guard):
+    """A guard that survives an outage: after `DEAD_AFTER` failures in a row it refuses calls for `pause` seconds.
+
+    While it is open, questions fail at once instead of holding a thread, and sessions are stored and stay queued.
+    After the pause one failure opens it again.
+    """
+
+    def __init__(self, pause: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._pause, self._clock, self._closed_from = pause, clock, clock()
+
+    @property
+    def open(self) -> bool:
+        """Whether calls are refused at the moment."""
+        return self._clock() < self._closed_from
+
+    def admit(self) -> None:
+        """Called before a call; refuses it while the breaker is open."""
+        if self.open:
+            raise EndpointError("the language model does not answer; it is tried again in a few seconds")
+        super().admit()
+
+    def failed(self, error: Exception) -> None:
+        """Called after a call that failed; a request that the model refuses does not count."""
+        if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError):
+            return
+        with self._lock:
+            self._row += 1
+            if self._row >= DEAD_AFTER:
+                self._closed_from = self._clock() + self._pause
+
+
 class Pool:
     """A bounded number of threads with a bounded queue.
-
-    request ──> a place ──> waits ──> a thread ──> answer
-              503 none left    504, after the time limit
-              429 none left for its tenant
 
     A tenant may hold its share of the places and of the threads, so that others are served while it waits. A call of a
     model ends when its request does (`endpoint.deadline`), and a place is free when its work has really ended. The
@@ -186,11 +215,6 @@ class Service:
             self.worker.begin_stop()
         return max(0.0, self._stop_at - time.monotonic())
 
-    def note(self, memory: UserMemory, question: str, answer: str) -> None:
-        """Logs what was asked and answered, where contents are logged."""
-        if self.settings.log_contents:
-            log.info("answered", extra={"user": memory.owner.user, "question": question, "answer": answer})
-
     def _share(self) -> float:
         """The part of threads and places that one tenant may hold: all, if it is the only one."""
         return self.settings.tenant_share if self.tokens is not None and self.tokens.several else 1.0
@@ -233,12 +257,7 @@ class Caller:
             raise Refusal(413, f"{messages} messages are too many; send at most {most}")
 
     async def asking(self, call: Callable[[Deadline], T], begins: UserMemory | None = None) -> T:
-        """Runs a call that asks the language model.
-
-        Args:
-            call: Takes the deadline of its request.
-            begins: Of whom it stores something: it stores nothing if that user is forgotten meanwhile.
-        """
+        """Runs a call that asks the language model; it stores nothing of `begins` if that user is forgotten."""
         begin = begins.begin if begins else None
         return await self.service.asking.run(call, self.tenant, self.receive, begin)
 

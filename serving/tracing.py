@@ -1,10 +1,7 @@
-"""Spans of OpenTelemetry, by option: requests by its instrumentation of FastAPI, and calls of the language model.
+"""Spans of OpenTelemetry, by option (extra `otel`): requests, and calls of the language model.
 
-They say how long each took and what kind of error ended it: no tenant, user or text is in a name or an attribute. A
-request goes on with the trace that its client names (`traceparent`). Where they are sent, and how many of them, say
-OpenTelemetry's own variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, ...
-
-Needs the extra `otel`.
+No tenant, user or text is in a name or an attribute. A request goes on with the trace that its client names. Where spans
+are sent, and how many, say OpenTelemetry's own variables.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
 """The durable memory of one user: the Python API of production.
 
-    add(session) ── stored and queued ──> remembered now, or by a worker later
-    say(session, messages) ... end(session)     the same for an open chat, turn by turn
-    ask(question)   memory, and the turns that are not in it yet ──> answer, with what it rests on
-    search(query)   the same ──> entries, and no answer
-    list, get, update, delete, undo, history    single entries; a change is applied whenever the memory is read
-
-When `add` or `say` returns, the item is on disk. A question is answered from the settled memory, and from the raw
-turns that are not in it yet (found as turn RAG finds them): new turns are usable before a model has written them.
+A question is answered from the settled memory, and from the raw turns that are not in it yet: new turns are usable
+before a model has written them. Methods may be called from any number of threads; objects are cheap.
 
 Example:
     >>> import mempiler
@@ -17,13 +11,6 @@ Example:
     Added(id='D1', position=1, new=True)
     >>> memory.ask("Where did Ada move?").answer
     'I moved to Lisbon.'
-
-Every method may be called from any number of threads. Of those that take time there is a form for asyncio: `aask` and
-`astream` hold no thread while a model answers, `asearch` and `aadd` run in a few threads. Objects are cheap: make one
-per request.
-
-Limits: what a process has in memory of a user is dropped when that process forgets the user, or sees that another one
-did (when it next asks for anybody); until then it stays there, unseen. A model's provider keeps what it keeps.
 """
 
 from __future__ import annotations

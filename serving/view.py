@@ -134,18 +134,7 @@ class View:
         return replace(self, snapshot=replace(self.snapshot, open=opened), waiting=waiting)
 
     def search(self, method: Method, query: str, k: int, within: Within) -> Found:
-        """The entries nearest to a query, and the waiting turns; scores of two indexes cannot be compared.
-
-        Args:
-            method: Whose memory it is.
-            query: What is looked for.
-            k: Most entries, and most waiting turns.
-            within: Of which times and sessions they are.
-
-        Raises:
-            UserError: `k` is not a number from 1 to 1000.
-            EndpointError: The embedder cannot be reached.
-        """
+        """The entries nearest to a query, and the waiting turns; at most `k` of each. Scores cannot be compared."""
         if not 1 <= k <= MOST:
             raise UserError(f"k is {k}; ask for 1 to {MOST} entries")
         items = with_unwritten(self.settled, self.waiting)
@@ -176,10 +165,6 @@ def memory_shown(method: Method, seen: View) -> dict[str, Any]:
     Methods keep more than their entries: names, labels, what an entry said before. There a text is left out that says
     what is gone (`Amendments.tells`), unless an entry says it now. The store keeps all of it, for whoever takes the
     change back.
-
-    Args:
-        method: Whose memory it is.
-        seen: The memory as amendments leave it.
     """
     memory = seen.settled.model_dump(mode="json")
     if not seen.amendments:
@@ -189,13 +174,7 @@ def memory_shown(method: Method, seen: View) -> dict[str, Any]:
 
 
 def contents_shown(method: Method, seen: View, found: Contents) -> Contents:
-    """Everything of a user, as it may be shown: turns that a deleted entry rests on are left out, too.
-
-    Args:
-        method: Whose memory it is.
-        seen: The memory as amendments leave it.
-        found: What the store holds.
-    """
+    """Everything that the store holds of a user, as it may be shown: without turns that a deleted entry rests on."""
     amend, document = seen.amendments, found.document
     if not amend:
         return found

@@ -1,18 +1,8 @@
 """Who writes queued sessions into memories, many users at the same time: the background of a service, and commands.
 
-    sweeper     ends sessions without a turn for `session_gap` minutes, wherever they began
-    watcher     sees who was forgotten, and drops what is kept of them
-    writer      claims users with something queued; a thread for each writes one session after another, commits each
-
-Any number of processes may do this over one store at the same time: it gives each user to one writer at a time, and a
-session ends once. What bounds the threads is memory, not an endpoint: its calls are bounded where they are made
-(`endpoint.lanes`), so a user whose calls are slow holds up no other. They are daemons: a language model that does not
-return must not keep a service from ending.
-
-Example:
-    >>> from mempiler.serving.writers import all_of
-    >>> all_of([lambda stopping: 1, lambda stopping: 2])
-    [1, 2]
+Any number of processes may do this over one store: it gives each user to one writer at a time. What bounds the threads
+is memory; calls are bounded where they are made, so a slow user holds up no other. They are daemons: a language model
+that does not return must not keep a service from ending.
 """
 
 from __future__ import annotations
@@ -21,21 +11,19 @@ import contextvars
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from dspy.utils.exceptions import LMError
 
 from ..errors import MempilerError
 from ..memory.stored import Claim
-from .logs import failure, log
 from .memories import Memories
+from .refusals import failure, log
 from .settings import AT_ONCE, LEASE
 from .writing import Remembered, write_claimed
-
-T = TypeVar("T")
 
 CLAIMED = 8
 """Most users that are claimed at once: what comes to a store is shared among the processes that write it."""
@@ -45,29 +33,6 @@ WATCH = 2.0
 """Seconds between two looks for users whom another process forgot."""
 LONGEST_PAUSE = 30.0
 """Seconds between two attempts while the store or the language model fails."""
-
-
-def all_of(jobs: Sequence[Callable[[Callable[[], bool]], T]], most: int = AT_ONCE) -> list[T]:
-    """The results of jobs, in order.
-
-    Args:
-        jobs: Are independent of one another; each is given what says whether to end early, since another one failed.
-        most: Jobs at the same time.
-
-    Raises:
-        BaseException: The first failure that was seen; jobs that had not begun by then do not begin.
-    """
-    stopping = threading.Event()
-    with ThreadPoolExecutor(most) as pool:
-        futures = [pool.submit(contextvars.copy_context().run, job, stopping.is_set) for job in jobs]
-        try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            stopping.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [future.result() for future in futures]
 
 
 def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[], bool] = lambda: False) -> Remembered:
@@ -99,8 +64,8 @@ class Writers:
 
     Args:
         memories: What writes.
-        lease: Seconds after which another worker may take over a user if this one dies.
-        stop: Checked before every item; if True, the rest stays queued.
+        lease: As of `remember_queued`, like `stop`.
+        stop: When to end.
         most: Users at the same time.
         notify: Called by each thread whose user is through.
     """

@@ -1,7 +1,5 @@
 """Writing what is queued of one user: claimed, written item by item, each stored before the next one is taken.
 
-    claim ── prepare a few items at once ── write one, commit ── write the next, commit ── ... ── settle, commit
-
 Every commit stores the memory together with the state of the items in it, and only if that memory did not change
 meanwhile: a killed worker loses the item it was writing, and the next worker writes it again. Language models are
 called outside transactions.

@@ -33,7 +33,7 @@ from fastapi.responses import JSONResponse
 from ..engines.spending import note_call, taking
 from ..errors import MempilerError, one_line
 from ..memory.index import Embedder
-from ..reading.cut import CutText
+from ..reading.answer import CutText
 
 PASSED = ("temperature", "top_p", "stop", "response_format", "tools", "tool_choice", "seed")
 """Settings of a request that go to the model."""

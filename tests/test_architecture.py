@@ -224,7 +224,7 @@ def test_breach_is_seen(rule: Callable[[Module], list[str]]) -> None:
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        ("engines/offline/answers", "from ...memory.facts import Facts"),
+        ("engines/offline/engine", "from ...memory.facts import Facts"),
         ("programs/program", "from ..serving.memories import Memories"),
         ("programs/program", "from .. import Client"),
         ("serving/app", "from .frameworks.langgraph import recall"),

@@ -14,18 +14,37 @@ by `Config.seed`: the same ones in every run, but which of several threads gets 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dspy import lm15
 
-from .answers import answer, fill, with_advice
-from .prompt import read_prompt, render
-from .text import forget_texts
-from .view import View, forget_lines
+from .view import (
+    COUNTS,
+    TEXT,
+    Moment,
+    Schema,
+    Unit,
+    View,
+    forget_lines,
+    forget_texts,
+    is_date,
+    parse_date,
+    parsed,
+    plain,
+    read_prompt,
+    read_units,
+    render,
+    resolve,
+    sentences,
+    stems,
+    words,
+    written,
+)
 
 StreamEvent = lm15.StreamStartEvent | lm15.StreamDeltaEvent | lm15.StreamEndEvent
 
@@ -109,3 +128,238 @@ def _reply(view: View) -> str:
     if fenced := _FENCED.search(prompt.inputs["prompt"]):
         return f"```\n{with_advice(fenced[1].strip(), fenced[2])}\n```"
     return answer(view, "reply") or "There is no text to answer from."
+
+
+_ADVICE = re.compile(r"(?:When\b[^.]*?, )?(?i:answer|give|use|write|keep|copy|state|name)\b.{10,200}")
+_AT_MOST = re.compile(rf"\bat most (\d+|{'|'.join(COUNTS)}) words?\b")
+_BLANK = re.compile(r"\s|[，、。；：]")
+_COUNT = re.compile(rf"(?<![\w.])(?:\d+(?:[.,]\d+)*|{'|'.join(COUNTS)})(?!\w)", re.I)
+_LETTER = re.compile(r"\([a-z]\)")
+_NUMBER = re.compile(r"(?<!\w)-?\d{1,15}(?:\.\d{1,9})?(?!\d)")
+_ID = re.compile(r"(?:^|_)ids?$")
+
+
+class Place(NamedTuple):
+    """One place in an output: what it wants, the unit it is mapped from, and what demos have there, nearest first."""
+
+    name: str
+    schema: Schema
+    unit: Unit | None
+    taught: Sequence[Any]
+
+
+def fill(view: View, name: str, schema: Schema) -> Any:
+    """A value of the type of the output `name`, as JSON would hold it."""
+    if schema == TEXT and not _ID.search(name):
+        return answer(view, name)
+    return _value(view, Place(name, schema, None, [value for _, value in view.taught(name)]))
+
+
+def answer(view: View, name: str) -> str:
+    """The text for the output `name`; "" only if the request holds no text."""
+    last, inputs = name.rpartition("_")[2], view.prompt.inputs
+    if old := next((text for other, text in inputs.items() if other.rpartition("_")[2] == last), ""):
+        return with_advice(old, " ".join(plain(parsed(text)) for text in inputs.values() if text != old))
+    if option := _word(view, name):
+        return option
+    kind, length, example = _shape(view, name)
+    if kind == "yes/no":
+        return example
+    if kind == "date" and (moment := _when(view)):
+        return written(moment, example)
+    unit, sentence = _best_sentence(view)
+    # Where the items of a list have letters, or every demo's answer is an item of it, one of them is chosen.
+    for listed, units in view.units.items():
+        demos = [(value, given.get(listed, "")) for given, value in view.taught(name)]
+        taught = demos and all(value in [u.body for u in read_units(text)] for value, text in demos)
+        if len(units) > 1 and (taught or all(_LETTER.match(each.body) for each in units)):
+            told = {each.body: label[0] if (label := _LETTER.match(each.body)) else each.body for each in units}
+            return view.choose([(view.weight(stems(body) & stems(unit.said)), text) for body, text in told.items()])
+    if kind == "number" and (found := _COUNT.search(sentence)):
+        return found[0]
+    if not length:
+        return sentence
+    spans = [" ".join(sentence.split()[n:][:length]) for n in range(max(len(sentence.split()) - length, 0) + 1)]
+    return view.choose([(view.weight(stems(span) - view.stems), span) for span in spans]).strip(' .,;:!?"')
+
+
+def _word(view: View, name: str) -> str:
+    """One of the words of the only list of words; "" where there is none."""
+    shown = view.prompt.inputs
+    lists = [[unit.said for unit in units] for key, units in view.units.items() if shown[key][0] == "["]
+    lists = [options for options in lists if len(options) > 1 and not any(_BLANK.search(text) for text in options)]
+    if len(lists) != 1:
+        return ""
+    options, texts = lists[0], [unit.said for unit in view.material]
+    taught = [value for _, value in view.taught(name) if value in options]
+    if taught:
+        return taught[0]
+    scored = []
+    for option in options:
+        naming = [text for text in texts if text not in options and _names(text, option)]
+        scored.append((max((view.weight(view.stems & stems(text)) for text in naming), default=-1.0), option))
+    return view.choose(scored)
+
+
+def _names(text: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.I) is not None
+
+
+def with_advice(old: str, others: str) -> str:
+    """The text `old`, and the imperative sentence that `others` repeats most often, unless `old` has it already."""
+    advice = Counter(sentence for sentence in sentences(others) if _ADVICE.fullmatch(sentence))
+    fresh = [text for text, count in advice.most_common() if count > 1 and text not in old]
+    return " ".join([old, *fresh[:1]])
+
+
+def _best_sentence(view: View) -> tuple[Unit, str]:
+    """The sentence of the material that answers the query best, with its unit."""
+    candidates = [(-1.0, (Unit(""), ""))]
+    for unit in view.material:
+        whole = view.weight(view.stems & stems(unit.said))
+        for sentence in sentences(unit.body):
+            found = stems(sentence)
+            score = (whole + view.weight(view.stems & found)) * (0.5 if sentence.endswith("?") else 1.0)
+            candidates.append((score + 0.05 * min(len(found), 5), (unit, sentence)))
+    return view.choose(candidates)
+
+
+def _when(view: View) -> Moment | None:
+    """When the thing the query asks about happened, by the best unit that says or bears a date."""
+    candidates: list[tuple[float, Any]] = [(-1.0, None)]
+    for unit in view.material:
+        day = parse_date(unit.when)
+        said = resolve(unit.body, day)
+        if moment := said or (day and (day, "")):
+            candidates.append((view.weight(view.stems & stems(unit.said)) + 0.5 * bool(said), moment))
+    return view.choose(candidates)
+
+
+def _shape(view: View, name: str) -> tuple[str, int, str]:
+    """Kind, most words (0: whole sentences) and an example of the answer, by the demos, else by the instructions."""
+    pairs = [(words(view.probe(inputs)), value) for inputs, value in view.taught(name) if isinstance(value, str)]
+    if pairs:
+        form = words(view.probe(view.prompt.inputs))[:1]
+        values = [value for asked, value in pairs if asked[:1] == form] or [value for _, value in pairs]
+        kind = Counter(map(_kind, values[:5])).most_common(1)[0][0]
+        alike = [value for value in values[:5] if _kind(value) == kind]
+        return kind, max(len(value.split()) for value in alike), alike[0]
+    told = view.prompt.instructions
+    quoted = words(" ".join(re.findall(r'"([\w ]+)"', told)))
+    if quoted and not set(quoted) & set(words(view.query)):
+        return "text", 0, ""
+    most = _AT_MOST.search(told)
+    return "date" if "absolute date" in told else "text", int(COUNTS.get(most[1], most[1])) if most else 0, ""
+
+
+def _kind(text: str) -> str:
+    if re.fullmatch(r"(?:yes|no)\W*", text, re.I):
+        return "yes/no"
+    return "date" if is_date(text) else "number" if _COUNT.match(text) and len(text.split()) <= 2 else "text"
+
+
+def _value(view: View, place: Place, nullable: bool = False) -> Any:
+    schema, kind, taught = place.schema, place.schema.get("type"), place.taught
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        real = [choice for choice in choices if choice.get("type") != "null"]
+        if not real or (len(real) < len(choices) and taught and taught[0] is None):
+            return None
+        return _value(view, place._replace(schema=real[0]), nullable=len(real) < len(choices))
+    options = [schema["const"]] if "const" in schema else [True, False] if kind == "boolean" else schema.get("enum")
+    if options:
+        known = [value for value in taught if value in options]
+        return view.choose([(-0.2 * n, option) for n, option in enumerate([*known, *options])])
+    if kind == "array":
+        return _list(view, place)
+    if kind == "object":
+        required, parts = schema.get("required", ()), schema.get("properties", {})
+        # A list that has a default keeps it, unless it is one of ids.
+        parts = {n: part for n, part in parts.items() if n in required or part.get("type") != "array" or _ID.search(n)}
+        inside = {n: [item[n] for item in taught if isinstance(item, dict) and n in item] for n in parts}
+        return {n: _value(view, Place(n, part, place.unit, inside[n])) for n, part in parts.items()}
+    found = _leaf(view, place)
+    if found is None and (nullable or kind == "null"):
+        return None
+    if kind not in ("integer", "number"):
+        return str(found or "")[: schema.get("maxLength")].ljust(schema.get("minLength", 0), ".")
+    step = 1 if kind == "integer" else 1e-6
+    low = schema.get("minimum", schema.get("exclusiveMinimum", -math.inf) + step)
+    high = schema.get("maximum", schema.get("exclusiveMaximum", math.inf) - step)
+    number = min(max(float(found or 0), low), high)
+    return int(number) if kind == "integer" else number
+
+
+def _list(view: View, place: Place) -> list[Any]:
+    schema, one = place.schema, place._replace(schema=place.schema.get("items", TEXT), taught=())
+    if "prefixItems" in schema:
+        return [_value(view, one._replace(schema=part)) for part in schema["prefixItems"]]
+    if "enum" in one.schema:
+        values = next((value for value in place.taught if isinstance(value, list)), None) or _headed(view, one)
+    elif _ID.search(place.name):
+        values = _ids(view, place)
+    elif place.unit is None:
+        values = _mapped(view, one)
+    else:
+        values = [] if one.schema.get("type") == "null" else [_value(view, one)]
+    missing = schema.get("minItems", 0) - len(values)
+    return [*values, *(_value(view, one) for _ in range(missing))][: schema.get("maxItems")]
+
+
+def _headed(view: View, one: Place) -> list[Any]:
+    """The two options whose items fit best, where options head the items of a list, else one option."""
+    options = one.schema["enum"]
+    texts = {head: unit.body for unit in view.material if (head := unit.id or unit.speaker) in options}
+    if len(texts) < 3:
+        return [_value(view, one)]
+    rest = stems(" ".join(unit.body for unit in view.material if unit.body not in texts.values())) | view.stems
+    first = view.choose([(view.cosine(stems(text), rest), option) for option, text in texts.items()])
+    others = [(view.cosine(stems(text), rest), option) for option, text in texts.items() if option != first]
+    return [first, view.choose(others)]
+
+
+def _mapped(view: View, one: Place) -> list[Any]:
+    demos, values = view.taught(one.name), []
+    items = [item for _, made in demos if isinstance(made, list) for item in made][:40]
+    texts = [plain(item) for item in items]
+    shown = [unit.body for inputs, _ in demos for unit in read_units(inputs.get(view.source, ""))][:40]
+    used = [bool(_nearest(view, body, texts, 0.3)) for body in shown]
+    for unit in view.units.get(view.source, []):
+        near = _nearest(view, unit.body, shown)[:3]
+        if len(shown) < 10 or len(near) < 3 or any(used[n] for n in near):
+            taught = [items[n] for n in _nearest(view, unit.said, texts)]
+            values.append(unit.said if one.schema == TEXT else _value(view, one._replace(unit=unit, taught=taught)))
+    return values
+
+
+def _nearest(view: View, text: str, others: Sequence[str], least: float = 0.0) -> list[int]:
+    """Places of the texts whose cosine with a text is above the least, the highest first."""
+    scored = [(view.cosine(stems(text), stems(other)), n) for n, other in enumerate(others)]
+    return [n for score, n in sorted(scored, key=lambda pair: -pair[0]) if score > least]
+
+
+def _ids(view: View, place: Place) -> list[str]:
+    """The id of the unit, or of its like in the list that is pointed at, or of what fits the query best."""
+    unit, units = place.unit, [unit for name in view.pointed(place.name) for unit in view.units[name]]
+    if unit is None or units:
+        text, units = unit.said if unit else view.query, units or view.material
+        near = _nearest(view, text, [other.said for other in units], 0.5 if unit else 0.0)
+        unit = units[near[0]] if near else None
+    return [unit.id] if unit and unit.id else []
+
+
+def _leaf(view: View, place: Place) -> Any:
+    """A text or a number; None where there is none."""
+    unit, role = place.unit, place.name.rpartition("_")[2]
+    if place.schema.get("type") in ("integer", "number"):
+        taught = [value for value in place.taught if isinstance(value, int | float)]
+        return next(iter([*taught, *_NUMBER.findall(unit.body if unit else _best_sentence(view)[1])]), None)
+    if (form := place.schema.get("format")) in ("date", "date-time"):
+        day = (parse_date(unit.when) if unit else (_when(view) or [None])[0]) or "1970-01-01"
+        return f"{day}" if form == "date" else f"{day}T00:00:00"
+    if _ID.search(role):
+        return next(iter(_ids(view, place)), None)
+    if unit is None:
+        return _best_sentence(view)[1]
+    if isinstance(own := unit.record.get(place.name), str):
+        return own
+    return {"speaker": unit.speaker, "time": unit.when, "date": unit.when}.get(role, unit.body) or None

@@ -1,4 +1,4 @@
-"""What the engine sees of a request: inputs cut into units, which of them is the query, and how words weigh.
+"""What the engine sees of a request: fields and demos, inputs cut into units, which is the query, how words weigh.
 
 A unit is an item of a JSON list, a line with a head, or else a sentence. The line `[D1:3] (8 May 2023) Ann: I moved`
 has an id, a date, a speaker and a body. Of a record the longest text is the body; keys that end in id, speaker, time or
@@ -15,11 +15,14 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from .prompt import Prompt, parsed
-from .text import Stems, is_date, sentences, stems
+import json_repair
+from dspy import lm15
 
 _HEAD = re.compile(
     r"(?s)\s*(?:[-*•#]+\s+|(\d+)[.)]\s+)?(?:\[([^\s\[\]]+)\]\s*)?(?:\(([^()]{0,99}\b(?:19|20)\d\d\b[^()]{0,99})\)\s*)?"
@@ -138,3 +141,191 @@ class View:
         wanted, _, kind = name.rpartition("_")
         one = stems(wanted.rpartition("_")[2]) if kind in ("id", "ids") else None
         return [source for source in self.units if one and one <= stems(source)]
+
+
+Stems = frozenset[str]
+Moment = tuple[date, str]
+"""A day, and how it is written if it means its month or year: "%B %Y" or "%Y"."""
+_WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+")
+_ENDING = re.compile(r"(?<=...)(?:ing|ed|ies|es|e|y|(?<!s)s)$")
+_SENTENCE = re.compile(r"(?<=[.!?])[\"')]*\s+|(?<=[。！？])|\n+|(?<!\s)\s+(?=\[)")
+_FUNCTION_WORDS = """a an and are as at be been but by did do does for from had has have he her him his i in is it its
+    me my of on or our she so that the their them they this to us was we were will with would you your how what when
+    where which who whom whose why"""
+_SILENT = frozenset(_FUNCTION_WORDS.split())
+COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_YEAR = re.compile(r"\b((?:19|20)\d\d)\b")
+_ISO = re.compile(rf"{_YEAR.pattern}[-/](\d\d?)[-/](\d\d?)(?!\d)")
+_DAY_FIRST = re.compile(rf"\b(\d\d?)(?:st|nd|rd|th)?(?: of)? ([a-z]{{3}})[a-z]*\.?,? {_YEAR.pattern}", re.I)
+_MONTH_FIRST = re.compile(rf"\b([a-z]{{3}})[a-z]*\.? (\d\d?)(?:st|nd|rd|th)?,? {_YEAR.pattern}", re.I)
+_RELATIVE = re.compile(
+    rf"(?i)\b(?:(yesterday|last night|tomorrow)|(\d{{1,3}}|{'|'.join(COUNTS)}|a) (day|week|month|year)s? ago"
+    rf"|(last|next) (week|month|year|{'|'.join(_DAYS)}))\b"
+)
+
+
+def words(text: str) -> list[str]:
+    """The words of `text` in order, lower case."""
+    return _WORD.findall(text.lower().replace("'s", "").replace("'", ""))
+
+
+@functools.lru_cache(maxsize=50_000)
+def stems(text: str) -> Stems:
+    """Stems of the content words of `text`; kept, since prompts repeat their lines."""
+    return frozenset(_ENDING.sub("", word) for word in words(text) if word not in _SILENT)
+
+
+@functools.lru_cache(maxsize=50_000)
+def sentences(text: str) -> tuple[str, ...]:
+    """The sentences (and bracketed remarks) of `text`, in order."""
+    return tuple(part.strip() for part in _SENTENCE.split(text) if part and part.strip())
+
+
+@functools.lru_cache(maxsize=20_000)
+def parse_date(text: str) -> date | None:
+    """The first full date (day, month and year) in `text`."""
+    for pattern, form in ((_ISO, "%Y %m %d"), (_DAY_FIRST, "%d %b %Y"), (_MONTH_FIRST, "%b %d %Y")):
+        for match in pattern.finditer(text):
+            with suppress(ValueError):
+                return datetime.strptime(" ".join(match.groups()), form).date()
+    return None
+
+
+def forget_texts() -> None:
+    """Drops what is kept of the texts seen so far."""
+    for kept in (stems, sentences, parse_date):
+        kept.cache_clear()
+
+
+def is_date(text: str) -> bool:
+    """Whether a short text is mainly a date: "7 May 2023", "June 2023", "2022", "the week before 9 June 2023"."""
+    match = _ISO.search(text) or _DAY_FIRST.search(text) or _MONTH_FIRST.search(text) or _YEAR.search(text)
+    return match is not None and len(text.split()) - len(match[0].split()) <= 4
+
+
+def resolve(text: str, said: date | None) -> Moment | None:
+    """When the thing told in `text` happened: its date, or its relative expression counted from the day it was said."""
+    if day := parse_date(text):
+        return day, ""
+    match = _RELATIVE.search(text)
+    if said is None or match is None:
+        return None
+    near, n, ago, side, unit = (part and part.lower() for part in match.groups())
+    count = -int({**COUNTS, "a": 1}.get(n, n)) if ago else 1 if near == "tomorrow" or side == "next" else -1
+    unit = unit or ago or "day"
+    if unit in ("month", "year"):
+        months = said.year * 12 + said.month - 1 + count * (12 if unit == "year" else 1)
+        return date(months // 12, months % 12 + 1, 1), "%Y" if unit == "year" else "%B %Y"
+    days = 7 * count if unit == "week" else count
+    if unit in _DAYS:
+        ahead = (_DAYS.index(unit) - said.weekday()) % 7 or 7
+        days = ahead if count > 0 else ahead - 7 or -7
+    return said + timedelta(days), ""
+
+
+def written(moment: Moment, like: str = "") -> str:
+    """A moment in words, as the date in `like` is written; the day first if there is none."""
+    day, form = moment
+    if form:
+        return day.strftime(form)
+    if _ISO.search(like):
+        return day.isoformat()
+    return f"{day:%B} {day.day}, {day.year}" if _MONTH_FIRST.search(like) else f"{day.day} {day:%B %Y}"
+
+
+Schema = Mapping[str, Any]
+TEXT = {"type": "string"}
+_ASK = "\n\nRespond with"
+_JSON = "Outputs will be a JSON object with the following fields."
+_MISSING = "Not supplied for this "
+_FIELD = re.compile(r"^\d+\. `(\w+)` \((.+?)\):(?: |$)", re.M)
+_HEADER = re.compile(r"^\[\[ ## (\w+) ## \]\]", re.M)
+_NOTE = re.compile(r"\{(\w+)\}\s+# note: the value you produce (.*)")
+_MODEL = re.compile(r'"\$ref": "#/\$defs/([^"]+)"')
+_TYPES = {"int": "integer", "float": "number", "bool": "boolean", "list": "array", "set": "array", "dict": "object"}
+
+
+class Prompt(NamedTuple):
+    """A request, read: its style ("chat", "json"; "plain" has one input, "prompt"); demos as far as supplied."""
+
+    style: str
+    instructions: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, Schema] = {}
+    demos: tuple[tuple[Mapping[str, str], Mapping[str, Any]], ...] = ()
+
+
+def read_prompt(request: lm15.Request) -> Prompt:
+    """Reads a request."""
+    system = request.system or ""
+    system = system if isinstance(system, str) else "\n".join(getattr(part, "text", "") for part in system)
+    turns = [(message.role, message.text or "") for message in request.messages]
+    fields, _, rest = system.partition("All interactions will be structured in the following way")
+    given, _, wanted = fields.partition("Your output fields are:")
+    if not rest or not wanted:
+        text = next((text for role, text in reversed(turns) if role == "user"), "")
+        return Prompt("plain", system, {"prompt": text.strip()})
+    structure, _, instructions = rest.partition("In adhering to this structure, your objective is:")
+    style = "json" if _JSON in structure else "chat"
+    shown = "\n".join(json.loads(structure.partition(_JSON)[2]).values()) if style == "json" else structure
+    notes, names = dict(_NOTE.findall(shown)), [name for name, _ in _FIELD.findall(given)]
+    types = {name: _type(annotation, notes.get(name, "")) for name, annotation in _FIELD.findall(wanted)}
+    asked = max((n for n, (role, text) in enumerate(turns) if role == "user" and _ASK in text), default=len(turns) - 1)
+    demos = []
+    for (role, said), (other, reply) in pairwise(turns[:asked]):
+        if (role, other) == ("user", "assistant"):
+            texts = _fields(reply.removesuffix("[[ ## completed ## ]]\n"), style, types)
+            outputs = {name: text if types[name] == TEXT else parsed(text) for name, text in texts.items()}
+            demos.append((_fields(said, style, names), outputs))
+    return Prompt(style, instructions, _fields(turns[asked][1].rpartition(_ASK)[0], style, names), types, tuple(demos))
+
+
+def render(style: str, values: Mapping[str, Any]) -> str:
+    """The reply that holds `values`, as the adapter of that style parses it."""
+    if style == "json":
+        return json.dumps(values, ensure_ascii=False, indent=2)
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    # A header in a value would end it.
+    fields = [f"[[ ## {name} ## ]]\n" + _HEADER.sub(r"\1:", text) for name, text in texts.items()]
+    return "\n\n".join([*fields, "[[ ## completed ## ]]\n"])
+
+
+def parsed(text: str) -> Any:
+    """The value that a text is in JSON, or the text itself."""
+    with suppress(ValueError, RecursionError):
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+    return text
+
+
+def _fields(text: str, style: str, names: Collection[str]) -> dict[str, str]:
+    """Values by name. Headers of unknown, repeated or out-of-order fields belong to the value they stand in."""
+    if style == "json" and isinstance(value := parsed(text), dict):
+        texts = {name: part if isinstance(part, str) else json.dumps(part) for name, part in value.items()}
+    else:
+        heads, rest = [], [*names]
+        for match in _HEADER.finditer(text):
+            if match[1] in rest:
+                rest = rest[rest.index(match[1]) + 1 :]
+                heads.append(match)
+        ends = [*(match.start() for match in heads[1:]), len(text)]
+        texts = {head[1]: text[head.end() : end].strip() for head, end in zip(heads, ends, strict=False)}
+    return {name: text for name, text in texts.items() if name in names and text and not text.startswith(_MISSING)}
+
+
+@functools.lru_cache(maxsize=1_000)
+def _type(annotation: str, note: str) -> Schema:
+    kind, _, inside = annotation.partition("[")
+    if kind == "Literal":
+        return {"enum": json_repair.loads(f"[{inside}")}
+    sign, _, said = note.partition(": ")
+    if sign.endswith("one of"):
+        return {"enum": said.split("; ")}
+    if not said:
+        return {"type": _TYPES.get(kind, "string")}
+    schema = json.loads(said)
+    models, text = schema.pop("$defs", {}), json.dumps(schema)
+    # A model that holds itself is written out only so deep.
+    for _ in range(4):
+        text = _MODEL.sub(lambda match: json.dumps(models[match[1]])[1:-1], text)
+    return json.loads(_MODEL.sub('"type": "null"', text))

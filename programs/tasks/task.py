@@ -15,7 +15,7 @@ import dspy
 from ...engines.threads import in_thread
 from ...errors import UnknownNameError, UserError
 from ...records import Context, Item, Query
-from ...records.query import About, Modality
+from ...records.context import About, Modality
 from ...signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
 from ..predictor import predictor
 from ..streaming import answering

@@ -1,12 +1,8 @@
 """Memories in the nodes of a LangGraph graph, which recall and remember; `langgraph_store` has a store.
 
-    graph.add_node("recall", recall(memory_of))       # state["memory"]: what bears on the user's last message
-    graph.add_node("answer", lambda state: {"messages": [model.invoke(with_memory(state))]})
-    graph.add_node("remember", remember(memory_of))   # what was said since, once, also where a checkpoint is resumed
-
-A memory is one of this process, or of a service.
-
-Needs the extra `langgraph`.
+graph.add_node("recall", recall(memory_of))       # state["memory"]: what bears on the user's last message
+graph.add_node("answer", lambda state: {"messages": [model.invoke(with_memory(state))]})
+graph.add_node("remember", remember(memory_of))   # what was said since, once, also where a checkpoint is resumed
 """
 
 from __future__ import annotations

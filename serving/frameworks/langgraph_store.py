@@ -1,16 +1,8 @@
-"""A memory as the store of a LangGraph graph.
+"""A memory as the store of a LangGraph graph: `MempilerStore(lambda user: program.memory(store, user, lm=lm))`.
 
-    store = MempilerStore(lambda user: program.memory("memories.sqlite", user, lm=lm))
-    store.put(("ada", "facts"), "home", {"text": "Ada lives in Lisbon."})
-    store.search(("ada", "facts"), query="Where does Ada live?")
-
-A namespace is a user of its own, its labels joined by dots; a key is a session; an item is JSON of what was put.
-Filters and lists of namespaces are those of LangGraph's own store in memory.
-
-Limits: an item that is put again, or deleted, is forgotten first, and forgetting a session that is in a memory writes
-that memory anew. Indexing options and times to live are not kept. The store wants memories of this process.
-
-Needs the extra `langgraph`.
+A namespace is a user of its own, its labels joined by dots; a key is a session; an item is JSON of what was put. An item
+that is put again, or deleted, is forgotten first, which writes the memory anew. Indexing options and times to live are
+not kept. The store wants memories of this process.
 """
 
 from __future__ import annotations
@@ -67,20 +59,19 @@ class MempilerStore(BaseStore):
             return self._search(op)
         memory = self._memory_of(".".join(op.namespace))
         there = _items(memory, op.namespace).get(op.key)
-        if isinstance(op, GetOp) or (there is not None and there.value == op.value):
-            return there if isinstance(op, GetOp) else None
-        if there is not None:
+        if isinstance(op, GetOp):
+            return there
+        if there is None or there.value != op.value:
             memory.forget_session(op.key)
-        if op.value is not None:
-            memory.add([{"role": "user", "content": json.dumps(dict(op.value), ensure_ascii=False)}], id=op.key)
+            if op.value is not None:
+                memory.add([{"role": "user", "content": json.dumps(dict(op.value), ensure_ascii=False)}], id=op.key)
         return None
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
         """The items that a filter lets through, those that bear on the query first; without one, the newest first."""
         found: list[SearchItem] = []
-        for namespace in sorted(self._known()):
-            if namespace[: len(op.namespace_prefix)] != op.namespace_prefix:
-                continue
+        inside = (one for one in self._known() if one[: len(op.namespace_prefix)] == op.namespace_prefix)
+        for namespace in sorted(inside):
             memory = self._memory_of(".".join(namespace))
             items = _items(memory, namespace)
             scores = dict.fromkeys(reversed(items))

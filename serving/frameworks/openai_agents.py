@@ -1,14 +1,8 @@
 """A memory in the OpenAI Agents SDK: a `Session` that remembers, and what is remembered in every call of the model.
 
-    session = MempilerSession(memory, SQLiteSession("tuesday", "chats.sqlite"))
-    config = RunConfig(call_model_input_filter=recalling(memory))
-    await Runner.run(agent, "Where do I live?", session=session, run_config=config)
-
-The session inside keeps the items of one chat, calls of tools among them, as it always does. What the user and the
-agent say is remembered when the agent has answered. What is recalled goes into the user's last message of a call and
-into no session: it is looked up anew for each.
-
-Needs the extra `openai-agents`.
+session = MempilerSession(memory, SQLiteSession("tuesday", "chats.sqlite"))
+config = RunConfig(call_model_input_filter=recalling(memory))
+await Runner.run(agent, "Where do I live?", session=session, run_config=config)
 """
 
 from __future__ import annotations

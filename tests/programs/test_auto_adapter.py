@@ -15,7 +15,7 @@ from mempiler.programs.adapter import adapter
 from mempiler.programs.auto_adapter import AutoAdapter, SchemaAdapter, output_schema
 from mempiler.programs.predictor import Predictor
 from mempiler.programs.recording import recording
-from mempiler.reading.cut import CutText
+from mempiler.reading.answer import CutText
 from mempiler.runs.setup import Setup
 from pydantic import BaseModel, TypeAdapter
 

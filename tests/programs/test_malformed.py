@@ -22,7 +22,7 @@ from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
-from mempiler.engines.offline.prompt import read_prompt
+from mempiler.engines.offline.view import read_prompt
 from mempiler.memory.memory import stored_sources
 from mempiler.programs.adapter import adapter
 from mempiler.programs.catalog import build

@@ -4,8 +4,6 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -18,12 +16,6 @@ from mempiler.engines.threads import THREADS
 from mempiler.programs.tasks.task import QuestionAnswering
 
 SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "memories.sqlite") as opened:
-        yield opened
 
 
 class Waiting:
@@ -122,15 +114,6 @@ def test_a_task_with_a_forward_of_its_own_answers_with_it(store: Store) -> None:
     memory = program.memory(store, "ada", lm=language_model("offline"))
     memory.add(SAID)
     assert asyncio.run(memory.aask("Where did Ada move?")).answer == "I MOVED TO LISBON."
-
-
-def test_a_model_that_fails_is_the_callers_error(store: Store) -> None:
-    lm = language_model("openai/gpt-4.1-mini", api_base="http://127.0.0.1:9", cache=False, retries=0)
-    memory = build("turn-rag").memory(store, "ada", lm=lm)
-    memory.add(SAID, remember=False)
-    with pytest.raises(dspy.utils.exceptions.LMError):
-        asyncio.run(memory.aask("Where did Ada move?"))
-    assert lm.meter.read().failed == 1
 
 
 def test_forms_for_asyncio_take_what_others_take() -> None:

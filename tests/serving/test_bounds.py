@@ -17,8 +17,8 @@ import pytest
 from mempiler import Store, StoreError
 from mempiler.engines.models import language_model
 from mempiler.serving import operations
-from mempiler.serving.breaker import Breaker
-from mempiler.serving.logs import cause_of
+from mempiler.serving.refusals import cause_of
+from mempiler.serving.service import Breaker
 from sqlalchemy.exc import OperationalError
 
 from tests.stub_server import StubServer, every
@@ -94,7 +94,8 @@ def test_a_tenant_alone_has_all_places(connect: Any, scripted: Any) -> None:
     with hung(connect, scripted, threads=2, queue=0, tokens=False) as (client, chat):
         chat()
         chat()
-        assert client.chat("hello").status_code == 503
+        refused = client.chat("hello")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
 
 
 CHAT = {"user": "ada", "messages": [{"role": "user", "content": "hello"}]}
@@ -147,35 +148,33 @@ def test_pages_of_other_origins_are_refused_without_tokens(
     )
     assert (posted.status_code, len(store.users())) == ((403, 0) if status == 403 else (201, 1))
     assert client.delete("/v1/users/nobody", headers=headers).status_code == (403 if status == 403 else 404)
-
-
-def test_the_own_origin_is_not_another(connect: Any) -> None:
-    client = connect(tokens=False).as_tenant(None)
     assert client.get("/v1/users", headers={"Origin": client.address}).status_code == 200
 
 
-def test_a_page_is_refused_before_its_body_comes(connect: Any) -> None:
-    client = connect(tokens=False)
-    head = "POST /v1/users/a/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://e.example\r\nContent-Length: 9\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=10) as connection:
-        connection.sendall(head.encode())
-        assert connection.recv(100).startswith(b"HTTP/1.1 403")
+PAGE = b"POST /v1/users/a/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://e.example\r\nContent-Length: 9\r\n\r\n"
+SLOW = b"POST /v1/users/a/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{"
 
 
-def test_headers_of_more_than_32_kilobytes_are_refused(connect: Any) -> None:
-    port = connect().base_url.port
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (PAGE, b"HTTP/1.1 403"),  # before its body comes
+        (SLOW, b"HTTP/1.1 408"),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 40_000, b"HTTP/1.1 400"),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 200"),
+    ],
+    ids=["page", "slow", "long", "idle"],
+)
+def test_what_is_sent_in_part_is_answered_and_its_connection_is_closed(
+    connect: Any, sent: bytes, answer: bytes
+) -> None:
+    port = connect(tokens=False, keep_alive=1.0, timeout=0.5).base_url.port
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 40_000)
-        assert connection.recv(100).startswith(b"HTTP/1.1 400")
-
-
-def test_connections_without_a_further_request_are_closed(connect: Any) -> None:
-    port = connect(keep_alive=1.0).base_url.port
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert b"200" in connection.recv(4096)
-        while connection.recv(4096):
-            pass
+        connection.sendall(sent)
+        assert connection.recv(4096).startswith(answer)
+        if sent is not PAGE:
+            while connection.recv(4096):
+                pass
 
 
 def test_a_store_that_hangs_is_seen_in_time_and_by_one_thread(

@@ -32,22 +32,27 @@ def words(found: Any) -> list[str]:
     return [each for each in said if each]
 
 
-@pytest.mark.parametrize("layout", WORDS)
-def test_first_word_comes_before_the_model_has_ended(reach: Reach, store: Store, layout: str) -> None:
+@pytest.mark.parametrize(
+    ("layout", "model", "pause"), [("chat", "my-model", 8), ("json", "my-model", 8), ("chat", "my-model-chat", 4)]
+)
+def test_first_word_comes_before_the_model_has_ended(
+    reach: Reach, store: Store, layout: str, model: str, pause: int
+) -> None:
     heard, begun = threading.Event(), threading.Event()
 
     def answer(body: dict[str, Any]) -> str:
-        return WORDS[layout]("To Lisbon & Porto, she said.")
+        text = "To Lisbon & Porto, she said."
+        return text if model == "my-model-chat" else WORDS[layout](text)
 
     def between(n: int) -> None:
         # The words of an answer, and of what stands before it: at least "To" is there by now.
-        if n == 8 and not begun.is_set():
+        if n == pause and not begun.is_set():
             begun.set()
             assert heard.wait(10)
 
     _, client, server = reach(answer, layout, between=between)
     said, end, last = [], None, None
-    with chat(client, stream_options={"include_usage": True}) as found:
+    with chat(client, model=model, stream_options={"include_usage": True}) as found:
         for chunk in found:
             if chunk.choices and chunk.choices[0].delta.content:
                 said.append(chunk.choices[0].delta.content)
@@ -87,12 +92,6 @@ def test_reasoning_is_not_sent(reach: Reach) -> None:
     text = "[[ ## reasoning ## ]]\nShe moved.\n\n[[ ## answer ## ]]\nTo Lisbon.\n\n[[ ## completed ## ]]"
     _, client, _ = reach(lambda body: text, "chat", "personal-response")
     assert words(chat(client)) == ["To", " Lisbon."]
-
-
-def test_answer_without_a_layout_comes_when_it_is_whole(reach: Reach, store: Store) -> None:
-    _, client, _ = reach(lambda body: "**Answer:** To Lisbon.")
-    assert "".join(words(chat(client))) == "To Lisbon."
-    assert turns(store)[1:] == ["assistant: To Lisbon."]
 
 
 @pytest.mark.parametrize(("second", "goes_on"), [("To Lisbon, in spring.", True), ("To Porto.", False)])
@@ -159,12 +158,6 @@ def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Sto
     left.set()
     assert within(5, lambda: not service.service.asking.busy)
     assert turns(store) == ["user: Where did I move?"]
-
-
-def test_request_for_no_stream_asks_for_none(reach: Reach) -> None:
-    _, client, server = reach(lambda body: WORDS["chat"]("To Lisbon."))
-    assert chat(client, stream=False).choices[0].message.content == "To Lisbon."
-    assert [bool(body.get("stream")) for _, _, body in server.requests] == [False]
 
 
 BOTH = pytest.mark.parametrize("model", ["my-model", "my-model-chat"], ids=["program", "model"])

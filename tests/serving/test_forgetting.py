@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import mempiler
 import pytest
 from mempiler import Store, build
 from mempiler.engines.embedders import embedder
@@ -76,28 +75,6 @@ def test_chat_that_waits_for_its_turn_is_answered_and_not_stored(
     assert [one.owner.user for one in store.users()] == ["bob"]
 
 
-def test_session_that_waits_for_its_turn_is_refused(
-    connect: Any, scripted: Any, store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add = UserMemory.add
-
-    def late(memory: UserMemory, *given: Any, **named: Any) -> Any:
-        gate.asked.set()
-        assert gate.go.wait(15)
-        return add(memory, *given, **named)
-
-    monkeypatch.setattr(UserMemory, "add", late)
-    client = connect(scripted(gate.reply))
-    thread, found = in_background(lambda: client.add("my PIN is 4711"))
-    assert gate.asked.wait(15)
-    store.forget(ADA)
-    gate.go.set()
-    thread.join()
-    assert found[0].status_code == 409
-    assert "user 'ada' was forgotten while this was under way" in found[0].json()["error"]["message"]
-    assert store.users() == []
-
-
 def test_session_that_waits_for_a_thread_is_refused(
     connect: Any, scripted: Any, store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,15 +123,6 @@ def test_user_who_comes_back_is_stored(client: Any, store: Store) -> None:
     assert len(store.read(ADA).open[0].turns) == 2
 
 
-def test_receipt_over_http(client: Any) -> None:
-    client.add("one", id="s")
-    client.add("two", id="t")
-    receipt = {"sessions": 1, "turns": 1, "erased": True, "held_by": ""}
-    assert client.delete("/v1/users/ada/sessions/s").json() == {"forgotten": "s", **receipt}
-    assert client.delete("/v1/users/ada").json() == {"forgotten": "ada", **receipt}
-    assert client.delete("/v1/users/ada").status_code == 404
-
-
 def secret() -> str:
     """A word that stands nowhere in this file."""
     return "".join(reversed("qqhgulp"))
@@ -200,8 +168,9 @@ def use(program: Any, store: Store, lm: Any) -> None:
     memory.ask("What is the word?")
 
 
-@pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "recursive-summary"])
-@pytest.mark.parametrize("where", ["here", "another process"])
+@pytest.mark.parametrize(
+    ("method", "where"), [("turn-rag", "here"), ("memory-r2", "another process"), ("recursive-summary", "here")]
+)
 def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, where: str
 ) -> None:
@@ -250,74 +219,9 @@ def test_question_under_way_leaves_nothing_when_it_ends(store: Store, gate: Gate
     assert not any(secret() in text for text in slow._cache)
 
 
-def test_other_process_drops_what_it_keeps_when_it_next_asks(store: Store, tmp_path: Path) -> None:
-    program, lm = build("turn-rag"), language_model("offline")
-    use(program, store, lm)
-    with Store(tmp_path / "memories.sqlite") as other:
-        other.forget(ADA)
-    program.memory(store, "bob", "acme", lm).ask("Where?")
-    assert kept() == []
-
-
-def test_saved_program_holds_nothing_of_a_user(store: Store, tmp_path: Path) -> None:
-    program, lm = build("turn-rag"), language_model("offline")
-    use(program, store, lm)
-    mempiler.save(program, tmp_path / "program")
-    assert not any(secret().encode() in path.read_bytes() for path in (tmp_path / "program").iterdir())
-
-
-@pytest.mark.parametrize("name", ["ad\u200da", "ad\u200ba", "\u202eada", "ada\ufeff", "a" * 257])
-def test_name_that_cannot_be_seen_is_refused_over_http(client: Any, store: Store, name: str) -> None:
-    said = {"messages": [{"role": "user", "content": "hi"}]}
-    answers = [
-        client.add("hi", user=name),
-        client.add("hi", id=name),
-        client.ask("Where?", user=name),
-        client.delete(f"/v1/users/{name}"),
-        client.delete(f"/v1/users/ada/sessions/{name}"),
-        client.post("/v1/chat/completions", json={"user": name, **said}),
-        client.post("/v1/chat/completions", json={"user": "ada", "metadata": {"session": name}, **said}),
-    ]
-    assert [answer.status_code for answer in answers] == [400] * 7
-    assert store.users() == []
-
-
 def test_two_spellings_are_one_user_over_http(client: Any) -> None:
     client.add("one", user="Jose\u0301", id="cafe\u0301")
     assert client.sessions("Jos\u00e9") == {"caf\u00e9": ("queued", 1)}
     client.chat("hello", user="Jos\u00e9", metadata={"session": "the\u0301"})
     client.chat("again", user="Jose\u0301", metadata={"session": "th\u00e9"})
     assert client.sessions("Jose\u0301")["th\u00e9"] == ("open", 4)
-
-
-def test_session_whose_turns_lie_in_the_future_is_over(
-    connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from datetime import timedelta
-
-    from mempiler.memory.incoming import now
-
-    client = connect(session_gap=30)
-    later = now() + timedelta(days=1)
-    monkeypatch.setattr("mempiler.serving.user_memory.now", lambda: later)
-    client.chat("one")
-    monkeypatch.undo()
-    client.chat("two")
-    assert [state for state, _ in client.sessions().values()] == ["queued", "open"]
-
-
-def test_running_service_erases_what_a_reader_held(connect: Any, store: Store, tmp_path: Path) -> None:
-    import sqlite3
-    from contextlib import closing
-
-    client = connect()
-    client.add(f"My word is {secret()}.")
-    with closing(sqlite3.connect(tmp_path / "memories.sqlite", isolation_level=None)) as reader:
-        reader.execute("BEGIN")
-        reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
-        receipt = client.delete("/v1/users/ada").json()
-        assert (receipt["erased"], receipt["held_by"].startswith("somebody reads the store")) == (False, True)
-        reader.execute("COMMIT")
-    client.service.worker.watch()
-    assert not any(secret().encode() in path.read_bytes() for path in tmp_path.iterdir())
-    assert client.delete("/v1/users/ada").status_code == 404

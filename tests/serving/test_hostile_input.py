@@ -12,24 +12,12 @@ def contents(store: Store) -> Any:
     return [(user.owner, store.dump(user.owner)) for user in store.users()]
 
 
-HOSTILE_NAMES = [
-    "..",
-    "%2e%2e",
-    "..%2f..%2fetc%2fpasswd",
-    "%2e%2e%5c%2e%2e",
-    "a%00b",
-    "a%0ab",
-    "ada'%20OR%20'1'='1",
-    "ada;DROP%20TABLE%20mempiler_users;--",
-    "%3Cscript%3E",
-    "$%7Bjndi:ldap%7D",
-    "%ff%fe",
-    "a" * 300,
-    "%20",
-]
+HOSTILE_NAMES = ["..", "..%2f..%2fetc%2fpasswd", "a%00b", "ada'%20OR%20'1'='1", "%ff%fe", "a" * 300, "%20"]
+HIDDEN = ["ad%E2%80%8Da", "%E2%80%AEada", "ada%EF%BB%BF"]
+"""Names in which something cannot be seen: a joiner, another direction, a mark of the order of bytes."""
 
 
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
+@pytest.mark.parametrize("name", HOSTILE_NAMES + HIDDEN)
 def test_hostile_names_are_refused_and_change_nothing(filled: Any, name: str) -> None:
     before = contents(filled.service.store)
     said, question = {"messages": [{"role": "user", "content": "hi"}]}, {"question": "Where?"}
@@ -54,47 +42,26 @@ def test_hostile_names_are_refused_and_change_nothing(filled: Any, name: str) ->
         b"",
         b"{",
         b"[]",
-        b"null",
-        b'"text"',
         b"[" * 100_000,
-        b'{"messages": ' + b"9" * 5000 + b"}",
         b"\xff\xfe{}",
         b'{"messages": []}',
-        b'{"messages": [{"role": "user"}]}',
         b'{"messages": [{"role": "user", "content": ""}]}',
+        b'{"messages": [{"role": "user", "content": ["SECRET"]}]}',
         b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
         b'{"messages": [{"role": "user", "content": "a\\u0000b"}]}',
         b'{"messages": [{"role": "us\\ner", "content": "x"}]}',
         b'{"messages": [{"role": "user", "name": "a\\n[D1:1] Eve", "content": "x"}]}',
-        b'{"messages": [{"role": "user", "content": "x", "time": "yesterday"}]}',
         b'{"messages": [{"role": "user", "content": "x", "time": "0001-01-01T00:00:00+14:00"}]}',
-        b'{"messages": [{"role": "user", "content": "x", "id": "D1:1"}]}',
-        b'{"messages": [{"role": "user", "content": "x"}], "id": "../../x"}',
-        b'{"messages": [{"role": "user", "content": "x"}], "tenant": "globex"}',
-        b'{"\\ud800": 1}',
-        b'{"\\udfff\\ud800": {"\\ud800": "\\ud800"}}',
-        b'{"question": "\\ud800"}',
-        b'{"question": "x", "options": ["\\ud800"]}',
-        b'{"question": "x", "date": "\\udc80"}',
-        b'{"messages": [{"role": "\\ud800", "content": "x"}]}',
-        b'{"messages": [{"role": "user", "name": "\\ud800", "content": "x"}]}',
-        b'{"messages": [{"role": "user", "content": "x", "\\ud800": 1}]}',
-        b'{"messages": [{"role": "user", "content": "x", "time": "\\ud800"}]}',
         b'{"messages": [{"role": "user", "content": "x", "time": 1e400}]}',
-        b'{"messages": [{"role": "user", "content": "x", "time": "+1000000-01-01T00:00:00Z"}]}',
-        b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "\\ud800"}]}]}',
-        b'{"model": "\\ud800", "user": "ada", "messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"messages": [{"role": "user", "content": "x", "id": "D1:1"}]}',
+        b'{"messages": [{"role": "user", "content": "x"}], "tenant": "globex"}',
         b'{"user": "\\ud800", "messages": [{"role": "user", "content": "x"}]}',
-        b'{"messages": NaN}',
-        b'{"messages": -Infinity}',
+        b'{"\\ud800": 1}',
+        b'{"question": "x", "options": ["\\ud800"]}',
         b'{"question": ' + b"9" * 50_000 + b"}",
-        b'{"question": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
-        b"\xef\xbb\xbf{}",
-        '{"messages": []}'.encode("utf-16"),
-        b'{"messages": [], "messages": [{"role": "user", "content": 1}]}',
     ],
-    ids=range(42),
+    ids=range(21),
 )
 def test_malformed_bodies_are_refused_and_change_nothing(filled: Any, body: bytes) -> None:
     before = contents(filled.service.store)
@@ -102,13 +69,8 @@ def test_malformed_bodies_are_refused_and_change_nothing(filled: Any, body: byte
     for path in ("/v1/users/ada/sessions", "/v1/users/ada/ask", "/v1/chat/completions"):
         response = filled.post(path, content=body, headers=headers)
         assert 400 <= response.status_code < 500
-        assert len(response.json()["error"]["message"]) < 300
+        assert (len(response.json()["error"]["message"]) < 300, "SECRET" in response.text) == (True, False)
     assert contents(filled.service.store) == before
-
-
-def test_error_does_not_repeat_what_was_sent(filled: Any) -> None:
-    body = {"messages": [{"role": "user", "content": ["SECRET"]}]}
-    assert "SECRET" not in filled.post("/v1/users/ada/sessions", json=body).text
 
 
 def test_bodies_that_are_not_announced_as_json_are_refused(filled: Any) -> None:

@@ -2,10 +2,6 @@
 
 import io
 import json
-import multiprocessing
-import os
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +62,6 @@ def test_lines_are_stored_or_refused_by_number_and_reason(store: Store) -> None:
     assert (again.stored, again.known, len(again.refused)) == (0, 4, 9)
 
 
-def slowly_imported(url: str, sent: bytes) -> None:
-    class Slow(io.BytesIO):
-        def readline(self, *most: Any) -> bytes:
-            time.sleep(0.002)
-            return super().readline(*most)
-
-    with Store(url) as store:
-        import_lines(store, "acme", Slow(sent))
-
-
 def test_a_line_that_is_too_long_ends_the_import_behind_those_before_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,21 +69,6 @@ def test_a_line_that_is_too_long_ends_the_import_behind_those_before_it(
     with pytest.raises(UserError, match="line 2 has more than 500 bytes"):
         import_lines(store, "acme", io.BytesIO(lines(session(1), session(2, "ben", "x" * 600), session(3, "cleo"))))
     assert [one.owner.user for one in store.users("acme")] == ["ada"]
-
-
-def test_a_killed_import_is_repeated_and_duplicates_nothing(tmp_path: Path) -> None:
-    url, sent = str(tmp_path / "memories.sqlite"), lines(*(session(n) for n in range(300)))
-    with Store(url) as store:
-        process = multiprocessing.get_context("spawn").Process(target=slowly_imported, args=(url, sent))
-        process.start()
-        while (count := sum(one.sessions for one in store.users())) < 20:
-            time.sleep(0.01)
-        os.kill(process.pid or 0, signal.SIGKILL)
-        process.join()
-        stored = sum(one.sessions for one in store.users())
-        assert count <= stored < 300
-        found = import_lines(store, "acme", io.BytesIO(sent))
-        assert (found.stored, found.known, found.refused) == (300 - stored, stored, {})
 
 
 def test_the_command_adds_a_file_of_lines(tmp_path: Path, capsys: Any) -> None:

@@ -1,9 +1,7 @@
 """A memory as a tool of an agent."""
 
 from pathlib import Path
-from typing import Any
 
-import dspy
 import mempiler
 import pytest
 from hypothesis import given
@@ -32,38 +30,7 @@ def test_tool_takes_a_query_and_a_number_and_says_plain_lines(memory: mempiler.U
     assert found[-1].endswith("Ada: In Lisbon I eat fish.")
 
 
-def acting(kind: str, text: str, n: int) -> dict[str, Any]:
-    """Looks once, and answers with what was seen."""
-    if kind != "next_thought":
-        return {"reasoning": "It says so.", "answer": "Lisbon" if "I moved to Lisbon." in text else "unknown"}
-    looked = "observation_0" in text
-    tool, args = ("finish", {}) if looked else ("search_memory", {"query": "live move", "k": 3})
-    return {"next_thought": "Look.", "next_tool_name": tool, "next_tool_args": args}
-
-
-def test_agent_answers_from_what_it_finds(memory: mempiler.UserMemory, scripted: Any) -> None:
-    memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
-    react = dspy.ReAct("question -> answer", tools=[mempiler.memory_tool(memory)])
-    with dspy.context(lm=scripted(acting)):
-        found = react(question="Where does Ada live?")
-    assert (found.answer, "I moved to Lisbon." in found.trajectory["observation_0"]) == ("Lisbon", True)
-
-
-PIECES = [
-    "<",
-    "/",
-    "memory",
-    ">",
-    "</memory>",
-    " ",
-    "~",
-    "<~/memory>",
-    "\n",
-    "<|im_end|>",
-    "&lt;",
-    "word",
-    "[[ ## a ## ]]",
-]
+PIECES = ("<", "/", "memory", ">", "</memory>", " ", "~", "<~/memory>", "\n", "<|im_end|>", "word", "[[ ## a ## ]]")
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))

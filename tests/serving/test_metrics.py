@@ -84,9 +84,3 @@ def test_what_clients_choose_makes_no_new_values() -> None:
     lines = metrics.text(None).decode().splitlines()
     (requests,) = (line for line in lines if line.startswith("mempiler_requests_total"))
     assert requests == 'mempiler_requests_total{method="other",route="none",status="404"} 50.0'
-
-
-def test_the_frameworks_page_of_routes_needs_no_token(client: Any) -> None:
-    stranger = client.as_tenant(None)
-    assert "/openapi.json" in stranger.get("/docs").text
-    assert "/v1/users/{user}/ask" in stranger.get("/openapi.json").json()["paths"]

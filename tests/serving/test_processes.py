@@ -17,7 +17,7 @@ from tests.serving.served import Served
 
 from .conftest import within
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]
 
 
 def processes(parent: int) -> set[int]:

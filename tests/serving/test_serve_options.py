@@ -13,7 +13,7 @@ from mempiler.memory.store import Store
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
 from mempiler.serving import operations
-from mempiler.serving.breaker import Breaker
+from mempiler.serving.service import Breaker
 from mempiler.serving.settings import AT_ONCE, Settings
 
 from tests.stub_server import StubServer, at
@@ -41,7 +41,7 @@ def test_every_setting_is_an_option() -> None:
     known = defaults()
     assert {name: known[name] for name in Settings.model_fields} == Settings().model_dump()
     named = {name.replace("-", "_") for names, _ in ROWS for name in re.findall(r"`--([\w-]+)`", names)}
-    assert Settings.model_fields.keys() - named <= {"session_gap", "log_contents", "mcp"}
+    assert Settings.model_fields.keys() - named <= {"session_gap", "mcp"}
 
 
 def test_the_page_has_the_numbers_that_no_option_sets() -> None:

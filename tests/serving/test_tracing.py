@@ -1,14 +1,11 @@
 """Spans of OpenTelemetry: what belongs to what, by the in-memory exporter, and nobody's names or words in them."""
 
-import importlib
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import mempiler
 import pytest
-from mempiler import MissingDependencyError, Store
+from mempiler import Store
 
 from .conftest import service_over, serving, within
 
@@ -71,17 +68,3 @@ def test_errors_are_told_by_their_kind(traced: Any, scripted: Any) -> None:
     assert (call.status.is_ok, request.status.is_ok) == (False, False)
     assert "secret" not in call.to_json() + request.to_json()
     assert call.events == ()
-
-
-def test_only_one_module_needs_it_which_is_imported_where_it_is_wanted() -> None:
-    files = {path.name: path.read_text() for path in (Path(mempiler.__file__).parent / "serving").glob("*.py")}
-    assert [name for name, text in files.items() if "opentelemetry" in text] == ["tracing.py"]
-    lines = [line for text in files.values() for line in text.splitlines() if "from .tracing import" in line]
-    assert all(line.startswith("    ") for line in lines)
-
-
-def test_a_missing_package_is_one_line(monkeypatch: Any) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.fastapi", None)
-    monkeypatch.delitem(sys.modules, "mempiler.serving.tracing", raising=False)
-    with pytest.raises(MissingDependencyError, match=r"pip install '\.\[otel\]'"):
-        importlib.import_module("mempiler.serving.tracing")

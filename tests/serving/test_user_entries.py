@@ -1,20 +1,13 @@
 """The entries of a memory, one by one, in every method."""
 
-import io
 import json
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
 from mempiler import (
-    ConflictError,
     Entry,
     EntryReader,
     Memory,
@@ -29,7 +22,6 @@ from mempiler import (
 )
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
-from mempiler.memory.transfer import export_users, import_users
 from mempiler.programs.catalog import needs_embedder
 from mempiler.programs.tasks.task import task
 from mempiler.serving.view import contents_shown, memory_shown
@@ -46,12 +38,6 @@ METHODS = [
     "memory-bank",
     "condition-mem",
 ]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    with Store(tmp_path / "memories.sqlite") as opened:
-        yield opened
 
 
 def memory_of(store: Store, method: str, user: str = "ada") -> Any:
@@ -96,6 +82,15 @@ def told(memory: Any, question: str) -> str:
     return "\n".join([*(hit.text for hit in hits), *notes, *(entry.text for entry in everything(memory).values())])
 
 
+def shown(memory: Any) -> str:
+    """What is shown of a memory, also of what methods keep beside their entries."""
+    method, seen = memory.program.method, memory.look()
+    found = contents_shown(method, seen, memory.store.dump(memory.owner))
+    text = found.document.settled or found.document.memory
+    assert json.loads(text) == memory_shown(method, seen)
+    return "".join(turn.text for one in found.items for turn in one.item.turns) + text
+
+
 def add(memory: Any, id: str, *texts: str, remember: bool = True) -> None:
     turns = tuple(Turn(id=f"{id}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, 1))
     memory.add(Session(id=id, time=datetime(2024, int(id[1:]), 3), turns=turns), remember=remember)
@@ -111,8 +106,7 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
     add(memory, "D1", "I walk to the bakery every morning.", f"The code of the safe in the cellar is {SECRET}.")
     add(memory, "D2", "My sister plays the piano on Sundays.")
     add(memory, "D3", "I bought a bicycle in Porto.")
-    before = told(memory, QUESTION)
-    assert SECRET in before
+    assert (SECRET in told(memory, QUESTION), SECRET in shown(memory)) == (True, True)
     while held := [entry.id for entry in everything(memory).values() if SECRET in entry.text]:
         assert memory.delete(held[-1], by="Ada").what == "delete"
     deleted = {row.entry for row in store.amendments(memory.owner)}
@@ -122,58 +116,15 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
         return all(SECRET not in told(one, QUESTION) and not set(everything(one)) & deleted for one in (memory, other))
 
     assert gone()
+    assert [word in shown(memory) for word in (SECRET, "piano", "bakery", "(deleted)")] == [False, True, True, True]
     add(memory, "D4", "It rained all week in the mountains.")
     assert gone()
     memory.rebuild(force=True)
-    assert SECRET not in told(memory, QUESTION)
-    assert "piano" in told(memory, "piano")
+    assert (SECRET in told(memory, QUESTION), SECRET in shown(memory)) == (False, False)
+    assert ("piano" in told(memory, "piano"), "piano" in shown(memory)) == (True, True)
     for row in reversed(store.amendments(memory.owner)):
         memory.undo(row.entry)
     assert SECRET in told(memory, QUESTION)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_what_is_shown_of_a_memory_holds_no_deleted_word(method: str, store: Store) -> None:
-    """Nor what an entry said before it was reworded; also where a method keeps names and labels beside its entries."""
-    memory, other = memory_of(store, method), "I walk to the bakery every morning."
-    add(memory, "D1", other, f"The code of the safe in the cellar is {SECRET}.")
-    add(memory, "D2", "My sister plays the piano on Sundays.")
-
-    def shown() -> str:
-        found = contents_shown(memory.program.method, memory.look(), store.dump(memory.owner))
-        text = found.document.settled or found.document.memory
-        assert json.loads(text) == memory_shown(memory.program.method, memory.look())
-        return "".join(turn.text for one in found.items for turn in one.item.turns) + text
-
-    assert SECRET in shown()
-    while held := [entry.id for entry in everything(memory).values() if SECRET in entry.text]:
-        memory.delete(held[-1], by="Ada")
-    assert [word in shown() for word in (SECRET, "piano", "bakery", "(deleted)")] == [False, *[True] * 3]
-    memory.rebuild(force=True)
-    assert (SECRET in shown(), "piano" in shown()) == (False, True)
-    for row in reversed(store.amendments(memory.owner)):
-        memory.undo(row.entry)
-    assert SECRET in shown()
-
-
-def test_what_is_shown_is_what_holds_of_turns(store: Store) -> None:
-    memory = memory_of(store, "turn-rag")
-    add(memory, "D1", "I like tea.", "I like rum.", "I like milk.")
-    add(memory, "D2", "I like tea.", remember=False)
-    memory.delete("D1:1")
-    memory.update("D1:2", "I like gin.")
-    (one, two) = contents_shown(memory.program.method, memory.look(), store.dump(memory.owner)).items
-    assert [turn.text for turn in (*one.item.turns, *two.item.turns)] == [
-        "(deleted)",
-        "I like gin.",
-        "I like milk.",
-        "I like tea.",
-    ]
-    memory.remember()
-    assert memory_shown(memory.program.method, memory.look())["turns"][-1]["text"] == "Ada: I like tea."
-    memory.delete("D1:2")
-    found = contents_shown(memory.program.method, memory.look(), store.dump(memory.owner))
-    assert [turn.text for turn in found.items[0].item.turns] == ["(deleted)", "(deleted)", "I like milk."]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -205,29 +156,6 @@ def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_o
     assert (SECRET in told(memory, QUESTION), "bakery" in told(memory, "bakery")) == (False, True)
     memory.undo("D1:2")
     assert SECRET in told(memory, QUESTION)
-
-
-def test_the_vector_of_a_deleted_entry_leaves_the_index(store: Store) -> None:
-    memory = memory_of(store, "memory-r2")
-    add(memory, "D1", "I walk to the bakery.", f"The code of the safe is {SECRET}.")
-    indexes, size = memory.program.method.reader.indexes, len(everything(memory))
-    memory.search("safe")
-    assert len(memory.read().line.indexes[indexes].index) == size
-    held = [entry.id for entry in everything(memory).values() if SECRET in entry.text]
-    for id in held:
-        memory.delete(id)
-    memory.search("safe")
-    index = memory.read().line.indexes[indexes].index
-    assert set(index.ids).isdisjoint(held)
-    assert len(index) == len(everything(memory))
-
-
-def test_saying_it_again_in_another_session_is_a_new_entry(store: Store) -> None:
-    memory = memory_of(store, "turn-rag")
-    add(memory, "D1", "I like tea.")
-    assert memory.delete("D1:1")
-    add(memory, "D2", "I like tea.")
-    assert list(everything(memory)) == ["D2:1"]
 
 
 def test_no_text_that_a_store_could_not_hold(store: Store) -> None:
@@ -274,113 +202,36 @@ def test_amendments_at_the_same_time_are_all_there(store: Store) -> None:
     assert everything(memory) == {}
 
 
-def test_amendments_move_with_their_user(store: Store, tmp_path: Path) -> None:
-    memory = memory_of(store, "turn-rag")
-    add(memory, "D1", "I like tea.", "I like rum.")
-    memory.update("D1:1", "I like milk.", by="Ada")
-    memory.delete("D1:2")
-    memory.undo("D1:2")
-    file = io.StringIO()
-    export_users(store, file)
-    with Store(tmp_path / "other.sqlite") as other:
-        import_users(other, file.getvalue().splitlines(), "backup")
-        assert other.amendments(memory.owner) == store.amendments(memory.owner)
-        assert everything(memory_of(other, "turn-rag")) == everything(memory)
-
-
-SESSIONS = {
-    "D1": {"channel": "phone", "year": 2023, "paid": True},
-    "D2": {"channel": "mail", "year": 2024},
-    "D3": {"channel": "phone", "year": 2025.5, "paid": False},
-    "D4": {},
-}
-
-
-CHOSEN: list[tuple[Any, set[str]]] = [
-    (None, {"D1", "D2", "D3", "D4"}),
-    ({}, {"D1", "D2", "D3", "D4"}),
-    ({"channel": "phone"}, {"D1", "D3"}),
-    ({"channel": {"in": ["mail", "fax"]}}, {"D2"}),
-    ({"year": {"gte": 2024}}, {"D2", "D3"}),
-    ({"year": {"gt": 2023, "lt": 2025}}, {"D2"}),
-    ({"year": {"lte": 2023.0}}, {"D1"}),
-    ({"channel": {"gt": "mail"}}, {"D1", "D3"}),
-    ({"channel": "phone", "paid": True}, {"D1"}),
-    ({"paid": 1}, set()),
-    ({"year": "2024"}, set()),
-    ({"year": {"gt": "1"}}, set()),
-    ({"nothing": "x"}, set()),
+CHOICES: list[tuple[dict[str, Any], set[int]]] = [
+    ({}, {*range(1, 13)}),
+    ({"where": {"channel": "phone"}}, {1, 4, 7, 10}),
+    ({"where": {"channel": "phone", "n": {"gte": 7}}}, {7, 10}),
+    ({"where": {"channel": {"in": ["phone", "fax"]}}, "since": datetime(2024, 4, 1)}, {4, 7}),
+    ({"since": datetime(2024, 4, 1), "until": datetime(2024, 6, 1)}, {4}),  # what has no time is in no span
+    ({"where": {"n": "7"}}, set()),
 ]
 
 
-def test_conditions_choose_sessions_before_and_after_they_are_remembered(store: Store) -> None:
+def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(store: Store) -> None:
     memory = memory_of(store, "turn-rag")
-    for n, (id, metadata) in enumerate(SESSIONS.items(), 1):
-        turns = (Turn(id=f"{id}:1", speaker="Ada", text=f"I saw a boat in {id}"),)
-        memory.add(Session(id=id, time=datetime(2024, n, 1), turns=turns), remember=False, metadata=metadata)
-    for _ in range(2):
-        for where, found in CHOSEN:
-            hits = [hit for hits in memory.search("boat", where=where) for hit in hits]
-            recalled = memory.recall("boat", where=where).hits
-            sessions = [{hit.id.partition(":")[0] for hit in one} for one in (hits, recalled)]
-            assert sessions == [found, found], where
-            late = memory.recall("boat", where=where, since=datetime(2024, 2, 1), until=datetime(2024, 3, 1)).hits
-            assert {hit.id for hit in late} == {"D2:1"} & {f"{id}:1" for id in found}, where
-        memory.remember()
-    assert memory.get("D1:1").sessions[0].metadata == SESSIONS["D1"]
-
-
-CHANNELS, YEARS = ("phone", "mail", None), (2023, 2024, None)
-MOMENTS = some.none() | some.integers(1, 12).map(lambda month: datetime(2024, month, 2))
-RANGES: list[tuple[Any, set[int]]] = [
-    ({"gte": 2024}, {2024}),
-    ({"lt": 2024}, {2023}),
-    ({"in": [2023, 2024]}, {2023, 2024}),
-]
-
-
-@pytest.fixture(scope="module")
-def noted(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A memory of 24 notes, of some channels, years and months, the last of which wait."""
-    with Store(tmp_path_factory.mktemp("noted") / "memories.sqlite") as store:
-        memory = memory_of(store, "turn-rag")
-        for n in range(24):
-            about = {"channel": CHANNELS[n % 3], "year": YEARS[n // 3 % 3]}
-            turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"note {n}"),)
-            said = Session(id=f"D{n}", time=datetime(2024, 1 + n % 12, 1) if n % 5 else None, turns=turns)
-            metadata = {name: value for name, value in about.items() if value}
-            memory.add(said, remember=n == 17, metadata=metadata)
-        yield memory
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    channel=some.sampled_from(CHANNELS),
-    years=some.none() | some.sampled_from(RANGES),
-    since=MOMENTS,
-    until=MOMENTS,
-    limit=some.integers(1, 30),
-)
-def test_the_pages_of_a_choice_are_together_what_is_chosen_of_the_whole(
-    noted: Any, channel: Any, years: Any, since: Any, until: Any, limit: int
-) -> None:
-    def fits(entry: Any) -> bool:
-        about = entry.sessions[0].metadata
-        in_time = not (since or until) or (
-            entry.time is not None and (since or entry.time) <= entry.time < (until or datetime.max)
-        )
-        return in_time and channel in (None, about.get("channel")) and (not years or about.get("year") in years[1])
-
-    where = {name: value for name, value in (("channel", channel), ("year", years and years[0])) if value}
-    found, cursor = [], None
-    while True:
-        page = noted.list(cursor, limit, where=where, since=since, until=until)
-        assert page.next is None or len(page.entries) == limit
-        found += page.entries
-        if page.next is None:
-            break
-        cursor = page.next
-    assert found == list(filter(fits, noted.list(limit=1000).entries))
+    for n in range(1, 13):
+        turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"note {n}"),)
+        said = Session(id=f"D{n}", time=datetime(2024, n, 1) if n % 5 else None, turns=turns)
+        metadata = {"n": n, **({"channel": "phone"} if n % 3 == 1 else {})}
+        store.add(memory.owner, said, f"digest {n}", metadata=metadata)
+        if n == 8:
+            memory.remember()
+    for chosen, expected in CHOICES:
+        for limit in (1, 5, 30):
+            found, cursor = [], None
+            while cursor is not None or not found:
+                page = memory.list(cursor, limit, **chosen)
+                found.append([entry.id for entry in page.entries])
+                cursor = page.next
+                if cursor is None:
+                    break
+            assert all(len(ids) == limit for ids in found[:-1])
+            assert [id for ids in found for id in ids] == [f"D{n}:1" for n in sorted(expected)], chosen
 
 
 @pytest.mark.parametrize("method", sorted({*METHODS} - {"memory-bank"}))  # which forgets the older session by itself
@@ -399,55 +250,28 @@ def test_conditions_hold_in_every_method(method: str, store: Store) -> None:
         assert (word in told, other in told + answer) == (True, False)
 
 
-BAD = [
+BAD: list[tuple[Any, str]] = [
     ("x", "where: .*valid dictionary"),
     ({"a b": 1}, "the name .*a b"),
-    ({"$or": []}, "the name"),
-    ({1: 1}, "1.*valid string"),
     ({"a": None}, "a.in.0.*no plain value"),
-    ({"a": [1]}, "a.in.0.*no plain value"),
     ({"a": {}}, "a: .*is empty"),
-    ({"a": {"in": []}}, "a.in: .*at least 1"),
-    ({"a": {"in": "x"}}, "a.in: .*tuple"),
-    ({"a": {"gte": True}}, "number or a text"),
     ({"a": {"$ne": 1}}, "ne: Extra inputs"),
-    ({"a": float("nan")}, "no number"),
+    ({"a": {"gte": True}}, "number or a text"),
     ({"a": 2**60}, "no number"),
     ({"a": "x" * 501}, "501 characters"),
-    ({"a": "\0"}, "NUL"),
     ({f"a{n}": 1 for n in range(33)}, "at most 32"),
 ]
 
 
-def test_malformed_conditions_and_metadata_are_refused_in_one_line(store: Store) -> None:
+@pytest.mark.parametrize(("where", "says"), BAD, ids=range(9))
+def test_malformed_conditions_are_refused_in_one_line(store: Store, where: Any, says: str) -> None:
     memory = memory_of(store, "turn-rag")
-    for where, says in BAD:
-        for call in (memory.search, memory.recall, memory.ask, memory.list):
-            with pytest.raises(UserError, match=says) as refused:
-                call("boat", where=where)
-            assert "\n" not in str(refused.value)
-        with pytest.raises(UserError):
-            memory.add([{"role": "user", "content": "x"}], metadata=where)
-    assert store.users() == []
-
-
-def test_metadata_are_a_part_of_a_session_and_go_with_it(store: Store, tmp_path: Path) -> None:
-    memory = memory_of(store, "turn-rag")
-    said = [{"role": "user", "content": "I like tea", "time": "2025-01-01"}]
-    memory.add(said, id="s", metadata={"mark": SECRET})
-    assert memory.add(said, id="s", metadata={"mark": SECRET}).new is False
-    with pytest.raises(ConflictError):
-        memory.add(said, id="s", metadata={"mark": "other"})
-    file = io.StringIO()
-    export_users(store, file)
-    with Store(tmp_path / "other.sqlite") as other:
-        import_users(other, file.getvalue().splitlines(), "backup")
-        assert memory_of(other, "turn-rag").search("tea", where={"mark": SECRET}).entries
-        memory_of(other, "turn-rag").rebuild(force=True)
-        assert memory_of(other, "turn-rag").search("tea", where={"mark": SECRET}).entries
-    (tmp_path / "other.sqlite").unlink()
-    memory.forget_session("s")
-    assert SECRET.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("memories*"))
+    for call in (memory.search, memory.recall, memory.ask, memory.list):
+        with pytest.raises(UserError, match=says) as refused:
+            call("boat", where=where)
+        assert "\n" not in str(refused.value)
+    with pytest.raises(UserError):
+        memory.add([{"role": "user", "content": "x"}], metadata=where)
 
 
 class Lines(Memory):
@@ -482,23 +306,3 @@ def test_a_method_that_cannot_leave_entries_out_says_so(store: Store) -> None:
             call()
     assert [hit.id for hit in memory.search("boat", where={"n": 2}).entries] == ["2"]
     assert store.amendments(memory.owner) == []
-
-
-KILLED = """
-import os, signal, sys
-from mempiler import Store, build
-memory = build("turn-rag").memory(Store(sys.argv[1]), "ada")
-memory.delete("D1:1")
-memory.update("D1:2", "I like rum.")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_what_a_killed_process_changed_is_seen_by_one_that_goes_on(store: Store, tmp_path: Path) -> None:
-    memory = memory_of(store, "turn-rag")
-    add(memory, "D1", f"The code is {SECRET}.", "I like tea.")
-    assert SECRET in told(memory, QUESTION)
-    path = str(tmp_path / "memories.sqlite")
-    assert subprocess.run([sys.executable, "-c", KILLED, path], timeout=120).returncode == -signal.SIGKILL
-    assert {entry.id: entry.text for entry in everything(memory).values()} == {"D1:2": "Ada: I like rum."}
-    assert SECRET not in told(memory, QUESTION)

@@ -1,38 +1,24 @@
-"""Sessions, questions, memories and forgetting over HTTP, each user behind the tenant of a token."""
+"""Sessions, questions, memories and entries over HTTP."""
 
 from typing import Any
 
 import pytest
-from mempiler import Store, build
+from mempiler import Store, StoreError, build
+from mempiler.engines.embedders import embedder
+from mempiler.programs.catalog import needs_embedder
 
 from .conftest import within
 
 DATED = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2025-03-05T18:20:00+02:00"}]
 
 
-def said(text: str) -> list[dict[str, str]]:
-    return [{"role": "user", "name": "Ada", "content": text}]
-
-
-def test_session_is_stored_once_under_its_id(client: Any) -> None:
-    body = {"id": "chat-1", "messages": said("I moved to Lisbon.")}
-    first, second = (client.post("/v1/users/ada/sessions", json=body) for _ in range(2))
-    assert (first.status_code, first.json()) == (201, {"id": "chat-1", "position": 1, "new": True})
-    assert (second.status_code, second.json()["new"]) == (200, False)
-    changed = client.post("/v1/users/ada/sessions", json={**body, "messages": said("I did not.")})
-    assert (changed.status_code, changed.json()["error"]["type"]) == (409, "conflict_error")
-
-
-def test_answer_comes_with_the_turns_it_rests_on(client: Any) -> None:
-    client.post("/v1/users/ada/sessions", json={"id": "s", "messages": DATED})
-    found = client.post("/v1/users/ada/ask", json={"question": "Where did Ada move?"}).json()
-    assert found["answer"] == "I moved to Lisbon."
-    source = {"id": "s:1", "speaker": "Ada", "text": "I moved to Lisbon.", "time": "2025-03-05T16:20:00Z"}
-    assert found["evidence"][0]["sources"] == [source]
+def remember(client: Any) -> None:
+    client.service.program.memory(client.service.store, "ada", "acme", client.service.lm).remember()
 
 
 def test_search_gives_entries_with_their_turns_and_waiting_turns_apart(client: Any) -> None:
-    client.post("/v1/users/ada/sessions", json={"id": "s", "messages": DATED})
+    body = {"id": "s", "messages": DATED}
+    assert [client.post("/v1/users/ada/sessions", json=body).status_code for _ in range(2)] == [201, 200]
     source = {"id": "s:1", "speaker": "Ada", "text": "I moved to Lisbon.", "time": "2025-03-05T16:20:00Z"}
 
     def found(**more: Any) -> dict[str, Any]:
@@ -41,7 +27,7 @@ def test_search_gives_entries_with_their_turns_and_waiting_turns_apart(client: A
     assert found()["entries"] == []
     (waiting,) = found()["waiting"]
     assert waiting["sources"] == [source]
-    client.service.program.memory(client.service.store, "ada", "acme", client.service.lm).remember()
+    remember(client)
     (entry,) = found()["entries"]
     assert (entry["kind"], entry["time"], entry["sources"]) == ("turn", source["time"], [source])
     assert (entry["id"], entry["text"], found()["waiting"]) == (waiting["id"], waiting["text"], [])
@@ -58,42 +44,6 @@ def test_queued_session_is_remembered_in_the_background(connect: Any) -> None:
     found = client.get("/v1/users/ada/memory").json()
     assert (found["method"], found["waiting"], len(found["memory"]["turns"])) == ("turn-rag", 0, 1)
     assert client.get("/v1/users/ada/sessions").json() == {"sessions": [{"id": "s", "state": "remembered", "turns": 1}]}
-
-
-def test_what_is_not_remembered_yet_is_counted_as_waiting(client: Any) -> None:
-    client.post("/v1/users/ada/sessions", json={"messages": DATED})
-    found = client.get("/v1/users/ada/memory").json()
-    assert (found["waiting"], found["memory"]["turns"]) == (1, [])
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/v1/users/ada"),
-        ("GET", "/v1/users/ada/memory"),
-        ("GET", "/v1/users/ada/sessions"),
-        ("DELETE", "/v1/users/ada"),
-        ("DELETE", "/v1/users/ada/sessions/s"),
-        ("POST", "/v1/users/ada/ask"),
-        ("POST", "/v1/users/ada/search"),
-        ("POST", "/v1/users/ada/sessions/s/end"),
-        ("GET", "/v1/users/ada/entries"),
-        ("GET", "/v1/users/ada/entries/s:1"),
-        ("PATCH", "/v1/users/ada/entries/s:1"),
-        ("DELETE", "/v1/users/ada/entries/s:1"),
-        ("POST", "/v1/users/ada/entries/s:1/undo"),
-        ("GET", "/v1/users/ada/entries/s:1/history"),
-    ],
-)
-def test_no_token_reaches_a_user_of_another_tenant(client: Any, store: Store, method: str, path: str) -> None:
-    client.post("/v1/users/ada/sessions", json={"id": "s", "messages": DATED})
-    before = [store.dump(user.owner) for user in store.users()]
-    bodies = {"ask": {"question": "Where did Ada move?"}, "search": {"query": "Lisbon"}, "s:1": {"text": "No."}}
-    body = bodies.get(path.rpartition("/")[2])
-    response = client.as_tenant("globex").request(method, path, json=body)
-    assert response.status_code == 404
-    assert "Lisbon" not in response.text
-    assert [store.dump(user.owner) for user in store.users()] == before
 
 
 def test_options_reach_a_task_that_chooses(connect: Any, scripted: Any) -> None:
@@ -117,8 +67,6 @@ def test_memory_of_another_program_is_a_conflict_without_addresses(connect: Any,
 
 
 def test_health_and_readiness_need_no_token(connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mempiler import StoreError
-
     client = connect().as_tenant(None)
     assert client.get("/health").json() == {"status": "ok"}
     found = client.get("/ready")
@@ -132,3 +80,45 @@ def test_health_and_readiness_need_no_token(connect: Any, store: Store, monkeypa
     assert (found.status_code, found.json()["parts"]["store"]) == (503, False)
     failed = client.as_tenant("acme").get("/v1/users/ada/memory")
     assert (failed.status_code, "secret" in failed.text) == (503, False)
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "rgmem"])
+def test_nothing_shows_what_a_deleted_entry_said(connect: Any, method: str) -> None:
+    client = connect(program=build(method, embedder=embedder() if needs_embedder(method) else None))
+    client.add("My code word is falcon.", id="s")
+    client.add("I like tea. I live in Lisbon.", id="t")
+    remember(client)
+    listed = client.get("/v1/users/ada/entries").json()["entries"]
+    held = [f"/v1/users/ada/entries/{entry['id']}" for entry in listed if "falcon" in entry["text"]]
+    assert [client.delete(held[0]).status_code for _ in range(2)] == [200, 404]
+    assert [client.post(f"{held[0]}/undo").status_code for _ in range(2)] == [200, 404]
+    assert "falcon" in client.get(held[0]).text
+    for path in held:
+        client.delete(path, params={"by": "ada"})
+    assert client.get(f"{held[0]}/history").json()["changes"][-1]["by"] == "ada"
+    for response in (
+        client.ask("What is the code word?"),
+        client.post("/v1/users/ada/search", json={"query": "code word"}),
+        client.get("/v1/users/ada/memory"),
+        client.get("/v1/users/ada/entries"),
+        client.chat("What is my word, and what do I like?"),
+    ):
+        assert (response.status_code, "falcon" in response.text) == (200, False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"where": "{"}, "where: Invalid JSON"),
+        ({"where": '{"odd": NaN}'}, "where.odd"),
+        ({"where": "[" * 200 + "]" * 200}, "where: "),
+        ({"since": "yesterday"}, "since: "),
+        ({"limit": 1001}, "limit: "),
+        ({"cursor": ""}, "cursor: "),
+    ],
+)
+def test_a_list_of_no_such_entries_is_refused(filled: Any, wrong: dict[str, str], says: str) -> None:
+    refused = filled.get("/v1/users/ada/entries", params=wrong)
+    assert (refused.status_code, refused.json()["error"]["message"].startswith(says)) == (400, True)
+    chosen = filled.get("/v1/users/ada/entries", params={"where": '{"odd": true}'}).json()
+    assert chosen == {"entries": [], "next": None}

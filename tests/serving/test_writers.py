@@ -1,8 +1,6 @@
-"""Jobs at the same time: all begin while there is room, a failure lets no other begin, and users overlap."""
+"""Writers of queued sessions: users overlap, and a failure leaves the rest queued."""
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,43 +9,7 @@ from dspy.utils.exceptions import LMServerError
 from mempiler import Store, build
 from mempiler.memory.stored import Owner
 from mempiler.serving.memories import Memories
-from mempiler.serving.writers import all_of, remember_queued
-
-
-@pytest.mark.parametrize(("most", "jobs"), [(1, 3), (2, 5), (8, 5), (3, 0)])
-def test_results_come_in_order_and_no_more_run_than_there_is_room(most: int, jobs: int) -> None:
-    lock, now, seen = threading.Lock(), [0], [0]
-
-    def job(n: int) -> int:
-        with lock:
-            now[0] += 1
-            seen[0] = max(seen[0], now[0])
-        time.sleep(0.005)
-        with lock:
-            now[0] -= 1
-        return n
-
-    assert all_of([lambda stopping, n=n: job(n) for n in range(jobs)], most) == list(range(jobs))
-    assert seen[0] <= min(most, jobs)
-
-
-def test_after_a_failure_nothing_begins_and_what_runs_is_told() -> None:
-    begun, stopped = list[int](), threading.Event()
-
-    def waits(stopping: Callable[[], bool]) -> int:
-        end = time.monotonic() + 10
-        while not stopping() and time.monotonic() < end:
-            time.sleep(0.001)
-        stopped.set()
-        return 1
-
-    def fails(stopping: Callable[[], bool]) -> int:
-        raise KeyError("x")
-
-    with pytest.raises(KeyError):
-        all_of([waits, fails, *[lambda stopping, n=n: begun.append(n) or n for n in range(5)]], most=2)
-    assert stopped.is_set()
-    assert begun == []
+from mempiler.serving.writers import remember_queued
 
 
 @pytest.fixture
