@@ -5,11 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
 from ..errors import BudgetError, UserError
-from .printing import output, print_json
+from .printing import output, print_json, table
 
 if TYPE_CHECKING:
     from ..runs.setup import Setup
@@ -33,10 +30,7 @@ def check_data(setup: Setup, as_json: bool) -> None:
         print_json(report.to_dict())
         sys.exit(0 if report.ok else 1)
     console = output()
-    summary = Table(title=setup.data, title_justify="left", show_header=False)
-    for name, value in report.counts.items():
-        summary.add_row(name, str(value))
-    console.print(summary)
+    console.print(table((setup.data, ""), [(name, str(value)) for name, value in report.counts.items()]))
     for row in report.rows:
         console.print(f"{'ERROR: ' if row.fatal else ''}{row.where}: {row.kind}: {row.message}", soft_wrap=True)
     fatal = sum(row.fatal for row in report.rows)
@@ -80,11 +74,16 @@ def check_judge(name: str, setup: Setup, as_json: bool) -> None:
     console = output()
     shown = "offline engine (extractive, no language model: a wiring check)" if lm == "offline" else lm
     console.print(f"judge: {shown}, prompt {report.hash[:12]}", soft_wrap=True)
-    table = Table(box=SIMPLE_HEAD)
-    for title in ("answers", "n", "accepted", "rate", "should be", "unreadable"):
-        table.add_column(title, justify="left" if title == "answers" else "right")
     rows: dict[str, Any] = {**report.kinds, "all right": report.right, "all wrong": report.wrong}
-    for kind, found in rows.items():
-        should, rate = "1" if kind.endswith("right") else "0", "-" if found.rate is None else f"{found.rate:.3f}"
-        table.add_row(kind, str(found.n), str(found.accepted), rate, should, str(found.unreadable))
-    console.print(table)
+    told = [
+        (
+            kind,
+            str(found.n),
+            str(found.accepted),
+            "-" if found.rate is None else f"{found.rate:.3f}",
+            "1" if kind.endswith("right") else "0",
+            str(found.unreadable),
+        )
+        for kind, found in rows.items()
+    ]
+    console.print(table(("answers", "n", "accepted", "rate", "should be", "unreadable"), told))

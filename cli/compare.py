@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from ..errors import UserError
 from .options import JSON, MIN_N, OVERWRITE, Finite
-from .printing import output, print_json
+from .printing import output, print_json, table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ..runs.compare import Comparison, Paired, Recorded
     from ..runs.preference import Preferences
     from ..runs.statistics import Difference
@@ -153,15 +153,12 @@ def _print(console: Any, runs: Sequence[Recorded], found: Sequence[Comparison]) 
 
 
 def _table(letter: str, comparison: Comparison) -> Table:
-    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for name in ("category", "n", "A", letter, f"{letter} - A", "95 % interval", "+/-/=", "p", "verdict"):
-        side = "left" if name in ("category", "verdict") else "right"
-        table.add_column(name, justify=side, no_wrap=name not in ("category", "verdict"))
-    for found in comparison.by.values():
-        table.add_row(Text(found.name if found.in_score else f"{found.name} (not in score)"), *_cells(found))
-    table.add_section()
-    table.add_row("score", *_cells(comparison.overall))
-    return table
+    heads = ("category", "n", "A", letter, f"{letter} - A", "95 % interval", "+/-/=", "p", "verdict")
+    named = [
+        (found.name if found.in_score else f"{found.name} (not in score)", found) for found in comparison.by.values()
+    ]
+    rows = [(name, *_cells(found)) for name, found in (*named, ("score", comparison.overall))]
+    return table(heads, rows, section=len(named))
 
 
 def _cells(found: Paired) -> list[str]:
@@ -186,24 +183,26 @@ def _told(found: Difference) -> str:
 
 
 def _usage_table(letters: Sequence[str], runs: Sequence[Recorded]) -> Table:
-    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for name in ("", "n", "score", "failed", "LM calls", "cached", "tokens", "cost", "s/question", "prompt"):
-        table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
+    heads = ("", "n", "score", "failed", "LM calls", "cached", "tokens", "cost", "s/question", "prompt")
+    rows = list[Sequence[str]]()
     for letter, run in zip(letters, runs, strict=True):
         found = run.usage()
-        table.add_row(
-            letter,
-            str(found["n"]),
-            _number(found["score"]),
-            str(found["failures"]),
-            str(sum(count for role, count in found["calls"].items() if role != "cached")),
-            str(found["calls"].get("cached", 0)),
-            f"{sum(found['tokens'].values()):,}",
-            "unknown" if found["cost"] is None else f"${found['cost']:.4f}",
-            _number(found["latency"]),
-            "-" if found["prompt_tokens"] is None else f"{found['prompt_tokens']:,.0f}",
+        calls = sum(count for role, count in found["calls"].items() if role != "cached")
+        rows.append(
+            (
+                letter,
+                str(found["n"]),
+                _number(found["score"]),
+                str(found["failures"]),
+                str(calls),
+                str(found["calls"].get("cached", 0)),
+                f"{sum(found['tokens'].values()):,}",
+                "unknown" if found["cost"] is None else f"${found['cost']:.4f}",
+                _number(found["latency"]),
+                "-" if found["prompt_tokens"] is None else f"{found['prompt_tokens']:,.0f}",
+            )
         )
-    return table
+    return table(heads, rows)
 
 
 def _letter(n: int) -> str:

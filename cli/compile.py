@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import MIN_N, REPLAY, WORKERS, make_setup, parse_settings, setup_options
+from .overview import print_page
 from .printing import first_line, output, page_line, print_json, show_plan
 from .progress import progress
 
@@ -59,12 +60,9 @@ def command(method: str, as_json: bool, planned: bool, settings: tuple[str, ...]
 
 
 def _print(console: Console, outcome: Compiled) -> None:
-    from ..runs.report import print_comparison, spent_line
+    from ..runs.pages.page import open_page
 
-    print_comparison(console, outcome.start, outcome.result, outcome.difference, outcome.refused)
-    console.print(f"whole run: {spent_line(outcome.usage)}", soft_wrap=True)
-    for line in outcome.troubles.lines(outcome.run.name):
-        console.print(line, soft_wrap=True)
+    print_page(console, open_page(str(outcome.run)))
     if outcome.model:
         console.print(f"trained model: {outcome.model}", soft_wrap=True)
     if outcome.stopped:

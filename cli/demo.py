@@ -15,8 +15,9 @@ def command() -> None:
     from ..optimizers.compile import Compilation
     from ..runs.compile import run_compile
     from ..runs.home import new_run_folder
-    from ..runs.report import print_comparison
+    from ..runs.pages.page import open_page
     from ..runs.setup import Setup
+    from .overview import print_page
     from .printing import first_line, output
     from .progress import progress
 
@@ -27,8 +28,7 @@ def command() -> None:
     meter = Meter()
     with progress(errors, meter, setup.limits) as note:
         outcome = run_compile("turn-rag", setup, Compilation("knn"), out=folder / "program", note=note, meter=meter)
-    found = outcome.start, outcome.result, outcome.difference
-    print_comparison(console, *found, outcome.refused)
+    print_page(console, open_page(str(outcome.run)))
     row = max(outcome.result.counted, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)
     history = folder / "history.json"

@@ -10,6 +10,7 @@ import click
 from ..errors import UserError
 from .check import JUDGES, check_data, check_judge
 from .options import PART, REPLAY, WORKERS, make_setup, setup_options
+from .overview import print_page
 from .printing import first_line, output, page_line, print_json, show_plan
 from .progress import progress
 
@@ -43,9 +44,9 @@ def command(
     from ..engines.meter import Meter
     from ..runs.experiment import compiled_on, run_evaluate
     from ..runs.folder import RunFolder
+    from ..runs.pages.page import open_page
     from ..runs.planning import plan_evaluate
     from ..runs.registry import pinned, program_folder
-    from ..runs.report import print_evaluation
     from ..runs.results import refuse_broken
 
     setup, errors = make_setup(values), output(errors=True)
@@ -71,7 +72,7 @@ def command(
     if as_json:
         print_json(found.summary())
     else:
-        print_evaluation(console, found)
-        console.print(f"MLflow run: {found.run_id} (mempiler ui)")
-        console.print(page_line(RunFolder.open(str(found.run_id)).path), soft_wrap=True)
+        run = RunFolder.open(str(found.run_id)).path
+        print_page(console, open_page(str(run)))
+        console.print(f"MLflow run: {found.run_id} (mempiler ui)\n{page_line(run)}", soft_wrap=True)
     refuse_broken(found, found.run_id)

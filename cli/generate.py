@@ -9,7 +9,6 @@ from typing import Any
 
 import dspy
 from rich.console import Console
-from rich.table import Table
 
 from ..data.synthesis.journal import JOURNAL, Journal
 from ..data.synthesis.runner import Report, Runner
@@ -20,7 +19,7 @@ from ..engines.models import endpoint_errors, language_model
 from ..engines.prices import needed_prices
 from ..errors import BudgetError, EndpointError, Stopped
 from ..records.whole_file import refuse_foreign, replacing
-from .printing import output
+from .printing import output, table
 
 SHOWN = 20
 """Rejections printed; the rest are in the report file."""
@@ -100,10 +99,8 @@ def generate(
 
 def _show(console: Console, report: Report, path: Path) -> None:
     """Numbers by step, then the first things that were given up, left out, or kept with a fault."""
-    table = Table("step", "accepted", "from journal", "retried", "left out of an answer", "given up")
-    for row in report.to_dict()["steps"]:
-        table.add_row(*map(str, row.values()))
-    console.print(table)
+    heads = ("step", "accepted", "from journal", "retried", "left out of an answer", "given up")
+    console.print(table(heads, [tuple(map(str, row.values())) for row in report.to_dict()["steps"]]))
     final = [one for one in report.rejections if one.outcome != "retried"]
     for one in final[:SHOWN]:
         console.print(f"{one.step} {one.id}: {one.outcome}: {'; '.join(one.problems)[:300]}", soft_wrap=True)

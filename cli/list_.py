@@ -12,7 +12,7 @@ from rich.table import Table
 from ..errors import UserError
 from .config import complete, settings
 from .options import JSON
-from .printing import output, print_json
+from .printing import output, print_json, table
 
 ADAPTERS = {
     "auto": "answers held to a JSON schema where the endpoint can, else chat",
@@ -49,10 +49,10 @@ def command(kind: str | None, name: str | None, as_json: bool) -> None:
         return
     console = output()
     for name, entries in chosen.items():
-        table = Table(title=name, title_justify="left", show_header=False, box=None)
+        shown = Table(title=name, title_justify="left", show_header=False, box=None)
         for entry, summary in entries.items():
-            table.add_row(f"  {entry}", summary)
-        console.print(table)
+            shown.add_row(f"  {entry}", summary)
+        console.print(shown)
     if kind in (None, "methods"):
         console.print("  module:Class is accepted wherever a method name is")
 
@@ -67,12 +67,8 @@ def _list_settings(kind: str | None, name: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    table = Table(title=f"{name}: --optimizer-set NAME=VALUE", title_justify="left", box=None)
-    for head in ("name", "default"):
-        table.add_column(head)
-    for key, value in found.items():
-        table.add_row(key, json.dumps(value))
-    output().print(table)
+    title = f"{name}: --optimizer-set NAME=VALUE"
+    output().print(table(("name", "default"), [(key, json.dumps(value)) for key, value in found.items()], title))
 
 
 def _methods() -> dict[str, str]:

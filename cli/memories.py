@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-from rich.table import Table
 
 from ..errors import DataError, StoreError, UserError
 from .entries import COMMANDS
 from .options import ALL_TENANTS, JSON, OVERWRITE, STORE, TENANT, USER, WHOSE, open_store
-from .printing import output, print_json, report, writing
+from .printing import output, print_json, report, table, writing
 from .rebuild import command as rebuild
 
 if TYPE_CHECKING:
@@ -94,15 +94,13 @@ def list_users(damaged: bool, store: str | None, user: str | None, tenant: str |
     if as_json:
         print_json([_status(one) for one in found])
         return
-    table = Table(title=f"{len(found)} users", title_justify="left")
-    for name in ("tenant", "user", "sessions", "queued", "partial", "failed", "open turns", "written by", "embedder"):
-        table.add_column(name, overflow="fold")
+    rows = list[Sequence[str]]()
     for one in found:
-        stamp = one.stamp
         sizes = map(str, (one.sessions, one.queued, one.partial, one.failed, one.open_turns))
-        who = (stamp.writer[:8], stamp.embedder or "-") if stamp else ("-", "-")
-        table.add_row(one.owner.tenant, one.owner.user, *sizes, *who)
-    output().print(table)
+        who = (one.stamp.writer[:8], one.stamp.embedder or "-") if one.stamp else ("-", "-")
+        rows.append((one.owner.tenant, one.owner.user, *sizes, *who))
+    heads = ("tenant", "user", "sessions", "queued", "partial", "failed", "open turns", "written by", "embedder")
+    output().print(table(heads, rows, f"{len(found)} users"))
 
 
 @command.command("export")

@@ -295,9 +295,15 @@ def setting_options(model: type[BaseModel]) -> Callable[[Callable[..., Any]], Ca
 
     def added(command: Callable[..., Any]) -> Callable[..., Any]:
         for name, field in reversed(model.model_fields.items()):
-            about: dict[str, Any] = {"default": field.default, "help": field.description}
-            kind = {"is_flag": True} if field.annotation is bool else {"type": _kind(field), "show_default": True}
-            command = click.option(f"--{name.replace('_', '-')}", **about, **kind)(command)
+            kind = click.BOOL if field.annotation is bool else _kind(field)
+            command = click.option(
+                f"--{name.replace('_', '-')}",
+                type=kind,
+                is_flag=kind is click.BOOL,
+                default=field.default,
+                show_default=kind is not click.BOOL,
+                help=field.description,
+            )(command)
         return command
 
     return added

@@ -6,12 +6,15 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -70,6 +73,25 @@ class _Output(Console):
     def on_broken_pipe(self) -> None:
         self.quiet = True
         raise BrokenPipeError
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, section: int = -1) -> Table:
+    """A table: a column of names, and columns of numbers, which are never cut.
+
+    Args:
+        heads: Of the columns.
+        rows: Their cells, printed as they are.
+        title: Above it.
+        section: The row before which a line is drawn.
+    """
+    drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for n, head in enumerate(heads):
+        drawn.add_column(head, justify="right" if n else "left", no_wrap=bool(n))
+    for n, row in enumerate(rows):
+        if n == section:
+            drawn.add_section()
+        drawn.add_row(*(Text(cell) for cell in row))
+    return drawn
 
 
 def output(errors: bool = False) -> Console:

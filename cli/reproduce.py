@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..errors import UserError
 from .options import make_setup, setup_options
-from .printing import first_line, output, print_json, show_plan
+from .printing import first_line, output, print_json, show_plan, table
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -108,13 +108,13 @@ def _print(console: Console, made: Reproduced, whole: bool) -> None:
     """Prints each section, the paper's tables and ours; of a whole paper what is not drawn, too."""
     for found in made.sections:
         console.print(f"\n== {found.section.name}: {found.section.title}", style="bold", soft_wrap=True)
-        for table in made.paper.tables(found.section):
-            _print_printed(console, table)
+        for printed in made.paper.tables(found.section):
+            _print_printed(console, printed)
         _print_ours(console, found)
     for each in made.paper.not_drawn if whole else ():
         console.print(f"\nnot drawn: {each.what}: {each.why}", soft_wrap=True)
-        for table in (table for key in each.printed for table in made.paper.printed[key]):
-            _print_printed(console, table)
+        for printed in (one for key in each.printed for one in made.paper.printed[key]):
+            _print_printed(console, printed)
     console.print()
     for note in made.notes:
         console.print(f"note: {note}", soft_wrap=True)
@@ -124,15 +124,13 @@ def _print(console: Console, made: Reproduced, whole: bool) -> None:
     console.print(f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)", soft_wrap=True)
 
 
-def _print_printed(console: Console, table: Printed) -> None:
-    # Outside the table, which would break the line at its own width.
-    console.print(f"\nAs the paper prints it: {table.title}; {table.model}", style="italic", soft_wrap=True)
-    shown = Table(*table.columns)
-    for row in table.rows:
-        shown.add_row(*("-" if cell is None else str(cell) for cell in row))
-    console.print(shown)
-    if table.note:
-        console.print(table.note, soft_wrap=True)
+def _print_printed(console: Console, printed: Printed) -> None:
+    rows = [tuple("-" if cell is None else str(cell) for cell in row) for row in printed.rows]
+    # The title is outside the table, which would break the line at its own width.
+    console.print(f"\nAs the paper prints it: {printed.title}; {printed.model}", style="italic", soft_wrap=True)
+    console.print(table(printed.columns, rows))
+    if printed.note:
+        console.print(printed.note, soft_wrap=True)
 
 
 def _print_ours(console: Console, found: SectionResult) -> None:
@@ -172,19 +170,17 @@ def _difference(found: Difference | None) -> str:
 
 def _takes(found: SectionResult) -> Table:
     """What each variant takes by itself, whoever paid for it first."""
-    shown = Table(title="what it takes by itself, writing and answering together", title_justify="left")
-    shown.add_column("variant")
-    for name in ("calls", "tokens", "seconds", "US$", "failed", "lost calls"):
-        shown.add_column(name, justify="right")
+    rows = list[Sequence[str]]()
     for row in found.rows:
         each = row.evaluation
         taken = each.taken
         tokens, cost = taken.input_tokens + taken.output_tokens, "-" if taken.cost is None else f"{taken.cost:,.4f}"
         failed = f"{sum(one.failures for one in row.evaluations):,}"
-        shown.add_row(
-            row.label, f"{taken.calls:,}", f"{tokens:,}", f"{taken.seconds:,.1f}", cost, failed, f"{each.lost:.1%}"
+        rows.append(
+            (row.label, f"{taken.calls:,}", f"{tokens:,}", f"{taken.seconds:,.1f}", cost, failed, f"{each.lost:.1%}")
         )
-    return shown
+    heads = ("variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls")
+    return table(heads, rows, "what it takes by itself, writing and answering together")
 
 
 def _remarks(found: SectionResult) -> Iterator[str]:

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from ..errors import UnknownNameError, UserError
 from .failed import show_failed
 from .options import JSON
+from .overview import print_page
 from .printing import output, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..runs.pages.page import Category, Measured, Page, Question
+    from ..runs.pages.page import Page, Question
 
 _AT_ONCE = 20
 """Questions that are listed without --all."""
@@ -79,7 +78,7 @@ def command(
     if listed:
         _list(console, page, found, everything)
         return
-    _overview(console, page)
+    print_page(console, page)
     if (path / HTML).is_file():
         console.print(f"page: {path / HTML}", soft_wrap=True)
 
@@ -106,51 +105,6 @@ def _named(page: Page, id: str) -> Question:
         told = "no question" if not found else f"{len(found)} questions"
         raise UserError(f"{page.name} has {told} {id!r}; `mempiler show {page.name} --all --wrong` lists ids")
     return found[0]
-
-
-def _overview(console: Console, page: Page) -> None:
-    console.print(f"{page.name}: {page.title}{f' ({page.warning})' if page.warning else ''}", soft_wrap=True)
-    for note in page.notes:
-        console.print(note, soft_wrap=True)
-    for name, value in page.facts:
-        console.print(f"{name}: {value}", soft_wrap=True)
-    if page.total is not None:
-        console.print(_scores(page, page.total))
-    if page.verdict:
-        console.print(page.verdict, soft_wrap=True)
-    if page.retrieval:
-        rows = [(name, *("-" if each is None else f"{each:.3f}" for each in found)) for name, found in page.retrieval]
-        console.print(_table(("evidence recall", *page.phases), rows))
-    if page.questions:
-        console.print(_reasons(page))
-    for each in page.calls:
-        lost, again = each.ended["lost"], each.ended["asked again"]
-        if lost or again:
-            console.print(f"{each.predictor}, {each.phase}: {lost} lost, {again} asked again", soft_wrap=True)
-    wrong = sum(not each.last.right for each in page.questions)
-    if wrong:
-        console.print(f"mempiler show {page.name} --wrong: these {wrong} questions", soft_wrap=True)
-
-
-def _scores(page: Page, total: Category) -> Table:
-    heads = ("category", "n", *page.phases, *(("difference",) if total.difference else ()))
-    rows = [
-        (
-            each.name if each.counts else f"{each.name} (not in score)",
-            str(each.scores[-1].n),
-            *map(_number, each.scores),
-            *((_number(each.difference, signed=True),) if total.difference else ()),
-        )
-        for each in (*page.categories, total)
-    ]
-    return _table(heads, rows)
-
-
-def _reasons(page: Page) -> Table:
-    from ..runs.rows import REASONS
-
-    rows = [(REASONS[key], *map(str, counts)) for key, counts in page.reasons.items()]
-    return _table(("what became of the questions", *page.phases), rows)
 
 
 def _list(console: Console, page: Page, found: Sequence[Question], everything: bool) -> None:
@@ -213,23 +167,6 @@ def _plain(page: Page, question: Question) -> dict[str, Any]:
     found = question.plain()
     shown = zip(page.phases, found.pop("shown"), strict=True)
     return {**found, "phases": {phase: each for phase, each in shown if each is not None}}
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for n, head in enumerate(heads):
-        table.add_column(head, justify="right" if n else "left", no_wrap=bool(n))
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _number(found: Measured | None, signed: bool = False) -> str:
-    if found is None or found.value is None:
-        return "-"
-    form = "{:+.3f}" if signed else "{:.3f}"
-    ends = "" if found.low is None or found.high is None else f" [{form.format(found.low)}, {form.format(found.high)}]"
-    return form.format(found.value) + ends
 
 
 def _flat(text: str) -> str:

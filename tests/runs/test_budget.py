@@ -15,7 +15,7 @@ from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.experiment import run_evaluate
-from mempiler.runs.report import usage_line
+from mempiler.runs.report import spent_line
 from mempiler.runs.results import Evaluation
 from mempiler.runs.setup import Setup
 
@@ -49,7 +49,7 @@ def test_sixty_four_threads_overrun_a_limit_by_one_call_at_most(stub: Any, name:
     found = run(stub(delay=0.2), 64, **{name: limit})
     assert found.stopped == f"budget reached: {name.replace('_', '-')} {limit:g}"
     assert limit <= spent(found)[name] <= limit + largest(found)[name]
-    assert "estimated" not in usage_line(found)
+    assert "estimated" not in spent_line(found.spent)
 
 
 @pytest.mark.parametrize("threads", [1, 64])
@@ -61,7 +61,7 @@ def test_a_limit_holds_where_the_endpoint_tells_no_usage(stub: Any, name: str, l
     calls, asked = found.calls["task"], sum(map(len, server.texts)) / 4
     assert calls == found.tokens["estimated_calls"] == len(server.texts) < 30
     assert asked <= found.tokens["input"] <= 1.3 * asked
-    assert f"tokens (estimated for {calls} calls: the endpoint reports no usage)" in usage_line(found)
+    assert f"tokens (estimated for {calls} calls: the endpoint reports no usage)" in spent_line(found.spent)
 
 
 def embedded(server: Any, **limits: Any) -> Evaluation:
@@ -84,7 +84,7 @@ def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: p
     # What the first of them had embedded is not asked for again.
     assert (found.calls["embedding"], sent) == (len(server.requests) - 2, 100 * (len(server.requests) - 2))
     assert found.cost == pytest.approx(sent * 1e-6)
-    assert f"{found.calls['embedding']} embedding; " in usage_line(found)
+    assert f"{found.calls['embedding']} embedding; " in spent_line(found.spent)
 
 
 @pytest.mark.parametrize("count", [int("9" * 400), 10**12])

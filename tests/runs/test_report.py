@@ -1,17 +1,13 @@
-"""Tables: every number with what it rests on, and text that is printed as it is."""
+"""What people are told of a run: every number with what it rests on, and text that is printed as it is."""
 
 import io
 from typing import Any
 
 import pytest
+from mempiler.cli.overview import print_page
 from mempiler.records import Failure
-from mempiler.runs.report import (
-    WIRING,
-    difference_line,
-    print_comparison,
-    print_evaluation,
-    usage_line,
-)
+from mempiler.runs.pages.page import run_page
+from mempiler.runs.report import WIRING, difference_line, spent_facts
 from mempiler.runs.results import Evaluation, difference
 from rich.console import Console
 
@@ -36,39 +32,46 @@ def evaluation(scores: dict[str, list[float]], **changes: Any) -> Evaluation:
     return made(rows, **{"calls": calls, "tokens": tokens, "cost": None, "seconds": 1.25, **changes})
 
 
-def printed(show: Any, *arguments: Any) -> str:
-    console = Console(file=io.StringIO(), width=100)
-    show(console, *arguments)
-    return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+def shown(**phases: Evaluation) -> list[str]:
+    """What the terminal shows of evaluations, line by line."""
+    console = Console(file=io.StringIO(), width=120)
+    print_page(console, run_page("evaluate", "a-run", phases))
+    return console.file.getvalue().splitlines()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_an_evaluation_shows_categories_and_what_they_rest_on():
-    text = printed(print_evaluation, evaluation({"1": [0.5, 0.25], "5": [1.0]}))
-    rows = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
-    assert ["1", "2", "0.375", "0.375", "0", "0"] in rows
-    assert ["5", "(not", "in", "score)", "1", "1.000", "1.000", "0", "0"] in rows
-    assert ["score", "2", "0.375", "0.375", "0", "0"] in rows
-    assert "turn-rag on locomo, LM openai/x" in text
-    named = evaluation({"1": [0.5]}).model_copy(update={"embedder": "e5"})
-    assert "LM openai/x, embedder e5" in printed(print_evaluation, named)
-    assert "resampled by question" in text
+    lines = shown(score=evaluation({"1": [0.5, 0.25], "5": [1.0]}))
+    rows = [line.split() for line in lines]
+    assert ["1", "2", "0.375", "[0.250,", "0.500]", "0.375", "0"] in rows
+    assert ["5", "(not", "in", "score)", "1", "1.000", "1.000", "0"] in rows
+    assert ["score", "2", "0.375", "[0.250,", "0.500]", "0.375", "0"] in rows
+    assert "95 % intervals, resampled by question" in lines
+
+
+def test_a_comparison_shows_the_difference_and_the_price_of_it():
+    before, after = (
+        found.model_copy(update={"rows": tuple(row.model_copy(update={"prompt_tokens": n}) for row in found.rows)})
+        for found, n in ((evaluation({"1": [0.5, 0.5]}), 1200), (evaluation({"1": [1.0, 1.0]}), 3400))
+    )
+    rows = [line.split() for line in shown(before=before, after=after)]
+    assert any(row[:2] == ["score", "2"] and "+0.500" in row for row in rows)
+    assert ["tokens", "of", "all", "prompts", "1,200", "3,400"] in rows
 
 
 @pytest.mark.parametrize("comparable", [True, False])
 def test_a_wiring_check_is_headed_so_on_one_line(comparable):
     long = evaluation({"1": [0.5]}, comparable=comparable, program="a-very-long-method-name-" * 4)
-    for text in (
-        printed(print_evaluation, long),
-        printed(print_comparison, long, long, difference(long.counted, long.counted)),
-    ):
-        assert (WIRING in text.splitlines()[0]) is not comparable
+    assert (WIRING in shown(score=long)[0]) is not comparable
 
 
 @pytest.mark.parametrize("name", ["[/b]", "[red]x", ":smile:", "$5 $x^"])
 def test_names_of_users_are_printed_as_they_are(name):
-    found = evaluation({name: [0.5, 0.0]})
-    assert name in printed(print_evaluation, found)
-    assert name in printed(print_comparison, found, found, difference(found.counted, found.counted))
+    assert any(line.strip().startswith(name) for line in shown(score=evaluation({name: [0.5, 0.0]})))
+
+
+def test_failures_are_told_with_the_command_that_lists_them():
+    lines = shown(score=evaluation({"1": [0.5, 0.0]}, write_failures=3))
+    assert "score: 1 questions and 3 writes failed; mempiler show a-run --failed" in lines
 
 
 def test_the_line_says_why_the_start_was_kept():
@@ -93,37 +96,15 @@ def test_the_difference_in_words(before, after, words):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "told"),
     [
-        (
-            {},
-            "LM calls: 12 task, 2 judge; 1,234 + 56 tokens; no price known; 1.2 s; 0 failures; "
-            "of the index alone recall@5 1.000",
-        ),
-        ({"cost": 0.5}, "$0.5000"),
+        ({}, "12 task, 2 judge; 1,234 + 56 tokens; no price known; 1.2 s"),
+        ({"cost": 0.5}, "12 task, 2 judge; 1,234 + 56 tokens; $0.5000; 1.2 s"),
         (
             {"prompt_cache": {"told": 200, "reused": 150}},
-            "1,234 + 56 tokens (75% of the prompts from the server's cache)",
+            "12 task, 2 judge; 1,234 + 56 tokens (75% of the prompts from the server's cache); no price known; 1.2 s",
         ),
-        ({"write_failures": 3}, "0 failures, 3 failed writes"),
     ],
 )
-def test_usage_is_one_line(changes, words):
-    line = usage_line(evaluation({"1": [0.5]}, **changes))
-    assert words in line
-    assert "\n" not in line
-
-
-def test_the_price_of_a_gain_is_in_the_table_of_a_compile():
-    sizes = [evaluation({"1": [0.5, 0.5]}), evaluation({"1": [1.0, 1.0]})]
-    before, after = (
-        found.model_copy(update={"rows": tuple(row.model_copy(update={"prompt_tokens": n}) for row in found.rows)})
-        for found, n in zip(sizes, (1200, 3400), strict=True)
-    )
-    rows = [
-        [cell.strip() for cell in line.strip("│").split("│")]
-        for line in printed(print_comparison, before, after, difference(before.counted, after.counted)).splitlines()
-        if "│" in line
-    ]
-    assert ["prompt tokens a question", "", "1,200", "3,400", "+2,200"] in rows
-    assert "prompts 3,400 tokens a question" in usage_line(after)
+def test_usage_is_one_line(changes, told):
+    assert spent_facts({"score": evaluation({"1": [0.5]}, **changes)}) == [("LM calls", told)]

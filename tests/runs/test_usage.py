@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mempiler.runs.compare import keep_rows, recorded
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.report import usage_line
+from mempiler.runs.report import spent_facts
 from mempiler.runs.results import Evaluation, Expense
 from mempiler.runs.rows import Row
 
@@ -50,5 +50,5 @@ def test_calls_that_were_made_elsewhere_are_told_as_such(record):
     assert here.spent["calls"] == {"task": 4}
     away = evaluation([row(1)], calls={"task": 0}, tokens={"input": 0, "output": 0})
     assert away.spent["calls"] == {"elsewhere": 4}
-    assert usage_line(away).startswith("LM calls: 4 elsewhere; 690 + 10 tokens; $1.2500")
+    assert spent_facts({"score": away})[0][1].startswith("4 elsewhere; 690 + 10 tokens; $1.2500")
     assert recorded(str(record(away))).usage()["tokens"] == {"input": 690, "output": 10}

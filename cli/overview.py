@@ -1,0 +1,117 @@
+"""What the terminal shows of a run, when it ends and by `mempiler show`: what it rests on, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from .printing import table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..runs.pages.page import Category, Measured, Page
+
+
+def print_page(console: Console, page: Page) -> None:
+    """Prints facts, scores by category, the verdict, retrieval, and what became of questions and calls."""
+    console.print(f"{page.name}: {page.title}{f' ({page.warning})' if page.warning else ''}", soft_wrap=True)
+    for line in (*page.notes, *(f"{name}: {value}" for name, value in page.facts)):
+        console.print(line, soft_wrap=True)
+    if page.total is not None:
+        console.print(_scores(page, page.total))
+        units = {each.unit for each in page.total.scores if each.unit}
+        console.print(f"95 % intervals, resampled by {units.pop()}" if units else "too few questions for an interval")
+    for phase, found in page.phases.items():
+        _print_aggregate(console, f"{phase}, over all answers" if page.phases.keys() - {phase} else "", found.aggregate)
+    if page.verdict:
+        console.print(page.verdict, soft_wrap=True)
+    if page.questions:
+        console.print(_context(page))
+        console.print(_reasons(page))
+    for each in page.calls:
+        lost, again = each.ended["lost"], each.ended["asked again"]
+        if lost or again:
+            console.print(f"{each.predictor}, {each.phase}: {lost} lost, {again} asked again", soft_wrap=True)
+    if any(found.failures or found.write_failures for found in page.phases.values()):
+        told = "; ".join(
+            f"{phase}: {found.failures} questions and {found.write_failures} writes failed"
+            for phase, found in page.phases.items()
+        )
+        console.print(f"{told}; mempiler show {page.name} --failed", soft_wrap=True)
+    wrong = sum(not each.last.right for each in page.questions)
+    if wrong:
+        console.print(f"mempiler show {page.name} --wrong: these {wrong} questions", soft_wrap=True)
+
+
+def _scores(page: Page, total: Category) -> Table:
+    """Scores with their intervals; of a single evaluation its metrics too, of several the difference."""
+    if len(page.phases) > 1:
+        rows = [(*_scored(each), _number(each.difference, signed=True)) for each in (*page.categories, total)]
+        return table(("category", "n", *page.phases, "difference"), rows, section=len(rows) - 1)
+    (found,) = page.phases.values()
+    summary = found.summary()
+    metrics, by = summary["metrics"], summary["by"]
+    rows = [
+        (*_scored(each), *(_plain(by[each.key].get(name)) for name in metrics), str(by[each.key]["failures"]))
+        for each in page.categories
+    ]
+    rows += [(*_scored(total), *map(_plain, metrics.values()), str(found.failures))]
+    return table(("category", "n", *page.phases, *metrics, "failures"), rows, section=len(rows) - 1)
+
+
+def _scored(found: Category) -> tuple[str, ...]:
+    name = found.name if found.counts else f"{found.name} (not in score)"
+    return name, str(found.scores[-1].n), *map(_number, found.scores)
+
+
+def _context(page: Page) -> Table:
+    """How much of a question's evidence was recalled, and how long its context and its prompts are."""
+    sizes = [(found.context(), found.prompt_tokens) for found in page.phases.values()]
+    rows = [(f"evidence recall, {name}", *map(_plain, found)) for name, found in page.retrieval]
+    rows += [("entries of the context", *(f"{context['hits']:.1f}" for context, _ in sizes))]
+    rows += [("tokens of the context", *(f"{context['tokens']:,.0f}" for context, _ in sizes))]
+    rows += [("tokens of all prompts", *("-" if prompt is None else f"{prompt:,.0f}" for _, prompt in sizes))]
+    return table(("of a question", *page.phases), rows)
+
+
+def _reasons(page: Page) -> Table:
+    from ..runs.rows import REASONS
+
+    rows = [(REASONS[key], *map(str, counts)) for key, counts in page.reasons.items()]
+    return table(("what became of the questions", *page.phases), rows)
+
+
+def _print_aggregate(console: Console, title: str, found: Mapping[str, int | float]) -> None:
+    """Prints the metrics of all answers together: those named "thing METRIC" as a table of things, others on a line."""
+    title = title or "over all answers"
+    parts = {name: tuple(name.rpartition(" ")[::2]) for name in found}
+    tabled = {name: place for name, place in parts.items() if place[0] and place[1].isupper()}
+    if tabled:
+        metrics = list(dict.fromkeys(metric for _, metric in tabled.values()))
+        things = dict.fromkeys(thing for thing, _ in tabled.values())
+        rows = [(thing, *(_counted(found.get(f"{thing} {metric}")) for metric in metrics)) for thing in things]
+        console.print(table((title, *metrics), rows))
+    words = [f"{name} {_counted(value)}" for name, value in found.items() if name not in tabled]
+    if words:
+        console.print(Text(f"{title}: {', '.join(words)}"), soft_wrap=True)
+
+
+def _number(found: Measured | None, signed: bool = False) -> str:
+    if found is None or found.value is None:
+        return "-"
+    form = "{:+.3f}" if signed else "{:.3f}"
+    ends = "" if found.low is None or found.high is None else f" [{form.format(found.low)}, {form.format(found.high)}]"
+    return form.format(found.value) + ends
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _counted(value: float | None) -> str:
+    """A number of things as it is, others as scores."""
+    return str(value) if isinstance(value, int) else _plain(value)
