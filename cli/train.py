@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from ..errors import UserError
-from .options import Finite, make_setup, parse_settings, setup_options
+from .options import make_setup, parse_settings, setup_options
 from .printing import first_line, output, print_json, show_plan
 from .progress import progress
 
+if TYPE_CHECKING:
+    from ..runs.course import Course
+
+_SETTINGS = "of the training: num_rollouts, local_n, histories, ..., or of the trainer: learning_rate=2e-4"
 _OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative or local"
-_SETTINGS = {
-    "rollouts": "num_rollouts",
-    "local_n": "local_n",
-    "local_fraction": "local_fraction",
-    "histories": "histories",
-    "validate_every": "validate_every",
-    "samples": "samples",
-}
-"""Options that are settings of the training, by their names there."""
-_COURSE = (
-    "objective",
-    "session_reward",
-    "seeds",
-    "lora",
-    "dtype",
-    "answer_tokens",
-    "answer_lm",
-    "answer_api_base",
-    "workers",
-)
-"""Options that are fields of the course."""
+_COURSE = ("objective", "seeds", "lora", "answer_lm", "answer_api_base", "workers", "steps")
+"""Options that are settings of a training by their own names."""
 USERS = {False: 400, True: 100}
 """Users of memory-env where objectives are compared, three of ten to score: a whole comparison, or a quick one."""
 
@@ -48,24 +33,15 @@ USERS = {False: 400, True: 100}
 @click.option("--horizons", help="sessions per stage, e.g. 8,16,32")
 @click.option("--steps", type=int, help="most steps of a stage")
 @click.option("--budget", type=int, help="generated tokens of a training, the same for all objectives")
-@click.option("--rollouts", type=int, help="trajectories per conversation and step")
-@click.option("--local-n", type=int, help="reruns per local group")
-@click.option("--local-fraction", type=Finite(0, 1), help="chance of a session to get a local group")
-@click.option("--session-reward", help="session, cumulative or trajectory, of the groups of --with")
-@click.option("--histories", type=int, help="training conversations per step")
-@click.option("--validate-every", type=int, help="steps between two validations and checkpoints")
-@click.option("--samples", type=int, help="times a validation history is sampled; the mean chooses the checkpoint")
 @click.option("--seeds", type=click.IntRange(1), help="trainings per objective [default: 3 in a comparison, or 1]")
 @click.option(
     "--workers", type=click.IntRange(1), help="trainings at a time, each in a process (extra: ray) [default: 1]"
 )
 @click.option("--lora", type=click.IntRange(1), help="rank of an adapter; all weights are trained without")
-@click.option("--dtype", help="of the weights: float32 or bfloat16 [default: float32 on the CPU, bfloat16 on a GPU]")
-@click.option("--answer-tokens", type=click.IntRange(1), help="most tokens of one completion")
 @click.option("--answer-lm", help="answers the questions rewards come from [default: the model itself]")
 @click.option("--answer-api-base", help="address of its server")
 @click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
-@click.option("--train-set", "kwargs", multiple=True, metavar="NAME=VALUE", help="e.g. learning_rate=2e-4")
+@click.option("--train-set", "settings", multiple=True, metavar="NAME=VALUE", help=_SETTINGS)
 @click.option("--out", help="folder for the program [default: in the run's folder under runs/local]")
 def command(method: str, as_json: bool, planned: bool, out: str | None, **values: Any) -> None:
     """Train the model behind METHOD on its memory operations, and save model and program.
@@ -96,10 +72,10 @@ def command(method: str, as_json: bool, planned: bool, out: str | None, **values
         print_trained(output(), outcome)
 
 
-_OWN = {*_SETTINGS, *_COURSE, "only", "quick", "horizons", "steps", "budget", "rewards", "kwargs"}
+_OWN = {*_COURSE, "only", "quick", "horizons", "budget", "rewards", "settings"}
 
 
-def _course(given: dict[str, Any], lm: str, benchmark: str) -> Any:
+def _course(given: dict[str, Any], lm: str, benchmark: str) -> Course:
     """The course for a model with what the options change."""
     from ..runs.course import Course
 
@@ -108,25 +84,22 @@ def _course(given: dict[str, Any], lm: str, benchmark: str) -> Any:
         course = course.comparing()
     if given["quick"]:
         course = course.shortened()
-    settings, curriculum = course.settings, course.settings.curriculum
-    changes = {
-        to: given[name] for name, to in {**_SETTINGS, "threads": "threads"}.items() if given.get(name) is not None
-    }
-    stages: dict[str, Any] = {"horizons": _horizons(given["horizons"])} if given["horizons"] else {}
-    stages |= {to: given[name] for name, to in (("steps", "steps"), ("budget", "tokens")) if given[name] is not None}
-    if given["steps"] is not None and given["budget"] is None:
-        stages["tokens"] = None
+    changes = {name: value for name in (*_COURSE, "threads") if (value := given.get(name)) is not None}
+    if given["horizons"]:
+        changes["horizons"] = _horizons(given["horizons"])
+    if given["budget"] is not None or given["steps"] is not None:
+        changes["tokens"] = given["budget"]
+    if given["rewards"]:
+        changes["reward"] = _reward(course, parse_settings(given["rewards"]))
+    return course.changed(changes | parse_settings(given["settings"]))
+
+
+def _reward(course: Course, changes: dict[str, Any]) -> Any:
+    reward = course.settings.reward
     try:
-        reward = replace(settings.reward, **parse_settings(given["rewards"]))
+        return replace(reward, **changes)
     except TypeError as error:
-        known = ", ".join(vars(settings.reward))
-        raise UserError(f"--reward-set: {error}; it has: {known}") from error
-    return replace(
-        course,
-        settings=replace(settings, reward=reward, curriculum=replace(curriculum, **stages), **changes),
-        train_kwargs={**course.train_kwargs, **parse_settings(given["kwargs"])},
-        **{name: given[name] for name in _COURSE if given[name] is not None},
-    )
+        raise UserError(f"--reward-set: {error}; it has: {', '.join(vars(reward))}") from error
 
 
 def _horizons(text: str) -> tuple[int, ...]:

@@ -23,9 +23,9 @@ FILE = "train.json"
 
 NO_VARIANCE = (
     "nothing was learned: in every group all members were rewarded alike; begin with a model that is right now and "
-    "then, or raise --rollouts, --local-n or --temperature"
+    "then, or raise num_rollouts, local_n or the temperature"
 )
-NO_GROUP = "nothing was learned: there was no group to compare; raise --local-fraction or --steps"
+NO_GROUP = "nothing was learned: there was no group to compare; raise local_fraction or --steps"
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,7 @@ WRONG: list[list[str]] = [
     *([*LOCOMO_ON, "--resume", run] for run in ("nowhere", "", "empty")),
     [*JUDGE, "--judge-lm", "nosuch"],
     ["compile", "turn-rag", "--on", "locomo", "--prompt-lm", "nosuch"],
-    ["train", "memory-r2", "--on", "memory-env", "--local-fraction", "nan", "--lm", "local:tiny"],
+    ["train", "memory-r2", "--on", "memory-env", "--train-set", "local_fraction=nan", "--lm", "local:tiny"],
     ["make", "palset", "--users", "1", "--out", "o", "--max-usd", "nan"],
     ["make", "palset", "--users", "0", "--out", "o"],
     ["make", "memoryquest", "--profiles", "nowhere", "--out", "o"],

@@ -59,8 +59,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def command(trained: dict[str, Any], *words: str) -> list[str]:
-    sizes = ["--train", "2", "--dev", "1", "--test", "1", "--horizons", "1", "--steps", "1", "--validate-every", "1"]
-    groups = ["--rollouts", "2", "--local-n", "2", "--histories", "1", "--answer-tokens", "24", "--seeds", "1"]
+    sizes = ["--train", "2", "--dev", "1", "--test", "1", "--horizons", "1", "--steps", "1", "--seeds", "1"]
+    settings = {"validate_every": 1, "num_rollouts": 2, "local_n": 2, "histories": 1, "answer_tokens": 24}
+    groups = [word for name, value in settings.items() for word in ("--train-set", f"{name}={value}")]
     model = [
         "--lm",
         f"local:{trained['start']}",
@@ -161,8 +162,8 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
         "1",
         "--dev",
         "0",
-        "--rollouts",
-        "6",
+        "--train-set",
+        "num_rollouts=6",
     ]
     whole = trained_in(trained, capsys, *words)
     journal = json.loads((Path(whole["model"]).parent / "train.json").read_text())

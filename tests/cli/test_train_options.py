@@ -12,13 +12,13 @@ from mempiler.errors import UserError
     [
         (("--lm", "offline"), "cannot be trained in this process; use --lm local:NAME"),
         (("--lm", "local:x", "--with", "ppo"), "--with 'ppo': choose one of grpo, grpo-session, "),
-        (("--lm", "local:x", "--session-reward", "fair"), "session_reward = 'fair'; choose one of: session, "),
+        (("--lm", "local:x", "--train-set", "session_reward=fair"), "session_reward = 'fair'; choose one of: session, "),
         (("--lm", "local:x", "--lm-set", "temperature=0"), "temperature = 0: rollouts at 0 are all the same"),
-        (("--lm", "local:x", "--samples", "0"), "samples = 0: at least 1"),
+        (("--lm", "local:x", "--train-set", "samples=0"), "samples = 0: at least 1"),
         (("--lm", "local:x", "--quick"), "--quick shortens the training of local:tiny"),
         (("--lm", "local:x", "--horizons", "8,x"), "--horizons '8,x'"),
         (("--lm", "local:x", "--horizons", "8,4"), "growing numbers of sessions"),
-        (("--lm", "local:x", "--rollouts", "1"), "num_rollouts = 1"),
+        (("--lm", "local:x", "--train-set", "num_rollouts=1"), "num_rollouts = 1"),
         (("--lm", "local:x", "--reward-set", "speed=1"), "--reward-set"),
         (("--lm", "local:x", "--reward-set", "compression=-1"), "compression = -1 is negative"),
     ],
@@ -62,7 +62,7 @@ def test_a_quick_comparison_is_smaller_unless_told(asked: Any) -> None:
     setup, course = asked("--quick")
     assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 100})
     assert course.settings.curriculum.tokens < asked()[1].settings.curriculum.tokens
-    assert asked("--quick", "--seeds", "2", "--samples", "5")[1].seeds == 2
+    assert asked("--quick", "--seeds", "2", "--train-set", "samples=5")[1].seeds == 2
 
 
 def test_without_a_comparison_one_objective_is_trained_with_one_seed(asked: Any) -> None:
@@ -78,5 +78,5 @@ def test_the_reader_s_server_is_its_own(asked: Any) -> None:
 
 
 def test_what_weights_are_loaded_as(asked: Any) -> None:
-    assert asked("--dtype", "bfloat16", "--lora", "4")[1].dtype == "bfloat16"
+    assert asked("--train-set", "dtype=bfloat16", "--lora", "4")[1].dtype == "bfloat16"
     assert asked()[1].dtype is None
