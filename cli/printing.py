@@ -76,7 +76,7 @@ class _Output(Console):
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, section: int = -1) -> Table:
-    """A table: a column of names, and columns of numbers, which are never cut.
+    """A table of names, to the left, and of numbers, which are never cut.
 
     Args:
         heads: Of the columns.
@@ -84,9 +84,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str | None
         title: Above it.
         section: The row before which a line is drawn.
     """
-    drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    rows = list(rows)
     for n, head in enumerate(heads):
-        drawn.add_column(head, justify="right" if n else "left", no_wrap=bool(n))
+        words = n == 0 or any(row[n][:1].isalpha() for row in rows)
+        drawn.add_column(head, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     for n, row in enumerate(rows):
         if n == section:
             drawn.add_section()

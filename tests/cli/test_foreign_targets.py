@@ -10,7 +10,6 @@ from mempiler.cli import main
 Run = Callable[..., tuple[int, str, str]]
 CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2024-03-05"}]
 FILES = {
-    "view": ("memories", "show", "--user", "ada", "--page"),
     "export": ("memories", "export"),
     "compare": ("compare", "one", "two", "--page"),
 }
@@ -63,7 +62,7 @@ def test_a_file_that_is_not_ours_is_overwritten_by_force_alone(run: Run, name: s
 def test_a_page_does_not_take_the_place_of_an_export(run: Run) -> None:
     assert run(*FILES["export"], "backup")[0] == 0
     before = Path("backup").read_text()
-    assert run(*FILES["view"], "backup")[0] == 2
+    assert run(*FILES["compare"], "backup")[0] == 2
     assert Path("backup").read_text() == before
 
 

@@ -191,18 +191,13 @@ def test_an_entry_is_changed_and_brought_back_with_its_history(filled: Run) -> N
     assert [change["by"] for change in changes] == ["", "desk", "", ""]
 
 
-def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run, folder: Path) -> None:
+def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run) -> None:
     filled("memories", "edit", "program", "chat-1:1", "--delete", *ADA, "--by", "desk")
     filled("memories", "edit", "program", "chat-2:1", "--text", "My sister visits me.", *ADA)
     views = {
         "show": lambda *more: filled("memories", "show", *ADA, *more)[1],
         "json": lambda *more: filled("memories", "show", *ADA, "--json", *more)[1],
-        "page": lambda *more: page(filled("memories", "show", *ADA, "--page", "ada.html", *more)),
     }
-
-    def page(ended: tuple[int, str, str]) -> str:
-        return (folder / "ada.html").read_text(encoding="utf-8") if ended[0] == 0 else ended[2]
-
     for name, told in views.items():
         shown, written = told("--program", "program"), told("--as-written")
         assert ["Lisbon" in shown, "Grace" in shown, "Lisbon" in written, "Grace" in written] == [
@@ -219,10 +214,9 @@ def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run, fold
         assert "by desk" in shown
         for word in ("Lisbon", "Grace"):
             assert word not in told(), name
-    for command in (["show", *ADA], ["show", *ADA, "--page", "ada.html"]):
-        code, _, err = filled("memories", *command)
-        assert (code, err.count("\n"), "give --program" in err) == (2, 1, True)
-        assert "run: mempiler memories rebuild" in filled("memories", *command, "--program", "other")[2]
+    code, _, err = filled("memories", "show", *ADA)
+    assert (code, err.count("\n"), "give --program" in err) == (2, 1, True)
+    assert "run: mempiler memories rebuild" in filled("memories", "show", *ADA, "--program", "other")[2]
     for entry in ("chat-1:1", "chat-2:1"):
         filled("memories", "edit", "program", entry, "--undo", *ADA)
     assert "Lisbon" in views["show"]()
@@ -294,18 +288,3 @@ def test_failed_sessions_alone_are_written_anew(filled: Run) -> None:
     assert listed(filled)[0]["updated"] == before["updated"]
     code, _, told = filled("memories", "rebuild", "program", "--failed", "--force")
     assert (code, "--queued, --failed and --force each say what is written; give one of them" in told) == (2, True)
-
-
-def test_a_memory_is_looked_at_in_a_page(filled: Run, folder: Path) -> None:
-    code, _, err = filled("memories", "show", *ADA, "--page", "ada.html")
-    html = (folder / "ada.html").read_text(encoding="utf-8")
-    assert (code, err) == (0, "ada.html: 2 sessions, 3 entries, 0 turns in none\n")
-    assert (folder / "ada.html").stat().st_mode & 0o777 == 0o600
-    # From a turn to what was made of it, and from that back.
-    assert [html.count(f'id="{place}"') for place in ("t0", "e0", "t2", "e2")] == [1, 1, 1, 1]
-    assert 'href="#e0"' in html.split('id="t0"')[1].split("</li>")[0]
-    assert 'href="#t0"' in html.split('id="e0"')[1].split("</details>")[0]
-    assert "<script" not in html
-    code, _, err = filled("memories", "show", "--user", "nobody", "--page", "nobody.html")
-    assert (code, (folder / "nobody.html").exists()) == (2, False)
-    assert "no user 'nobody'" in err

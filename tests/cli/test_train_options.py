@@ -12,7 +12,10 @@ from mempiler.errors import UserError
     [
         (("--lm", "offline"), "cannot be trained in this process; use --lm local:NAME"),
         (("--lm", "local:x", "--with", "ppo"), "--with 'ppo': choose one of grpo, grpo-session, "),
-        (("--lm", "local:x", "--train-set", "session_reward=fair"), "session_reward = 'fair'; choose one of: session, "),
+        (
+            ("--lm", "local:x", "--train-set", "session_reward=fair"),
+            "session_reward = 'fair'; choose one of: session, ",
+        ),
         (("--lm", "local:x", "--lm-set", "temperature=0"), "temperature = 0: rollouts at 0 are all the same"),
         (("--lm", "local:x", "--train-set", "samples=0"), "samples = 0: at least 1"),
         (("--lm", "local:x", "--quick"), "--quick shortens the training of local:tiny"),
