@@ -1,4 +1,8 @@
-"""One call of a metered model while it goes on: what it asks for, and what came of it."""
+"""One call of a metered model while it goes on: what it asks for, what came of it, and who hears of it.
+
+DSPy's callbacks tell it too, but are asked at every module and adapter of a call: for two words a question that takes
+more time than all else of the suite's own. So a metered model tells who listens by itself.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import datetime
 import hashlib
 import json
 import uuid
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +21,7 @@ import dspy
 from dspy.clients.call_result import CallResult
 
 from ..records import estimate_tokens
+from ..records.scope import holding
 
 MOST_TOLD = 10**12
 """Tokens that no call takes: an endpoint that says so, or less than none, has not told them."""
@@ -114,6 +121,20 @@ class Call:
 
 
 going_on: contextvars.ContextVar[Call | None] = contextvars.ContextVar("mempiler_call", default=None)
+
+Hear = Callable[[Any, Sequence[Any]], None]
+"""Takes the messages of a call, or its prompt where it has none, and the answers as DSPy has them."""
+_hear: contextvars.ContextVar[Hear | None] = contextvars.ContextVar("hear", default=None)
+
+
+def hearing(hear: Hear | None) -> AbstractContextManager[None]:
+    """Lets `hear` know of the calls of the block; None lets nobody."""
+    return holding(_hear, hear)
+
+
+def hearing_here() -> Hear | None:
+    """Who is to know of the running call."""
+    return _hear.get()
 
 
 def schema(value: Any) -> Any:

@@ -17,11 +17,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from dspy.utils.exceptions import LMAuthError, LMError
+from dspy.utils.exceptions import (
+    LMAuthError,
+    LMConfigurationError,
+    LMError,
+    LMInvalidRequestError,
+    LMUnsupportedModelError,
+)
 
 from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number, one_line
 from .endpoint.lanes import IN_FLIGHT, Lane
+from .endpoint.loop import NobodyWaitsError
 from .spending import Spending
 
 DEAD_AFTER = 5
@@ -49,8 +57,13 @@ class Limits:
         for field in fields(self):
             check_number(field.name, getattr(self, field.name), most=_MOST)
 
+    @property
+    def given(self) -> dict[str, float]:
+        """Those that there are, by name."""
+        return {name: limit for name, limit in vars(self).items() if limit is not None}
+
     def __bool__(self) -> bool:
-        return any(getattr(self, field.name) is not None for field in fields(self))
+        return bool(self.given)
 
 
 _SPENT = {"max_usd": "cost", "max_calls": "calls", "max_tokens": "tokens", "max_minutes": "minutes"}
@@ -93,14 +106,11 @@ class Guard:
 
     def left(self, share: float) -> Limits:
         """A share of what is left of limits and phase, for another process; all of the time, which passes for all."""
-        spent, left = self.spent(), {}
-        for each in fields(Limits):
-            known = [getattr(limits, each.name) for limits in (self.limits, self._phase)]
-            limit = min((limit for limit in known if limit is not None), default=None)
-            if limit is not None:
-                rest = max(0, limit - spent_of(spent, each.name))
-                part = rest if each.name == "max_minutes" else rest * share
-                left[each.name] = part if each.name in ("max_minutes", "max_usd") else int(part)
+        spent, left, phase = self.spent(), dict[str, Any](), self._phase.given
+        for each, limit in self.limits.given.items():
+            rest = max(0, min(limit, phase.get(each, limit)) - spent_of(spent, each))
+            part = rest if each == "max_minutes" else rest * share
+            left[each] = part if each in ("max_minutes", "max_usd") else int(part)
         return Limits(**left)
 
     def charge(self, spent: Spending) -> None:
@@ -120,16 +130,15 @@ class Guard:
             if self.dead is not None:
                 raise type(self.dead)(str(self.dead))
             spent = self._until_now()
-            for limits, whole in ((self._phase, False), (self.limits, True)):
-                for field in fields(limits):
-                    limit = getattr(limits, field.name)
-                    if limit is not None and spent_of(spent, field.name) >= limit:
-                        name = field.name.replace("_", "-")
+            for limits in (self._phase, self.limits):
+                for each, limit in limits.given.items():
+                    if spent_of(spent, each) >= limit:
+                        name = each.replace("_", "-")
                         self.refused += 1
-                        if whole:
+                        if limits is self.limits:
                             self.struck = f"{name} {limit:g}"
                         elif self.struck is None:
-                            self.struck = f"{name} {getattr(self.limits, field.name):g}, less what scoring needs"
+                            self.struck = f"{name} {self.limits.given[each]:g}, less what scoring needs"
                         raise BudgetError(f"budget reached: {name} {limit:g}")
             self._spent += Spending(calls=1)
 
@@ -160,12 +169,11 @@ class Guard:
     def _taken_up(self) -> bool:
         """Whether the calls in flight may take all that is left of a limit."""
         taken = sum(self._in_flight, self._spent)
-        for limits in (self._phase, self.limits):
-            for field in fields(limits):
-                limit = getattr(limits, field.name)
-                if limit is not None and spent_of(self._spent, field.name) < limit <= spent_of(taken, field.name):
-                    return True
-        return False
+        return any(
+            spent_of(self._spent, each) < limit <= spent_of(taken, each)
+            for limits in (self._phase, self.limits)
+            for each, limit in limits.given.items()
+        )
 
     def lane(self, endpoint: str) -> Lane:
         """The places for calls at an endpoint.
@@ -201,14 +209,18 @@ class Guard:
             UserError: The endpoint refuses the key.
             EndpointError: This failure trips the breaker.
         """
-        if not isinstance(error, LMError):
+        if not isinstance(error, LMError) or isinstance(error, NobodyWaitsError):
             return
-        reason = one_line(error, 300)
+        if isinstance(error, LMInvalidRequestError) and not isinstance(error, LMUnsupportedModelError):
+            return  # this prompt is refused, for its content or length; the endpoint is well
+        names = " or ".join(getattr(error, "env_keys", ()))
+        reason = f"there is none; set {names}" if names else one_line(error, 300)
         with self._lock:
             self._row, self._failed, self._done = self._row + 1, self._failed + 1, self._done + 1
             if self.dead is not None:
                 pass  # the first reason stands; this call was in flight when it was found
-            elif isinstance(error, LMAuthError):
+            elif isinstance(error, LMAuthError | LMConfigurationError):
+                # A key that is not set is as final as one that is refused.
                 self.dead = UserError(f"the model's endpoint refuses the key: {reason}")
             elif self._row >= DEAD_AFTER:
                 self.dead = EndpointError(f"the model's endpoint failed {self._row} times in a row, stopped: {reason}")
@@ -226,10 +238,9 @@ class Guard:
         Args:
             reserve: What must be left of each limit when the block ends.
         """
-        kept = {}
-        for field in fields(Limits):
-            limit = getattr(self.limits, field.name)
-            kept[field.name] = None if limit is None else max(0, limit - spent_of(reserve, field.name))
+        kept: dict[str, Any] = {
+            each: max(0, limit - spent_of(reserve, each)) for each, limit in self.limits.given.items()
+        }
         self._phase = Limits(**kept)
         try:
             yield

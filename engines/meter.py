@@ -20,24 +20,22 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Literal, Protocol
 
 import dspy
 from dspy.clients.call_result import CallResult
 from dspy.utils.callback import with_callbacks
-from dspy.utils.exceptions import LMAuthError, LMConfigurationError, LMInvalidRequestError, LMUnsupportedModelError
+from dspy.utils.exceptions import LMError
 
 from ..errors import UserError
 from ..reading.answer import marked
 from ..records.scope import holding
-from .call import Call, going_on
+from .call import Call, going_on, hearing_here
 from .endpoint.endpoint import BODY
 from .endpoint.engine import Engine
-from .endpoint.loop import NobodyWaitsError
 from .guard import Guard
-from .hearing import told
 from .spending import Spending, note_call
 from .threads import in_thread
 
@@ -93,60 +91,42 @@ class Meter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._usage = Usage()
-        self._answers: Counter[tuple[str, str]] = Counter()
-        self._faults: Counter[tuple[str, str]] = Counter()
         self.longest = 0
         """Tokens of the longest answer so far."""
 
     def read(self) -> Usage:
         """The counters now; subtract two readings to get the usage between them."""
+        return self._usage
+
+    def include(self, used: Usage) -> None:
+        """Counts what was used, here or in another process."""
         with self._lock:
-            return replace(self._usage, answers=self._answers.copy(), faults=self._faults.copy())
+            self._usage += used
 
     def add(
         self, role: str, usage: dict[str, Any], cost: float | None, calls: int = 1, estimated: bool = False
     ) -> None:
         """Counts calls that reached a model; `estimated` where the endpoint did not tell their usage."""
+        sent, generated = (int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion"))
         reused = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        told = 0 if reused is None else int(usage.get("prompt_tokens") or 0)
-        with self._lock:
-            self.longest = max(self.longest, int(usage.get("completion_tokens") or 0))
-            old = self._usage
-            self._usage = replace(
-                old,
-                calls=old.calls + Counter({role: calls}),
-                input_tokens=old.input_tokens + int(usage.get("prompt_tokens") or 0),
-                output_tokens=old.output_tokens + int(usage.get("completion_tokens") or 0),
-                told_tokens=old.told_tokens + told,
-                reused_tokens=old.reused_tokens + int(reused or 0),
-                cost=old.cost + (cost or 0.0),
-                unpriced=old.unpriced + (cost is None),
-                estimated=old.estimated + calls * estimated,
+        self.longest = max(self.longest, generated)
+        self.include(
+            Usage(
+                Counter({role: calls}),
+                input_tokens=sent,
+                output_tokens=generated,
+                cost=cost or 0.0,
+                unpriced=int(cost is None),
+                told_tokens=0 if reused is None else sent,
+                reused_tokens=int(reused or 0),
+                estimated=calls * estimated,
             )
-
-    def include(self, used: Usage) -> None:
-        """Counts what another process has used."""
-        with self._lock:
-            whole = replace(self._usage, answers=self._answers, faults=self._faults) + used
-            self._usage, self._answers, self._faults = whole, whole.answers, whole.faults
+        )
 
     def add_answer(self, predictor: str, outcome: str, faults: Counter[str]) -> None:
         """Counts a predictor call by how it ended."""
-        with self._lock:
-            self._answers[predictor, outcome] += 1
-            self._faults.update({(predictor, kind): count for kind, count in faults.items()})
-
-    def add_cached(self) -> None:
-        """Counts one call that the cache answered."""
-        self._bump("cached")
-
-    def add_failed(self) -> None:
-        """Counts one call that raised."""
-        self._bump("failed")
-
-    def _bump(self, name: str) -> None:
-        with self._lock:
-            self._usage = replace(self._usage, **{name: getattr(self._usage, name) + 1})
+        of_kinds = Counter({(predictor, kind): count for kind, count in faults.items()})
+        self.include(Usage(answers=Counter({(predictor, outcome): 1}), faults=of_kinds))
 
     def __deepcopy__(self, memo: object = None) -> Meter:
         return self
@@ -228,7 +208,7 @@ class MeteredLM(dspy.LM):
         call = Call(self, prompt, messages, kwargs)
         with holding(going_on, call):
             async with self.guard.lane(self.endpoint).aplace():
-                with self._admitted():
+                with self.admitted():
                     known = await in_thread(call.cached) if call.cache else None
                     if known is None:
                         with dspy.context(disable_history=False):
@@ -266,6 +246,21 @@ class MeteredLM(dspy.LM):
             return cost
         return input_tokens * self.prices[0] + output_tokens * self.prices[1]
 
+    @contextmanager
+    def admitted(self) -> Generator[None]:
+        """Lets a call through that is in the limits; one that fails is counted.
+
+        Raises:
+            MempilerError: See `Guard.admit` and `Guard.failed`.
+        """
+        self.guard.admit()
+        try:
+            yield
+        except LMError as error:
+            self.meter.include(Usage(failed=1))
+            self.guard.failed(error)
+            raise
+
     def _result(self, call: Call, ask: Callable[[], Any]) -> CallResult:
         """The result of a call, of the run's answers where it is among them."""
         if self.answers is None:
@@ -284,33 +279,23 @@ class MeteredLM(dspy.LM):
             raise
         if made:
             return made[0]
-        self.meter.add_cached()
+        self.meter.include(Usage(cached=1))
         return CallResult.load(record)
 
     def _paid(self, call: Call, ask: Callable[[], Any]) -> CallResult:
         # A place first: who waits for one has asked for nothing yet, and is refused when the guard trips meanwhile.
         with self.guard.lane(self.endpoint).place(), self.guard.reserving(self._expected(call)):
-            with self._admitted():
+            with self.admitted():
                 known = call.cached() if self.replay is None else self.replay.answer(call)
                 if known is None:
                     with dspy.context(disable_history=False):
                         call.outputs = ask()
             return self._kept(call, known)
 
-    @contextmanager
-    def _admitted(self) -> Generator[None]:
-        """Lets a call through that is in the limits; one that fails is counted."""
-        self.guard.admit()
-        try:
-            yield
-        except Exception as error:
-            self._failed(error)
-            raise
-
     def _kept(self, call: Call, known: CallResult | None) -> CallResult:
         """Counts a result; one that is new is kept by DSPy's cache."""
         if known is not None and known.cache_hit:
-            self.meter.add_cached()
+            self.meter.include(Usage(cached=1))
             self.guard.free()
             return known
         result = call.result = known or call.result
@@ -335,18 +320,6 @@ class MeteredLM(dspy.LM):
         asked, answer = PROMPT * call.prompt_tokens, call.n * max(most or ANSWER, self.meter.longest)
         return Spending(call.n - 1, asked, answer, self.priced(None, asked, answer) or 0.0)
 
-    def _failed(self, error: Exception) -> None:
-        self.meter.add_failed()
-        if isinstance(error, NobodyWaitsError) or self.replay is not None:
-            return
-        if isinstance(error, LMInvalidRequestError) and not isinstance(error, LMUnsupportedModelError):
-            return  # this prompt is refused, for its content or length; the endpoint is well
-        if isinstance(error, LMConfigurationError):
-            # A key that is not set is as final as one that is refused, and the guard ends the run for those.
-            names = " or ".join(getattr(error, "env_keys", ()))
-            error = LMAuthError(f"there is none; set {names}" if names else error.message, model=error.model)
-        self.guard.failed(error)
-
     def _finished(self, call: Call, result: CallResult) -> Any:
         """What a caller is given; who listens, and the piece of work that takes it, hear of it."""
         call.result = result
@@ -354,7 +327,10 @@ class MeteredLM(dspy.LM):
             call.outputs = self._given(call.prompt, messages=call.messages, **call.kwargs)
         sent, generated, estimated = call.tokens
         note_call(sent, generated, self.priced(None if estimated else result.cost, sent, generated))
-        return told(call.messages or call.prompt, marked(call.outputs, result))
+        answers = marked(call.outputs, result)
+        if (hear := hearing_here()) is not None:
+            hear(call.messages or call.prompt, answers)
+        return answers
 
     @with_callbacks
     def _given(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:

@@ -24,6 +24,7 @@ from .endpoint.engine import engines, request_settings
 from .endpoint.names import check_provider
 from .guard import Guard
 from .meter import Answers, Meter, MeteredLM, Replayed, Role
+from .weights import gguf_file
 
 OFFLINE = "offline"
 GGUF = "gguf:"
@@ -84,70 +85,48 @@ def language_model(
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers, "prices": prices, "replay": replay}
-    live = replay is None
+    live, meter, loaded = replay is None, meter or Meter(), {} if loaded is None else loaded
     settings = request_settings({key: value for key, value in settings.items() if value is not None})
     temperature = settings.get("temperature")
     if name == OFFLINE or name.startswith(LOCAL):
-        _check_taken(name, settings)
+        taken = ("temperature", "max_tokens", "seed")
+        if unknown := [each for each in {**settings, **settings.get(BODY, {})} if each not in (*taken, BODY)]:
+            raise UserError(f"--lm-set {unknown[0]}: {name} does not take it; it takes {', '.join(taken)}")
     if name == OFFLINE:
         from .offline.engine import OfflineEngine
 
         sampling = {"temperature": 0.0, **settings, "cache": bool(cache)}
-        return MeteredLM("offline/extractive-1", meter or Meter(), engine=OfflineEngine(), **shared, **sampling)
+        return MeteredLM("offline/extractive-1", meter, engine=OfflineEngine(), **shared, **sampling)
     if name.startswith(LOCAL):
         from .local.engine import local_lm
         from .local.model import LocalModel
 
-        known: dict[str, Any] = {} if loaded is None else loaded
-        if name not in known:
-            known[name] = LocalModel.load(name.removeprefix(LOCAL))
+        if name not in loaded:
+            loaded[name] = LocalModel.load(name.removeprefix(LOCAL))
         sampling = {"rollout_id": repeat} if repeat and temperature else {}
-        return local_lm(known[name], meter, **shared, **sampling, **settings)
+        return local_lm(loaded[name], meter, **shared, **sampling, **settings)
     settings["cache"] = cache is not False
     if repeat and temperature != 0:
         settings["rollout_id"] = repeat
+    server = None
     if name.startswith(GGUF) and live:
-        bounds = (max(timeout, GGUF_TIMEOUT), deadline, retries)
-        return _gguf(name, {} if loaded is None else loaded, slots, bounds, meter or Meter(), {**shared, **settings})
-    # Servers of one's own mostly want no key.
-    key = "none" if api_base and "OPENAI_API_KEY" not in os.environ else None
-    endpoint = Endpoint(api_base, key, timeout, deadline, retries)
+        from .gguf import GgufServer
+
+        server = loaded.get(name) or GgufServer(gguf_file(name.removeprefix(GGUF)), slots)
+        loaded[name], name, api_base, key = server, f"openai/{server.model}", server.url, server.key
+        timeout = max(timeout, GGUF_TIMEOUT)
+        settings.setdefault("max_tokens", GGUF_TOKENS)
+    else:
+        # Servers of one's own mostly want no key.
+        key = "none" if api_base and "OPENAI_API_KEY" not in os.environ else None
+    endpoint = Endpoint(api_base, key, timeout, deadline, retries, server)
     try:
-        named = MeteredLM(name, meter or Meter(), **shared, **settings, **engines(endpoint, name))
+        lm = MeteredLM(name, meter, **shared, **settings, **engines(endpoint, name))
     except (ValueError, LMConfigurationError) as error:
         raise UserError(f"language model {name!r}: {one_line(error, 300)}") from error
     if live:
         check_provider(name, endpoint)
-    return named
-
-
-def _check_taken(name: str, settings: dict[str, Any]) -> None:
-    """Refuses settings that an engine of this process would overlook."""
-    taken = ("temperature", "max_tokens", "seed")
-    unknown = [each for each in {**settings, **settings.get(BODY, {})} if each not in (*taken, BODY)]
-    if unknown:
-        raise UserError(f"--lm-set {unknown[0]}: {name} does not take it; it takes {', '.join(taken)}")
-
-
-def _gguf(
-    name: str,
-    loaded: dict[str, Any],
-    slots: int,
-    bounds: tuple[float, float, int],
-    meter: Meter,
-    settings: dict[str, Any],
-) -> MeteredLM:
-    """A GGUF model; its server is started if it is not there."""
-    from .gguf.server import GgufLM, GgufServer
-    from .weights import gguf_file
-
-    if name not in loaded:
-        loaded[name] = GgufServer(gguf_file(name.removeprefix(GGUF)), slots)
-    server = loaded[name]
-    settings.setdefault("max_tokens", GGUF_TOKENS)
-    named = f"openai/{server.model}"
-    lm = GgufLM(named, meter, **settings, **engines(Endpoint(server.url, server.key, *bounds), named))
-    lm.server, lm.window = server, server.context
+    lm.window = server and server.context
     return lm
 
 

@@ -26,7 +26,7 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import LMError
 
-from ..engines.hearing import hearing
+from ..engines.call import hearing
 from ..engines.local.capture import capture
 from ..engines.spending import Spending, note, taking
 from ..errors import one_line

@@ -18,6 +18,7 @@ from fastapi.security import HTTPBearer
 
 from ..engines.endpoint.chat import Upstream, upstream_of
 from ..engines.endpoint.deadline import Deadline, within
+from ..engines.endpoint.loop import NobodyWaitsError
 from ..engines.guard import DEAD_AFTER, Guard
 from ..engines.meter import Usage
 from ..errors import EndpointError
@@ -60,7 +61,7 @@ class Breaker(Guard):
 
     def failed(self, error: Exception) -> None:
         """Called after a call that failed; a request that the model refuses does not count."""
-        if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError):
+        if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError | NobodyWaitsError):
             return
         with self._lock:
             self._row += 1

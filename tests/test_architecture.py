@@ -82,7 +82,7 @@ class Module:
 
 FROM_ENGINES = (
     ".engines.embedders.embedder",
-    ".engines.hearing.hearing",
+    ".engines.call.hearing",
     ".engines.local.capture.capture",
     ".engines.endpoint.pieces.Take",
     ".engines.endpoint.pieces.in_pieces",

@@ -29,7 +29,7 @@ from ..meter import MeteredLM
 from ..prices import litellm_module
 from .engine import Engine
 from .http import Transport
-from .loop import NobodyWaitsError, iterate
+from .loop import iterate
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -76,21 +76,14 @@ class Upstream:
         """
         engine: Any = self.lm.engine
         guard, endpoint = self.lm.guard, engine.endpoint
-        with guard.lane(self.lm.endpoint).place():
-            guard.admit()
-            try:
-                with closing(iterate(self._parts(body, endpoint.silence), endpoint.seconds)) as parts:
-                    status, headers = next(parts)
-                    yield Reply(status, headers, _lines(parts))
-            except (TransportError, ProviderError, EndpointTimeoutError) as error:
-                self.lm.meter.add_failed()
-                raise self._failed(error) from error
-            except NobodyWaitsError:
-                self.lm.meter.add_failed()
-                raise
-            except LMAuthError as error:
-                guard.failed(error)
-                raise
+        with (
+            guard.lane(self.lm.endpoint).place(),
+            self.lm.admitted(),
+            self._named_errors(),
+            closing(iterate(self._parts(body, endpoint.silence), endpoint.seconds)) as parts,
+        ):
+            status, headers = next(parts)
+            yield Reply(status, headers, _lines(parts))
         if status >= 500:
             guard.failed(LMTransportError(f"status {status}", model=self.model))
 
@@ -117,11 +110,13 @@ class Upstream:
             async for chunk in reply:
                 yield chunk
 
-    def _failed(self, error: Exception) -> Exception:
-        kind = LMTimeoutError if isinstance(error, EndpointTimeoutError) else LMTransportError
-        failed = kind(one_line(error, 300) or type(error).__name__, model=self.model)
-        self.lm.guard.failed(failed)
-        return failed
+    @contextmanager
+    def _named_errors(self) -> Generator[None]:
+        try:
+            yield
+        except (TransportError, ProviderError, EndpointTimeoutError) as error:
+            kind = LMTimeoutError if isinstance(error, EndpointTimeoutError) else LMTransportError
+            raise kind(one_line(error, 300) or type(error).__name__, model=self.model) from error
 
 
 def upstream_of(lm: Any) -> Upstream | None:

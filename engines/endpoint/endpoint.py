@@ -108,6 +108,7 @@ class Endpoint:
         silence: Seconds without a byte after which an attempt has failed.
         seconds: For a call, its retries and waits included.
         retries: How often a call is repeated that could not reach its model.
+        server: What answers there, if it runs in this process: it runs as long as anybody holds the endpoint.
     """
 
     def __init__(
@@ -117,8 +118,9 @@ class Endpoint:
         silence: float = TIMEOUT,
         seconds: float = DEADLINE,
         retries: int = RETRIES,
+        server: Any = None,
     ) -> None:
-        self.address, self.key = address, key
+        self.address, self.key, self.server = address, key, server
         self.silence, self.seconds, self.retries = silence, seconds, retries
         self._clients: dict[str, Client] = {}
 

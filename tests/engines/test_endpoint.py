@@ -31,7 +31,7 @@ from mempiler.engines.endpoint.chat import OPENAI, Upstream, upstream_of
 from mempiler.engines.endpoint.deadline import Deadline, within
 from mempiler.engines.endpoint.loop import NobodyWaitsError
 from mempiler.engines.endpoint.pieces import in_pieces
-from mempiler.engines.guard import Guard
+from mempiler.engines.guard import DEAD_AFTER, Guard
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 
@@ -167,13 +167,7 @@ def test_a_provider_that_only_litellm_knows_is_asked_through_it(ask: Any, monkey
 
 @pytest.mark.parametrize("end", [lambda deadline: threading.Timer(0.3, deadline.cancel).start(), None])
 def test_a_call_ends_with_the_work_that_wants_it_and_tells_nothing_of_the_endpoint(ask: Any, end: Any) -> None:
-    class Counted(Guard):
-        failures = 0
-
-        def failed(self, error: Exception) -> None:
-            self.failures += 1
-
-    guard, request, begun = Counted(), Deadline(60 if end else 0.3), time.monotonic()
+    guard, request, begun = Guard(), Deadline(60 if end else 0.3), time.monotonic()
     with StubServer(every("stall")) as server:
         if end:
             end(request)
@@ -181,7 +175,8 @@ def test_a_call_ends_with_the_work_that_wants_it_and_tells_nothing_of_the_endpoi
             ask(named(server, guard=guard))
         assert time.monotonic() - begun < 3
         assert until(lambda: not connections(server))
-    assert guard.failures == 0
+    for _ in range(DEAD_AFTER - 1):
+        guard.failed(LMTransportError("down"))
 
 
 def test_a_call_that_is_cancelled_leaves_nothing() -> None:
@@ -464,7 +459,7 @@ def test_what_does_not_end_is_ended(fault: str, settings: dict[str, Any], error:
         with pytest.raises(error), upstream.ask(HI) as reply:
             b"".join(reply.lines)
         assert time.monotonic() - begun < 8
-        assert upstream.lm.meter.read().failed == (fault != "401")
+        assert upstream.lm.meter.read().failed == 1
         assert upstream.lm.guard.lane(upstream.lm.endpoint).free == upstream.lm.guard.in_flight
 
 

@@ -139,7 +139,7 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, tmp_p
     assert wanted.api_keys == [lm.engine.endpoint.key]
     assert language_model(name, loaded=loaded).model == lm.model
     assert len(llama.seen) == 1
-    assert lm.copy(temperature=0.5).server is lm.server
+    assert lm.copy(temperature=0.5).engine.endpoint.server is loaded[name]
 
 
 @pytest.mark.parametrize("slots", [1, 2])

@@ -81,7 +81,7 @@ def test_readings_subtract():
     meter.add("task", {"prompt_tokens": 5, "completion_tokens": 2}, 0.5)
     before = meter.read()
     meter.add("judge", {"prompt_tokens": 7, "completion_tokens": 1}, None)
-    meter.add_cached()
+    meter.include(Usage(cached=1))
     since = meter.read() - before
     assert since.by_role() == {"task": 0, "prompt": 0, "judge": 1, "cached": 1}
     assert (since.input_tokens, since.output_tokens, since.cost, since.unpriced) == (7, 1, 0.0, 1)
@@ -90,7 +90,7 @@ def test_readings_subtract():
 
 def test_a_pickled_meter_starts_anew():
     meter = Meter()
-    meter.add_cached()
+    meter.include(Usage(cached=1))
     assert pickle.loads(pickle.dumps(meter)).read() == Usage()
 
 

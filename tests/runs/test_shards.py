@@ -55,7 +55,7 @@ def test_a_meter_includes_what_another_has_counted() -> None:
     for meter in (one, other, other):
         meter.add("task", {"prompt_tokens": 3, "completion_tokens": 2}, 0.5)
         meter.add_answer("reader.answer", "ok", Counter({"fence": 1}))
-        meter.add_cached()
+        meter.include(Usage(cached=1))
     one.include(other.read())
     one.add_answer("reader.answer", "ok", Counter())
     found = one.read()

@@ -3,8 +3,8 @@
     gguf:FILE ── GgufServer ──> http://127.0.0.1:PORT/v1, with a key that only this process has
 
 Prompts that begin alike are read once: the server keeps what it has read per slot. What an answer repeats of its prompt
-or of itself is guessed from there, and read as one block; what is not what the model says is dropped. It ends with the
-process.
+or of itself is guessed from there, and read as one block; what is not what the model says is dropped. It runs as long
+as anybody holds a model of it.
 
 Limits: CPU only, as the prebuilt wheels are. The context is shared by the slots: each has `context` tokens. The engine
 keeps all cores busy; what runs beside it makes it many times slower.
@@ -18,8 +18,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from ...errors import MissingDependencyError, UserError, one_line
-from ..meter import MeteredLM
+from ..errors import MissingDependencyError, UserError, one_line
 
 CONTEXT = 8192
 """Tokens of a prompt and its answer."""
@@ -48,15 +47,6 @@ class GgufServer:
         slots = max(1, min(slots, MOST_SLOTS))
         self._server = _serve(path, self.key, self.model, slots)
         self.url = f"{self._server.listening_address}/v1"
-
-    def __deepcopy__(self, memo: object = None) -> GgufServer:
-        return self
-
-
-class GgufLM(MeteredLM):
-    """A language model whose server runs as long as anybody holds the model."""
-
-    server: GgufServer
 
 
 def fingerprint(path: Path) -> str:
