@@ -33,9 +33,9 @@ ROOM_TESTS = {
 BUDGET = of(
     "budget",
     "engines",
-    ("guard", "spent_of(spent, field.name) >= limit:", "spent_of(spent, field.name) > limit:", "one call too many"),
+    ("guard", "spent_of(spent, each) >= limit:", "spent_of(spent, each) > limit:", "one call too many"),
     ("guard", "while self.dead is None and self._taken_up():", "while False:", "calls in flight overrun a limit"),
-    ("guard", "max(0, limit - spent_of(reserve, field.name))", "limit", "a phase keeps nothing back"),
+    ("guard", "max(0, limit - spent_of(reserve, each))", "limit", "a phase keeps nothing back"),
     ("guard", "elif self._row >= DEAD_AFTER:", "elif False:", "a dead endpoint is asked on"),
     ("guard", "self._row, self._done = 0, self._done + 1", "self._done += 1", "an answer ends no row of failures"),
     ("guard", "self._spent -= Spending(calls=1)", "self._spent -= Spending()", "a cached answer is charged"),
