@@ -1,25 +1,29 @@
 """A benchmark: a dataset, the scorer of its official metric, and a simulated user where its answers are conversations.
 
-Every benchmark folder of this room has one class, which says how a file is read (`load`) and which scorers there are
-(`metrics`). The scorer scores the questions, the dataset splits them.
+Each says how a file is read (`read`) and which scorers there are (`metrics`); `load` is the same for all.
 """
 
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
+import inspect
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 import dspy
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ..errors import UnknownNameError
+from ..errors import DataError, UnknownNameError, UserError
 from ..records import History
-from .dataset import Dataset, Note, Reading, Source, askable
+from .dataset import Dataset, Note, Reading, Source, askable, refuse_fatal
 from .interaction import Interaction
 from .judge import AnyJudge
+from .samples import sample
 from .scorer import Score, Scorer
+
+_FINITE = ConfigDict(allow_inf_nan=False)
 
 
 class Benchmark(Dataset):
@@ -29,6 +33,7 @@ class Benchmark(Dataset):
         examples: All examples, in file order.
         source: Where they came from.
         metric: One of `metrics`; the first if None.
+        conversations: Ids of all conversations of the files; those of the examples if None.
 
     Raises:
         DataError: There is no example.
@@ -45,25 +50,106 @@ class Benchmark(Dataset):
     """What tables call the categories, where the benchmark's own names are numbers."""
     expected: ClassVar[tuple[str, ...]] = ()
     """Categories that tables list with n = 0 where no question is of them."""
+    sample: ClassVar[str | None] = None
+    """Its bundled sample, below `data/samples`."""
     generated: ClassVar[bool] = False
     """Whether its data are made by a seed and read from no file."""
     interaction: Interaction | None = None
     """Who talks with the program, where answers are conversations."""
 
-    def __init__(self, examples: Iterable[dspy.Example], source: Source, metric: str | None = None) -> None:
+    def __init__(
+        self,
+        examples: Iterable[dspy.Example],
+        source: Source,
+        metric: str | None = None,
+        conversations: Iterable[str] | None = None,
+    ) -> None:
         super().__init__(tuple(examples), source)
+        self.conversations = frozenset(map(self.group, self.examples) if conversations is None else conversations)
         self.metric = metric or next(iter(self.metrics))
         self.scorer = self.scored_by(self.metric)
 
     @classmethod
-    @abstractmethod
-    def load(cls, path: str | Path | None = None, **options: Any) -> Self:
-        """Reads the genuine file at `path`, or the bundled sample when it is None."""
+    def read(cls, path: Path, note: Note) -> Reading | None:
+        """Reads files and reports findings to `note`; None if only a `load` of its own can read them.
+
+        Further parameters, by name alone, are options of `load` and of `evaluate --check`; one that is called
+        `categories` is given the categories to keep.
+        """
+        return None
 
     @classmethod
-    def read(cls, path: Path, note: Note) -> Reading | None:
-        """Reads a file and reports findings to `note`, for `evaluate --check`; None if only `load` can check it."""
-        return None
+    def load(
+        cls,
+        path: str | Path | None = None,
+        *,
+        metric: str | None = None,
+        categories: str | Iterable[str | int] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Reads the genuine files at `path`, or the bundled sample when it is None.
+
+        Args:
+            path: A file or folder.
+            metric: One of `metrics`; the first if None.
+            categories: Those to keep, as a list or with commas between them; all when None.
+            **options: Those of `read`.
+
+        Raises:
+            DataError: A file is not of this form, or holds no question of these categories.
+            UnknownNameError: There is no such metric, category or option.
+            UserError: An option is of another kind.
+        """
+        cls.refuse_options(options, (name for name in cls.options() if name not in ("metric", "categories")))
+        if metric is not None:
+            cls.scored_by(metric)
+        if path is None and cls.sample is None:
+            raise DataError(f"{cls.name} has no sample; give the path of its file with --data")
+        kept = cls.kept(categories)
+        options = fitted(cls.name, cls.read, options)
+        if kept and "categories" in inspect.signature(cls.read).parameters:
+            options["categories"] = kept
+        with sample() as samples:
+            where = samples / str(cls.sample) if path is None else Path(path)
+            reading = cls.read(where, refuse_fatal(where), **options)
+            assert reading is not None, "a benchmark without `read` has a `load` of its own"
+            examples = [each for each in reading.examples if kept is None or each.category in kept]
+            if kept and not examples:
+                raise DataError(f"{where}: no question of the category {', '.join(sorted(kept))}; choose others")
+            made = cls(examples, Source.of(where, path is None, reading.files), metric)
+        made.conversations = frozenset(history.id for history in reading.histories)
+        return made
+
+    @classmethod
+    def options(cls) -> tuple[str, ...]:
+        """What `load` takes by name."""
+        parameters = [each for way in (cls.load, cls.read) for each in inspect.signature(way).parameters.values()]
+        names = dict.fromkeys(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
+        return tuple(name for name in names if name != "categories" or cls.categories)
+
+    @classmethod
+    def kept(cls, categories: str | Iterable[str | int] | None) -> frozenset[str] | None:
+        """The categories that some names mean; None for all.
+
+        Raises:
+            UnknownNameError: There is no such category.
+        """
+        if categories is None:
+            return None
+        if not cls.categories:
+            cls.refuse_options(("categories",), cls.options())
+        found: set[str] = set()
+        for part in categories.split(",") if isinstance(categories, str) else categories:
+            meant = cls.meant(str(part).strip())
+            if not meant:
+                raise UnknownNameError(f"category of {cls.name}", str(part).strip(), cls.categories)
+            found |= meant
+        return frozenset(found)
+
+    @classmethod
+    def meant(cls, name: str) -> set[str]:
+        """The categories that a name means."""
+        return {name} & cls.categories.keys()
 
     @classmethod
     def scored_by(cls, metric: str) -> Scorer:
@@ -121,3 +207,29 @@ class Benchmark(Dataset):
             examples: The questions about it that may be asked.
         """
         return askable(examples, history, sessions)
+
+
+def fitted(benchmark: str, function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the types that a function's hints ask for; a number becomes the text of it where one is due.
+
+    Raises:
+        UserError: An option is of another kind, or out of its range; the message names it.
+    """
+    try:
+        hints = get_type_hints(function, include_extras=True) if options else {}
+    except NameError:  # hints of a class of one's own that are there for type checkers alone
+        hints = {}
+    return {name: _fitted(f"{benchmark}: {name}", hints.get(name, Any), value) for name, value in options.items()}
+
+
+def _fitted(where: str, kind: Any, value: Any) -> Any:
+    as_text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    for given in (value, as_text):
+        try:
+            found = TypeAdapter[Any](kind, config=_FINITE).validate_python(given)
+        except ValidationError as error:
+            problem = error.errors()[-1]["msg"]
+        else:
+            # What is made of a list may be an iterator that can be read once only.
+            return found if isinstance(found, int | float | str) else given
+    raise UserError(f"{where} = {reprlib.repr(value)}: {problem}")

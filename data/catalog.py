@@ -1,8 +1,7 @@
 """The benchmarks by name: what the command line lists and loads.
 
-A benchmark of the suite is a folder beside this file whose `__init__` says what is in it; one of an installed package
-is an entry point of the group `mempiler.benchmarks`; any other is named `module:Class`. Classes are imported when they
-are asked for, so that listing the names is fast.
+One of an installed package is an entry point of the group `mempiler.benchmarks`; any other is named `module:Class`.
+Classes are imported when they are asked for, so that listing the names is fast.
 
 Example:
     >>> from mempiler.data.catalog import benchmark
@@ -13,33 +12,75 @@ Example:
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import data as package
 from ..errors import ProgramError, UnknownNameError, UserError
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
 
-
-def _declared(what: str) -> dict[str, Any]:
-    """What the folders of this room declare under a name, with the folder before each module."""
-    found: dict[str, Any] = {}
-    for each in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        declared = getattr(import_module(each.name), what, {}) if each.ispkg else {}
-        found |= {name: (f"{each.name}.", *entry) for name, entry in declared.items()}
-    return found
-
-
 BENCHMARKS: Mapping[str, tuple[str, str]] = {
-    name: (told, f"{folder}{path}") for name, (folder, path, told) in sorted(_declared("BENCHMARKS").items())
+    "implexconv": (
+        "questions that hang on an implicit fact, opposed or supportive; a judge or token F1",
+        "implexconv.benchmark:ImplexConv",
+    ),
+    "jsonl": (
+        "your own questions, one JSON object per line; token F1, exact match, a judge or your own function",
+        "jsonl:JsonlBenchmark",
+    ),
+    "locomo": (
+        "questions about ten very long conversations in five categories; token F1 or a judge",
+        "locomo:Locomo",
+    ),
+    "longmemeval": (
+        "questions of six types about up to 500 chats with an assistant; judged by type, or token F1",
+        "longmemeval:LongMemEval",
+    ),
+    "longmemeval.preference": (
+        "requests whose response should suit what a user once told; judged by a rubric",
+        "longmemeval:LongMemEvalPreference",
+    ),
+    "memory-env": (
+        "generated: facts that two speakers state, change and retract; exact match, no reader model",
+        "memory_env:MemoryEnv",
+    ),
+    "memoryquest": (
+        "requests that need three to five things said long ago; judged recall of what is retrieved",
+        "memoryquest.benchmark:MemoryQuest",
+    ),
+    "movielens": (
+        "which rating a user gives the next movie, from hundreds before; accuracy and a confusion matrix",
+        "movielens.benchmark:MovieLens",
+    ),
+    "msc": ("a question about up to five short chats of two strangers; token F1 or a judge", "msc:Msc"),
+    "omnibehavior": (
+        "whether a user reacts to a video, stream, advertisement or product; ACC and F1 by field and scene",
+        "omnibehavior.benchmark:OmniBehavior",
+    ),
+    "palbench.dialogue": (
+        "a simulated user talks with the method and with another one; judged win, tie or lose",
+        "palbench.dialogue_benchmark:PalDialogue",
+    ),
+    "palbench.generate": ("a solution for a requirement; BLEU", "palbench.benchmark:PalGenerate"),
+    "palbench.restate": (
+        "the need behind a brief query, from logs and dialogues; BLEU or a judge",
+        "palbench.benchmark:PalRestate",
+    ),
+    "palbench.select": ("the two of eight solutions a user likes best; S-score", "palbench.benchmark:PalSelect"),
+    "personamem": (
+        "multiple choice for an assistant that should know its user (v1); accuracy",
+        "personamem.benchmark:PersonaMem",
+    ),
+    "personamem-v2": (
+        "whether a preference is recalled, by a judge; or multiple choice (mcq)",
+        "personamem_v2.benchmark:PersonaMemV2",
+    ),
 }
-"""Name -> one-line description, and "package.module:Class"."""
+"""Name -> one-line description, and "module:Class" below this package."""
 
 PLUGINS = "mempiler.benchmarks"
 """The group of entry points under which packages offer benchmarks of their own."""
@@ -58,7 +99,7 @@ def benchmark(name: str, path: str | Path | None = None, **options: Any) -> Benc
         UserError: The class cannot be imported, or is no benchmark, or an option is of another kind.
         DataError: The file is not what the benchmark reads.
     """
-    from .fitting import fitted
+    from .benchmark import fitted
 
     kind = benchmark_class(name)
     return kind.load(path, **fitted(name, kind.load, options))
@@ -69,7 +110,7 @@ def benchmark_class(name: str) -> type[Benchmark]:
     if ":" in name:
         return _imported(name, name)
     if name in BENCHMARKS:
-        return _imported(name, BENCHMARKS[name][1])
+        return _imported(name, f"{__package__}.{BENCHMARKS[name][1]}")
     found = plugins()
     if name not in found:
         raise UnknownNameError("benchmark", name, (*BENCHMARKS, *found))

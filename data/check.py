@@ -16,11 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, UnknownNameError
-from .benchmark import Benchmark
+from ..errors import DataError
+from .benchmark import Benchmark, fitted
 from .catalog import benchmark_class
 from .dataset import Finding, Note, Reading
-from .fitting import fitted
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,8 @@ def check(benchmark: str, path: str | Path, **options: Any) -> Report:
         UnknownNameError: No such benchmark, or no such option of its reader.
     """
     kind, path = benchmark_class(benchmark), Path(path)
-    known = tuple(inspect.signature(kind.read).parameters)[2:]
-    for option in options:
-        if option not in known:
-            raise UnknownNameError(f"option of the check of {benchmark}", option, known)
+    known = inspect.signature(kind.read).parameters.values()
+    kind.refuse_options(options, (each.name for each in known if each.kind is each.KEYWORD_ONLY))
     rows: list[Finding] = []
     reading = Reading((), ())
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,14 +35,17 @@ class Source:
         return Path(self.path).name
 
     @classmethod
-    def of(cls, path: Path, sample: bool = False) -> Source:
-        """Describes the file at `path`, which must be there."""
-        with path.open("rb") as file:
-            return cls(str(path), hashlib.file_digest(file, "sha256").hexdigest(), sample)
+    def of(cls, path: Path, sample: bool = False, files: Sequence[Path] = ()) -> Source:
+        """Describes the file at `path`, or several by what they hold, one after the other."""
+        digest = hashlib.sha256()
+        for each in files or (path,):
+            with each.open("rb") as file:
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+        return cls(str(files[0] if len(files) == 1 else path), digest.hexdigest(), sample)
 
     @classmethod
-    def of_all(cls, path: Path, contents: Iterable[bytes], sample: bool) -> Source:
-        """Describes the files at `path` by what they hold, one after the other."""
+    def of_all(cls, path, contents, sample):
         digest = hashlib.sha256()
         for content in contents:
             digest.update(content)
@@ -72,6 +75,8 @@ class Reading:
 
     histories: tuple[History, ...]
     examples: tuple[dspy.Example, ...]
+    files: tuple[Path, ...] = ()
+    """The files that make the data set's digest; none if it is the file that was named."""
 
 
 def refuse_fatal(path: Path) -> Note:

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dspy.utils.exceptions import AdapterParseError
-from pydantic import ValidationError
 
-from ..errors import DataError, UserError, misfit
+from ..errors import UserError
 from ..records import Record
 from .catalog import benchmark_class
 from .dataset import refuse_fatal
-from .jsonl.benchmark import read_rows
 from .judge import AnswerJudge, GenerousJudge, Judge, ask_all
+from .rows import json_rows
 from .samples import sample
 
 Kind = Literal["right", "paraphrased-right", "vague-wrong", "specific-wrong"]
@@ -118,13 +117,8 @@ def read_labelled(path: str | Path | None = None) -> tuple[LabelledAnswer, ...]:
     if path is None:
         with sample("judge_check.jsonl") as file:
             return read_labelled(file)
-    path, found = Path(path), []
-    for line, row in read_rows(path, refuse_fatal(path)):
-        try:
-            found.append(LabelledAnswer.model_validate(row))
-        except ValidationError as error:
-            raise DataError(f"{path}: line {line}, {misfit(error)}") from error
-    return tuple(found)
+    path = Path(path)
+    return tuple(row for _, _, row in json_rows(path, LabelledAnswer, refuse_fatal(path)))
 
 
 def check_judge(judge: AnswerJudge, labelled: Sequence[LabelledAnswer], threads: int = 8) -> JudgeReport:

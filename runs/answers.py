@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import dspy
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
 
 from ..data.benchmark import Benchmark
 from ..data.dataset import refuse_fatal
-from ..data.jsonl.benchmark import read_rows
+from ..data.rows import json_rows
 from ..engines.spending import Spending, note
-from ..errors import DataError, UserError, misfit
+from ..errors import DataError, UserError
 from ..programs.failing import ExternalError
 from ..records import History, Query
 
@@ -58,11 +58,7 @@ class Answers:
 
     def __init__(self, path: str | Path) -> None:
         self.path, self.rows = Path(path), dict[str, Recorded]()
-        for number, line in read_rows(self.path, refuse_fatal(self.path)):
-            try:
-                row = Recorded.model_validate(line)
-            except ValidationError as error:
-                raise DataError(f"{path}: line {number}: {misfit(error)}") from None
+        for number, _, row in json_rows(self.path, Recorded, refuse_fatal(self.path)):
             if row.answer is None and row.error is None:
                 told = "has no answer; give `answer`, or `error` where the question failed"
                 raise DataError(f"{path}: line {number}: {told}")

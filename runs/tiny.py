@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.benchmark import Benchmark
-from ..data.memory_env.benchmark import MemoryEnv
+from ..data.memory_env import MemoryEnv
 from ..data.synthesis.memory_env import UTTERANCES, vocabulary
 from ..engines.embedders import embedder
 from ..errors import UserError

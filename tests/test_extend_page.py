@@ -1,6 +1,6 @@
 """`docs/extend.md` works as it stands: its files are written into an empty folder, and its commands are run there.
 
-The same files are then a part of Mempiler, as folders of a copy of it, and an installed package beside it.
+The same files are then a part of a copy of Mempiler, and an installed package beside it.
 """
 
 import ast
@@ -117,18 +117,22 @@ def assert_known(found: dict[str, Any]) -> None:
     assert "trivia" in json.dumps(benchmarks)
 
 
-def test_each_is_a_part_of_mempiler_as_a_folder_of_its_own(folder: Path, tmp_path: Path) -> None:
+def test_each_is_a_part_of_mempiler_where_it_is_put_there(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "mempiler"
     unshipped = shutil.ignore_patterns(
         ".*", "__pycache__", "tests", "perf", "docs", "build", "dist", "*.egg-info", "runs"
     )
     shutil.copytree(Path(mempiler.__file__).parent, copy, ignore=unshipped)
     shutil.copytree(Path(mempiler.__file__).parent / "runs", copy / "runs", ignore=shutil.ignore_patterns("local"))
-    for room, name, declared in (("programs", "session_notes", "METHODS"), ("data", "trivia", "BENCHMARKS")):
-        home = copy / room / name
-        home.mkdir()
-        (home / "__init__.py").write_text(DECLARED[declared], encoding="utf-8")
-        (home / f"{name}.py").write_text(FILES[f"{name}.py"], encoding="utf-8")
+    home = copy / "programs" / "session_notes"
+    home.mkdir()
+    (home / "__init__.py").write_text(DECLARED["METHODS"], encoding="utf-8")
+    (home / "session_notes.py").write_text(FILES["session_notes.py"], encoding="utf-8")
+    (copy / "data" / "trivia.py").write_text(FILES["trivia.py"], encoding="utf-8")
+    line = DECLARED["BENCHMARKS"].partition("{")[2].strip().removesuffix("}")
+    catalog = (copy / "data" / "catalog.py").read_text(encoding="utf-8")
+    changed = catalog.replace("tuple[str, str]] = {\n", f"tuple[str, str]] = {{\n    {line},\n", 1)
+    (copy / "data" / "catalog.py").write_text(changed, encoding="utf-8")
     assert_known(run(NAMED, folder, tmp_path))
 
 

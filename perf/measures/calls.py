@@ -20,7 +20,7 @@ from typing import Any
 import dspy
 import numpy as np
 from mempiler import History, Session, Store, Turn, build
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner

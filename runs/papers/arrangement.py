@@ -219,5 +219,4 @@ def _takes(benchmark: str, option: str, value: Any) -> bool:
     kind = benchmark_class(benchmark)
     if option == "metric":
         return value in getattr(kind, "metrics", {})
-    found = inspect.signature(kind.load).parameters.get(option)
-    return found is not None and found.kind is found.KEYWORD_ONLY
+    return option in kind.options()

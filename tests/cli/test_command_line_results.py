@@ -157,7 +157,7 @@ GOOD = {"user": "ann", "messages": [{"role": "user", "content": "I moved."}], "q
     [
         ([GOOD], 0, "nothing wrong found"),
         ([{**GOOD, "evidence": ["D9:9"]}], 0, "0 errors, 1 remarks"),
-        ([GOOD, {**GOOD, "question": ""}], 1, "ERROR: line 2, column 'question'"),
+        ([GOOD, {**GOOD, "question": ""}], 1, "ERROR: line 2, field 'question'"),
         ([], 1, "cannot be used as it is"),
     ],
 )

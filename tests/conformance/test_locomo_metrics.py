@@ -6,7 +6,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.implexconv.metrics import rouge_l
-from mempiler.data.locomo.scorer import LocomoF1
+from mempiler.data.locomo import LocomoF1
 from mempiler.data.text_metrics import evidence_recall, exact_match, words
 
 Agrees = Callable[..., None]

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 from dspy import Prediction
 from dspy.utils.exceptions import AdapterParseError
-from mempiler.data.longmemeval.benchmark import LongMemEval
-from mempiler.data.longmemeval.metrics import dcg, retrieval_metrics
-from mempiler.data.longmemeval.reader import TYPES
-from mempiler.data.longmemeval.scorer import LongMemEvalJudge
+from mempiler.data.longmemeval import TYPES, LongMemEval, LongMemEvalJudge, dcg, retrieval_metrics
 from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
 from mempiler.runs.results import Evaluation

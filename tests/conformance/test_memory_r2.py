@@ -13,9 +13,7 @@ import dspy
 import pytest
 from mempiler import History, Session, Turn
 from mempiler.data.dataset import askable
-from mempiler.data.locomo.benchmark import Locomo
-from mempiler.data.locomo.reader import evidence_ids
-from mempiler.data.locomo.scorer import LocomoF1
+from mempiler.data.locomo import Locomo, LocomoF1, evidence_ids
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.loss import advantages
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector

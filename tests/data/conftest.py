@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import dspy
 import pytest
 from mempiler.data.acknowledgement import Acknowledged
+from mempiler.data.judge import Verdict
 
 
 class FixedJudge:
@@ -20,6 +21,19 @@ class FixedJudge:
     def __call__(self, question, references, context):
         self.asked.append((question, list(references), context))
         return tuple(Acknowledged(level, "why not") for level in self.levels)
+
+
+class FixedVerdict:
+    """A judge of answers with one opinion."""
+
+    hash = "fixed"
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict, self.asked = verdict, []
+
+    def __call__(self, question, gold_answer, answer):
+        self.asked.append((question, gold_answer, answer))
+        return self.verdict
 
 
 ASPECTS = ("work", "health", "family", "leisure")

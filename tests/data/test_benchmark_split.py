@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.dataset import Split
-from mempiler.data.jsonl.benchmark import JsonlBenchmark
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.jsonl import JsonlBenchmark
+from mempiler.data.locomo import Locomo
 from mempiler.errors import DataError
 
 TEN = ["conv-26", "conv-30", "conv-41", "conv-42", "conv-43", "conv-44", "conv-47", "conv-48", "conv-49", "conv-50"]

@@ -1,6 +1,5 @@
 """Benchmarks by name: options, judges and refusals that all have alike, and the bundled samples."""
 
-import json
 from pathlib import Path
 
 import dspy
@@ -11,6 +10,8 @@ from mempiler.data.palbench.judges import NeedsJudge
 from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
 from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, JudgeGenerously, judge_hash
 from mempiler.signatures.judges_longmemeval import judges_hash
+
+from .forms import FORMS, write
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -25,11 +26,8 @@ def test_a_benchmark_that_does_not_exist_is_named_with_the_closest_one() -> None
 
 
 def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_text(
-        json.dumps({"messages": [{"role": "user", "content": "Tea!"}], "question": "What?", "answer": "tea"})
-    )
-    loaded = benchmark("mempiler.data.jsonl.benchmark:JsonlBenchmark", path, metric="exact")
+    path = write(tmp_path, FORMS["jsonl"])
+    loaded = benchmark("mempiler.data.jsonl:JsonlBenchmark", path, metric="exact")
     assert (type(loaded).__name__, loaded.scorer.title) == ("JsonlBenchmark", "exact match")
 
 
@@ -37,14 +35,9 @@ def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) ->
     ("name", "error", "message"),
     [
         ("no.such.module:Quiz", UserError, "benchmark 'no.such.module:Quiz': cannot be imported: No module named"),
-        ("mempiler.data.jsonl.benchmark:Quiz", UserError, "cannot be imported: module .* has no attribute 'Quiz'"),
+        ("mempiler.data.jsonl:Quiz", UserError, "cannot be imported: module .* has no attribute 'Quiz'"),
         (":Quiz", UserError, "benchmark ':Quiz': cannot be imported"),
-        (
-            "mempiler.data.jsonl.benchmark:read_jsonl",
-            ProgramError,
-            "is not a subclass of mempiler.data.benchmark.Benchmark",
-        ),
-        ("mempiler.data.benchmark:Score", ProgramError, "is not a subclass of mempiler.data.benchmark.Benchmark"),
+        ("mempiler.data.jsonl:Combined", ProgramError, "is not a subclass of mempiler.data.benchmark.Benchmark"),
     ],
 )
 def test_a_class_that_is_no_benchmark_is_named(name: str, error: type[Exception], message: str) -> None:

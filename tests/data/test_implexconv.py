@@ -16,8 +16,7 @@ from mempiler.data.implexconv.scorer import session_recall
 from mempiler.data.judge import Verdict
 from mempiler.errors import DataError, UnknownNameError, UserError
 
-from .conftest import FixedJudge
-from .test_judge_and_own_metric import FixedJudge as FixedVerdict
+from .conftest import FixedJudge, FixedVerdict
 
 GOLD = "Speaker1: My ankle is torn and in plaster.\n\nAssistant: No jumping, then, until the plaster is off."
 OTHER = "Speaker1: Which film should I see?\n\nAssistant: The one about the cook."

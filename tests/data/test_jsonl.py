@@ -1,153 +1,172 @@
-"""Your own questions: the forms a line may have, shared histories, and what a broken line is told."""
+"""Your own questions: the forms a line may have, shared histories, and a metric of one's own."""
 
 import json
-from pathlib import Path
-from typing import Any
+import sys
 
 import dspy
 import pytest
+from dspy.utils.exceptions import LMError
 from mempiler.data.check import check
-from mempiler.data.jsonl.benchmark import JsonlBenchmark
-from mempiler.errors import DataError
+from mempiler.data.jsonl import JsonlBenchmark
+from mempiler.errors import UserError
 
-MESSAGES = [{"role": "user", "content": "I like tea."}, {"role": "assistant", "content": "Noted."}]
-ROW: dict[str, Any] = {"messages": MESSAGES, "question": "What does the user like?", "answer": "tea"}
+from .forms import CHAT, FORMS, load, write
+
 OWN = {"items": [{"id": "D1", "turns": [{"id": "D1:1", "speaker": "user", "text": "I like tea."}]}]}
+ROW = FORMS["jsonl"]["own.jsonl"][0]
 
 
-def written(folder: Path, *rows: Any) -> Path:
-    path = folder / "questions.jsonl"
-    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
-    return path
-
-
-def load(folder: Path, *rows: Any, **options: Any) -> JsonlBenchmark:
-    return JsonlBenchmark.load(written(folder, *rows), **options)
-
-
-def changed(**columns: Any) -> dict[str, Any]:
-    return {key: value for key, value in {**ROW, **columns}.items() if value is not ...}
+def rows(folder, *changes):
+    found = [{key: value for key, value in {**ROW, **change}.items() if value is not ...} for change in changes]
+    return JsonlBenchmark.load(write(folder, {"own.jsonl": found}))
 
 
 @pytest.mark.parametrize(
     ("columns", "turns"),
     [
         ({}, ["D1:1", "D1:2"]),
-        ({"messages": [MESSAGES, MESSAGES]}, ["D1:1", "D1:2", "D2:1", "D2:2"]),
+        ({"messages": [CHAT, CHAT]}, ["D1:1", "D1:2", "D2:1", "D2:2"]),
         ({"messages": ..., "history": OWN}, ["D1:1"]),
-        ({"messages": ..., "history": MESSAGES}, ["D1:1", "D1:2"]),
+        ({"messages": ..., "history": CHAT}, ["D1:1", "D1:2"]),
     ],
 )
-def test_forms_of_the_past(tmp_path: Path, columns: dict[str, Any], turns: list[str]) -> None:
-    assert list(load(tmp_path, changed(**columns)).examples[0].history.turns) == turns
+def test_forms_of_the_past(tmp_path, columns, turns):
+    assert list(rows(tmp_path, columns).examples[0].history.turns) == turns
 
 
-def test_a_full_row(tmp_path: Path) -> None:
-    row = changed(evidence=["D1:1"], category="taste", id=7, user="ada", answer=3)
-    (example,) = load(tmp_path, row).examples
-    assert set(example.inputs().keys()) == {"history", "question", "focus"}
-    assert (example.id, example.category, example.answer) == ("7", "taste", "3")
-    assert (example.history.id, example.focus, example.evidence) == ("ada", ("D1:1",), ("D1:1",))
+def test_a_full_row_and_a_bare_one_that_is_named_by_its_past_and_line(tmp_path):
+    full, bare = rows(
+        tmp_path, {"evidence": ["D1:1"], "category": "taste", "id": 7, "user": "ada", "answer": 3}, {}
+    ).examples
+    assert set(full.inputs().keys()) == {"history", "question", "focus"}
+    assert (full.id, full.category, full.answer) == ("7", "taste", "3")
+    assert (full.history.id, full.focus, full.evidence) == ("ada", ("D1:1",), ("D1:1",))
+    assert bare.id == f"{bare.history.digest[:12]}:2"
+    assert (bare.category, bare.focus) == ("all", ())
 
 
-def test_a_bare_row_is_named_by_its_past_and_line(tmp_path: Path) -> None:
-    example = load(tmp_path, "", ROW).examples[0]
-    assert example.id == f"{example.history.digest[:12]}:2"
-    assert (example.category, example.focus) == ("all", ())
-
-
-def test_equal_pasts_are_one_history_whatever_their_form(tmp_path: Path) -> None:
-    one_turn = changed(messages=MESSAGES[:1])
-    examples = load(tmp_path, one_turn, changed(messages=..., history=OWN), ROW).examples
+def test_equal_pasts_are_one_history_and_pasts_of_one_user_one_conversation(tmp_path):
+    short = {"messages": CHAT[:1]}
+    examples = rows(tmp_path, short, {"messages": ..., "history": OWN}, {}).examples
     assert examples[0].history is examples[1].history
     assert examples[0].history is not examples[2].history
-
-
-def test_pasts_of_one_user_are_one_conversation(tmp_path: Path) -> None:
-    benchmark = load(tmp_path, changed(user="ada"), changed(user="ada", messages=MESSAGES[:1]), changed(user="bo"))
+    benchmark = rows(tmp_path, {"user": "ada"}, {"user": "ada", **short}, {"user": "bo"})
     assert [benchmark.group(example) for example in benchmark.examples] == ["ada", "ada", "bo"]
 
 
-def test_line_separators_inside_a_text_do_not_cut_the_line(tmp_path: Path) -> None:
-    row = json.dumps(changed(answer="tea\u2028milk"), ensure_ascii=False)
-    assert load(tmp_path, row).examples[0].answer == "tea\u2028milk"
+def test_line_separators_inside_a_text_do_not_cut_the_line(tmp_path):
+    assert rows(tmp_path, {"answer": "tea\u2028milk"}).examples[0].answer == "tea\u2028milk"
 
 
 @pytest.mark.parametrize(
     ("metric", "answer", "value"),
     [("f1", "green tea", 2 / 3), ("exact", "green tea", 0), ("f1", "The tea.", 1), ("exact", "The tea.", 1)],
 )
-def test_metrics(tmp_path: Path, metric: str, answer: str, value: float) -> None:
-    benchmark = load(tmp_path, ROW, metric=metric)
+def test_metrics(tmp_path, metric, answer, value):
+    benchmark = load(tmp_path, "jsonl", lambda row: row.update(evidence=["D1:1"]), metric=metric)
     score = benchmark.score(benchmark.examples[0], dspy.Prediction(answer=answer))
     assert score.value == pytest.approx(value)
     assert score.parts[metric] == score.value
     assert set(score.parts) == {"f1", "exact"}
+    assert ("It rests on turn D1:1." in score.feedback) is (value < 1)
 
 
-def test_feedback_names_gold_and_evidence(tmp_path: Path) -> None:
-    benchmark = load(tmp_path, changed(evidence=["D1:1"]))
-    feedback = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="coffee")).feedback
-    assert feedback == "Wrong: the gold answer is 'tea'. It rests on turn D1:1."
+METRICS = """
+from dspy.utils.exceptions import LMRateLimitError
+
+def right(example, prediction):
+    return example.answer in prediction.answer
+
+def coached(example, prediction):
+    return 0.25, "Name the drink."
+
+def too_high(example, prediction):
+    return 1.5
+
+def not_a_number(example, prediction):
+    return float("nan")
+
+def words(example, prediction):
+    return "good"
+
+def no_feedback(example, prediction):
+    return 0.5, 3
+
+def broken(example, prediction):
+    return prediction.no_such_field
+
+def unreachable(example, prediction):
+    raise LMRateLimitError("slow down")
+
+class Nested:
+    @staticmethod
+    def always(example, prediction):
+        return 1
+
+number = 3
+"""
 
 
-BROKEN = [
-    (changed(question=...), "missing column", "line 2, column 'question': is missing"),
-    (changed(answer=""), "missing column", "line 2, column 'answer': is missing or empty"),
-    (changed(messages=...), "missing column", "line 2, column 'history': is missing; give either"),
-    (changed(history=OWN), "two histories", "line 2, column 'history'"),
-    (changed(question=["What?"]), "wrong type", "line 2, column 'question': ['What?'] is no text"),
-    (changed(evidence="D1:1"), "wrong type", "line 2, column 'evidence': 'D1:1' is no list"),
-    (changed(messages="I like tea."), "wrong type", "line 2, column 'messages': 'I like tea.' is no list"),
-    (changed(messages=[]), "malformed history", "line 2, column 'messages': holds no turns"),
-    (changed(messages=["hi"]), "malformed history", "line 2, column 'messages': message 1 of session 1 has no role"),
-    (changed(messages=..., history={"items": [{}]}), "malformed history", "line 2, column 'history': items.0"),
-    (
-        changed(messages=..., history={"items": [OWN["items"][0], OWN["items"][0]]}),
-        "malformed history",
-        "line 2, column 'history': uses a turn id twice",
-    ),
-    (changed(id="first"), "duplicate id", "line 2, column 'id': 'first' is already the id of line 1"),
-    (json.dumps(ROW)[:40], "broken line", "line 2, column 41: not valid JSON"),
-    ("[1, 2]", "wrong type", "line 2, column 1: expected an object, got [1, 2]"),
-]
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Loads a benchmark with a metric of `own_metrics`, which is forgotten afterwards; scores an answer."""
+    (tmp_path / "own_metrics.py").write_text(METRICS)
+    (tmp_path / "own_broken.py").write_text("raise OSError('no\\ndisk')")
+    monkeypatch.syspath_prepend(tmp_path)
 
+    def score(metric, answer="coffee"):
+        benchmark = load(tmp_path, "jsonl", metric=metric)
+        assert (benchmark.scorer.title, benchmark.scorer.judge_hash) == (metric, None)
+        return benchmark.score(benchmark.examples[0], dspy.Prediction(answer=answer))
 
-@pytest.mark.parametrize(("row", "kind", "message"), BROKEN)
-def test_a_broken_line_is_refused_by_number_and_column_and_reported(
-    tmp_path: Path, row: Any, kind: str, message: str
-) -> None:
-    path = written(tmp_path, changed(id="first"), row, changed(id="third"))
-    with pytest.raises(DataError) as refusal:
-        JsonlBenchmark.load(path)
-    assert message in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-    report = check("jsonl", path)
-    assert [finding.kind for finding in report.rows if finding.fatal] == [kind]
-    assert report.counts["questions"] == 2
+    yield score
+    for name in ("own_metrics", "own_broken"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize(
-    ("columns", "kind"), [({"evidence": ["D9:9"]}, "dangling evidence"), ({"evidnce": ["D1:1"]}, "unknown column")]
+    ("name", "answer", "value", "feedback"),
+    [
+        ("right", "the tea", 1.0, "Right: the answer says what the gold answer says."),
+        ("right", "coffee", 0.0, "Wrong: the gold answer is 'tea'."),
+        ("coached", "coffee", 0.25, "Name the drink."),
+        ("Nested.always", "coffee", 1.0, "Right: the answer says what the gold answer says."),
+    ],
 )
-def test_an_odd_line_is_read_and_reported(tmp_path: Path, columns: dict[str, Any], kind: str) -> None:
-    path = written(tmp_path, changed(**columns))
-    assert JsonlBenchmark.load(path).examples[0].focus == ()
-    report = check("jsonl", path)
-    assert report.ok
-    assert list(report.kinds) == [kind]
+def test_a_function_of_ones_own_scores(own, name, answer, value, feedback):
+    found = own(f"own_metrics:{name}", answer)
+    assert (found.value, found.feedback) == (value, feedback)
+    assert set(found.parts) == {"f1", "exact", name.rpartition(".")[2]}
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"", "is empty"), (b"\n \n", "is empty"), (b"\xff\xfe", "UTF-8")])
-def test_an_unreadable_file_is_refused_and_reported(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=message):
-        JsonlBenchmark.load(path)
-    assert [finding.kind for finding in check("jsonl", path).rows] == ["unreadable file"]
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("no_such_module:city", "cannot be imported: ModuleNotFoundError: .*; is its folder on PYTHONPATH"),
+        ("own_metrics:town", "cannot be imported: AttributeError"),
+        ("own_broken:city", "cannot be imported: OSError: no disk"),
+        ("own_metrics:number", "is 3, not a function"),
+        ("own_metrics:too_high", "returned 1.5"),
+        ("own_metrics:not_a_number", "returned nan"),
+        ("own_metrics:words", "returned 'good'"),
+        ("own_metrics:no_feedback", r"returned \(0.5, 3\)"),
+        ("own_metrics:broken", "failed on '.*': AttributeError"),
+    ],
+)
+def test_a_metric_that_cannot_be_had_or_gives_no_score_is_refused_in_one_line(own, metric, message):
+    with pytest.raises(UserError, match=message) as refusal:
+        own(metric)
+    assert metric in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
-def test_counts_of_a_check(tmp_path: Path) -> None:
-    report = check("jsonl", written(tmp_path, changed(category="taste"), changed(user="bo")))
+def test_an_endpoint_failure_inside_a_metric_stays_one(own):
+    with pytest.raises(LMError):
+        own("own_metrics:unreachable")
+
+
+def test_counts_of_a_check(tmp_path):
+    report = check("jsonl", write(tmp_path, {"own.jsonl": [{**ROW, "category": "taste"}, {**ROW, "user": "bo"}]}))
     expected = {"conversations": 2, "sessions": 2, "turns": 4, "image turns": 0, "questions": 2}
     assert report.counts == {**expected, "category all": 1, "category taste": 1}
+    assert json.loads(json.dumps(report.to_dict()))["ok"]

@@ -1,5 +1,6 @@
-"""Judges of contexts and of pairs, and how judges themselves are judged."""
+"""Judges of answers, of contexts and of pairs."""
 
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -7,14 +8,59 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.acknowledgement import AcknowledgementJudge, recall_parts
 from mempiler.data.catalog import benchmark as load_benchmark
+from mempiler.data.judge import Judge, Verdict
 from mempiler.data.preference import Preference, PreferenceJudge, Preferred, Side, informed, preference
 from mempiler.programs.adapter import adapter
 from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, judge_hash
 from pydantic import Field
 
+from .conftest import FixedVerdict
+from .forms import load
+
 EXAMPLE = dspy.Example(
     question="Plan my week", answer="Has a bad knee", profile="age: 40", facts="Swims at dawn", date="1 June 2024"
 )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "value", "feedback"),
+    [
+        (Verdict(True), 1.0, "Right: the answer says what the gold answer says."),
+        (Verdict(False, "Another drink."), 0.0, "Wrong: the gold answer is 'tea'. The judge says: Another drink."),
+    ],
+)
+def test_the_judge_that_was_set_decides(tmp_path: Path, verdict: Verdict, value: float, feedback: str) -> None:
+    judge = FixedVerdict(verdict)
+    benchmark = load(tmp_path, "jsonl", metric="judge").bound(lambda kind: judge)
+    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="coffee"))
+    assert (found.value, found.feedback) == (value, feedback)
+    assert dict(found.parts) == {"f1": 0.0, "exact": 0.0, "judge": value}
+    assert judge.asked == [("What does the user like?", "tea", "coffee")]
+    assert benchmark.scorer.judge_hash == "fixed"
+
+
+@pytest.mark.parametrize(("said", "correct"), [("CORRECT", True), ("WRONG", False)])
+def test_a_judge_asks_its_own_model_outside_the_trace(scripted: Any, said: str, correct: bool) -> None:
+    task = scripted(lambda *call: {})
+    model = scripted(lambda *call: {"reasoning": "The same\ncity.", "verdict": said})
+    with dspy.context(lm=task, trace=[]):
+        verdict = Judge(model, adapter())("Where?", "Lisbon", "In Lisbon")
+        assert dspy.settings.trace == []
+    assert verdict == Verdict(correct, "The same city.")
+    assert (len(task.engine.prompts), len(model.engine.prompts)) == (0, 1)
+    assert "In Lisbon" in model.engine.prompts[0][1]
+
+
+def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
+    model = scripted(lambda *call: {"verdict": "CORRECT"})
+    assert Judge(model)("Where?", "Lisbon", " ").correct is False
+    assert model.engine.prompts == []
+
+
+def test_a_malformed_verdict_is_asked_for_once_more(scripted: Any) -> None:
+    said = [{"reasoning": "", "verdict": "yes!"}, {"reasoning": "", "verdict": "CORRECT"}]
+    assert Judge(scripted(lambda kind, text, n: said.pop(0)), adapter())("Where?", "Lisbon", "Lisbon").correct
+    assert said == []
 
 
 def acknowledging(scripted: Any, *said: tuple[int, str]) -> Any:
@@ -124,12 +170,17 @@ def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(scripted: Any, na
     assert f"[[ ## references ## ]]\n{last.get('reference') or last.answer}\n" in model.engine.prompts[0][1]
 
 
-def test_the_hash_covers_the_records_inside_a_field() -> None:
+def test_the_hash_of_a_judge_changes_with_all_of_its_prompt() -> None:
     class Other(Acknowledgement):
         reason: str = Field(default="", description="at length")
 
     Other.__name__ = Other.__qualname__ = Acknowledgement.__name__
     same = JudgeAcknowledgement.with_updated_fields("acknowledgements", type_=list[Acknowledgement])
     assert judge_hash(same) == judge_hash(JudgeAcknowledgement)
-    other = JudgeAcknowledgement.with_updated_fields("acknowledgements", type_=list[Other])
-    assert judge_hash(other) != judge_hash(JudgeAcknowledgement)
+    others = [
+        JudgeAcknowledgement.with_updated_fields("acknowledgements", type_=list[Other]),
+        JudgeAcknowledgement.with_instructions(JudgeAcknowledgement.instructions + " Be kind."),
+        JudgeAcknowledgement.with_updated_fields("context", desc="what was said"),
+        JudgeAcknowledgement.delete("question"),
+    ]
+    assert len({judge_hash(each) for each in (same, *others)}) == 5

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from mempiler.data.memory_env.benchmark import MemoryEnv
+from mempiler.data.memory_env import MemoryEnv
 from mempiler.data.synthesis.memory_env import NAMES, NOTHING, VALUES, Conversation, vocabulary
 from mempiler.data.synthesis.memory_teacher import teach_facts, teach_operations
 from mempiler.signatures.memory_r2 import NewFact, StoredMemory

@@ -4,7 +4,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.memory_env.benchmark import MemoryEnv
+from mempiler.data.memory_env import MemoryEnv
 from mempiler.data.synthesis.memory_env import Conversation
 from mempiler.engines.embedders import embedder
 from mempiler.optimizers.demonstrations import UNSEEN, demonstrate

@@ -8,7 +8,7 @@ import dspy
 import pytest
 from dspy.lm15 import AuthError, ServerError
 from mempiler.data.dataset import Source
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.engines.guard import Guard, Limits
 from mempiler.errors import EndpointError, UnknownNameError, UserError

@@ -6,7 +6,7 @@ import pytest
 from mempiler import Context, Hit
 from mempiler.data.catalog import benchmark
 from mempiler.data.dataset import Source
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo import Locomo
 from mempiler.data.scorer import Score
 from mempiler.memory.memory import stored_sources
 from mempiler.optimizers.metric_views import MetricViews, evidence_step

@@ -8,7 +8,7 @@ import dspy
 import pytest
 from mempiler import Action, Behavior, History, Session, Turn
 from mempiler.data.dataset import Source
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo import Locomo
 from mempiler.data.movielens.benchmark import MovieLens
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model

@@ -10,7 +10,7 @@ import dspy
 import pytest
 from mempiler import History
 from mempiler.data.dataset import Source
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo import Locomo
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.errors import BudgetError, EndpointError, ProgramError, UserError

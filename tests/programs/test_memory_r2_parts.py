@@ -4,7 +4,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.catalog import build, preset
 from mempiler.programs.memory_r2.memory import Edit, FactMemory

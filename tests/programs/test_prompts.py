@@ -30,7 +30,7 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.acknowledgement import AcknowledgementJudge
 from mempiler.data.judge import GenerousJudge, Judge
-from mempiler.data.longmemeval.scorer import LongMemEvalJudge
+from mempiler.data.longmemeval import LongMemEvalJudge
 from mempiler.data.palbench.dialogue import Said, SimulatedUser
 from mempiler.data.palbench.judges import NeedsJudge, NeedUnderstandingJudge, PreferenceUnderstandingJudge
 from mempiler.data.palbench.persona import Persona

@@ -7,7 +7,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.dataset import Source
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo import Locomo
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.errors import DataError
@@ -45,9 +45,9 @@ def lines(*rows: Any) -> str:
             lines({"id": "zz", "answer": "x"}),
             r"id 'zz' is of no question \(1 such\); those of the benchmark are like 'a:0'",
         ),
-        (lines({"answer": "x"}), "line 1: id: Field required"),
+        (lines({"answer": "x"}), "line 1, field 'id': is missing"),
         (lines({"id": "a:0"}), "line 1: has no answer; give `answer`, or `error`"),
-        (lines({"id": "a:0", "answer": "x", "cost": -1}), "line 1: cost"),
+        (lines({"id": "a:0", "answer": "x", "cost": -1}), "line 1, field 'cost'"),
         ('{"id": "a:0", ', "line 1, column 15: not valid JSON"),
     ],
 )

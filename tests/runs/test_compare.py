@@ -7,8 +7,8 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.dataset import Source
-from mempiler.data.jsonl.benchmark import JsonlBenchmark
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.jsonl import JsonlBenchmark
+from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.errors import DataError, UserError
 from mempiler.programs.catalog import build

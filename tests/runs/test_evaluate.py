@@ -8,7 +8,7 @@ import dspy
 import pytest
 from dspy.lm15 import ContextLengthError, ServerError
 from mempiler.data.dataset import Source
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.memory.indexes import Indexes
 from mempiler.programs.catalog import build

@@ -9,7 +9,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.dataset import Source
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo import Locomo
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model

@@ -9,7 +9,7 @@ import dspy
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.data.dataset import Source
-from mempiler.data.locomo.benchmark import Locomo
+from mempiler.data.locomo import Locomo
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.curriculum import Curriculum
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
 pytest.importorskip("transformers", reason="the `local` extra is not installed: pip install '.[local]'")
 
-from mempiler.data.memory_env.benchmark import MemoryEnv
+from mempiler.data.memory_env import MemoryEnv
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.model import LocalModel
 from mempiler.optimizers.logo_grpo import LoGoGRPO

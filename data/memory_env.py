@@ -2,11 +2,10 @@
 
 Two speakers state, change, restate and retract facts over some sessions (`synthesis.memory_env`). There is no file:
 users follow from a seed, and those of train, dev and test are disjoint. An example is the whole history of a user and
-one question about its end; its category is what was last done to the fact. `questions_after` gives the questions about
-any earlier moment with the answers of that moment, for rewards in the middle of a history.
+one question about its end; its category is what was last done to the fact.
 
-Limits: synthetic and small, made so that a model of half a million weights can learn it; see the generator.
-Scores on it compare ways of training with one another, nothing else.
+Limits: synthetic and small, made so that a model of half a million weights can learn it. Scores on it compare ways of
+training with one another, nothing else.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import dspy
+from pydantic import Field
 
-from ...errors import DataError
-from ...records import History
-from ..benchmark import Benchmark
-from ..dataset import Source
-from ..fitting import whole
-from ..scorer import Score, Scorer, answer_of
-from ..synthesis.memory_env import Ask, Conversation
-from ..text_metrics import exact_match
+from ..errors import DataError
+from ..records import History
+from .benchmark import Benchmark, fitted
+from .dataset import Source
+from .scorer import Score, Scorer, answer_of
+from .synthesis.memory_env import Ask, Conversation
+from .text_metrics import exact_match
 
-USERS = 160
-SESSIONS = 8
-MOST_SESSIONS = 32
+Users = Annotated[int, Field(ge=10, le=10_000)]
+Sessions = Annotated[int, Field(ge=1, le=32)]
+Seed = Annotated[int, Field(ge=0, le=2**31)]
 
 
 class SameWords(Scorer):
@@ -59,7 +58,7 @@ class MemoryEnv(Benchmark):
     generated: ClassVar[bool] = True
 
     def __init__(self, conversations: Sequence[Conversation], source: Source) -> None:
-        self.conversations = {talk.history.id: talk for talk in conversations}
+        self.talks = {talk.history.id: talk for talk in conversations}
         super().__init__([row for talk in conversations for row in _examples(talk, talk.history)], source)
 
     @classmethod
@@ -67,9 +66,9 @@ class MemoryEnv(Benchmark):
         cls,
         path: str | Path | None = None,
         *,
-        users: int | str = USERS,
-        sessions: int | str = SESSIONS,
-        seed: int | str = 0,
+        users: Users = 160,
+        sessions: Sessions = 8,
+        seed: Seed = 0,
         **options: Any,
     ) -> MemoryEnv:
         """Generates the benchmark.
@@ -77,28 +76,29 @@ class MemoryEnv(Benchmark):
         Args:
             path: Not taken: there is no file.
             users: How many users; of ten, six are train, one dev, three test.
-            sessions: Sessions per user, at most 32. More sessions continue the same histories.
+            sessions: Sessions per user. More sessions continue the same histories.
             seed: Chooses the users.
             **options: None are known; any is refused.
 
         Raises:
-            DataError: A path was given, or a number is none or out of range.
+            DataError: A path was given.
             UnknownNameError: An option that does not exist.
+            UserError: A number is none, or out of range.
         """
         cls.refuse_options(options, ("users", "sessions", "seed"))
         if path is not None:
             raise DataError(f"{path}: memory-env is generated and reads no file; leave --data out")
-        count, length = whole("users", users, 10, 10_000), whole("sessions", sessions, 1, MOST_SESSIONS)
-        drawn = whole("seed", seed, 0, 2**31)
-        talks = [Conversation.make(drawn, number, length) for number in range(count)]
+        given = fitted(cls.name, cls.load, {"users": users, "sessions": sessions, "seed": seed})
+        users, sessions, seed = given.values()
+        talks = [Conversation.make(seed, number, sessions) for number in range(users)]
         digest = hashlib.sha256("".join(talk.history.digest for talk in talks).encode()).hexdigest()
-        name = f"memory-env(users={count}, sessions={length}, seed={drawn})"
+        name = f"memory-env(users={users}, sessions={sessions}, seed={seed})"
         return cls(talks, Source(name, digest, sample=True))
 
     def fixed_split(self) -> tuple[set[str], set[str], set[str]]:
         """Of every ten users the first six are train, the seventh dev, the others test."""
         parts: tuple[set[str], set[str], set[str]] = (set(), set(), set())
-        for number, id in enumerate(self.conversations):
+        for number, id in enumerate(self.talks):
             parts[(0, 0, 0, 0, 0, 0, 1, 2, 2, 2)[number % 10]].add(id)
         return parts
 
@@ -115,17 +115,14 @@ class MemoryEnv(Benchmark):
         Returns:
             Examples over the shortened history; their ids tell the moment.
         """
-        talk = self.conversations[history.id]
-        return tuple(_examples(talk, _head(talk.history, sessions), sessions))
+        talk = self.talks[history.id]
+        head = History(id=history.id, items=talk.history.items[:sessions])
+        return tuple(_examples(talk, head, sessions))
 
 
 def _examples(talk: Conversation, history: History, after: int | None = None) -> list[dspy.Example]:
     moment = "" if after is None else f"@{after}"
     return [_example(ask, history, f"{history.id}{moment}:{n}") for n, ask in enumerate(talk.questions(after))]
-
-
-def _head(history: History, sessions: int) -> History:
-    return History(id=history.id, items=history.items[:sessions])
 
 
 def _example(ask: Ask, history: History, id: str) -> dspy.Example:

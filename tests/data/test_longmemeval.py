@@ -1,4 +1,4 @@
-"""LongMemEval: its judges' hash, declining, retrieval by session, and preferences alone."""
+"""LongMemEval: what its reader makes of the files, words and judges, retrieval by sessions, preferences alone."""
 
 from pathlib import Path
 from typing import Any
@@ -6,16 +6,90 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.catalog import benchmark
-from mempiler.data.longmemeval.benchmark import LongMemEval, LongMemEvalPreference
-from mempiler.data.longmemeval.metrics import declines
-from mempiler.data.longmemeval.reader import TYPES
-from mempiler.errors import UnknownNameError
+from mempiler.data.longmemeval import TYPES, LongMemEval, LongMemEvalPreference, declines, parse_date
+from mempiler.errors import DataError, UnknownNameError
 from mempiler.signatures.judges import judge_hash
 from mempiler.signatures.judges_longmemeval import JUDGES, judges_hash
 
-from .test_longmemeval_reading import ROW, load
+from .forms import FORMS, lines, load, write
 
-# Judging -------------------------------------------------------------------------------------------------------------
+(ROW,) = FORMS["longmemeval"]["longmemeval_oracle.json"]
+
+
+def unanswerable(row: Any) -> None:
+    row.update(question_id="q1_abs", answer="You said nothing of plants.")
+
+
+def test_a_full_row_tells_nowhere_where_the_evidence_is(tmp_path: Path) -> None:
+    (example,) = load(tmp_path, "longmemeval").examples
+    assert set(example.inputs().keys()) == {"history", "question", "date", "focus"}
+    assert (example.id, example.answer, example.category) == ("q1", "3", "multi-session")
+    assert (example.date, example.abstention) == ("10 April 2023, Monday 23:07", False)
+    assert lines(example) == [
+        "[D1:1] assistant: Hello!",
+        "[D1:2] user: Hi.",
+        "[D2:1] user: Two palms came home with me.",
+        "[D3:1] user: I bought a fern.",
+        "[D3:2] assistant: Nice.",
+    ]
+    assert (example.focus, example.answer_sessions) == (("D2:1", "D3:1"), ("D2", "D3"))
+    assert "answer_" not in example.history.model_dump_json()
+
+
+def test_an_unanswerable_question_names_no_evidence(tmp_path: Path) -> None:
+    (example,) = load(tmp_path, "longmemeval", unanswerable).examples
+    assert (example.abstention, example.focus, example.evidence) == (True, (), ())
+
+
+def test_without_marks_all_turns_of_the_evidence_sessions_count(tmp_path: Path) -> None:
+    def unmark(row: Any) -> None:
+        for said in (row["haystack_sessions"][0][0], row["haystack_sessions"][2][0]):
+            del said["has_answer"]
+
+    assert load(tmp_path, "longmemeval", unmark).examples[0].focus == ("D2:1", "D3:1", "D3:2")
+
+
+def test_an_undated_session_stays_behind_its_neighbour(tmp_path: Path) -> None:
+    def undate(row: Any) -> None:
+        row["haystack_dates"][0] = "?"
+
+    assert load(tmp_path, "longmemeval", undate).examples[0].focus == ("D1:1", "D3:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2023/04/10 (Mon) 23:07", "2023-04-10 23:07"),
+        ("2023/04/10 23:07", "2023-04-10 23:07"),
+        ("10.4.2023", None),
+    ],
+)
+def test_dates(text: Any, found: str | None) -> None:
+    date = parse_date(text)
+    assert (date and f"{date:%Y-%m-%d %H:%M}") == found
+
+
+@pytest.mark.parametrize("name", ["longmemeval_s_cleaned.json", "longmemeval_s.json", "longmemeval_s"])
+def test_a_folder_holds_a_size_under_any_of_its_names_and_several_want_one(tmp_path: Path, name: str) -> None:
+    write(tmp_path, {f"data/{name}": [ROW]})
+    folder = tmp_path / "data"
+    assert LongMemEval.load(folder).source.path.endswith(name)
+    with pytest.raises(DataError, match="holds no longmemeval_m_cleaned"):
+        LongMemEval.load(folder, size="m")
+    write(folder, FORMS["longmemeval"])
+    with pytest.raises(DataError, match="holds oracle, s; choose one"):
+        LongMemEval.load(folder)
+    assert LongMemEval.load(folder, size="s").examples[0].id == "q1"
+
+
+def test_types_and_limit_choose_and_end_the_reading(tmp_path: Path) -> None:
+    kinds = ["multi-session", "temporal-reasoning", "multi-session", "temporal-reasoning", "knowledge-update"]
+    rows = [{**ROW, "question_id": f"q{n}", "question_type": kind} for n, kind in enumerate(kinds)]
+    path = write(tmp_path, {"s.json": [*rows, "broken"]})
+    chosen = LongMemEval.load(path, categories="temporal-reasoning, multi-session", limit=1)
+    assert [example.id for example in chosen.examples] == ["q0", "q1"]
+    with pytest.raises(DataError, match="entry 6"):
+        LongMemEval.load(path, limit=1)
 
 
 def test_there_are_five_prompts_and_the_hash_is_of_all() -> None:
@@ -23,15 +97,6 @@ def test_there_are_five_prompts_and_the_hash_is_of_all() -> None:
     assert len({judge_hash(prompt) for prompt in JUDGES.values()}) == 5
     assert LongMemEval.load().scorer.judge_hash == judges_hash()
     assert LongMemEval.load(metric="f1").scorer.judge_hash is None
-
-
-def test_the_hash_changes_with_any_of_the_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = judges_hash()
-    for kind, prompt in JUDGES.items():
-        other = {**JUDGES, kind: prompt.with_instructions(f"{prompt.instructions} Be kind.")}
-        with monkeypatch.context() as patch:
-            patch.setattr("mempiler.signatures.judges_longmemeval.JUDGES", other)
-            assert judges_hash() != before
 
 
 def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
@@ -42,14 +107,11 @@ def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
     assert lm.engine.prompts == []
 
 
-# Sums and words ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("answer", "value"), [("3", 1.0), ("3 plants", 2 / 3), ("Not mentioned in the conversation.", 0.0), ("", 0.0)]
 )
 def test_token_f1_asks_nobody(tmp_path: Path, answer: str, value: float) -> None:
-    loaded = load(tmp_path, ROW, metric="f1")
+    loaded = load(tmp_path, "longmemeval", metric="f1")
     assert loaded.score(loaded.examples[0], dspy.Prediction(answer=answer)).value == pytest.approx(value)
 
 
@@ -64,7 +126,7 @@ def test_token_f1_asks_nobody(tmp_path: Path, answer: str, value: float) -> None
     ],
 )
 def test_declining_is_right_where_there_is_no_answer(tmp_path: Path, answer: str, value: float) -> None:
-    loaded = load(tmp_path, {**ROW, "question_id": "q1_abs", "answer": "You said nothing of plants."}, metric="f1")
+    loaded = load(tmp_path, "longmemeval", unanswerable, metric="f1")
     assert declines(answer) == bool(value)
     assert loaded.score(loaded.examples[0], dspy.Prediction(answer=answer)).value == value
 
@@ -76,11 +138,8 @@ def test_preferences_are_no_part_of_a_score_without_a_judge() -> None:
     assert left_out == {"single-session-preference"}
 
 
-# Retrieval -----------------------------------------------------------------------------------------------------------
-
-
 def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> None:
-    loaded = load(tmp_path, ROW)
+    loaded = load(tmp_path, "longmemeval")
     hits = [("D1:2",), ("D3:2", "D3:1"), ("D3:1",), ("D2:1",)]
     found = loaded.scorer.retrieval(loaded.examples[0], hits)
     assert (found["recall_any@5"], found["recall_all@5"]) == (1.0, 1.0)
@@ -90,13 +149,13 @@ def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> N
 
 def test_facts_that_rest_on_the_same_turns_are_no_turns(tmp_path: Path) -> None:
     """As sessions they are D2 and D3, the best order; as turns they would fill more places than there are turns."""
-    loaded = load(tmp_path, ROW)
+    loaded = load(tmp_path, "longmemeval")
     found = loaded.scorer.retrieval(loaded.examples[0], [("D2:1",), ("D2:1",), ("D3:1",), ("D2:1",), ("D3:1",)])
     assert (found["ndcg@5"], found["recall_all@5"]) == (1.0, 1.0)
 
 
 def test_unanswerable_questions_are_left_out_of_retrieval(tmp_path: Path) -> None:
-    loaded = load(tmp_path, {**ROW, "question_id": "q_abs"})
+    loaded = load(tmp_path, "longmemeval", unanswerable)
     assert loaded.scorer.retrieval(loaded.examples[0], [("D2:1",)]) == {}
 
 
@@ -113,9 +172,6 @@ def test_an_evaluation_reports_retrieval_and_sums(scripted: Any) -> None:
     assert found.retrieval()["recall_any@5"] > 0.8
     assert all(not r.recall for r in found.rows if "_abs" in r.id)
     assert "(asked on 2 June 2023, Friday 18:10)" in lm.engine.prompts[0][1]
-
-
-# Preferences ---------------------------------------------------------------------------------------------------------
 
 
 def test_preferences_alone_want_a_personal_response() -> None:

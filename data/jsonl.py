@@ -1,0 +1,185 @@
+"""Your own questions as a benchmark: one JSON object per line.
+
+    {"user": "ada", "messages": [{"role": "user", "content": "I moved to Lisbon."}],
+     "question": "Where does Ada live?", "answer": "Lisbon", "evidence": ["D1:1"]}          (on one line)
+
+    history or messages  the past: Mempiler's own History form, or OpenAI-style messages, or a list of lists of
+                         them (one per session); messages get the turn ids D1:1, D1:2, ... session by session
+    question, answer     texts (a number is read as a text)
+    evidence             optional; ids of the turns that hold the answer
+    category, id, user   optional; a name to report under, a unique name of the row, whose past it is
+
+Rows with equal pasts (and the same user) share one History, so its memory is written once. A conversation is
+named by its user, else by the id inside `history`, else by the first letters of the history's digest; splits never
+cut one in two.
+
+The metric is "f1", "exact", "judge" (a language model, see `data.judge`) or a function of one's own, `module:function`:
+
+    def names_the_city(example, prediction):           # in mymetrics.py: --metric mymetrics:names_the_city
+        right = example.answer in prediction.answer
+        return float(right), "" if right else "Name the city."
+
+It gets the example and the prediction (`answer`, `context`), is called from many threads, and returns a number from 0
+to 1, or that and a feedback text for reflective optimizers. Naming it imports, and so runs, its module.
+
+Limits: one gold answer per question; token metrics see words, not meaning; the whole file is held in memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError, LMError
+from pydantic import ConfigDict
+
+from ..errors import DataError, MempilerError, UnknownNameError, UserError, one_line
+from ..records import History
+from .benchmark import Benchmark
+from .dataset import Note, Reading
+from .rows import Listed, Place, Row, Text, Words, json_rows
+from .scorer import Combined, ExactMatch, Judged, Score, Scorer, TokenF1, answer_of, explained
+
+_DIGEST_LETTERS = 12
+
+
+class _Row(Row):
+    model_config = ConfigDict(extra="allow")
+
+    question: Text
+    answer: Text
+    history: Any = None
+    messages: list[Any] | None = None
+    evidence: Listed[str] = ()
+    category: Words = ""
+    id: Words = ""
+    user: Words = ""
+
+
+class JsonlBenchmark(Benchmark):
+    """Questions of a JSON-lines file; see the module's docstring.
+
+    Metrics: "f1" (token F1) or "exact" (exact match), both on SQuAD-normalised words; "judge"; or `module:function` of
+    one's own.
+    """
+
+    name = "jsonl"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "f1": lambda: Combined(TokenF1(), ExactMatch()),
+        "exact": lambda: Combined(ExactMatch(), TokenF1()),
+        "judge": lambda: Combined(Judged(), TokenF1(), ExactMatch()),
+    }
+
+    @classmethod
+    def scored_by(cls, metric: str) -> Scorer:
+        """The scorer of a metric, `module:function` among them."""
+        if ":" in metric:
+            return Combined(OwnScorer(metric), TokenF1(), ExactMatch())
+        if metric not in cls.metrics:
+            raise UnknownNameError("metric", metric, [*cls.metrics, "module:function"])
+        return super().scored_by(metric)
+
+    @classmethod
+    def read(cls, path: Path, note: Note) -> Reading:
+        histories: dict[tuple[str, str], History] = {}
+        examples: list[dspy.Example] = []
+        taken: dict[str, int] = {}
+        for line, place, row in json_rows(path, _Row, note):
+            for column in row.model_extra or ():
+                place.field(column).odd("unknown column", "is not read")
+            history = _history(row, place)
+            if history is None:
+                continue
+            history = histories.setdefault((history.id, history.digest), history)
+            id = row.id or f"{history.id}:{line}"
+            if id in taken:
+                place.field("id").fault("duplicate id", f"{id!r} is already the id of line {taken[id]}")
+                continue
+            taken[id] = line
+            examples.append(_example(row, id, history, place))
+        return Reading(tuple(histories.values()), tuple(examples))
+
+
+def _example(row: _Row, id: str, history: History, place: Place) -> dspy.Example:
+    evidence = dict.fromkeys(row.evidence)
+    for turn in evidence.keys() - history.turns.keys():
+        place.field("evidence").odd("dangling evidence", f"{turn!r} is no turn of the history; dropped")
+    kept = tuple(turn for turn in evidence if turn in history.turns)
+    labels = {"answer": row.answer, "category": row.category or "all", "evidence": kept}
+    example = dspy.Example(id=id, history=history, question=row.question, focus=kept, **labels)
+    return example.with_inputs("history", "question", "focus")
+
+
+def _history(row: _Row, place: Place) -> History | None:
+    given = [name for name in ("history", "messages") if getattr(row, name) is not None]
+    if len(given) != 1:
+        place.field("history").fault("wrong value", "give either 'history' or 'messages', and one of them")
+        return None
+    column = place.field(given[0])
+    try:
+        history = History.parse(getattr(row, given[0]), id="")
+    except DataError as error:
+        column.fault("malformed history", str(error).removeprefix("history '': "))
+        return None
+    turns = [turn.id for item in history.items for turn in item.turns]
+    if not turns or len(turns) > len(set(turns)):
+        column.fault("malformed history", "uses a turn id twice" if turns else "holds no turns")
+        return None
+    return History(id=row.user or history.id or history.digest[:_DIGEST_LETTERS], items=history.items)
+
+
+class OwnScorer(Scorer):
+    """Scores by a function of one's own, and checks what it returns.
+
+    Args:
+        path: `module:function`.
+
+    Raises:
+        UserError: It cannot be imported, or is not callable.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.title = path
+        self._part = path.rpartition(":")[2].rpartition(".")[2]
+        self._function = _imported(path)
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """The score of one answer.
+
+        Raises:
+            UserError: The function raised, or returned anything but a number from 0 to 1 (and a text).
+        """
+        try:
+            found = self._function(example, prediction)
+        except (MempilerError, LMError, AdapterParseError):
+            raise
+        except Exception as error:
+            reason = one_line(f"{type(error).__name__}: {error}")
+            raise UserError(f"metric {self.title!r} failed on {example.id!r}: {reason}") from error
+        pair = isinstance(found, tuple) and len(found) == 2
+        value, said = cast("tuple[Any, Any]", found if pair else (found, None))
+        if not (isinstance(value, Real) and 0 <= float(value) <= 1 and isinstance(said, str | None)):
+            wanted = "a number from 0 to 1, or (number, feedback text)"
+            raise UserError(f"metric {self.title!r} returned {found!r:.80} for {example.id!r}; it must return {wanted}")
+        value = float(value)
+        return Score(value, said or explained(example, answer_of(prediction), value), {self._part: value})
+
+
+def _imported(path: str) -> Callable[[dspy.Example, dspy.Prediction], Any]:
+    module, _, name = path.partition(":")
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        # Importing a module can raise any exception.
+        hint = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
+        reason = one_line(f"{type(error).__name__}: {error}")
+        raise UserError(f"metric {path!r} cannot be imported: {reason}{hint}") from error
+    if not callable(found):
+        raise UserError(f"metric {path!r} is {found!r:.60}, not a function(example, prediction)")
+    return found

@@ -1,0 +1,406 @@
+"""LongMemEval: questions about a user's many chats with an assistant, judged by type (Wu et al., ICLR 2025; MIT).
+
+    longmemeval              all six types, the task "question-answering"
+    longmemeval.preference   single-session-preference alone, the task "personal-response" (Mem-PAL, Table 4)
+
+The genuine files are those of the hub sets xiaowu0162/longmemeval-cleaned and xiaowu0162/longmemeval, whose names alone
+differ; the reader was checked against `oracle`. The sample is our own, in the same form:
+
+    [{"question_id": "gpt4_1a", "question_type": "temporal-reasoning", "question": "...", "answer": "...",
+      "question_date": "2023/04/10 (Mon) 23:07", "haystack_session_ids": ["answer_1a_1", "sharegpt_7"],
+      "haystack_dates": ["2023/03/02 (Thu) 08:12", ...], "answer_session_ids": ["answer_1a_1"],
+      "haystack_sessions": [[{"role": "user", "content": "...", "has_answer": true}, ...], ...]}, ...]
+
+`oracle` holds the evidence sessions alone, `s` some 50 sessions a question, `m` some 500. An id with `_abs` in it marks
+a question whose answer is not in the sessions. Sessions are put in time order (those of `oracle` are not) and get ids
+of their own: the file's begin with "answer" where the evidence is, which no prompt may reveal.
+
+Metrics: "judge" is the official one, one of five prompts a question. "f1" asks no model: token F1; a question without
+an answer scores 1 for a phrase that declines; preferences have only a rubric to be measured by, so they are reported
+apart. Retrieval, beside evidence recall by turns, is of the evidence sessions: recall_any, recall_all, NDCG.
+
+Source: src/evaluation/evaluate_qa.py, print_qa_metrics.py and src/retrieval/eval_utils.py of xiaowu0162/LongMemEval.
+
+Limits: every question has a past of its own, so memories are written once per question. Questions that are kept are
+held in memory: an `m` file takes some gigabytes, unless `limit` or `categories` leaves most out. The released code
+ranks the turns of the user alone; here every turn that a memory holds is ranked, under its own session.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from math import log2
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import dspy
+from pydantic import Field, model_validator
+
+from ..errors import DataError, UnknownNameError
+from ..records import History, Session, Turn, format_time
+from ..signatures.judges_longmemeval import ABSTENTION, JUDGES, judges_hash
+from .benchmark import Benchmark
+from .confusion import Answered
+from .dataset import Note, Reading
+from .json_stream import stream_list
+from .judge import PromptJudge, Verdict
+from .rows import Listed, Place, Row, Text, Words
+from .scorer import Score, Scorer, answer_of
+from .text_metrics import explain, squad_f1, squad_words
+
+Type = Literal[
+    "single-session-user",
+    "single-session-assistant",
+    "single-session-preference",
+    "temporal-reasoning",
+    "knowledge-update",
+    "multi-session",
+]
+TYPES: tuple[str, ...] = Type.__args__
+"""The six types of questions."""
+PREFERENCE = "single-session-preference"
+FILES: Mapping[str, tuple[str, ...]] = {
+    "oracle": ("longmemeval_oracle.json", "longmemeval_oracle"),
+    "s": ("longmemeval_s_cleaned.json", "longmemeval_s.json", "longmemeval_s"),
+    "m": ("longmemeval_m_cleaned.json", "longmemeval_m.json", "longmemeval_m"),
+}
+"""The names of the released files by size, the cleaned release first."""
+RETRIEVAL_AT = (5, 10)
+REFUSALS = (
+    *("not mention", "n't mention", "not mentioned", "no information", "no mention", "not enough information"),
+    *("information is incomplete", "information provided is not", "don't know", "do not know", "not specified"),
+    *("cannot be answered", "can't be answered", "not provided", "not known", "unknown", "no record"),
+)
+"""Phrases that the metric without a judge takes for declining to answer."""
+
+
+class LongMemEvalJudge:
+    """Asks the prompt of a question's type; made as every `PromptJudge`."""
+
+    def __init__(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
+        self.lm = lm
+        kinds = {
+            kind: type(f"_{prompt.__name__}", (PromptJudge,), {"signature": prompt}) for kind, prompt in JUDGES.items()
+        }
+        self._prompts: dict[str, PromptJudge] = {kind: made(lm, adapter) for kind, made in kinds.items()}
+
+    @classmethod
+    def prompt_hash(cls) -> str:
+        """Names all five prompts."""
+        return judges_hash()
+
+    hash = property(prompt_hash.__func__)
+
+    def __call__(self, kind: str, question: str, gold_answer: str, answer: str) -> Verdict:
+        """Judges an answer by the gold one, the rubric of a preference, or why there is none, as its `kind` has it.
+
+        An empty answer is wrong without a call.
+
+        Raises:
+            AdapterParseError: The judge's reply stays unparseable.
+            LMError: The judge's endpoint failed.
+        """
+        if not answer.strip():
+            return Verdict(False, "no answer was given")
+        gold = {PREFERENCE: "rubric", ABSTENTION: "explanation"}.get(kind, "gold_answer")
+        found = self._prompts[kind].ask(question=question, answer=answer, **{gold: gold_answer})
+        return Verdict(found.verdict == "yes")
+
+
+class LongMemEvalF1(Scorer):
+    """Token F1; a question without an answer scores 1 for a phrase that declines, preferences are reported apart."""
+
+    title = "token F1"
+    retrieval_depth = 200
+    part: ClassVar[str] = "f1"
+    column: ClassVar[str] = "F1"
+
+    def counts(self, example: dspy.Example) -> bool:
+        """False for preferences: words of a rubric are not what a good response repeats."""
+        return example.category != PREFERENCE or example.abstention
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        answer = answer_of(prediction)
+        value = float(declines(answer)) if example.abstention else squad_f1(answer, example.answer)
+        return Score(value, _feedback(example, answer, value), {"f1": value})
+
+    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+        """The mean over types, the mean over all questions, and that of questions that cannot be answered.
+
+        A failed question counts 0; types are those among the questions that were asked.
+        """
+        by_type: dict[str, list[float]] = {}
+        for row in rows:
+            by_type.setdefault(row.category, []).append(row.parts.get(self.part, 0.0))
+        if not rows:
+            return {}
+        found = {
+            f"task-averaged {self.column}": _mean([_mean(values) for values in by_type.values()]),
+            f"overall {self.column}": _mean([value for values in by_type.values() for value in values]),
+        }
+        unanswerable = [row.parts.get(self.part, 0.0) for row in rows if "_abs" in row.id]
+        return {**found, f"abstention {self.column}": _mean(unanswerable)} if unanswerable else found
+
+    def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
+        """recall_any, recall_all and NDCG of the evidence sessions at 5 and 10; {} for questions without an answer.
+
+        Where every hit is a turn of its own, a session may fill several places; otherwise each counts once.
+        """
+        if example.abstention or not example.answer_sessions:
+            return {}
+        turns = example.history.turns
+        named = [list(dict.fromkeys(turns[id][1].id for id in sources if id in turns)) for sources in ranked]
+        order = [session for sessions in named for session in sessions]
+        # Facts rest on single turns too, but several on one: as turns they would score above the best order.
+        of_turns = sum(map(len, ranked)) == len(ranked) == len({id for sources in ranked for id in sources})
+        if of_turns:
+            sessions = [session.id for _, session in turns.values()]
+        else:
+            order, sessions = list(dict.fromkeys(order)), [item.id for item in example.history]
+        metrics = [retrieval_metrics(order, example.answer_sessions, sessions, k, of_turns) for k in RETRIEVAL_AT]
+        return {name: value for found in metrics for name, value in found.items()}
+
+
+class LongMemEvalJudged(LongMemEvalF1):
+    """The official metric: one of five judging prompts a question, by its type."""
+
+    title = "accuracy"
+    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": LongMemEvalJudge}
+    part = "accuracy"
+    column = "accuracy"
+
+    def counts(self, example: dspy.Example) -> bool:
+        """True: a judge reads preferences too."""
+        return True
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        answer = answer_of(prediction)
+        kind = ABSTENTION if example.abstention else example.category
+        value = float(self.judge()(kind, example.question, example.answer, answer).correct)
+        words = super().score(example, prediction).parts
+        return Score(value, _feedback(example, answer, value), {**words, "accuracy": value})
+
+
+def dcg(relevances: Sequence[float], k: int) -> float:
+    """Discounted cumulative gain of the first k places; as released, the second is not discounted: log2(2) is 1."""
+    return sum(value / (log2(place) if place > 1 else 1.0) for place, value in enumerate(relevances[:k], 1))
+
+
+def retrieval_metrics(
+    ranked: Sequence[str], gold: Collection[str], sessions: Sequence[str], k: int, turns: bool = False
+) -> dict[str, float]:
+    """One question: whether one, or all, of the evidence sessions are among the first k, and NDCG of these.
+
+    Where hits are single turns, k grows until the first hits are of k sessions, and several turns of a session fill
+    several places of NDCG, in the ranking as in the best order: as released.
+
+    Args:
+        ranked: Ids of sessions, best first: of each hit its session.
+        gold: Ids of the evidence sessions.
+        sessions: Ids of all sessions that could have been found: of every turn its session, where turns are ranked.
+        k: How many sessions count.
+        turns: Whether turns are ranked, so that a session may be there several times.
+    """
+    places = _places(ranked, len(sessions), k) if turns else k
+    found, wanted = set(ranked[:places]), set(gold)
+    ideal = dcg(sorted((float(id in wanted) for id in sessions), reverse=True), places)
+    return {
+        f"recall_any@{k}": float(bool(wanted & found)),
+        f"recall_all@{k}": float(wanted <= found),
+        f"ndcg@{k}": dcg([float(id in wanted) for id in ranked], places) / ideal if ideal else 0.0,
+    }
+
+
+def _places(ranked: Sequence[str], turns: int, k: int) -> int:
+    """How many of the ranked turns it takes to have k different sessions, k at least; all where there are fewer."""
+    seen: set[str] = set()
+    for place, session in enumerate(ranked, 1):
+        seen.add(session)
+        if len(seen) == k:
+            return place
+    return max(k, turns + 1)
+
+
+def declines(answer: str) -> bool:
+    """Whether an answer states that it is not known."""
+    text = " ".join(answer.lower().replace("\u2019", "'").split())
+    return any(phrase in text for phrase in REFUSALS)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _feedback(example: dspy.Example, answer: str, value: float) -> str:
+    if example.abstention:
+        verdict = "Right: the answer sees that this is not known." if value else "Wrong: this is not known; say so."
+        return f"{verdict} {example.answer}"
+    if example.category == PREFERENCE:
+        verdict = "Right: the response suits the user." if value >= 1 else "The response does not suit the user enough."
+        return f"{verdict} {example.answer}"
+    return explain(answer, example.answer, value, example.evidence, squad_words)
+
+
+class _Said(Row):
+    role: Words = ""
+    content: Words = ""
+    has_answer: bool = False
+
+
+class _Row(Row):
+    question_id: Text
+    question_type: Type
+    question: Text
+    answer: Text
+    question_date: Any = None
+    haystack_session_ids: tuple[str, ...]
+    haystack_dates: tuple[Any, ...]
+    haystack_sessions: tuple[tuple[_Said, ...], ...]
+    answer_session_ids: Listed[str] = ()
+
+    @model_validator(mode="after")
+    def _parallel(self) -> Self:
+        if not len(self.haystack_session_ids) == len(self.haystack_dates) == len(self.haystack_sessions):
+            raise ValueError("haystack_session_ids, haystack_dates and haystack_sessions must have one length")
+        return self
+
+
+class LongMemEval(Benchmark):
+    """LongMemEval's question answering."""
+
+    name = "longmemeval"
+    sample = "longmemeval.json"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"judge": LongMemEvalJudged, "f1": LongMemEvalF1}
+    categories: ClassVar[Mapping[str, str]] = {kind: kind for kind in TYPES}
+
+    @property
+    def unsaid(self) -> bool:
+        return any(example.abstention for example in self.examples)
+
+    @classmethod
+    def read(
+        cls,
+        path: Path,
+        note: Note,
+        *,
+        categories: Collection[str] | None = None,
+        limit: Annotated[int, Field(strict=True, ge=1)] | None = None,
+        size: str | None = None,
+    ) -> Reading:
+        """Reads a file, or the one of a folder of released files.
+
+        Args:
+            path: The file or folder.
+            note: What findings are told to.
+            categories: The types of questions to keep; all when None.
+            limit: Most questions of each type, the first ones; reading ends where all types have that many.
+            size: "oracle", "s" or "m", for a folder that holds several.
+        """
+        path = _file_of(path, size)
+        examples: dict[str, dspy.Example] = {}
+        kept: Counter[str] = Counter()
+        wanted, texts = categories or cls.categories, dict[str, str]()
+        for number, value in enumerate(stream_list(path), 1):
+            if limit is not None and all(kept[each] >= limit for each in wanted):
+                break
+            kind = value.get("question_type") if isinstance(value, dict) else None
+            if kind in TYPES and (kind not in wanted or (limit is not None and kept[kind] >= limit)):
+                continue
+            place = Place(note, f"entry {number}")
+            row = place.read(_Row, value)
+            example = row and _example(row, place, texts)
+            if example is not None and example.id in examples:
+                place.fault("duplicate id", f"{example.id!r} is the id of two questions")
+            elif example is not None:
+                examples[example.id] = example
+                kept[example.category] += 1
+        return Reading(tuple(each.history for each in examples.values()), tuple(examples.values()), (path,))
+
+
+class LongMemEvalPreference(LongMemEval):
+    """The questions whose answer is a response that suits the user, by the task that writes such responses."""
+
+    name = "longmemeval.preference"
+    task = "personal-response"
+    categories: ClassVar[Mapping[str, str]] = {PREFERENCE: PREFERENCE}
+
+
+def parse_date(text: Any) -> datetime | None:
+    """Reads LongMemEval's dates, `2023/04/10 (Mon) 23:07`; the weekday is passed over. None when it is none."""
+    parts = str(text).split()
+    if len(parts) == 3 and parts[1].startswith("("):
+        parts = [parts[0], parts[2]]
+    try:
+        return datetime.strptime(" ".join(parts), "%Y/%m/%d %H:%M")
+    except ValueError:
+        return None
+
+
+def _file_of(path: Path, size: str | None) -> Path:
+    if size is not None and size not in FILES:
+        raise UnknownNameError("size of longmemeval", size, FILES)
+    if not path.is_dir():
+        return path
+    wanted = (size,) if size else tuple(FILES)
+    there = {each: next((path / name for name in FILES[each] if (path / name).is_file()), None) for each in wanted}
+    found = {each: file for each, file in there.items() if file}
+    if len(found) > 1:
+        raise DataError(f"{path}: holds {', '.join(found)}; choose one with --option size=...")
+    if not found:
+        raise DataError(f"{path}: holds no {' or '.join(FILES[each][0] for each in wanted)}")
+    return next(iter(found.values()))
+
+
+def _example(row: _Row, place: Place, texts: dict[str, str]) -> dspy.Example | None:
+    sessions: list[Session] = []
+    names: dict[str, list[str]] = {}
+    marked: set[str] = set()
+    for n, (time, name, talk) in enumerate(_in_order(row, place), 1):
+        said = [(f"D{n}:{k}", each) for k, each in enumerate(talk, 1) if each.content]
+        if not said:
+            place.odd("empty session", f"session {name} has no words; passed over")
+            continue
+        marked.update(id for id, one in said if one.has_answer)
+        shared = [(id, one.role or "user", texts.setdefault(one.content, one.content)) for id, one in said]
+        turns = tuple(Turn(id=id, speaker=role, text=text) for id, role, text in shared)
+        sessions.append(Session(id=f"D{n}", time=time, turns=turns))
+        names.setdefault(name, []).append(f"D{n}")
+    if not sessions:
+        place.fault("no sessions", "holds no session with words")
+        return None
+    asked, abstains = parse_date(row.question_date), "_abs" in row.question_id
+    if asked is None:
+        place.field("question_date").odd("malformed date", f"{row.question_date!r} is passed over")
+    gold = tuple(dict.fromkeys(id for name in row.answer_session_ids for id in names.get(name, ())))
+    if not abstains and (not gold or set(row.answer_session_ids) - names.keys()):
+        place.field("answer_session_ids").odd("dangling evidence", "names no session, or one that is not there")
+    turns = [turn.id for session in sessions if session.id in gold for turn in session.turns]
+    # The turns that are marked, or all of the evidence sessions where none is.
+    focus = () if abstains else tuple(id for id in turns if id in marked) or tuple(turns)
+    return dspy.Example(
+        id=row.question_id,
+        history=History(id=row.question_id, items=tuple(sessions)),
+        question=row.question,
+        date=format_time(asked) if asked else "",
+        focus=focus,
+        answer=row.answer,
+        category=row.question_type,
+        evidence=focus,
+        answer_sessions=gold,
+        abstention=abstains,
+    ).with_inputs("history", "question", "date", "focus")
+
+
+def _in_order(row: _Row, place: Place) -> list[tuple[datetime | None, str, tuple[_Said, ...]]]:
+    """The sessions by time; those of one time, and an undated one after its neighbour, as in the file."""
+    rows, last = [], datetime.min
+    columns = zip(row.haystack_session_ids, row.haystack_dates, row.haystack_sessions, strict=True)
+    for n, (name, date, talk) in enumerate(columns):
+        time = parse_date(date)
+        if time is None:
+            place.field(f"haystack_dates.{n}").odd("malformed date", f"{date!r} is no date; it stays undated")
+        last = time or last
+        rows.append((last, n, time, name, talk))
+    return [(time, name, talk) for _, _, time, name, talk in sorted(rows, key=lambda each: each[:2])]

@@ -1,0 +1,143 @@
+"""MSC: questions about a handful of earlier chats of two strangers (Xu et al. 2022; questions by Packer et al. 2023).
+
+    {"previous_dialogs": [{"dialog": [{"text": "Hi!"}, ...], "time_back": "12 days 4 hours ago"}, ...],
+     "dialog": [{"id": "Speaker 1", "text": "..."}, ...], "metadata": {"initial_data_id": "valid_7"},
+     "self_instruct": {"B": "question", "A": "answer"}, "personas": ..., ...}           (one row per line)
+
+The genuine file is `msc_self_instruct.jsonl` of the hub set MemGPT/MSC-Self-Instruct (`mempiler fetch msc`); its form
+is taken from its documentation. The question is asked after the current dialogue, `dialog`. Personas and summaries are
+not read: they would hand a memory what it has to find. Turns without an `id` take turns, the first speaker begins.
+
+Dates: a row only says how long before the current dialogue each earlier session was. The current one is set to
+`CURRENT`, and the others are counted back from it, so that distances and order are right and the calendar is made up.
+
+Limits: the questions and answers were written by a model and say "you" without saying who asks whom. There is no
+evidence, hence no recall. The published tables use ROUGE-L and a judge (MemGPT) or token F1, BLEU-1 and a judge
+(Memory-R2); here the score is SQuAD's token F1 with BLEU-1 beside it, or `metric="judge"`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dspy
+
+from ..records import History, Session, Turn
+from .benchmark import Benchmark
+from .dataset import Note, Reading
+from .rows import Listed, Place, Row, Text, Words, json_rows
+from .scorer import Bleu1, Combined, Judged, Scorer, TokenF1
+
+CURRENT = datetime(2024, 3, 1, 12)
+"""When every current dialogue is said to take place."""
+
+_SPAN = re.compile(r"(?<!\d)(\d{1,6})\s*(minute|hour|day|week|month|year)s?\b", re.IGNORECASE)
+_LENGTH = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+    "month": timedelta(days=30),
+    "year": timedelta(days=365),
+}
+_LONGEST = timedelta(days=36_500)
+
+
+class _Said(Row):
+    id: Words = ""
+    text: Words = ""
+
+
+class _Earlier(Row):
+    dialog: tuple[_Said, ...]
+    time_back: Words = ""
+
+
+class _Asked(Row):
+    B: Text
+    A: Text
+
+
+class _Row(Row):
+    self_instruct: _Asked
+    previous_dialogs: tuple[_Earlier, ...]
+    dialog: Listed[_Said] = ()
+    metadata: Any = None
+
+
+class Msc(Benchmark):
+    """MSC-Self-Instruct's questions: token F1 or a judge."""
+
+    name = "msc"
+    sample = "msc.jsonl"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "f1": lambda: Combined(TokenF1(), Bleu1()),
+        "judge": lambda: Combined(Judged(), TokenF1(), Bleu1()),
+    }
+
+    @classmethod
+    def read(cls, path: Path, note: Note) -> Reading:
+        histories: dict[tuple[str, str], History] = {}
+        examples: dict[str, dspy.Example] = {}
+        for number, place, row in json_rows(path, _Row, note):
+            history = _history(row, number, place)
+            if not history.items:
+                place.fault("no turns", "no session has a turn with words")
+                continue
+            id = history.id
+            if id in examples:
+                id = f"{id}:{number}"
+                place.odd("repeated conversation", f"{history.id!r} was there before; the question is {id!r}")
+            histories.setdefault((history.id, history.digest), history)
+            labels = {"answer": row.self_instruct.A, "category": "all", "focus": (), "evidence": ()}
+            example = dspy.Example(id=id, history=history, question=row.self_instruct.B, **labels)
+            examples[id] = example.with_inputs("history", "question", "focus")
+        return Reading(tuple(histories.values()), tuple(examples.values()))
+
+
+def time_back(text: str) -> timedelta | None:
+    """How long ago `12 days 4 hours ago` is: a month counts 30 days, a year 365.
+
+    Returns:
+        The span, or None where the text names none, or one over a hundred years.
+    """
+    spans = [int(number) * _LENGTH[unit.lower()] for number, unit in _SPAN.findall(text)]
+    if not spans or max(spans) > _LONGEST:
+        return None
+    total = sum(spans, timedelta())
+    return total if total <= _LONGEST else None
+
+
+def _history(row: _Row, number: int, place: Place) -> History:
+    times = [*_times(row, place), CURRENT]
+    talks = [*(part.dialog for part in row.previous_dialogs), row.dialog]
+    items = []
+    for n, (talk, time) in enumerate(zip(talks, times, strict=True), 1):
+        turns = tuple(
+            Turn(id=f"D{n}:{k}", speaker=said.id or f"Speaker {(k - 1) % 2 + 1}", text=said.text)
+            for k, said in enumerate(talk, 1)
+            if said.text
+        )
+        if turns:
+            items.append(Session(id=f"D{n}", time=time, turns=turns))
+    id = row.metadata.get("initial_data_id") if isinstance(row.metadata, dict) else None
+    return History(id=str(id or f"msc-{number}"), items=tuple(items))
+
+
+def _times(row: _Row, place: Place) -> list[datetime | None]:
+    """When the earlier sessions were; all None when their order and their distances disagree."""
+    spans = [time_back(part.time_back) for part in row.previous_dialogs]
+    for n, span in enumerate(spans):
+        if span is None:
+            place.field(f"previous_dialogs.{n}.time_back").odd("no time_back", "names no span; it stays undated")
+    known = [span for span in spans if span is not None]
+    if any(later >= earlier for earlier, later in pairwise(known)):
+        message = "do not shrink from session to session; all but the current dialogue stay undated"
+        place.odd("times out of order", message)
+        return [None] * len(spans)
+    return [None if span is None else CURRENT - span for span in spans]

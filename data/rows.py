@@ -1,0 +1,185 @@
+"""How every benchmark's file is read: file -> rows -> models; what fits no model is a finding with line and field.
+
+Example:
+    >>> from mempiler.data.rows import Place, Row, Text
+    >>> class Question(Row):
+    ...     question: Text
+    >>> Place(print, "line 2").read(Question, {"question": " "})
+    Finding(kind='wrong value', where="line 2, field 'question'", message='is empty', fatal=True)
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import re
+import reprlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
+
+from ..errors import DataError
+from ..records import read_time
+from ..records.json_input import decode, read_text, refuse_other_than_file, unreadable
+from .dataset import Finding, Note
+
+_LONGEST_CELL = 2**24
+_PLAIN = {"missing": "is missing", "string_too_short": "is empty", "string_pattern_mismatch": "is empty"}
+_OBJECT = {"model_type", "dict_type", "model_attributes_type"}
+
+
+class Row(BaseModel):
+    """A row, or a part of one; fields that it does not name are passed over, a number is read as a text."""
+
+    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
+
+
+def literal(cell: Any) -> Any:
+    """The value of a cell that is JSON or a Python literal; what is neither stays as it is.
+
+    What no UTF-8 file could hold is neither.
+    """
+    for parse in (decode, ast.literal_eval) if isinstance(cell, str) else ():
+        try:
+            value = parse(cell.strip())
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue
+        return value
+    return cell
+
+
+def read_date(value: Any) -> datetime | None:
+    """The moment that an ISO text means, its time zone left out; None for anything else."""
+    time = read_time(value)
+    return time and time.replace(tzinfo=None)
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """What names are sorted by so that user2 comes before user10."""
+    return [(len(part), part) if part.isdecimal() else (-1, part) for part in re.split(r"0*(\d+)", name)]
+
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+"""A text with words, blanks around it left out."""
+Verbatim = Annotated[str, StringConstraints(pattern=r"\S")]
+"""A text with words, as it is."""
+Words = Annotated[str, StringConstraints(strip_whitespace=True), BeforeValidator(lambda value: value or "")]
+"""A text that may be empty or null."""
+Part = TypeVar("Part")
+Listed = Annotated[tuple[Part, ...], BeforeValidator(lambda value: () if value is None else value)]
+"""A list that may be null."""
+Parsed = BeforeValidator(literal)
+"""Marks a cell of a CSV that holds a list or an object, in the notation of JSON or of Python."""
+
+R = TypeVar("R", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a file, e.g. "line 3", and who is told what is found there."""
+
+    note: Note
+    where: str
+
+    def at(self, part: object) -> Place:
+        """A place inside this one."""
+        return Place(self.note, f"{self.where}, {part}")
+
+    def field(self, name: str) -> Place:
+        """A field of the row at this place."""
+        return self.at(f"field {name!r}")
+
+    def odd(self, kind: str, message: str) -> None:
+        """Tells of something that the reader copes with."""
+        self.note(Finding(kind, self.where, message))
+
+    def fault(self, kind: str, message: str) -> None:
+        """Tells of something because of which the file is refused."""
+        self.note(Finding(kind, self.where, message, fatal=True))
+
+    def read(self, model: type[R], value: Any) -> R | None:
+        """The value as a model; None if it is none, after a finding for each field that is wrong."""
+        try:
+            return model.model_validate(value)
+        except ValidationError as error:
+            for each in error.errors():
+                place = self.field(".".join(map(str, each["loc"]))) if each["loc"] else self
+                place.fault("missing field" if each["type"] == "missing" else "wrong value", _message(each))
+        return None
+
+
+def _message(error: Any) -> str:
+    kind, message = error["type"], error["msg"]
+    if kind in _PLAIN or kind == "value_error":
+        return _PLAIN.get(kind) or message.removeprefix("Value error, ")
+    expected = "an object" if kind in _OBJECT else message.removeprefix("Input should be ").replace("tuple", "list")
+    return f"is {reprlib.repr(error['input'])}, expected {expected}"
+
+
+def json_object(line: str, place: Place) -> dict[str, Any] | None:
+    """The object of a line of JSON; None after a fatal finding."""
+    try:
+        value = decode(line)
+    except json.JSONDecodeError as error:
+        place.at(f"column {error.colno}").fault("broken line", f"not valid JSON ({error.msg}); is the line cut short?")
+    except ValueError as error:
+        place.fault("broken line", str(error))
+    else:
+        if isinstance(value, dict):
+            return value
+        place.fault("wrong value", f"is {reprlib.repr(value)}, expected an object")
+    return None
+
+
+def json_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Place, R]]:
+    """The lines of a JSON-lines file that are such a model, with their numbers and places.
+
+    Raises:
+        DataError: The file is missing, empty or no UTF-8 text.
+    """
+    # not splitlines: it also cuts at characters that JSON allows inside a string
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        place = Place(note, f"line {number}")
+        value = json_object(line, place) if line.strip() else None
+        row = None if value is None else place.read(model, value)
+        if row is not None:
+            yield number, place, row
+
+
+def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Place, R]]:
+    """The rows of a CSV file that are such a model, with the line that each ends on; absent cells are "".
+
+    Raises:
+        DataError: The file is missing, empty, no UTF-8 text or no CSV, or has not all columns.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
+    try:
+        refuse_other_than_file(path)
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            names = [name.strip() for name in reader.fieldnames or ()]
+            if not names:
+                raise DataError(f"{path}: the file is empty; expected a CSV with a header")
+            reader.fieldnames = names
+            for name, field in model.model_fields.items():
+                if field.is_required() and not {name, field.validation_alias} & {*names}:
+                    raise DataError(f"{path}: has no column {name!r}; its columns are {', '.join(names)}")
+            for cells in reader:
+                line, count = reader.line_num, sum(value is not None for key, value in cells.items() if key)
+                if None in cells or count < len(names):
+                    count += len(cells.get(None) or ())
+                    raise DataError(f"{path}: line {line} has {count} cells, the header {len(names)}; mend the line")
+                place = Place(note, f"line {line}")
+                row = place.read(model, cells)
+                if row is not None:
+                    yield line, place, row
+    except csv.Error as error:
+        raise DataError(f"{path}: cannot be read as a CSV: {error}") from error
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error

@@ -1,0 +1,127 @@
+"""Small files of every benchmark's form, and how they are changed, written and loaded."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dspy
+from mempiler.data.benchmark import Benchmark
+from mempiler.data.catalog import benchmark
+
+Files = dict[str, Any]
+Change = Callable[[Any], Any]
+
+CHAT = [{"role": "user", "content": "I like tea."}, {"role": "assistant", "content": "Noted."}]
+FORMS: dict[str, Files] = {
+    "jsonl": {"own.jsonl": [{"messages": CHAT, "question": "What does the user like?", "answer": "tea"}]},
+    "locomo": {
+        "locomo.json": [
+            {
+                "sample_id": "conv-1",
+                "conversation": {
+                    "speaker_a": "Ann",
+                    "session_10_date_time": "12:05 am on 9 June, 2023",
+                    "session_10": [{"speaker": "Ann", "dia_id": "D10:1", "text": "It is June."}],
+                    "session_2_date_time": "1:56 pm on 8 May, 2023",
+                    "session_2": [
+                        {"speaker": "Ann", "dia_id": "D2:1", "text": "Look!", "blip_caption": "a cat", "img_url": []},
+                        {"speaker": "Bo", "dia_id": "D2:2", "text": "Nice."},
+                    ],
+                },
+                "qa": [{"question": "Who?", "answer": "Ann", "evidence": ["D2:1"], "category": 4}],
+            }
+        ]
+    },
+    "longmemeval": {
+        "longmemeval_oracle.json": [
+            {
+                "question_id": "q1",
+                "question_type": "multi-session",
+                "question": "How many plants did I buy?",
+                "answer": 3,
+                "question_date": "2023/04/10 (Mon) 23:07",
+                "haystack_dates": ["2023/03/05 (Sun) 10:00", "2023/03/01 (Wed) 09:30", "2023/03/02 (Thu) 08:00"],
+                "haystack_session_ids": ["answer_b", "sharegpt_x", "answer_a"],
+                "haystack_sessions": [
+                    [
+                        {"role": "user", "content": "I bought a fern.", "has_answer": True},
+                        {"role": "assistant", "content": "Nice.", "has_answer": False},
+                    ],
+                    [{"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "Hi."}],
+                    [{"role": "user", "content": "Two palms came home with me.", "has_answer": True}],
+                ],
+                "answer_session_ids": ["answer_a", "answer_b"],
+            }
+        ]
+    },
+    "msc": {
+        "msc.jsonl": [
+            {
+                "personas": [["I fish."], ["I sing."]],
+                "previous_dialogs": [
+                    {"dialog": [{"text": "Hi!"}, {"text": "Hello, I sing."}], "time_back": "5 days ago"},
+                    {"dialog": [{"text": "I fish."}, {"text": "Trout?"}], "time_back": "2 days 3 hours ago"},
+                ],
+                "dialog": [{"id": "Speaker 1", "text": "Trout!"}, {"id": "Speaker 2", "text": "Tasty."}],
+                "metadata": {"initial_data_id": "valid_7", "session_id": 4},
+                "self_instruct": {"B": "What do you fish for?", "A": "Trout!"},
+            }
+        ]
+    },
+}
+"""By benchmark, and by the path of each file: a JSON value, the rows of a CSV or of JSON lines, or a text."""
+
+
+def first(name: str, files: Files) -> Any:
+    """What most changes are made to: the first row, user or conversation of the first file."""
+    value = next(iter(files.values()))
+    return value[0] if isinstance(value, list) else value
+
+
+def changed(name: str, change: Change) -> Files:
+    """The files of a form, with a change of the first row."""
+    files = copy.deepcopy(FORMS[name])
+    change(first(name, files))
+    return files
+
+
+def encoded(path: str, value: Any) -> bytes:
+    """What a file holds."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode("latin-1" if path.endswith(".dat") else "utf-8")
+    if path.endswith(".csv"):
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, list(value[0]))
+        writer.writeheader()
+        writer.writerows(value)
+        return text.getvalue().encode()
+    if path.endswith(".jsonl"):
+        return "\n".join(row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in value).encode()
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+def write(folder: Path, files: Files) -> Path:
+    """Writes files; gives the path to name: of one file itself, of several the first if it is a CSV, or the folder."""
+    for name, value in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(encoded(name, value))
+    main = next(iter(files))
+    return folder / main if len(files) == 1 or main.endswith(".csv") else folder
+
+
+def load(folder: Path, name: str, change: Change = lambda row: None, **options: Any) -> Benchmark:
+    """The benchmark of a form, with a change of the first row."""
+    return benchmark(name, write(folder, changed(name, change)), **options)
+
+
+def lines(example: dspy.Example) -> list[str]:
+    """The turns of an example's history."""
+    return [turn.line() for item in example.history for turn in item.turns]

@@ -1,0 +1,122 @@
+"""LoCoMo: what its reader makes of the file, and what its scores say beside the official numbers of `conformance`."""
+
+from datetime import datetime
+
+import dspy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mempiler.data.benchmark import Benchmark
+from mempiler.data.check import check
+from mempiler.data.locomo import NOT_MENTIONED, Locomo, evidence_ids, parse_date
+from mempiler.errors import UserError
+
+from .forms import FORMS, lines, load, write
+
+steady = settings(derandomize=True)
+MONTHS = "January February March April May June July August September October November December"
+
+
+def test_an_example_holds_its_inputs_and_labels_and_sessions_in_the_order_of_their_numbers(tmp_path):
+    first, second = load(tmp_path, "locomo", lambda row: row["qa"].append(row["qa"][0])).examples
+    assert set(first.inputs().keys()) == {"history", "question", "focus"}
+    assert first.labels().toDict() == {"id": "conv-1:0", "answer": "Ann", "category": "4", "evidence": ("D2:1",)}
+    assert first.history is second.history
+    assert [(item.id, item.time) for item in first.history] == [
+        ("D2", datetime(2023, 5, 8, 13, 56)),
+        ("D10", datetime(2023, 6, 9, 0, 5)),
+    ]
+    assert lines(first)[:2] == ["[D2:1] Ann: Look! [shares an image of a cat]", "[D2:2] Bo: Nice."]
+
+
+def test_a_check_counts_what_a_file_holds(tmp_path):
+    report = check("locomo", write(tmp_path, FORMS["locomo"]))
+    assert report.rows == ()
+    numbers = {"conversations": 1, "sessions": 2, "turns": 3, "image turns": 1, "questions": 1}
+    names = {"1 multi-hop": 0, "2 temporal": 0, "3 open-domain": 0, "4 single-hop": 1, "5 adversarial": 0}
+    assert report.counts == {**numbers, **{f"category {name}": count for name, count in names.items()}}
+
+
+def test_an_adversarial_row_without_answer_gets_the_refusal_as_gold(tmp_path):
+    trap = {"question": "Who?", "category": 5, "adversarial_answer": "Bo", "evidence": ["D2:1"]}
+    benchmark = load(tmp_path, "locomo", lambda row: row.update(qa=[trap]))
+    (example,) = benchmark.examples
+    assert (example.answer, example.adversarial_answer) == (NOT_MENTIONED, "Bo")
+    feedback = benchmark.score(example, dspy.Prediction(answer="tea")).feedback
+    assert "not mentioned" in feedback
+    assert "D2:1" in feedback
+    assert "Bo" not in feedback
+
+
+@pytest.mark.parametrize("categories", ["1, 4", ["1", "4"], [1, 4]])
+def test_categories_can_be_restricted_and_rows_keep_their_ids(tmp_path, categories):
+    def change(row):
+        row["qa"] = [{**row["qa"][0], "category": category} for category in (2, 1, 4, 5)]
+
+    examples = load(tmp_path, "locomo", change, categories=categories).examples
+    assert [(example.id, example.category) for example in examples] == [("conv-1:1", "1"), ("conv-1:2", "4")]
+
+
+@steady
+@given(time=st.datetimes(min_value=datetime(1000, 1, 1), max_value=datetime(9999, 1, 1)))
+def test_every_english_date_is_read(time):
+    half = "pm" if time.hour >= 12 else "am"
+    text = f"{time.hour % 12 or 12}:{time:%M} {half} on {time.day} {MONTHS.split()[time.month - 1]}, {time.year}"
+    assert parse_date(text) == time.replace(second=0, microsecond=0)
+
+
+pairs = st.tuples(st.integers(1, 40), st.integers(1, 60))
+
+
+@steady
+@given(turns=st.lists(pairs, unique=True), joint=st.sampled_from(["; ", " ", ", ", ""]), zeros=st.integers(0, 3))
+def test_evidence_is_found_however_it_is_joined(turns, joint, zeros):
+    text = joint.join(f"D{session:0{zeros}}:{turn:0{zeros}}" for session, turn in turns)
+    assert evidence_ids([text]) == tuple(f"D{session}:{turn}" for session, turn in turns)
+
+
+def test_no_answer_scores_0_and_bleu1_has_the_same_gold_as_f1(tmp_path):
+    def change(row):
+        row["qa"][0].update(category=3, answer="Likely no; though she reads")
+
+    benchmark = load(tmp_path, "locomo", change)
+    nothing = benchmark.score(benchmark.examples[0], dspy.Prediction(answer=None))
+    assert (nothing.value, "No answer" in nothing.feedback) == (0, True)
+    assert benchmark.score(benchmark.examples[0], dspy.Prediction(answer="likely no")).parts == {"f1": 1, "bleu1": 1}
+
+
+def test_only_category_5_is_left_out_of_the_headline():
+    found = Locomo.load()
+    assert {example.category for example in found.examples if found.counts(example)} == {"1", "2", "3", "4"}
+
+
+@pytest.fixture
+def judged(scripted) -> tuple[Benchmark, list[str]]:
+    """The sample with a judge that calls everything right that says "certainly", and what it was asked."""
+    asked: list[str] = []
+
+    def label(kind: str, text: str, n: int) -> dict[str, str]:
+        asked.append(text)
+        return {"label": "CORRECT" if "certainly" in text else "WRONG"}
+
+    benchmark = Locomo.load(metric="judge")
+    benchmark = benchmark.bound(lambda kind: kind(scripted(label), dspy.ChatAdapter(use_json_adapter_fallback=False)))
+    return benchmark, asked
+
+
+@pytest.mark.parametrize(("answer", "value"), [("certainly so", 1.0), ("never", 0.0)])
+def test_the_label_is_the_score_and_the_judge_sees_the_whole_gold_answer(judged, answer, value):
+    """Token F1 cuts category 3 at the first semicolon; the judge reads the reason behind it too."""
+    benchmark, asked = judged
+    example = next(example for example in benchmark.examples if example.category == "3").copy(answer="Yes; she paints")
+    found = benchmark.score(example, dspy.Prediction(answer=answer))
+    assert (found.value, found.parts["judge"]) == (value, value)
+    assert 0.0 <= found.parts["f1"] < 1.0
+    assert example.question in asked[0]
+    assert "Yes; she paints" in asked[0]
+
+
+def test_a_judge_is_not_asked_about_category_five():
+    assert {example.category for example in Locomo.load(metric="judge").examples} == {"1", "2", "3", "4"}
+    with pytest.raises(UserError, match="category 5 has no gold answer"):
+        Locomo.load(metric="judge", categories="4,5")

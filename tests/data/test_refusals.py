@@ -1,0 +1,172 @@
+"""What every reader refuses, in one line that names the place, and what it copes with and tells."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from mempiler.data.catalog import benchmark
+from mempiler.data.check import check
+from mempiler.errors import DataError
+
+from .forms import FORMS, Change, changed, encoded, first, load, write
+
+
+def put(*keys: Any, value: Any = ...) -> Change:
+    """A change that sets what is at the end of some keys, or deletes it."""
+
+    def change(row: Any) -> None:
+        for key in keys[:-1]:
+            row = row[key]
+        if value is ...:
+            del row[keys[-1]]
+        elif keys[-1] == "+":
+            row.append(value)
+        else:
+            row[keys[-1]] = value
+
+    return change
+
+
+QA, TALK = ("qa", 0), ("conversation",)
+TURN = {"id": "D1:1", "speaker": "user", "text": "I like tea."}
+SESSION = {"id": "D1", "turns": [TURN]}
+REFUSED: list[tuple[str, Change, str]] = [
+    ("jsonl", put("question"), "line 1, field 'question': is missing"),
+    ("jsonl", put("answer", value=""), "line 1, field 'answer': is empty"),
+    ("jsonl", put("question", value=["What?"]), "line 1, field 'question': is ['What?'], expected a valid string"),
+    ("jsonl", put("evidence", value="D1:1"), "line 1, field 'evidence': is 'D1:1', expected a valid list"),
+    ("jsonl", put("messages", value="I like tea."), "line 1, field 'messages': is 'I like tea.'"),
+    ("jsonl", put("messages"), "line 1, field 'history': give either 'history' or 'messages'"),
+    ("jsonl", put("history", value={"items": [SESSION]}), "line 1, field 'history': give either"),
+    ("jsonl", put("messages", value=[]), "line 1, field 'messages': holds no turns"),
+    ("jsonl", put("messages", value=["hi"]), "line 1, field 'messages': message 1 of session 1 has no role"),
+    ("jsonl", lambda row: (row.pop("messages"), row.update(history={"items": [{}]})), "field 'history': items.0"),
+    ("jsonl", lambda row: (row.pop("messages"), row.update(history={"items": [SESSION] * 2})), "uses a turn id twice"),
+    ("locomo", put(*QA, "answer"), "conv-1:0, field 'answer': is missing"),
+    ("locomo", put(*QA, "question", value=""), "conv-1:0, field 'question': is empty"),
+    ("locomo", put("qa", value=["Who?"]), "conv-1:0: is 'Who?', expected an object"),
+    ("locomo", put(*QA, "category", value=6), "conv-1:0, field 'category': is '6', expected '1', '2', '3', '4' or '5'"),
+    ("locomo", put(*QA, "adversarial_answer", value=[]), "conv-1:0, field 'adversarial_answer': is [], expected"),
+    ("locomo", put("sample_id"), "conversation 1, field 'sample_id': is missing"),
+    ("locomo", put(*TALK, "session_2_date_time", value="8 May 2023"), "'8 May 2023' is not like '1:56 pm on 8 May"),
+    ("locomo", put(*TALK, "session_2", value="hello"), "conv-1, field 'session_2': is 'hello', expected a list of"),
+    ("locomo", put(*TALK, "session_2", 1, value=1), "conv-1, field 'session_2', turn 2: is 1, expected an object"),
+    ("locomo", put(*TALK, "session_2", 1, "dia_id"), "field 'session_2', turn 2, field 'dia_id': is missing"),
+    ("locomo", put(*TALK, "session_2", 1, "dia_id", value="D2:1"), "turn 2: dia_id 'D2:1' is used twice"),
+    ("locomo", put("conversation", value={}), "conv-1: holds no turns in any session_N list"),
+    ("locomo", put("qa", value=[]), "holds no examples"),
+    ("longmemeval", put("question_id"), "entry 1, field 'question_id': is missing"),
+    ("longmemeval", put("question", value=" "), "entry 1, field 'question': is empty"),
+    (
+        "longmemeval",
+        put("question_type", value="riddle"),
+        "entry 1, field 'question_type': is 'riddle', exp",
+    ),
+    ("longmemeval", put("answer", value=None), "entry 1, field 'answer': is None, expected a valid string"),
+    ("longmemeval", put("haystack_dates", value=[]), "entry 1: haystack_session_ids, haystack_dates and"),
+    (
+        "longmemeval",
+        put("haystack_sessions", 0, value=["x"]),
+        "entry 1, field 'haystack_sessions.0.0': is 'x'",
+    ),
+    ("longmemeval", put("haystack_sessions", value=[[], [], []]), "entry 1: holds no session with words"),
+    ("msc", put("self_instruct"), "line 1, field 'self_instruct': is missing"),
+    ("msc", put("self_instruct", "B"), "line 1, field 'self_instruct.B': is missing"),
+    ("msc", put("self_instruct", "A", value=" "), "line 1, field 'self_instruct.A': is empty"),
+    ("msc", put("previous_dialogs", 0, "dialog"), "line 1, field 'previous_dialogs.0.dialog': is missing"),
+    ("msc", put("dialog", value="Hi!"), "line 1, field 'dialog': is 'Hi!', expected a valid list"),
+    ("msc", lambda row: row.update(dialog=[], previous_dialogs=[]), "line 1: no session has a turn with words"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "message"), REFUSED)
+def test_what_is_broken_is_refused_in_one_line_and_a_check_says_the_same(tmp_path, name, change, message):
+    path = write(tmp_path, changed(name, change))
+    with pytest.raises(DataError) as refusal:
+        benchmark(name, path)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    report = check(name, path)
+    fatal = next(row for row in report.rows if row.fatal)
+    assert not report.ok
+    assert fatal.message in str(refusal.value) or fatal.kind == "no questions"
+
+
+ODD: list[tuple[str, Change, str]] = [
+    ("jsonl", put("evidence", value=["D9:9"]), "dangling evidence"),
+    ("jsonl", put("evidnce", value=["D1:1"]), "unknown column"),
+    ("locomo", put(*TALK, "session_11_date_time", value="1:56 pm on 8 May, 2023"), "date without session"),
+    ("locomo", put(*TALK, "session_2_date_time"), "session without date"),
+    ("locomo", put(*TALK, "session_3", value=[]), "empty session"),
+    ("locomo", put(*QA, "evidence"), "empty evidence"),
+    ("locomo", put(*QA, "evidence", value=["D2:1", "D2:9"]), "dangling evidence"),
+    ("locomo", put(*QA, "evidence", value=["D2:01"]), "malformed evidence"),
+    ("locomo", lambda row: row["qa"].append(row["qa"][0]), "duplicate question"),
+    ("locomo", put(*QA, "category", value=5), "adversarial answer"),
+    ("longmemeval", put("haystack_sessions", 0, value=[]), "empty session"),
+    ("longmemeval", put("haystack_dates", 0, value="?"), "malformed date"),
+    ("longmemeval", put("question_date", value="soon"), "malformed date"),
+    ("longmemeval", put("answer_session_ids", value=["answer_a", "answer_z"]), "dangling evidence"),
+    ("msc", put("previous_dialogs", 0, "time_back", value=""), "no time_back"),
+    ("msc", put("previous_dialogs", 0, "time_back", value="1 day"), "times out of order"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "kind"), ODD)
+def test_what_is_odd_is_read_and_told(tmp_path, name, change, kind):
+    path = write(tmp_path, changed(name, change))
+    assert benchmark(name, path).examples
+    report = check(name, path)
+    assert report.ok
+    assert kind in report.kinds
+
+
+REPEATED: dict[str, tuple[Change, str]] = {
+    "longmemeval": (lambda row: None, "entry 2: 'q1' is the id of two questions"),
+    "jsonl": (lambda row: row.update(id="a"), "line 2, field 'id': 'a' is already the id of line 1"),
+    "locomo": (lambda row: None, "conversation 2: sample_id 'conv-1' is used twice"),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_an_id_that_is_used_twice_is_refused(tmp_path, name):
+    change, message = REPEATED[name]
+    files = changed(name, change)
+    next(iter(files.values())).append(first(name, files))
+    with pytest.raises(DataError, match=message):
+        benchmark(name, write(tmp_path, files))
+
+
+def test_a_repeated_conversation_of_msc_is_one_group_with_two_questions(tmp_path):
+    files = changed("msc", lambda row: None)
+    files["msc.jsonl"] *= 2
+    loaded = benchmark("msc", path := write(tmp_path, files))
+    assert [example.id for example in loaded.examples] == ["valid_7", "valid_7:2"]
+    assert {loaded.group(example) for example in loaded.examples} == {"valid_7"}
+    assert check("msc", path).kinds == {"repeated conversation": 1}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path, name):
+    main = next(iter(FORMS[name]))
+    whole = encoded(main, FORMS[name][main])
+    for content in (b"", b" \n", b"\xff\xfe", whole[: len(whole) // 2], b'{"data": 1}', b"[1]"):
+        with pytest.raises(DataError) as refusal:
+            benchmark(name, write(tmp_path, {**FORMS[name], main: content}))
+        assert "\n" not in str(refusal.value)
+        assert not check(name, write(tmp_path, {**FORMS[name], main: content})).ok
+
+
+def test_a_line_that_is_cut_short_is_named_and_the_others_are_read(tmp_path):
+    row = FORMS["jsonl"]["own.jsonl"][0]
+    path = write(tmp_path, {"own.jsonl": [row, json.dumps(row)[:40], row]})
+    with pytest.raises(DataError, match=r"line 2, column 41: not valid JSON .*; is the line cut short"):
+        benchmark("jsonl", path)
+    assert check("jsonl", path).counts["questions"] == 2
+
+
+def test_a_form_is_read_as_it_is(tmp_path):
+    for name in FORMS:
+        assert load(tmp_path / name, name).examples
