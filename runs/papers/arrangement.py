@@ -9,7 +9,6 @@ Memories that variants share are counted for each of them, and neither judges no
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
