@@ -1,8 +1,8 @@
 """A running chat as sessions of a memory: which turns are new, to which session they belong, and the answer.
 
 What follows the last answer of a request is new; what comes before is shown to the model only. One session of a user is
-open at a time, and searched as it was said until it ends. A client that repeats a request says nothing twice: turns that
-stand unanswered are not stored again, and a request marked as a repetition gets the answer that is stored.
+open at a time, and searched as it was said until it ends. A client that repeats a request says nothing twice: turns
+that stand unanswered are not stored again, and a request marked as a repetition gets the answer that is stored.
 """
 
 from __future__ import annotations

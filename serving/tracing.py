@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry, by option (extra `otel`): requests, and calls of the language model.
 
-No tenant, user or text is in a name or an attribute. A request goes on with the trace that its client names. Where spans
-are sent, and how many, say OpenTelemetry's own variables.
+No tenant, user or text is in a name or an attribute. A request goes on with the trace that its client names. Where
+spans are sent, and how many, say OpenTelemetry's own variables.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A memory as the store of a LangGraph graph: `MempilerStore(lambda user: program.memory(store, user, lm=lm))`.
 
-A namespace is a user of its own, its labels joined by dots; a key is a session; an item is JSON of what was put. An item
-that is put again, or deleted, is forgotten first, which writes the memory anew. Indexing options and times to live are
-not kept. The store wants memories of this process.
+A namespace is a user of its own, its labels joined by dots; a key is a session; an item is JSON of what was put. An
+item that is put again, or deleted, is forgotten first, which writes the memory anew. Indexing options and times to live
+are not kept. The store wants memories of this process.
 """
 
 from __future__ import annotations
