@@ -1,51 +1,39 @@
-"""When RGMem's operators fire: algorithm 1, lines 16 to 29, for one step.
+"""RGMem's operators: when they fire, what a model is shown, and what its answer changes (algorithm 1, lines 16 to 29).
 
-    1. R_K1 on every event edge with mentions >= theta_inf          all at once
-    2. R_K2 on every concept with score >= theta_sum                all at once
-    3. R_K3 on every dirty parent, children first, each once        a level at a time, all of a level at once
+    1. R_K1 `relation`   every event edge with mentions >= theta_inf       all at once
+       inference before, fresh conclusions and raw events -> fact summary + inferred traits (Eq. 6)
+       the edge's count is 0; the score of the concepts above it grows by 1
+    2. R_K2 `concept`    every concept with score >= theta_sum             all at once
+       projection (Eq. 9), then synthesis (Eq. 10 to 12) -> Sigma + Delta
+       the concept's score is 0; its parents are dirty, and itself, if it has concepts below
+    3. R_K3 `parent`     every dirty parent, children first, each once     a level at a time, all of a level at once
+       (Sigma, Delta) of every concept below (Eq. 13) -> macro-law, traits + restrictions
+       the parent is clean; its own parents are dirty
 
-A call whose answer stays unusable changes nothing: the counter or the flag stays, so the operator fires again at the
-next step. `single_scale` is what takes the place of all three in the variant w/o RG.
+A call whose answer stays unusable, or has no words, changes nothing: the counter or the flag stays, so the operator
+fires again at the next step. `single_scale` is what takes the place of all three in the variant w/o RG.
 
 Source: RGMem, section 3.3.2 and appendix A.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from ...records import Failure, format_time
+from ...signatures.rgmem_operators import SubSummary
 from ..gather import gather
-from .memory import GraphMemory, Node, Relation, Theory
-from .theories import abstracted, flowed, inferred, levels, rewritten
+from ..part import Ask
+from ..recording import record_failure
+from .extraction import conclusion_line
+from .memory import Evidence, GraphMemory, Node, Relation, Theory
 
-Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
-"""Runs calls that do not depend on one another, and gives their results in order."""
-
-
-class Operators(Protocol):
-    """What makes theories; None where no usable answer came."""
-
-    def relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
-        """R_K1: a relation's theory, updated with its fresh mentions."""
-        ...
-
-    def concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """R_K2: a concept's own theory, updated with its fresh evidence."""
-        ...
-
-    def parent(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """R_K3: a parent's theory from those of its children."""
-        ...
-
-    def rewrite(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Without RG: a concept's one summary, updated with its fresh evidence."""
-        ...
+_BULLET = re.compile(r"^(?:[-*•#]+\s*)*(?:inferred trait(?:/interest)?s?:\s*)?", re.I)
 
 
-def evolve(
-    memory: GraphMemory, operators: Operators, theta_inf: int, theta_sum: int, together: Together = gather
-) -> GraphMemory:
+def evolve(memory: GraphMemory, operators: Operators, theta_inf: int, theta_sum: int) -> GraphMemory:
     """The memory after the operators that are due.
 
     Args:
@@ -53,39 +41,237 @@ def evolve(
         operators: Make the theories.
         theta_inf: Mentions of an event edge at which R_K1 fires.
         theta_sum: Score of a concept at which R_K2 fires.
-        together: Runs the calls of one level.
     """
     due = [relation for relation in memory.relations.values() if relation.count >= theta_inf]
-    found = together([lambda r=r: operators.relation(memory, r) for r in due])
-    inferring = memory
-    for relation, theory in zip(due, found, strict=True):
-        inferring = inferred(inferring, relation.id, theory) if theory else inferring
-    return _flow(_abstract(inferring, operators, theta_sum, together), operators, together)
+    made = gather([lambda r=r: operators.relation(memory, r) for r in due])
+    after = memory
+    for relation, theory in zip(due, made, strict=True):
+        after = inferred(after, relation.id, theory) if theory else after
+    before = after
+    ready = [node for node in before.nodes.values() if node.tier == "abstract" and node.score >= theta_sum]
+    made = gather([lambda n=n: operators.concept(before, n) for n in ready])
+    for node, theory in zip(ready, made, strict=True):
+        after = abstracted(after, node.id, theory) if theory else after
+    for ids in levels(after):
+        dirty = [after.nodes[id] for id in ids if after.nodes[id].dirty]
+        made = gather([lambda n=n, m=after: operators.parent(m, n) for n in dirty])
+        for node, theory in zip(dirty, made, strict=True):
+            after = flowed(after, node.id, theory) if theory else after
+    return after
 
 
-def single_scale(memory: GraphMemory, operators: Operators, together: Together = gather) -> GraphMemory:
+def single_scale(memory: GraphMemory, operators: Operators) -> GraphMemory:
     """The variant w/o RG: every concept with new evidence is rewritten at every step, from raw evidence alone."""
     due = [node for node in memory.nodes.values() if node.fresh]
-    found = together([lambda n=n: operators.rewrite(memory, n) for n in due])
-    new = memory
-    for node, theory in zip(due, found, strict=True):
-        new = rewritten(new, node.id, theory) if theory else new
-    return new
+    made = gather([lambda n=n: operators.rewrite(memory, n) for n in due])
+    after = memory
+    for node, theory in zip(due, made, strict=True):
+        after = abstracted(after, node.id, theory, flows=False) if theory else after
+    return after
 
 
-def _abstract(memory: GraphMemory, operators: Operators, theta_sum: int, together: Together) -> GraphMemory:
-    due = [node for node in memory.nodes.values() if node.tier == "abstract" and node.score >= theta_sum]
-    found = together([lambda n=n: operators.concept(memory, n) for n in due])
-    new = memory
-    for node, theory in zip(due, found, strict=True):
-        new = abstracted(new, node.id, theory) if theory else new
-    return new
+class Operators:
+    """The operators by a language model; each makes a theory, or None where no usable answer came.
+
+    Args:
+        ask: Calls `infer`, `abstract`, `flow` and `rewrite`.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
+        """R_K1 (Eq. 6): a relation's theory, updated with its fresh mentions."""
+        before, fresh = relation.theory, [mention.evidence for mention in relation.fresh]
+        units = [memory.evidence[id] for id in fresh]
+        said = self._ask(
+            "infer",
+            source_entity=memory.nodes[relation.source].name,
+            target_entity=memory.nodes[relation.target].name,
+            inference_before="\n".join(_inference(before)) if before else "",
+            new_evidence=[*_conclusions(units), *_raw_events(memory, relation, fresh)],
+        )
+        if said is None:
+            return None
+        return _theory(
+            memory, "infer", said.fact_summary, said.inferred_traits, before.evidence if before else (), fresh
+        )
+
+    def concept(self, memory: GraphMemory, node: Node) -> Theory | None:
+        """R_K2 = synthesis after projection (Eq. 8 to 12): a concept's own theory, updated with its fresh evidence."""
+        before = node.own
+        said = self._ask(
+            "abstract",
+            core_entity=node.name,
+            general_before=before.sigma if before else "",
+            specific_before=before.delta if before else "",
+            new_evidence=projected(memory, node),
+        )
+        if said is None:
+            return None
+        used = [memory.relations[id].theory for id in node.fresh_relations]
+        rests = [theory.evidence for theory in (before, *used) if theory]
+        return _theory(memory, "abstract", said.general_facts, said.specific_facts, *rests, node.fresh)
+
+    def parent(self, memory: GraphMemory, node: Node) -> Theory | None:
+        """R_K3 (Eq. 13): a parent's theory from those of its children."""
+        below = microstates(memory, node)
+        if not below:
+            return None
+        parts = [SubSummary(name=name, common=theory.sigma, particular=theory.delta) for name, theory in below]
+        said = self._ask("flow", core_entity=node.name, sub_summaries=parts)
+        if said is None:
+            return None
+        sigma = f"{said.macro_law or ''}\n{said.core_traits or ''}"
+        return _theory(memory, "flow", sigma, said.restrictions, *(theory.evidence for _, theory in below))
+
+    def rewrite(self, memory: GraphMemory, node: Node) -> Theory | None:
+        """Without RG: a concept's one summary, updated with its fresh evidence."""
+        before = node.own
+        units = [memory.evidence[id] for id in node.fresh]
+        lines = [*_conclusions(units, every=True), *_raw_of(memory, node, node.fresh)]
+        summary = before.sigma if before else ""
+        said = self._ask("rewrite", concept=node.name, summary_before=summary, new_evidence=lines)
+        if said is None:
+            return None
+        return _theory(memory, "rewrite", said.concept_summary, "", before.evidence if before else (), node.fresh)
 
 
-def _flow(memory: GraphMemory, operators: Operators, together: Together) -> GraphMemory:
-    for level, ids in enumerate(levels(memory)):
-        due = [memory.nodes[id] for id in ids if memory.nodes[id].dirty]
-        found = together([lambda n=n, m=memory: operators.parent(m, n) for n in due])
-        for node, theory in zip(due, found, strict=True):
-            memory = flowed(memory, node.id, theory, level) if theory else memory
-    return memory
+def projected(memory: GraphMemory, node: Node) -> list[str]:
+    """The projection-selection P (Eq. 9): a concept's fresh evidence, what is aggregated before what is raw."""
+    fresh = [memory.relations[id] for id in node.fresh_relations]
+    theories = [(memory.nodes[relation.target].name, relation.theory) for relation in fresh if relation.theory]
+    covered = {id for _, theory in theories for id in theory.evidence}
+    raw = [id for id in node.fresh if id not in covered]
+    lines = [f"Inference about {name}. {' '.join(_inference(theory))}" for name, theory in theories]
+    return [*lines, *_conclusions([memory.evidence[id] for id in raw]), *_raw_of(memory, node, raw)]
+
+
+def microstates(memory: GraphMemory, node: Node) -> list[tuple[str, Theory]]:
+    """What R_K3 joins: the theories of the concepts below, and the parent's own where it has evidence itself."""
+    below = [(memory.nodes[id].name, memory.nodes[id].theory) for id in memory.children(node.id)]
+    parts = [*below, (f"{node.name}, from evidence of its own", node.own)]
+    return [(name, theory) for name, theory in parts if theory]
+
+
+def shown(theory: Theory) -> str:
+    """A theory on one line: the first part, then the second."""
+    return " ".join(part for part in (sentences(theory.sigma), sentences(theory.delta)) if part)
+
+
+def _inference(theory: Theory) -> list[str]:
+    """A relation's theory as the operators are shown it, its two parts labelled."""
+    parts = {"Fact summary": theory.sigma, "Inferred traits": theory.delta}
+    return [f"{label}: {sentences(text)}" for label, text in parts.items() if text]
+
+
+def _theory(memory: GraphMemory, where: str, sigma: Any, delta: Any, *evidence: Sequence[str]) -> Theory | None:
+    """A theory from an answer's two parts, a line each item; None, and a failure, where the first has no words."""
+    first, second = _lines(sigma), _lines(delta)
+    if not first and not second:
+        record_failure(Failure(kind="parse", where=where, message="the theory is empty; the one before it was kept"))
+        return None
+    # All that is known may be particular: then that is the theory's first part.
+    first, second = (first, second) if first else (second, first)
+    return Theory(sigma="\n".join(first), delta="\n".join(second), evidence=joined(memory, *evidence), step=memory.step)
+
+
+def _lines(text: Any) -> list[str]:
+    """The lines of an answer without bullets, headers' marks and the phrase that the paper puts before a trait."""
+    lines = (_BULLET.sub("", " ".join(line.split())) for line in str(text or "").splitlines())
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def sentences(text: str) -> str:
+    """Lines as running text, each with an end."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(line if line[-1] in ".!?。！？" else f"{line}." for line in lines)
+
+
+def _conclusions(units: Sequence[Evidence], every: bool = False) -> list[str]:
+    return [
+        f"Conclusion {conclusion_line(one, unit.time)}"
+        for unit in units
+        for one in (unit.conclusions if every else unit.seeds)
+    ]
+
+
+def _raw_events(memory: GraphMemory, relation: Relation, units: Sequence[str]) -> list[str]:
+    way = f"{memory.nodes[relation.source].name} to {memory.nodes[relation.target].name}"
+    found: list[str] = []
+    for mention in relation.mentions:
+        if mention.evidence in units and mention.label:
+            time = memory.evidence[mention.evidence].time
+            found.append(f"Raw event {f'({format_time(time)}) ' if time else ''}{way}: {mention.label}")
+    return found
+
+
+def _raw_of(memory: GraphMemory, node: Node, units: Sequence[str]) -> list[str]:
+    """Raw events of some units on the event edges below a concept."""
+    edges = memory.below().get(node.id, ())
+    return [line for id in edges for line in _raw_events(memory, memory.relations[id], units)]
+
+
+def inferred(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
+    """R_K1 fired on an event edge (Eq. 6): its mentions are processed, and every concept above has fresh evidence."""
+    relation = memory.relations[id].model_copy(update={"theory": theory, "count": 0})
+    nodes = dict(memory.nodes)
+    for concept, edges in memory.below().items():
+        if id in edges:
+            node = nodes[concept]
+            fresh = tuple(dict.fromkeys((*node.fresh_relations, id)))
+            nodes[concept] = node.model_copy(update={"score": node.score + 1, "fresh_relations": fresh})
+    return memory.model_copy(update={"nodes": nodes, "relations": {**memory.relations, id: relation}})
+
+
+def abstracted(memory: GraphMemory, id: str, theory: Theory, flows: bool = True) -> GraphMemory:
+    """R_K2 fired on a concept (Eq. 10): its evidence is processed; if it `flows`, those above are dirty."""
+    changes = {"own": theory, "fresh": (), "fresh_relations": (), "score": 0}
+    nodes = {**memory.nodes, id: memory.nodes[id].model_copy(update=changes)}
+    if flows:
+        below = any(nodes[child].theory for child in memory.children(id))
+        nodes = _dirty(nodes, (*memory.parents(id), *([id] if below else ())))
+    return memory.model_copy(update={"nodes": nodes})
+
+
+def flowed(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
+    """R_K3 fired on a parent concept (Eq. 13): it is clean, its own parents are dirty."""
+    nodes = {**memory.nodes, id: memory.nodes[id].model_copy(update={"flow": theory, "dirty": False})}
+    return memory.model_copy(update={"nodes": _dirty(nodes, memory.parents(id))})
+
+
+def levels(memory: GraphMemory) -> list[list[str]]:
+    """The dirty concepts and all above them, in topological order: those of a level depend on earlier levels alone."""
+    above: dict[str, set[str]] = {}
+    for edge in memory.classes:
+        above.setdefault(edge.child, set()).add(edge.parent)
+    height: dict[str, int] = {}
+    for id in (node.id for node in memory.nodes.values() if node.dirty):
+        _raise(id, 0, above, height)
+    order = {id: n for n, id in enumerate(memory.nodes)}
+    found: list[list[str]] = [[] for _ in range(max(height.values(), default=-1) + 1)]
+    for id in sorted(height, key=lambda id: order[id]):
+        found[height[id]].append(id)
+    return found
+
+
+def joined(memory: GraphMemory, *parts: Iterable[str]) -> tuple[str, ...]:
+    """Ids of units of evidence from several places, each once, oldest first."""
+    wanted = {id for part in parts for id in part}
+    return tuple(id for id in memory.evidence if id in wanted)
+
+
+def _raise(id: str, level: int, above: dict[str, set[str]], height: dict[str, int]) -> None:
+    """Longest way from a dirty concept; terminates since the class edges have no cycle."""
+    queue = [(id, level)]
+    while queue:
+        at, level = queue.pop()
+        if height.get(at, -1) < level:
+            height[at] = level
+            queue += [(parent, level + 1) for parent in above.get(at, ())]
+
+
+def _dirty(nodes: dict[str, Node], ids: Iterable[str]) -> dict[str, Node]:
+    for id in ids:
+        nodes[id] = nodes[id].model_copy(update={"dirty": True})
+    return nodes

@@ -5,16 +5,14 @@
              class edges (has profile in, has subclass)   event edges (labels of mentions)
          Theory of an event edge (R_K1), of a concept (R_K2, own), of a parent concept (R_K3, flow)
 
-The whole is one JSON document: counters, dirty flags, provenance (every theory names its evidence) and a journal of
-which operator fired when, with what it made. It is frozen; `graph_update` makes new ones.
+The whole is one JSON document: counters, dirty flags, and provenance (every theory names its evidence). It is frozen;
+`extraction.taken_in` and `evolution` make new ones.
 
 Example:
     >>> from mempiler.programs.rgmem.memory import GraphMemory
     >>> memory = GraphMemory()
     >>> [memory.nodes[id].name for id in memory.children("user")][:2]
     ['Personal Identity and Traits', 'Health and Wellness']
-
-Limits: the journal keeps every theory ever made, so the document grows with the history, by about a theory per firing.
 
 Source: Tian et al., "RGMem", sections 3.2 and 3.3, Eq. 2, 4, 5.
 """
@@ -31,8 +29,6 @@ from ...memory.memory import Memory
 from ...signatures.rgmem_graph import Base
 
 Tier = Literal["user", "abstract", "general", "instance"]
-Operator = Literal["infer", "abstract", "flow", "rewrite"]
-"""R_K1, R_K2, R_K3, and the single-scale update of the variant without them."""
 
 USER = "user"
 """Id of the root."""
@@ -154,18 +150,6 @@ class Relation(Part):
         return self.mentions[len(self.mentions) - self.count :]
 
 
-class Firing(Part):
-    """One entry of the journal: an operator fired."""
-
-    step: int
-    operator: Operator
-    target: str
-    """Id of the node or event edge."""
-    level: int = 0
-    """Of R_K3: how many calls of it came before in this step, one after another."""
-    theory: Theory
-
-
 def _bases() -> dict[str, Node]:
     bases = {f"b{n}": Node(id=f"b{n}", name=name, tier="abstract") for n, name in enumerate(BASES, 1)}
     return {USER: Node(id=USER, name="User", tier="user"), **bases}
@@ -189,7 +173,6 @@ class GraphMemory(Memory):
     counts: dict[str, int] = Field(default_factory=dict)
     """cycles (class edges refused), misplaced (a base concept below another concept: refused), merged (names joined by
     cosine), unlabelled (mentions without a label: the unit's fact is used), pathless (units without a path)."""
-    journal: tuple[Firing, ...] = ()
 
     def children(self, id: str) -> tuple[str, ...]:
         """The concepts right below one, in order of arrival."""
@@ -210,10 +193,6 @@ class GraphMemory(Memory):
     def turns(self, evidence: tuple[str, ...]) -> tuple[str, ...]:
         """Ids of the turns behind units of evidence, in their order, each once."""
         return tuple(dict.fromkeys(turn for id in evidence for turn in self.evidence[id].sources))
-
-    def depth(self) -> int:
-        """LM calls of all operators so far that had to follow one another: per step K1, K2, and the levels of K3."""
-        return len({(entry.step, entry.operator, entry.level) for entry in self.journal})
 
 
 def _reached(id: str, outgoing: Mapping[str, Sequence[Relation]]) -> tuple[str, ...]:

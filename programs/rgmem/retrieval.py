@@ -20,12 +20,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
+from ...memory.amending import Amend
 from ...memory.index import Entry, Where, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens
 from ...signatures.rgmem import Keyword
-from .memory import Evidence, GraphMemory, Node, Relation
-from .operators import sentences, shown
+from ..settings import Settings
+from .evolution import sentences, shown
+from .memory import Evidence, GraphMemory, Node, Relation, Theory
 
 PER_NODE = 3
 """Inferences, conclusions and labels that are read at a node, the newest ones."""
@@ -40,6 +44,17 @@ BLOCKS = {
 """The headings under which hits are shown, by their kind, in the order of the context."""
 
 
+class RecallSettings(Settings):
+    """What can be set of recall (section 3.4)."""
+
+    use_l0: bool = Field(True, description="whether evidence is recalled (w/o L0, Tables 3 and 4)")
+    facts: int = Field(5, ge=0, description="facts recalled per question (Figure 8a)")
+    conclusions: int = Field(30, ge=0, description="conclusions recalled per question (Figure 8b)")
+    nodes: int = Field(3, ge=0, description="concepts recalled per question, and events (Figure 8c)")
+    node_cosine: float = Field(0.5, ge=-1, le=1, description="lowest cosine of a keyword and a node's name (C.7)")
+    hybrid: bool = Field(False, description="whether texts are found by BM25 and cosine together, instead of by BM25")
+
+
 @dataclass(frozen=True)
 class Retrieval:
     """Recalls from one memory.
@@ -48,29 +63,21 @@ class Retrieval:
         memory: What is recalled from.
         texts: Search what `searched` gives of it.
         names: Search the names of its nodes, as `name_entries` gives them; None without a graph.
-        facts: Most facts.
-        conclusions: Most conclusions by BM25.
-        nodes: Most concepts, and most events.
-        cosine: Lowest cosine of a keyword and a name.
-        use_l0: Whether facts and conclusions are recalled.
+        settings: How many of each.
     """
 
     memory: GraphMemory
     texts: Indexes
     names: Indexes | None
-    facts: int = 5
-    conclusions: int = 30
-    nodes: int = 3
-    cosine: float = 0.5
-    use_l0: bool = True
+    settings: RecallSettings
 
     def context(self, question: str, keywords: Sequence[Keyword]) -> Context:
         """The unified context, in the blocks of `BLOCKS`; `counts` has how many of each kind."""
         names = ("facts", "history", "conclusions", "nodes", "inferences", "traits")
         parts: dict[str, list[Hit]] = {name: [] for name in names}
-        if self.use_l0:
+        if self.settings.use_l0:
             query = [" ".join(dict.fromkeys([question, *(keyword.name for keyword in keywords)]))]
-            for name, most in (("fact", self.facts), ("conclusion", self.conclusions)):
+            for name, most in (("fact", self.settings.facts), ("conclusion", self.settings.conclusions)):
                 found = self.texts.search(self.memory, query, most, where=lambda e, kind=name: e.kind == kind)
                 parts[f"{name}s"] = found[0]
         if self.names is not None:
@@ -92,8 +99,8 @@ class Retrieval:
             parts["inferences"] += [inference_hit(self.memory, edge, score, whole=False) for edge in newest]
             parts["traits"] += [hit for edge in newest for hit in traits_of(self.memory, edge, score)]
         for node, score in self._found(names, keywords, "history", ("concept", "event")):
-            parts["history"] += _history(self.memory, self._edges(node, hung), score, self.use_l0)
-        if self.use_l0:
+            parts["history"] += _history(self.memory, self._edges(node, hung), score, self.settings.use_l0)
+        if self.settings.use_l0:
             for node, score in self._found(names, keywords, "conclusions", ("concept", "event")):
                 parts["conclusions"] += _conclusions_of(self.memory, node, score)
 
@@ -107,16 +114,17 @@ class Retrieval:
     ) -> list[tuple[Node, float]]:
         """The nodes that the keywords of a layer name, at most `nodes` of every kind, nearest first."""
         queries = [keyword.name for keyword in keywords if layer in keyword.retrieve]
+        most = self.settings.nodes
         if not queries:
             return []
         chosen: list[tuple[Node, float]] = []
         for kind in kinds:
             best: dict[str, float] = {}
             passes = _passes(layer, kind)
-            for hits in names.search(self.memory, queries, self.nodes, self.cosine, passes):
+            for hits in names.search(self.memory, queries, most, self.settings.node_cosine, passes):
                 for hit in hits:
                     best[hit.id] = max(hit.score, best.get(hit.id, hit.score))
-            ranked = sorted(best.items(), key=lambda pair: -pair[1])[: self.nodes]
+            ranked = sorted(best.items(), key=lambda pair: -pair[1])[:most]
             chosen += [(self.memory.nodes[id], score) for id, score in ranked]
         return chosen
 
@@ -241,3 +249,65 @@ def _conclusions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
 def _theory_hit(memory: GraphMemory, id: str, text: str, kind: str, evidence: Sequence[str], score: float) -> Hit:
     """A theory rests on many days, so it has no date."""
     return Hit(id=id, text=text, kind=kind, score=score, sources=memory.turns(tuple(evidence)))
+
+
+def amended(memory: GraphMemory, amend: Amend) -> GraphMemory:
+    """The memory with what is left of its evidence and theories.
+
+    A fact or conclusion is reworded, or without words; its unit stays, for theories and nodes name it. A theory is
+    reworded, or none; labels of mentions go with the fact of their unit.
+    """
+    evidence = {id: _unit(unit, amend) for id, unit in memory.evidence.items()}
+    changed = {id for id, unit in evidence.items() if unit.fact != memory.evidence[id].fact}
+    relations = {id: _relation(memory, one, amend, changed) for id, one in memory.relations.items()}
+    nodes = {id: _node(memory, node, amend) for id, node in memory.nodes.items()}
+    return memory.model_copy(update={"evidence": evidence, "relations": relations, "nodes": nodes})
+
+
+def _unit(unit: Evidence, amend: Amend) -> Evidence:
+    entries = entries_of(unit)
+    if not any(amend.touches(entry.id, entry.sources) for entry in entries):
+        return unit
+    said = {entry.id: entry.text for entry in amend.entries(entries)}
+    texts = [said.get(f"{unit.id}.{n}", "") for n in range(1, len(unit.conclusions) + 1)]
+    if said == {entry.id: entry.text for entry in entries}:
+        return unit
+    conclusions = [one.model_copy(update={"text": text}) for one, text in zip(unit.conclusions, texts, strict=True)]
+    return unit.model_copy(update={"fact": said.get(unit.id, ""), "conclusions": tuple(conclusions)})
+
+
+def _relation(memory: GraphMemory, relation: Relation, amend: Amend, changed: set[str]) -> Relation:
+    mentions = relation.mentions
+    if any(mention.evidence in changed for mention in mentions):
+        bare = ({"label": ""} if mention.evidence in changed else {} for mention in mentions)
+        mentions = tuple(m.model_copy(update=update) for m, update in zip(mentions, bare, strict=True))
+    theory = relation.theory
+    if theory is not None:
+        theory = _theory(theory, [inference_hit(memory, relation), *traits_of(memory, relation, 0.0)], amend)
+    if theory is relation.theory and mentions is relation.mentions:
+        return relation
+    return relation.model_copy(update={"mentions": mentions, "theory": theory})
+
+
+def _node(memory: GraphMemory, node: Node, amend: Amend) -> Node:
+    if node.theory is None:
+        return node
+    theory = _theory(node.theory, [profile_hit(memory, node), *restrictions_of(memory, node, 0.0)], amend)
+    if theory is node.theory:
+        return node
+    # What flowed up has taken the node's own theory in.
+    return node.model_copy(update={"own": None, "flow": theory})
+
+
+def _theory(theory: Theory, hits: Sequence[Hit], amend: Amend) -> Theory | None:
+    """A theory after its texts were looked at, the first of which is the whole."""
+    left = [amend(entry_of(hit)) for hit in hits]
+    whole = left[0]
+    if whole is None:
+        return None
+    if any(after is None for after in left[1:]):
+        return theory.model_copy(update={"delta": ""})
+    if whole.text == hits[0].text:
+        return theory
+    said = whole.text.removeprefix(hits[0].text.partition(": ")[0]).removeprefix(": ")
+    return theory.model_copy(update={"sigma": said, "delta": ""})
