@@ -78,7 +78,7 @@ def users_of(opened: Any, tenant: str | None, user: str | None) -> list[Any]:
     Raises:
         UserError: One is named, and is not there.
     """
-    from ..memory.stored import name_of
+    from ..memory.incoming import name_of
 
     tenant = name_of("tenant", tenant) if tenant is not None else None
     user = name_of("user", user) if user is not None else None

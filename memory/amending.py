@@ -3,29 +3,16 @@
     delete, update, undo ──> rows of the store, in order ──> those in force ── Reader.amended ──> what is searched
 
 The memory that a writer goes on with stays as it was written: an amendment is one row, costs no language model, and is
-taken back by another row. So what holds for an entry holds after every further session and after a rebuild, as long as
-it can be found again. An amendment means
+taken back by another row. It holds after every further session and after a rebuild, as long as it can be found again:
 
     the entry of its id                     that rests on a turn in common
     an entry in the same words              of the same kind that rests on a turn in common: a rebuild gives other ids
     an entry that quotes it                 that rests on a turn in common, or is an abstract (`records.ABSTRACT`)
     what came of a turn that is gone        an entry that rests on nothing else
 
-Example:
-    >>> from mempiler.memory.amending import Amendment, Amendments
-    >>> from mempiler.memory.index import Entry
-    >>> secret = Entry(id="D1:1", text="Ada: the code is falcon", kind="turn", sources=("D1:1",))
-    >>> turns = secret, Entry(id="D1:2", text="Ada: hello", kind="turn", sources=("D1:2",))
-    >>> gone = Amendment(number=1, what="delete", entry="D1:1", kind="turn", text=secret.text, sources=("D1:1",))
-    >>> [entry.id for entry in Amendments([gone]).entries(turns)]
-    ['D1:2']
-
-The model that writes is shown entries as their user left them, where a method asks `as_left` for each. A deleted one is
-in the memory, so that it can be undone, and in no prompt: what is said of it later becomes an entry of its own. So does
-what an entry with another text is updated to: an amendment of its id would keep hiding what is true since.
-
-Limits: only equal words are found: what a model made of an entry in words of its own stays. The model that writes sees
-the turns as they were, and of most methods the entries too. Forgetting a session reaches all of it.
+The model that writes is shown entries as their user left them, where a method asks `as_left` for each; what it says of
+a deleted one, or updates a reworded one to, becomes an entry of its own. Limits: what a model made of an entry in words
+of its own stays, and the model sees the turns as they were. Forgetting a session reaches all of it.
 """
 
 from __future__ import annotations
@@ -39,35 +26,15 @@ from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from ..errors import UserError
 from ..records import ABSTRACT, Item, Turn
+from .incoming import Storable, plain_line
 from .index import Entry
 
 P = TypeVar("P")
-LONGEST = 10_000
-"""Most characters of the new text of an entry."""
-LONGEST_BY = 200
-"""Most characters of who made an amendment."""
-
-
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-
-
-def storable(text: str) -> str:
-    """A text that a store can hold.
-
-    Raises:
-        UserError: It holds NUL or half a character.
-    """
-    if _UNSTORABLE.search(text):
-        raise UserError(f"the text {text!a:.60} holds NUL or half a character; use plain text")
-    return text
-
-
-Storable = Annotated[str, AfterValidator(storable)]
-"""A text that is checked where it comes from outside."""
+LONGEST, LONGEST_BY = 10_000, 200
+"""Most characters of the new text of an entry, and of who made an amendment."""
 
 
 @dataclass(frozen=True)
@@ -195,11 +162,7 @@ def is_as_written(part: P, entry: Callable[[P], Entry]) -> bool:
 
 
 class Amendments(Amend):
-    """The amendments of a user that are in force.
-
-    Args:
-        rows: In order.
-    """
+    """The amendments of a user that are in force, in order."""
 
     def __init__(self, rows: Sequence[Amendment]) -> None:
         self.rows = tuple(rows)
@@ -286,16 +249,3 @@ def worded(entry: Entry, text: str) -> str:
     said = plain_line("text", text, LONGEST)
     speaker = f"{entry.speaker}: "
     return f"{speaker}{said}" if entry.text.startswith(speaker) and not said.startswith(speaker) else said
-
-
-def plain_line(what: str, value: object, most: int) -> str:
-    """A text on one line, as a store and a prompt can hold it.
-
-    Raises:
-        UserError: It is empty, too long, or no plain text.
-    """
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{what} {value!a:.60} must be a text that is not empty")
-    if len(value) > most:
-        raise UserError(f"{what} has {len(value)} characters; use at most {most}")
-    return " ".join(storable(value).split())

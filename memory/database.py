@@ -1,12 +1,11 @@
-"""The database of a store: SQLite by path, PostgreSQL by URL; its connections, transactions and errors.
+"""The database of a store: SQLite by path, PostgreSQL by URL; its connections, transactions, statements and errors.
 
-Writes to an SQLite file that come at the same time share one transaction, and one flush of the disk (group commit):
+Writes to an SQLite file that come at the same time share one transaction, and one flush of the disk: who gets its turn
+writes for all who wait, each under a savepoint, and each returns after the commit that has it. One that raises is
+undone alone; where the whole transaction fails (the disk is full), each is tried once more by itself.
 
-    writes that wait ──> whoever has the turn begins ── each under a savepoint ── commits ──> all of them return
-
-The file has one writer at a time. Who gets its turn writes for all who wait, so a flush is shared by as many as came
-during the last one. A write returns after the commit that has it. One that raises is undone alone; where the whole
-transaction fails (the disk is full), each is tried once more by itself, and only those that cannot be written fail.
+Statements are written out where they run: SQLAlchemy's expressions, made anew for every call, cost ten times as much as
+the database takes; those that are made once stand far from what they do.
 
 Limits: an SQLite file belongs on a local disk (its locks and its log do not work over a network), and has one writer at
 a time; several machines want PostgreSQL.
@@ -17,25 +16,34 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, CursorResult, Engine, TextClause, bindparam, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from ..errors import MissingDependencyError, StoreError, UserError
-from .upgrading import bring_up
+from .store_tables import bring_up
+from .stored import Owner
 
 T = TypeVar("T")
 Write = tuple[Callable[[Connection], Any], "Future[Any]"]
 
 TOGETHER = 64
 """Most writes of one transaction; other processes wait for it."""
+CONNECTIONS = 16
+"""Most connections of a process to PostgreSQL, which are kept; it takes 100 if nobody says otherwise."""
+OWN = 'tenant = :tenant AND "user" = :user'
+"""The condition for rows of the user of a statement."""
+BATCH = 500
+"""Values of one list; SQLite takes some 30,000."""
+_SERVER_NOW = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
 _FIXES = {
     "database is locked": "another process holds the file; try again, or use PostgreSQL for several workers",
@@ -52,17 +60,7 @@ _FIXES = {
 
 
 class Database:
-    """An open database with the tables of a store.
-
-    Args:
-        url: A path of an SQLite file, `sqlite:///path`, or `postgresql://user:password@host/database`.
-        timeout: Seconds to wait for a lock or a connection before a `StoreError`.
-
-    Raises:
-        UserError: The URL is of another kind.
-        StoreError: The database cannot be opened, or is of a newer version.
-        MissingDependencyError: PostgreSQL's driver is not installed.
-    """
+    """An open database with the tables of a store; see `Store`."""
 
     def __init__(self, url: str | Path, timeout: float = 30.0) -> None:
         self._engine = _engine(url, timeout)
@@ -104,8 +102,7 @@ class Database:
     def _commit(self, work: Callable[[Connection], T]) -> T:
         """Runs a write, in SQLite together with others that wait; returns after its commit.
 
-        Args:
-            work: Writes; may run in another caller's thread, and a second time after the first was undone.
+        It may run in another caller's thread, and a second time after the first was undone.
         """
         if self._server:
             with self._errors(), self._writer.begin() as db:
@@ -167,7 +164,15 @@ class Database:
             with self._writer.begin() as db:
                 begun = True
                 for work, _ in writes:
-                    made.append(_tried(db, work))
+                    point = db.begin_nested()
+                    try:
+                        value = work(db)
+                    except Exception as error:
+                        point.rollback()
+                        made.append((None, error))
+                    else:
+                        point.commit()
+                        made.append((value, None))
         except SQLAlchemyError as error:
             if begun:
                 return False
@@ -182,11 +187,7 @@ class Database:
 
     @contextmanager
     def _errors(self) -> Generator[None]:
-        """Turns what the database raises into one line; a transaction that fails is rolled back.
-
-        Raises:
-            StoreError: The disk is full, the file is locked or damaged, the server is down, ...
-        """
+        """Turns what the database raises into one line, a `StoreError`; a transaction that fails is rolled back."""
         try:
             yield
         except (SQLAlchemyError, UnicodeDecodeError) as error:
@@ -196,18 +197,6 @@ class Database:
             fix = next((fix for sign, fix in _FIXES.items() if sign in reason), "put that right and try again")
             fix = fix.format(disk=Path(self._engine.url.database or ".").resolve().parent)
             raise StoreError(f"store {self.url}: {reason}; nothing was half written; {fix}") from error
-
-
-def _tried(db: Connection, work: Callable[[Connection], T]) -> tuple[T | None, Exception | None]:
-    """What a write returned or raised, under a savepoint."""
-    point = db.begin_nested()
-    try:
-        value = work(db)
-    except Exception as error:
-        point.rollback()
-        return None, error
-    point.commit()
-    return value, None
 
 
 def _engine(url: str | Path, timeout: float) -> Engine:
@@ -229,11 +218,14 @@ def _engine(url: str | Path, timeout: float) -> Engine:
         return _sqlite(create_engine(parsed, max_overflow=64, connect_args=arguments, **pool))
     if kind != "postgresql":
         raise UserError(f"store {address!r}: {kind} is not supported; give a path (SQLite) or postgresql://...")
+    milliseconds = round(timeout * 1000)
+    limits = f"-c lock_timeout={milliseconds} -c statement_timeout={milliseconds}"
+    arguments = {"connect_timeout": max(2, round(timeout)), "options": limits, "tcp_user_timeout": milliseconds}
+    # Signs of life of a server that is gone are asked for after ten seconds of silence.
+    arguments |= {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3} | dict(parsed.query)
+    pool |= {"pool_size": CONNECTIONS, "max_overflow": 0, "pool_pre_ping": True, "connect_args": arguments}
     try:
-        from .postgres import CONNECTIONS, connecting
-
-        parsed = parsed.set(drivername="postgresql+psycopg")
-        return connecting(create_engine(parsed, pool_size=CONNECTIONS, max_overflow=0, **pool), timeout)
+        return create_engine(parsed.set(drivername="postgresql+psycopg"), **pool)
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise MissingDependencyError("psycopg", "postgres") from error
 
@@ -270,3 +262,96 @@ def _sqlite(engine: Engine) -> Engine:
             connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("write") else "BEGIN")
 
     return engine
+
+
+def run(
+    db: Connection,
+    statement: str,
+    owner: Owner | None = None,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    /,
+    **values: Any,
+) -> CursorResult[Any]:
+    """Runs SQL in a transaction.
+
+    Args:
+        db: The transaction.
+        statement: `:name` stands for a value, after `IN` for all of a list; `:now` for the time in seconds since 1970:
+            PostgreSQL's own, so that the clocks of its clients do not matter.
+        owner: Whose rows: the values of `OWN`.
+        rows: More values by name; the statement runs once for each.
+        **values: By name.
+    """
+    if owner is not None:
+        values |= vars(owner)
+    if ":now" in statement:
+        if db.dialect.name == "postgresql":
+            statement = statement.replace(":now", _SERVER_NOW)
+        else:
+            values["now"] = time.time()
+    lists = tuple(name for name, value in values.items() if isinstance(value, list | tuple))
+    return db.execute(_text(statement, lists), values if rows is None else [{**values, **row} for row in rows])
+
+
+@lru_cache(256)
+def _text(statement: str, lists: tuple[str, ...]) -> TextClause:
+    made: list[Any] = [bindparam(name, expanding=True) for name in lists]
+    return text(statement).bindparams(*made)
+
+
+def put(
+    db: Connection,
+    table: str,
+    owner: Owner | None,
+    rows: Sequence[Mapping[str, Any]],
+    key: Sequence[str] | None = None,
+    now: Sequence[str] = (),
+) -> None:
+    """Writes rows, all of the same columns; with a `key`, in the place of those that are there; `now` are columns."""
+    if not rows:
+        return
+    own = ["tenant", "user"] if owner else []
+    names = {name: f":{name}" for name in (*own, *rows[0])} | dict.fromkeys(now, ":now")
+    columns = ", ".join(f'"{name}"' for name in names)
+    statement = f"INSERT INTO mempiler_{table} ({columns}) VALUES ({', '.join(names.values())})"
+    if key is not None:
+        kept = ", ".join(f'"{name}"' for name in (*own, *key))
+        new = ", ".join(f'"{name}" = excluded."{name}"' for name in names if name not in (*own, *key))
+        statement += f" ON CONFLICT ({kept}) DO UPDATE SET {new}"
+    run(db, statement, owner, rows)
+
+
+def batches(values: Sequence[T]) -> Iterator[list[T]]:
+    """The values of a list in parts that a database takes."""
+    return (list(values[n : n + BATCH]) for n in range(0, len(values), BATCH))
+
+
+def each(
+    table: str, owner: Owner, key: str, rows: Iterable[Any], read: Callable[[Any], T], skipped: list[str] | None = None
+) -> list[T]:
+    """Reads rows of a user, one by one.
+
+    Args:
+        table: Where they are from.
+        owner: Whose they are.
+        key: The column that tells them apart.
+        rows: As the database gave them.
+        read: Reads one.
+        skipped: Damaged rows are left out, and named here; None makes the first one a `StoreError`, which does not say
+            what it holds.
+    """
+    found: list[T] = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except (ValueError, TypeError, LookupError):
+            skip(f"mempiler_{table}: user {owner.user!r}, {key} {getattr(row, key)!r}", skipped)
+    return found
+
+
+def skip(row: str, skipped: list[str] | None) -> None:
+    """Adds the name of a damaged row to those that are skipped; None is a StoreError."""
+    if skipped is None:
+        check = "`mempiler memories list --damaged` lists such rows, `memories export --skip-damaged` leaves them out"
+        raise StoreError(f"{row}: the row is damaged; {check}") from None
+    skipped.append(row)

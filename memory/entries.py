@@ -1,11 +1,5 @@
 """Records of memories: a memory of this process returns these records, a service sends them, and a client reads them.
 
-    Added, Receipt          what became of a session that was added, or of what was forgotten
-    MemoryStatus, Sessions  how far the sessions of a user got
-    ListedEntry, EntryPage  single entries, each with the turns and sessions that it rests on
-    EntryChange             a line of the history of an entry
-    Evidence, Answer        what was found or recalled, with the turns that it rests on as they were said
-
 Moments are in UTC, without a zone in Python and with one in JSON.
 """
 

@@ -1,12 +1,7 @@
 """Single flight: many threads ask for one thing, one of them makes it.
 
-32 threads may ask about one conversation at once; its memory must be written once. `Flight` gives each key to the first
-thread that asks; the others wait and share its value or its failure. A failure is not kept: the next caller retries.
-
-Example:
-    >>> from mempiler.memory.flight import Flight
-    >>> Flight().once("key", lambda: 1)
-    1
+32 threads may ask about one conversation at once; its memory must be written once. The others wait and share its value
+or its failure. A failure is not kept: the next caller retries.
 """
 
 from __future__ import annotations
@@ -32,11 +27,7 @@ class Flight:
         self._futures: OrderedDict[Hashable, Future[Any]] = OrderedDict()
 
     def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """Returns the value of `key`, computing it in the calling thread if no other thread has.
-
-        Args:
-            key: What names the value.
-            compute: Makes it; runs at most once at a time per key. It must not ask for its own key.
+        """The value of `key`, computed in the calling thread if no other thread has; it must not ask for its own key.
 
         Raises:
             BaseException: The exception of `compute`, in every thread that waited for it.

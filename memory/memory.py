@@ -1,7 +1,7 @@
-"""What a method keeps for one user: a frozen value whose JSON is its stored form.
+"""What a method keeps for one user: a frozen value whose JSON is its stored form; the simplest are turns verbatim.
 
-Writing never changes a memory but returns a new one, so earlier memories stay usable: caches, rollouts and
-snapshots rest on that. `settled` memories are what questions are asked of; a memory says itself which of the two
+Writing never changes a memory but returns a new one, so earlier memories stay usable: caches, rollouts and snapshots
+rest on that. `settled` memories are what questions are asked of; a memory says itself (`resumed`) which of the two
 further items are written into.
 """
 
@@ -13,9 +13,12 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from ..records import AnyItem, Item
-from .index import Entry
+from ..records import AnyItem, Item, Session, one_line
+from .index import DIALOGUE, Entry
 from .indexes import Line
+
+_KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
+"""What a turn of an item is called as a hit, by the kind of the item; else "turn"."""
 
 
 class Unwritten(BaseModel):
@@ -93,6 +96,47 @@ class Memory(BaseModel):
             settled: What `settle` made of this memory.
         """
         return self
+
+
+class TurnMemory(Memory):
+    """Every turn verbatim, in time order.
+
+    Example:
+        >>> from mempiler.records import Turn
+        >>> session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ada", text="I moved to Lisbon."),))
+        >>> [(entry.id, entry.text) for entry in TurnMemory().with_session(session).turns]
+        [('D1:1', 'Ada: I moved to Lisbon.')]
+    """
+
+    turns: tuple[Entry, ...] = ()
+    """One entry per turn: its id is the turn's, its text is `speaker: words [image caption]`."""
+
+    def with_session(self, item: Item) -> TurnMemory:
+        """The memory with one more item; empty turns are left out."""
+        return self.model_copy(update={"turns": self.turns + turn_entries(item)})
+
+    def entries(self) -> tuple[Entry, ...]:
+        return self.turns
+
+
+def turn_entries(item: Item) -> tuple[Entry, ...]:
+    """Every turn with words as an entry; those of a session are a dialogue, named by its first turn."""
+    kind = _KINDS.get(getattr(item, "kind", ""), "turn")
+    # Turn ids are unique, while two items may have one id; a session that is still open begins with the same turn.
+    tags = {DIALOGUE: item.turns[0].id} if isinstance(item, Session) and item.turns else {}
+    return tuple(
+        Entry(
+            id=turn.id,
+            text=one_line(f"{turn.speaker}: {turn.content}"),
+            kind=kind,
+            sources=(turn.id,),
+            time=turn.time or item.time,
+            speaker=turn.speaker,
+            tags=tags,
+        )
+        for turn in item.turns
+        if turn.content.strip()
+    )
 
 
 def stored_sources(memory: BaseModel) -> frozenset[str]:

@@ -8,18 +8,6 @@ memory and the state of the items in it change in one transaction too, and only 
 (`version`): a process may be killed at any moment, and two may write one user; every item is in the memory exactly
 once. No transaction is open while a language model works.
 
-The store knows JSON and positions, and no program; `serving.writing` drives one over it. Every method may be
-called from many threads and processes at once.
-
-Example:
-    >>> from mempiler.memory.store import Store
-    >>> from mempiler.memory.stored import Owner
-    >>> from mempiler.records import Session, Turn
-    >>> session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ada", text="I moved to Lisbon."),))
-    >>> with Store("memories.sqlite") as store:
-    ...     [store.add(Owner("ada"), session).new, store.add(Owner("ada"), session).new]
-    [True, False]
-
 Limits: see `memory/database.py`. A claim rests on a clock, PostgreSQL's or the machine's: one that jumps costs
 double work, or holds up a user for `LONGEST_LEASE` seconds at most.
 """
@@ -34,28 +22,16 @@ from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from ..errors import ConflictError, UserError
+from ..errors import ConflictError, StoreError, UserError
 from ..records import Item, Turn
 from .amending import Amendment
+from .database import OWN, batches, put, run
 from .entries import Added
-from .incoming import check_turns, checked, digest_of, json_of
-from .metadata import Scalar, checked_metadata
+from .incoming import Scalar, check_turns, checked, checked_metadata, digest_of, json_of, name_of
 from .store_forgetting import Forgetting, delete_all, drop_open, record
-from .store_queue import Queue, put_memory
+from .store_queue import Queue, any_session_of, forgotten_as, forgotten_since, lock, make, put_memory, refusal, refuse
 from .store_reading import Reading, metadata_of, open_sessions
-from .store_rows import (
-    OWN,
-    any_session_of,
-    batches,
-    forgotten_as,
-    forgotten_since,
-    lock,
-    make,
-    refusal,
-    refuse,
-    run,
-)
-from .stored import Contents, Owner, name_of
+from .stored import Contents, Owner, StoredItem
 
 MOST_AMENDMENTS = 10_000
 """Most amendments of a user."""
@@ -64,7 +40,7 @@ NEVER = 2**31 - 1
 
 
 class Store(Reading, Queue, Forgetting):
-    """Raw items, queues and memories of many users in one database.
+    """Raw items, queues and memories of many users in one database; for any number of threads and processes.
 
     Args:
         url: The path of an SQLite file, or `postgresql://user:password@host/database`.
@@ -73,6 +49,14 @@ class Store(Reading, Queue, Forgetting):
     Raises:
         UserError: No such kind of store.
         StoreError: It cannot be opened; this and every method may raise it, and nothing is half written then.
+        MissingDependencyError: PostgreSQL's driver is not installed.
+
+    Example:
+        >>> from mempiler.records import Session, Turn
+        >>> session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ada", text="I moved to Lisbon."),))
+        >>> with Store("memories.sqlite") as store:
+        ...     [store.add(Owner("ada"), session).new, store.add(Owner("ada"), session).new]
+        [True, False]
     """
 
     def add(
@@ -91,7 +75,7 @@ class Store(Reading, Queue, Forgetting):
                 item's and a number.
             digest: Identifies a repeated item; that of the item's content if None.
             since: What `forgets` was when the caller began; now if None.
-            metadata: A few plain values by name, by which searches can choose; see `memory.metadata`.
+            metadata: A few plain values by name, by which searches can choose; see `memory.incoming`.
 
         Returns:
             Its id and position; `new` is False for an item that had been added before, which is left alone.
@@ -115,15 +99,7 @@ class Store(Reading, Queue, Forgetting):
         since: int | None = None,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> tuple[Turn, ...]:
-        """Writes turns of an open or a new session; turns without an id get the session's and a number.
-
-        Args:
-            owner: Whose they are.
-            session: Its id.
-            turns: What was said.
-            begin: Whether a session that is not there begins.
-            since: What `forgets` was when the caller began; now if None.
-            metadata: A few plain values by name, added to those of the session; see `memory.metadata`.
+        """Writes turns of an open session, or of one that begins; `since` and `metadata` are as of `add`.
 
         Raises:
             ConflictError: It has ended, or not begun and `begin` is False; another turn of the user has the id of one;
@@ -164,37 +140,19 @@ class Store(Reading, Queue, Forgetting):
             return _queue(db, owner, found, digest, {}, NEVER)
 
     def keep_vectors(self, owner: Owner, made: Mapping[bytes, bytes], since: int) -> bool:
-        """Keeps vectors of a user's texts, until the user or one of their sessions is forgotten.
-
-        Args:
-            owner: Whose.
-            made: By key.
-            since: What `forgets` was when the work began that they were made for.
-
-        Returns:
-            Whether they are kept: not if the user or one of their sessions was forgotten since.
-        """
-        names = owner, any_session_of(owner)
+        """Keeps vectors of a user's texts by key; not if the user or one of their sessions was forgotten since."""
         rows = [{"key": key, "vector": vector} for key, vector in made.items()]
-        statement = """INSERT INTO mempiler_vectors (tenant, "user", key, vector) VALUES (:tenant, :user, :key, :vector)
-            ON CONFLICT (tenant, "user", key) DO UPDATE SET vector = excluded.vector"""
 
         def write(db: Connection) -> bool:
-            if not lock(db, owner) or forgotten_since(db, since, *names):
+            if not lock(db, owner) or forgotten_since(db, since, owner, any_session_of(owner)):
                 return False
-            if rows:
-                run(db, statement, owner, rows)
+            put(db, "vectors", owner, rows, ["key"])
             return True
 
         return self._commit(write)
 
     def amend(self, owner: Owner, amendment: Amendment, since: int | None = None) -> bool:
-        """Writes an amendment; false if it is not the one that follows the last one of the user.
-
-        Args:
-            owner: Whose memory it is of.
-            amendment: Its number is one more than `Snapshot.amended`.
-            since: What `forgets` was when the caller began; now if None.
+        """Writes an amendment; false if its number is not one more than that of the user's last.
 
         Raises:
             ConflictError: The user was forgotten since.
@@ -218,10 +176,8 @@ class Store(Reading, Queue, Forgetting):
 
     def check(self) -> None:
         """Writes a row that means nothing: a full disk shows in writes only."""
-        statement = """INSERT INTO mempiler_meta (name, value) VALUES ('checked', :value)
-            ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
         with self._write() as db:
-            run(db, statement, value=uuid4().hex)
+            put(db, "meta", None, [{"name": "checked", "value": uuid4().hex}], ["name"])
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
         """Writes users that `dump` read: all of them in one transaction, or none.
@@ -254,21 +210,53 @@ class Store(Reading, Queue, Forgetting):
         return count
 
 
-def _restore(db: Connection, contents: Contents, since: int) -> None:
-    """Writes a new user as they were elsewhere.
+class UserVectors:
+    """The shelf of a user, where embedders read and write the vectors of the user's texts; threads may share it.
 
-    Raises:
-        UserError: An item cannot be stored.
-        ConflictError: Two turns have one id; or the user was forgotten meanwhile.
+    What this process has seen on it is not written once more. A store that fails here fails nobody: what is read and
+    written next says so.
+
+    Args:
+        store: Keeps them.
+        owner: Whose.
+        since: What `Store.forgets` was when the work began.
+        seen: The lengths of those known to be there, from one work with the user to the next.
     """
+
+    def __init__(self, store: Store, owner: Owner, since: int, seen: dict[bytes, int]) -> None:
+        self._store, self._owner, self._since, self._seen = store, owner, since, seen
+
+    def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """The vectors that are there, by key."""
+        try:
+            found = self._store.vectors(self._owner, keys)
+        except StoreError:
+            return {}
+        self._seen.update((key, len(vector)) for key, vector in found.items())
+        return found
+
+    def write(self, vectors: Mapping[bytes, bytes]) -> None:
+        """Adds vectors, or puts them in the place of others of another length."""
+        new = {key: vector for key, vector in vectors.items() if self._seen.get(key) != len(vector)}
+        if not new:
+            return
+        try:
+            kept = self._store.keep_vectors(self._owner, new, self._since)
+        except StoreError:
+            return
+        if kept:
+            self._seen.update((key, len(vector)) for key, vector in new.items())
+
+
+def _restore(db: Connection, contents: Contents, since: int) -> None:
+    """Writes a new user as they were elsewhere."""
     owner = contents.owner
     make(db, owner)
     refuse(db, owner, since)
     said = dict(contents.open_metadata)
     for stored in contents.items:
         said[stored.item.id] = contents.metadata.get(stored.position, {})
-        about = {"state": stored.state, "attempts": stored.attempts, "error": stored.error}
-        _put_item(db, owner, stored.position, stored.item, stored.digest, **about)
+        _put_item(db, owner, stored)
     for session in contents.open:
         _put_open(db, owner, session.id, session.turns, 0)
     _put_metadata(db, owner, said)
@@ -293,17 +281,13 @@ def _queue(db: Connection, owner: Owner, item: Item, digest: str, metadata: Mapp
         there = _there(db, owner, f"D{number}", since)
     id = item.id or f"D{number}"
     item = item.model_copy(update={"id": id, "turns": _numbered(item.turns, id)})
-    _put_item(db, owner, position, item, digest, state="queued", attempts=0, error="")
+    _put_item(db, owner, StoredItem(position, item, "queued", digest=digest))
     _put_metadata(db, owner, {id: metadata})
     return Added(id=id, position=position, new=True)
 
 
 def _there(db: Connection, owner: Owner, id: str, since: int) -> Any:
-    """What there is of an id: `position` and `digest` of the item, the `last` turn of the open session; else None.
-
-    Raises:
-        ConflictError: The user was forgotten since.
-    """
+    """What there is of an id: `position` and `digest` of the item, the `last` turn of the open session; else None."""
     statement = f"""SELECT
         (SELECT position FROM mempiler_items WHERE {OWN} AND id = :id) AS position,
         (SELECT digest FROM mempiler_items WHERE {OWN} AND id = :id) AS digest,
@@ -315,15 +299,14 @@ def _there(db: Connection, owner: Owner, id: str, since: int) -> Any:
     return row
 
 
-def _put_item(db: Connection, owner: Owner, position: int, item: Item, digest: str, **about: Any) -> None:
+def _put_item(db: Connection, owner: Owner, stored: StoredItem) -> None:
     """Writes an item with its turns; the next one comes behind it."""
-    _take_turns(db, owner, item.turns, position)
-    statement = """INSERT INTO mempiler_items
-        (tenant, "user", position, id, digest, json, state, attempts, error, added)
-        VALUES (:tenant, :user, :position, :id, :digest, :json, :state, :attempts, :error, :now)"""
-    run(db, statement, owner, position=position, id=item.id, digest=digest, json=json_of(item), **about)
+    _take_turns(db, owner, stored.item.turns, stored.position)
+    row = {**vars(stored), "id": stored.item.id, "json": json_of(stored.item)}
+    del row["item"]
+    put(db, "items", owner, [row], now=["added"])
     following = f"UPDATE mempiler_users SET next_position = :next WHERE {OWN} AND next_position < :next"
-    run(db, following, owner, next=position + 1)
+    run(db, following, owner, next=stored.position + 1)
 
 
 def _put_open(db: Connection, owner: Owner, session: str, turns: Sequence[Turn], last: int) -> tuple[Turn, ...]:
@@ -331,31 +314,21 @@ def _put_open(db: Connection, owner: Owner, session: str, turns: Sequence[Turn],
     new = _numbered(turns, session, last)
     check_turns(new)
     _take_turns(db, owner, new, 0)
-    statement = """INSERT INTO mempiler_open_turns (tenant, "user", session, number, json, added)
-        VALUES (:tenant, :user, :session, :number, :json, :now)"""
-    if new:
-        rows = [{"number": n, "json": json_of(turn)} for n, turn in enumerate(new, last + 1)]
-        run(db, statement, owner, rows, session=session)
+    rows = [{"session": session, "number": n, "json": json_of(turn)} for n, turn in enumerate(new, last + 1)]
+    put(db, "open_turns", owner, rows, now=["added"])
     return new
 
 
 def _put_metadata(db: Connection, owner: Owner, said: Mapping[str, Mapping[str, Any]]) -> None:
     """Writes what callers said of sessions, by their ids, in the place of what is there."""
-    statement = """INSERT INTO mempiler_metadata (tenant, "user", session, json) VALUES (:tenant, :user, :id, :json)
-        ON CONFLICT (tenant, "user", session) DO UPDATE SET json = excluded.json"""
-    for id, value in said.items():
-        if value:
-            run(db, statement, owner, id=id, json=json.dumps(value))
+    rows = [{"session": id, "json": json.dumps(value)} for id, value in said.items() if value]
+    put(db, "metadata", owner, rows, ["session"])
 
 
-def _put_amendments(db: Connection, owner: Owner, rows: Iterable[Amendment]) -> None:
-    """Writes amendments as they are."""
-    statement = """INSERT INTO mempiler_amendments
-        (tenant, "user", number, what, entry, kind, text, sources, new, at, by, undoes)
-        VALUES (:tenant, :user, :number, :what, :entry, :kind, :text, :sources, :new, :at, :by, :undoes)"""
-    for row in rows:
-        at = row.at.replace(tzinfo=UTC).timestamp() if row.at else 0.0
-        run(db, statement, owner, **{**vars(row), "sources": json.dumps(row.sources), "at": at})
+def _put_amendments(db: Connection, owner: Owner, rows: Sequence[Amendment]) -> None:
+    stamps = [row.at.replace(tzinfo=UTC).timestamp() if row.at else 0.0 for row in rows]
+    told = [{**vars(row), "sources": json.dumps(row.sources), "at": at} for row, at in zip(rows, stamps, strict=True)]
+    put(db, "amendments", owner, told)
 
 
 def _take_turns(db: Connection, owner: Owner, turns: Sequence[Turn], position: int) -> None:

@@ -1,9 +1,8 @@
 """Forgetting in a store: users, or one session of theirs; what was deleted is refused a way back.
 
-The bytes go from an SQLite file too: log emptied, file rewritten, log emptied again. Deleted text stays in the log
-until it is emptied, and pieces of it stay between the rows of pages that were rearranged, however secure the deletion.
-Neither is done while somebody reads: that would hold up every writer. What is left to do is noted, and whoever erases
-next does it.
+The bytes go from an SQLite file too: log emptied, file rewritten, log emptied again; nobody knows in which pages pieces
+of a text stayed, however secure the deletion. Neither is done while somebody reads: that would hold up every writer.
+What is left to do is noted, and whoever erases next does it.
 
 Limits: what PostgreSQL keeps in its pages and logs is PostgreSQL's business. A file of more than `MOST` bytes is not
 rewritten here, since writers wait for that.
@@ -21,12 +20,12 @@ from sqlalchemy.exc import OperationalError
 from ..errors import StoreError
 from ..records import Turn
 from . import store_tables as t
-from .database import Database
+from .database import OWN, Database, batches, put, run
 from .entries import Receipt
-from .store_queue import reset
+from .incoming import name_of
+from .store_queue import any_session_of, changed, forgotten_as, lock, make, reset
 from .store_reading import amendments_of
-from .store_rows import OWN, any_session_of, batches, changed, forgotten_as, lock, make, run
-from .stored import Owner, name_of
+from .stored import Owner
 
 KEPT = 86_400.0
 """Seconds for which it is known who was forgotten; no write takes longer."""
@@ -119,11 +118,8 @@ def record(db: Connection, *owners: Owner) -> None:
     """Notes that somebody was forgotten under the next number of the store, by all the names asked for afterwards."""
     count = """INSERT INTO mempiler_meta (name, value) VALUES ('forgets', '1') ON CONFLICT (name) DO UPDATE
         SET value = CAST(CAST(mempiler_meta.value AS INTEGER) + 1 AS VARCHAR) RETURNING value"""
-    note = """INSERT INTO mempiler_forgotten (name, number, at, erased) VALUES (:name, :number, :now, :erased)
-        ON CONFLICT (name) DO UPDATE SET number = excluded.number, at = excluded.at, erased = excluded.erased"""
-    number, erased = int(run(db, count).scalar_one()), int(db.dialect.name != "sqlite")
-    for owner in owners:
-        run(db, note, name=forgotten_as(owner), number=number, erased=erased)
+    about = {"number": int(run(db, count).scalar_one()), "erased": int(db.dialect.name != "sqlite")}
+    put(db, "forgotten", None, [{"name": forgotten_as(owner), **about} for owner in owners], ["name"], ["at"])
     run(db, "DELETE FROM mempiler_forgotten WHERE at < :now - :kept AND erased = 1", kept=KEPT)
 
 

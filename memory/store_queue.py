@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from .database import Database
-from .store_rows import OWN, batches, changed, lock, run
+from ..errors import ConflictError
+from .database import OWN, Database, batches, put, run
 from .stored import LONGEST_LEASE, Change, Claim, Document, Owner, Stamp
 
 
@@ -126,9 +128,7 @@ class Queue(Database):
     def reset(self, owner: Owner, forced_by: str = "") -> bool:
         """Forgets the memory and queues all raw items anew, for a changed program; False for an unknown user.
 
-        Args:
-            owner: Whose.
-            forced_by: The writer of a forced rebuild, which is noted until `end_rebuild`.
+        A rebuild that is forced by a writer is noted until `end_rebuild`.
         """
         begin = f"""
             UPDATE mempiler_users SET rebuild_since = CASE WHEN rebuild_by IS NULL THEN :now ELSE rebuild_since END,
@@ -159,21 +159,15 @@ class Queue(Database):
 
 def put_memory(db: Connection, owner: Owner, document: Document) -> None:
     """Writes a user's memory: its whole text, or what changed in it since the last one."""
-    number, change, base = document.log.count, document.change, "base = mempiler_memories.base"
+    about: dict[str, Any] = {"position": document.position, "settled_position": document.settled_position}
+    about |= {"speakers": json.dumps(document.speakers), **vars(document.stamp), "base": document.log.base}
+    number, change = document.log.count, document.change
     if change is None:
         run(db, f"DELETE FROM mempiler_changes WHERE {OWN}", owner)
-        number, change, base = 0, Change(document.memory, document.settled), "base = excluded.base"
-    about = {"position": document.position, "settled_position": document.settled_position}
-    about |= {"speakers": json.dumps(document.speakers), **vars(document.stamp)}
-    statement = f"""
-        INSERT INTO mempiler_memories (tenant, "user", base, updated, {", ".join(about)})
-        VALUES (:tenant, :user, :base, :now, {", ".join(f":{name}" for name in about)})
-        ON CONFLICT (tenant, "user") DO UPDATE SET
-        {", ".join([base, *(f"{name} = excluded.{name}" for name in ("updated", *about))])}"""
-    run(db, statement, owner, base=document.log.base or uuid4().hex, **about)
-    added = """INSERT INTO mempiler_changes (tenant, "user", number, memory, settled)
-        VALUES (:tenant, :user, :number, :memory, :settled)"""
-    run(db, added, owner, number=number, memory=change.memory, settled=change.settled)
+        number, change = 0, Change(document.memory, document.settled)
+        about["base"] = about["base"] or uuid4().hex
+    put(db, "memories", owner, [about], [], ["updated"])
+    put(db, "changes", owner, [{"number": number, **vars(change)}])
 
 
 def reset(db: Connection, owner: Owner) -> None:
@@ -182,3 +176,58 @@ def reset(db: Connection, owner: Owner) -> None:
         run(db, f"DELETE FROM mempiler_{table} WHERE {OWN}", owner)
     run(db, f"UPDATE mempiler_items SET state = 'queued', attempts = 0, error = '' WHERE {OWN}", owner)
     changed(db, owner)
+
+
+def lock(db: Connection, owner: Owner) -> bool:
+    """Locks a user's row until the transaction ends; whether there is one.
+
+    Positions are given out under that lock, so they follow the order of commits, and two writers of one user come one
+    after the other.
+    """
+    statement = f"UPDATE mempiler_users SET next_position = next_position WHERE {OWN}"
+    return run(db, statement, owner).rowcount > 0
+
+
+def make(db: Connection, owner: Owner) -> int:
+    """Locks a user's row, and makes it if there is none; the next position.
+
+    One that makes it at the same time is waited for.
+    """
+    statement = """INSERT INTO mempiler_users (tenant, "user", next_position, version, worker, claimed_until)
+        VALUES (:tenant, :user, 1, :new, '', 0)
+        ON CONFLICT (tenant, "user") DO UPDATE SET next_position = mempiler_users.next_position
+        RETURNING next_position"""
+    return run(db, statement, owner, new=uuid4().hex).scalar_one()
+
+
+def changed(db: Connection, owner: Owner) -> None:
+    """Gives a user's memory a new version and takes it from whoever writes it."""
+    free = f"UPDATE mempiler_users SET version = :version, worker = '', claimed_until = 0 WHERE {OWN}"
+    run(db, free, owner, version=uuid4().hex)
+
+
+def forgotten_as(owner: Owner) -> str:
+    """By what a user who was forgotten is known."""
+    return hashlib.sha256(f"{owner.tenant}\0{owner.user}".encode()).hexdigest()
+
+
+def any_session_of(owner: Owner) -> Owner:
+    """Stands for any session of a user, where one was forgotten."""
+    return Owner.stored(f"{owner.user}\0", owner.tenant)
+
+
+def forgotten_since(db: Connection, since: int, *owners: Owner) -> bool:
+    """Whether one of them was forgotten after that number of the store."""
+    named = "SELECT number FROM mempiler_forgotten WHERE name IN :names AND number > :since"
+    return run(db, named, names=[forgotten_as(owner) for owner in owners], since=since).first() is not None
+
+
+def refuse(db: Connection, owner: Owner, since: int) -> None:
+    """Refuses what began, when `Store.forgets` was so much, before its user was forgotten, who is locked."""
+    if forgotten_since(db, since, owner):
+        raise refusal(owner)
+
+
+def refusal(owner: Owner) -> ConflictError:
+    """What a write is refused with that began before its user was forgotten."""
+    return ConflictError(f"user {owner.user!r} was forgotten while this was under way; nothing of it was stored")

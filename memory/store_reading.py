@@ -16,11 +16,10 @@ from sqlalchemy import Connection
 from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from .amending import Amendment
-from .database import Database
+from .database import OWN, Database, batches, each, run, skip
 from .deltas import applied
 from .entries import MemoryStatus
-from .metadata import Range, meets
-from .store_rows import OWN, batches, each, run, skip
+from .incoming import Range, meets
 from .stored import (
     LONGEST_LEASE,
     Change,
@@ -69,11 +68,10 @@ class Reading(Database):
         """
         with self._read() as db:
             head = _head(db, owner)
-            version = head.version or ""
             waiting, opened = self._waiting(db, owner, head.settled_position or 0, parsed or Parsed())
-            made = None if known(version) else _document(db, owner, head, since)
-            forgets, amended = int(head.forgets or 0), head.amended or 0
-            return Snapshot(owner, version, _stamp(head), made, waiting, opened, forgets, amended)
+            made = None if known(head.version or "") else _document(db, owner, head, since)
+            about = int(head.forgets or 0), head.amended or 0
+            return Snapshot(owner, head.version or "", _stamp(head), made, waiting, opened, *about)
 
     def _waiting(
         self, db: Connection, owner: Owner, after: int, parsed: Parsed
@@ -219,10 +217,8 @@ class Reading(Database):
 
         Args:
             owner: Who.
-            skipped: Damaged rows are left out, and named here; without a memory, all items are queued.
-
-        Raises:
-            StoreError: A row is damaged, and `skipped` is None.
+            skipped: Damaged rows are left out, and named here; without a memory, all items are queued. None makes them
+                a `StoreError`.
         """
         with self._read() as db:
             head = _head(db, owner)
@@ -334,11 +330,7 @@ def _status(row: Any) -> MemoryStatus:
 
 
 def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> Document | None:
-    """The memory of a user, with its text or with the changes since what the caller has; None without one.
-
-    Raises:
-        StoreError: What is stored of it does not fit together.
-    """
+    """The memory of a user, with its text or with the changes since what the caller has; None without one."""
     made = _stamp(head)
     if made is None:
         return None
@@ -363,11 +355,7 @@ def _length(changes: Sequence[Change]) -> int:
 
 
 def _whole_document(db: Connection, owner: Owner, head: Any, skipped: list[str] | None) -> Document | None:
-    """The memory of a user, whose text was looked at; None without one, or where it is damaged and skipped.
-
-    Raises:
-        StoreError: It is damaged, and `skipped` is None.
-    """
+    """The memory of a user, whose text was looked at; None without one, or where it is damaged and skipped."""
     try:
         found = _document(db, owner, head)
         for stored in (found.memory, found.settled or "{}") if found else ():

@@ -1,4 +1,4 @@
-"""The tables of a memory store.
+"""The tables of a memory store; opening one makes them, or brings those of an earlier version up to this one.
 
 version     which tables there are; Alembic's (`memory.migrations`)
 meta        how often anybody was forgotten
@@ -17,19 +17,27 @@ forgotten   who was forgotten of late, by a digest of the name: a write that beg
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
+import sqlalchemy as sql
+from sqlalchemy import Column, Connection, Float, Index, Integer, LargeBinary, String, Table, Text, text
 
+from ..errors import StoreError
+
+_LOCK = 0x7265636F
+"""PostgreSQL's advisory lock."""
+_ONE_BY_ONE = threading.Lock()
+"""What a revision calls (`alembic.op`) is the process's, and not a thread's."""
 SCHEMA = "3"
 """Version of the tables: the last revision of `memory.migrations`."""
 
-tables = MetaData()
+tables = sql.MetaData()
 
 
 def _of_user(name: str, *columns: Column[Any] | Index) -> Table:
-    """A table of what users have."""
     owner = (Column(key, String, primary_key=True) for key in ("tenant", "user"))
     return Table(f"mempiler_{name}", tables, *owner, *columns)
 
@@ -78,3 +86,45 @@ amendments = _of_user(
 forgotten = Table("mempiler_forgotten", tables, _key("name"), *_filled(number=Integer, at=Float, erased=Integer))
 OWNED = (items, turns, open_turns, metadata, memories, changes, vectors, amendments, users)
 """Every table with rows of a user."""
+
+
+def bring_up(db: Connection, url: str) -> None:
+    """Sees to it that the tables are there, as this version has them; all of it is one transaction under a lock.
+
+    Other processes wait, and find the tables as they should be; one that is killed has changed nothing.
+
+    Raises:
+        StoreError: A newer version made the tables of the store of this address.
+    """
+    if db.dialect.name == "postgresql":
+        db.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    found = _version(db)
+    if found is None:
+        tables.create_all(db)
+        db.execute(text("INSERT INTO mempiler_version VALUES (:version)"), {"version": SCHEMA})
+        # What earlier versions look for, and refuse.
+        db.execute(text("INSERT INTO mempiler_meta VALUES ('schema', :version)"), {"version": SCHEMA})
+    elif found in ("1", "2"):
+        from alembic import command
+        from alembic.config import Config
+
+        if db.dialect.name == "postgresql":
+            db.execute(text("SET LOCAL statement_timeout = 0"))
+        config = Config(attributes={"connection": db})
+        config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+        with _ONE_BY_ONE:
+            command.upgrade(config, "head")
+    elif found != SCHEMA:
+        raise StoreError(
+            f"store {url}: its tables are of version {found}, this Mempiler reads {SCHEMA}; install the newer one "
+            "that made them, or run its `mempiler memories export` and import that into a new store with this one"
+        )
+
+
+def _version(db: Connection) -> str | None:
+    there = sql.inspect(db)
+    if there.has_table(version.name):
+        return db.execute(text("SELECT version_num FROM mempiler_version")).scalar()
+    # Where versions of before Alembic put it.
+    before = text("SELECT value FROM mempiler_meta WHERE name = 'schema'")
+    return db.execute(before).scalar() if there.has_table(meta.name) else None

@@ -1,42 +1,23 @@
-"""The records of a memory store: owners, queued items, and memories as documents.
-
-Owner      whose memory: a tenant and a user
-Stamp      who wrote it: program, writing prompts, embedder, version of the document
-Document   the memory as JSON, and the position up to which items are in it
-Change     what a commit changes in the memory, as JSON
-Snapshot   one consistent view of all of these
-Contents   everything of a user, as it is moved between stores
-"""
+"""The records of a memory store: owners, queued items, and memories as documents."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from ..errors import UserError
 from ..records import AnyItem, Session
 from .amending import Amendment
-from .metadata import Metadata, Scalar
+from .incoming import Metadata, Scalar, name_of
 
 DOCUMENT = 2
 """Version of `Document`; a memory of an older one is refused with the command that writes it anew."""
 
-MAX_KEY = 512
-"""Longest tenant, user, session or turn id, in characters."""
-MAX_BYTES = 800
-"""Longest of these in UTF-8: three of them must fit into one entry of PostgreSQL's indexes."""
-
 LONGEST_LEASE = 600.0
 """Most seconds for which a user is claimed. A claim that ends later was dated by a wrong clock, and counts for nothing.
 """
-
-ADDRESSABLE = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
-"""Names of users and sessions over HTTP. The store takes any text; letters, digits and these signs need no escaping in
-an address, and cannot be taken for a path, a query or code."""
 
 Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
 """What a column of a database holds."""
@@ -171,12 +152,12 @@ class Snapshot:
     """The number of the last amendment; 0 for none."""
 
 
+@dataclass
 class Parsed:
     """What was read last of the rows of one user that wait: what is as it was is the same object again."""
 
-    def __init__(self) -> None:
-        self.values: Mapping[Hashable, Any] = {}
-        """Items, open sessions and their turns, by their JSON."""
+    values: Mapping[Hashable, Any] = field(default_factory=dict[Hashable, Any])
+    """Items, open sessions and their turns, by their JSON."""
 
 
 @dataclass(frozen=True)
@@ -225,42 +206,3 @@ class Measures:
     """By state; open ones are none yet."""
     bytes: int
     """Of the file, or of the whole database."""
-
-
-def name_of(what: str, value: object) -> str:
-    """A tenant, user or session id as it is stored: two spellings of one name are one name (Unicode's form NFC).
-
-    Raises:
-        UserError: See `check_key`; or it holds a character that cannot be seen, so that two names would look the same.
-    """
-    if isinstance(value, str):
-        value = unicodedata.normalize("NFC", value)
-    check_key(what, value)
-    hidden = next((char for char in str(value) if char in _BLANK or unicodedata.category(char) == "Cf"), None)
-    if hidden is not None:
-        raise UserError(
-            f"{what} {value!a:.100} holds a character that cannot be seen (U+{ord(hidden):04X}); leave it out"
-        )
-    return str(value)
-
-
-_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
-"""Characters without a shape that Unicode counts as letters, marks or signs."""
-
-
-def check_key(what: str, value: object) -> None:
-    """Refuses ids that a database or a line of a prompt cannot hold; everything else is data, however it looks.
-
-    Raises:
-        UserError: It is empty, longer than `MAX_KEY`, or holds a control character or half a character.
-    """
-    if not isinstance(value, str) or not value:
-        raise UserError(f"{what} {value!r:.100} must be a text that is not empty")
-    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in value[: MAX_KEY + 1]):
-        raise UserError(
-            f"{what} {value!a:.100} holds a control character or half a character; use one line of plain text"
-        )
-    if len(value) > MAX_KEY or len(value.encode()) > MAX_BYTES:
-        raise UserError(
-            f"{what} {value[:40]!r}... has {len(value)} characters; use at most {MAX_KEY}, {MAX_BYTES} bytes"
-        )

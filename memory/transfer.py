@@ -3,8 +3,7 @@
     {"mempiler": "memories", "schema": 1}
     {"tenant": "default", "user": "ada", "items": [...], "open": [...], "document": {...} or null}
 
-One line per user, complete in itself, so a file can be cut and joined. A file holds what users said: keep it like the
-store.
+One line per user, complete in itself, so a file can be cut and joined.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from ..errors import ConflictError, DataError, UserError
 from ..records.json_input import decode
-from .incoming import checked
+from .incoming import checked, name_of
 from .store import Store
-from .stored import Contents, name_of
+from .stored import Contents
 
 MARK = '{"mempiler": "memories"'
 """The beginning of a file of memories."""
@@ -35,20 +34,9 @@ _STAMP = {"writer": "writer", "program": "program", "embedder": "embedder", "sch
 def export_users(
     store: Store, file: TextIO, tenant: str | None = None, user: str | None = None, skipped: list[str] | None = None
 ) -> int:
-    """Writes users as JSON lines.
+    """Writes users, all or those of one tenant or one name, as JSON lines; returns how many.
 
-    Args:
-        store: Where they are.
-        file: Where to.
-        tenant: Only this tenant's.
-        user: Only this user.
-        skipped: Damaged rows are left out, and named here.
-
-    Returns:
-        How many were written.
-
-    Raises:
-        StoreError: A row is damaged, and `skipped` is None.
+    Damaged rows are left out, and named in `skipped`; None makes them a `StoreError`.
     """
     file.write(json.dumps({"mempiler": "memories", "schema": SCHEMA}) + "\n")
     owners = [found.owner for found in store.users(tenant, user)]
@@ -58,16 +46,13 @@ def export_users(
 
 
 def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = False) -> int:
-    """Reads users from JSON lines: all of them in one transaction, or none.
+    """Reads users from what `export_users` wrote: all of them in one transaction, or none; returns how many.
 
     Args:
         store: Where they go.
-        lines: What `export_users` wrote.
+        lines: Of a file.
         name: Names the file in errors.
         replace: Whether a user who is there already is forgotten first.
-
-    Returns:
-        How many were read.
 
     Raises:
         DataError: A line is no user that can be stored, or of another version.
@@ -156,37 +141,29 @@ def _check(found: Contents, where: str) -> None:
 def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The JSON objects of the lines after the header, numbered; headers of joined files are passed over."""
     begun = False
-    for number, text in _numbered(lines, name):
-        if not text.strip():
-            continue
-        found = _parsed(text, f"{name}: line {number}")
-        header = found if isinstance(found, dict) and found.get("mempiler") == "memories" else None
-        if header and header.get("schema") != SCHEMA:
-            raise DataError(f"{name}: version {header.get('schema')!a:.40} of the format, this Mempiler reads {SCHEMA}")
-        if not begun and not header:
-            raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
-        begun = True
-        if not isinstance(found, dict):
-            raise DataError(f"{name}: line {number}: is no JSON object; the file was changed")
-        if not header:
-            yield number, found
+    try:
+        for number, text in enumerate(lines, 1):
+            if not text.strip():
+                continue
+            found = _parsed(text, f"{name}: line {number}")
+            header = found if isinstance(found, dict) and found.get("mempiler") == "memories" else None
+            if header and header.get("schema") != SCHEMA:
+                version = f"version {header.get('schema')!a:.40}"
+                raise DataError(f"{name}: {version} of the format, this Mempiler reads {SCHEMA}")
+            if not begun and not header:
+                raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
+            begun = True
+            if not isinstance(found, dict):
+                raise DataError(f"{name}: line {number}: is no JSON object; the file was changed")
+            if not header:
+                yield number, found
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: is no UTF-8 text ({error.reason}); give the file as it was exported") from error
     if not begun:
         raise DataError(f"{name}: the file is empty")
 
 
-def _numbered(lines: Iterable[str], name: str) -> Iterator[tuple[int, str]]:
-    try:
-        yield from enumerate(lines, 1)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: is no UTF-8 text ({error.reason}); give the file as it was exported") from error
-
-
 def _parsed(text: str, where: str) -> JsonValue:
-    """The JSON value of a text.
-
-    Raises:
-        DataError: It is no strict JSON.
-    """
     try:
         return decode(text)
     except json.JSONDecodeError as error:

@@ -42,8 +42,8 @@ from typing import Any
 
 from mempiler import Session, Store, Turn
 from mempiler.memory import store_queue
+from mempiler.memory.memory import TurnMemory
 from mempiler.memory.stored import Owner
-from mempiler.memory.turns import TurnMemory
 from mempiler.programs.baselines.retrieval import TurnRAG
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering

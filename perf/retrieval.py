@@ -25,7 +25,7 @@ import numpy as np
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.memory.index import Entry, Index, query_vectors
-from mempiler.memory.turns import TurnMemory
+from mempiler.memory.memory import TurnMemory
 
 FIRST = (5, 20)
 SAMPLES = ("locomo", "longmemeval", "memoryquest")

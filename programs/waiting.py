@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..memory.index import Embedder
 from ..memory.indexes import Indexes, Line
-from ..memory.turns import turn_entries
+from ..memory.memory import turn_entries
 from ..records import Context, Hit, Item, Query, Session
 
 RAW_TURNS = 10

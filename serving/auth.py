@@ -17,7 +17,7 @@ from typing import Any
 from starlette.datastructures import Headers
 
 from ..errors import UserError
-from ..memory.stored import name_of
+from ..memory.incoming import name_of
 from .refusals import (
     OTHER_ORIGIN,
     OTHER_PATH,

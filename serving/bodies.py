@@ -13,10 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Json, StrictBool, model_validator
 
 from ..memory.amending import LONGEST as LONGEST_TEXT
-from ..memory.amending import LONGEST_BY, Storable
+from ..memory.amending import LONGEST_BY
 from ..memory.entries import MOST, PAGE, Evidence
-from ..memory.metadata import Metadata, Where
-from ..memory.stored import ADDRESSABLE, MAX_KEY, name_of
+from ..memory.incoming import ADDRESSABLE, MAX_KEY, Metadata, Storable, Where, name_of
 
 
 def _utc(time: datetime) -> datetime:

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from ..errors import ConflictError, UserError
-from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, plain_line, worded
+from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, worded
 from ..memory.entries import MOST, PAGE, EntryChange, EntryPage, ListedEntry, Origin
+from ..memory.incoming import plain_line
 from ..memory.index import Entry
 from ..memory.stored import Owner
 from .memories import Memories

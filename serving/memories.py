@@ -26,12 +26,11 @@ from ..errors import ProgramError, StoreError, UserError
 from ..memory.amending import Amendments, in_force
 from ..memory.deltas import applied
 from ..memory.flight import Flight
+from ..memory.incoming import checked_conditions
 from ..memory.indexes import Line
 from ..memory.memory import Memory
-from ..memory.metadata import checked_conditions
-from ..memory.store import Store
+from ..memory.store import Store, UserVectors
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
-from ..memory.user_vectors import UserVectors
 from ..memory.words import forget_words
 from ..programs.identity import digest
 from ..programs.program import MemoryProgram

@@ -18,7 +18,6 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import ConflictError, EndpointError, MempilerError, ServiceError, UserError, misfit
-from ..memory.amending import storable
 from ..memory.entries import (
     PAGE,
     Added,
@@ -34,7 +33,7 @@ from ..memory.entries import (
     Sessions,
     SessionStatus,
 )
-from ..memory.metadata import Scalar
+from ..memory.incoming import Scalar, storable
 from ..records import Found, Item, Session
 from .bodies import Chosen, Name, NewSession, NewText, Question, Search
 

@@ -26,9 +26,8 @@ import dspy
 
 from ..engines.threads import in_thread
 from ..memory.entries import Added, Evidence, MemoryStatus, Receipt, SessionStatus
-from ..memory.incoming import Messages, incoming, now, turns_of
+from ..memory.incoming import Messages, Scalar, incoming, now, turns_of
 from ..memory.memory import Memory
-from ..memory.metadata import Scalar
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
@@ -186,7 +185,7 @@ class UserMemory(UserEntries):
             question: The question, or request, of the program's task.
             recent: Items that the answer's prompt shows as they are, e.g. the running conversation.
             asked: Ids of stored turns that are the question itself: they would be recalled as its answer.
-            where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
+            where: Conditions of the metadata of sessions (`memory.incoming`): only what rests on such a session.
             since: Only what is of this moment or later; moments without a zone are in UTC.
             until: Only what is from before this moment.
             **query: Further query fields of the task, e.g. `options`, `date`.

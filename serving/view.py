@@ -13,9 +13,8 @@ from ..memory.amending import Amend, Amendments
 from ..memory.entries import MOST
 from ..memory.index import Entry
 from ..memory.indexes import Line
-from ..memory.memory import Memory
+from ..memory.memory import Memory, turn_entries
 from ..memory.stored import Contents, Document, Parsed, Snapshot
-from ..memory.turns import turn_entries
 from ..programs.method import Method
 from ..programs.waiting import Waiting, with_unwritten
 from ..records import ABSTRACT, Found, Hit, Item, Session, Turn

@@ -36,8 +36,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
-from ...memory.memory import Memory
-from ...memory.turns import turn_entries
+from ...memory.memory import Memory, turn_entries
 from ...records import Context, Hit, Item, Query, comparable, format_time, one_line, read_time
 from ...signatures.baselines import DigestEvents, InferPersonality, MergeEvents, MergePersonality
 from ..gather import gather

@@ -35,8 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
-from ...memory.memory import Memory
-from ...memory.turns import TurnMemory, turn_entries
+from ...memory.memory import Memory, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
 from ...signatures.baselines import UpdateLogSummary
 from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Writer, of_meaning

@@ -25,8 +25,7 @@ from typing import Any
 import dspy
 
 from ...memory.index import Entry
-from ...memory.memory import Memory
-from ...memory.turns import turn_entries
+from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
 from ..failing import ExternalError
 from ..method import Method, Reader, Writer

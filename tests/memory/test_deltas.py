@@ -71,11 +71,6 @@ def test_the_next_version_itself_is_made_from_the_one_before_and_shares_what_sta
     assert stayed == shared(before.leaves, after.leaves)
 
 
-@given(tree=TREES)
-def test_nothing_changed_is_no_change(tree: Tree) -> None:
-    assert delta(tree, tree) == delta(tree, tree.model_copy()) == {}
-
-
 @pytest.mark.parametrize(("before", "after"), [(1, True), (1.0, 1), (False, 0)])
 def test_an_equal_value_of_another_type_is_a_change(before: Any, after: Any) -> None:
     found = after_patch(Plain(value=before), Plain(value=after))

@@ -24,13 +24,6 @@ def test_those_used_least_recently_go_first_and_a_look_is_a_use() -> None:
     assert [flight.peek(key) for key in ("a", "b", "c")] == ["A", None, "C"]
 
 
-def test_asking_again_is_a_use_too() -> None:
-    flight = Flight(capacity=2)
-    for key in ("a", "b", "a", "c"):
-        flight.once(key, key.upper)
-    assert [flight.peek(key) for key in ("a", "b", "c")] == ["A", None, "C"]
-
-
 def test_what_is_being_made_cannot_be_seen_or_dropped() -> None:
     flight = Flight()
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from mempiler import ConflictError, Session, Store, StoreError, Turn
+from mempiler import Session, Store, StoreError, Turn
 from mempiler.memory.stored import Owner
 from sqlalchemy import event
 
@@ -46,34 +44,6 @@ def commits(store: Store) -> list[int]:
     seen: list[int] = []
     event.listen(store._engine, "commit", lambda connection: seen.append(1))
     return seen
-
-
-def test_writes_that_wait_share_a_transaction(tmp_path: Path) -> None:
-    with Store(tmp_path / "s.sqlite") as store:
-        seen = commits(store)
-        add = [lambda n=n: store.add(Owner(f"user-{n}"), session(f"note {n}"), since=0) for n in range(8)]
-        assert [added.new for added in together(store, add)] == [True] * 8
-        assert len(seen) == 1
-        with Store(tmp_path / "s.sqlite") as other:
-            assert [texts(other, Owner(f"user-{n}")) for n in range(8)] == [[f"note {n}"] for n in range(8)]
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["a", "b", ""])), min_size=1, max_size=8))
-def test_each_write_has_the_outcome_it_would_have_alone(tmp_path_factory: Any, wanted: list[tuple[int, str]]) -> None:
-    """Of the writes that give an id of one user, one is new, and the others conflict."""
-    with Store(tmp_path_factory.mktemp("group") / "s.sqlite") as store:
-        calls = [
-            lambda n=n, user=user, id=id: store.add(Owner(f"user-{user}"), session(f"note {n}", id), since=0)
-            for n, (user, id) in enumerate(wanted)
-        ]
-        found = together(store, calls)
-        stored = [text for user in range(3) for text in texts(store, Owner(f"user-{user}"))]
-        kept = [n for n, one in enumerate(found) if not isinstance(one, Exception)]
-        assert sorted(stored) == sorted(f"note {n}" for n in kept)
-        assert all(isinstance(one, ConflictError) for one in found if isinstance(one, Exception))
-        named = {one for one in wanted if one[1]}
-        assert len(kept) == len(named) + sum(not id for _, id in wanted)
 
 
 def test_write_that_cannot_be_committed_fails_alone(tmp_path: Path) -> None:

@@ -157,16 +157,6 @@ def test_the_first_of_many_are_the_head_of_all_and_a_batch_is_one_query_at_a_tim
     assert everything == [index.search([query], 3000, where=where)[0] for query in queries]
 
 
-@pytest.mark.parametrize("k", [1, 3, 29, 30, 31, 59, 60])
-@pytest.mark.parametrize("where", [None, lambda entry: int(entry.id[1:]) % 3 == 2])
-def test_equal_cosines_keep_the_order_of_addition_at_any_k(k: int, where: Any) -> None:
-    rows = [Entry(id=f"e{n}", text="same" if n % 2 else f"other {n}") for n in range(60)]
-    index = filled(Index(drawn(10**9)), rows)
-    index.add([rows[1].model_copy(update={"speaker": "Ann"})])
-    same = [f"e{n}" for n in range(1, 60, 2) if where is None or where(rows[n])]
-    assert ids(index.search(["same"], k, where=where)[0])[: len(same)] == same[:k]
-
-
 def test_an_answer_is_found_by_the_question_before_it_with_half_of_its_score() -> None:
     rows = [Entry(id="q", text="did you get that job", tags=_in("D1")), Entry(id="a", text="I start", tags=_in("D1"))]
     rows += [Entry(id=f"x{n}", text="rain again", tags=_in("D2")) for n in range(5)]

@@ -120,15 +120,6 @@ def test_only_what_is_new_in_a_version_is_embedded() -> None:
     assert counting.texts == ["rye", "oats", "milk", "oat bread", "piano"]
 
 
-def test_what_comes_in_the_middle_moves_only_what_stands_behind_it() -> None:
-    counting = Counting()
-    indexes, first = Indexes(counting), words("rye", "oats", "milk", "wheat", "a theory")
-    indexes.search(first, ["bread"], 1)
-    second = first.having([*first.words[:4], Word(id="new", text="piano"), *first.words[4:]])
-    indexes.search(second, ["bread"], 1)
-    assert counting.texts[5:] == ["piano", "a theory"]
-
-
 def test_memories_of_different_users_have_indexes_of_their_own() -> None:
     counting = Counting()
     indexes, first, equal = Indexes(counting), words("rye"), words("rye")

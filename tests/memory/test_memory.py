@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.memory.index import DIALOGUE
-from mempiler.memory.memory import Memory
-from mempiler.memory.turns import TurnMemory, turn_entries
+from mempiler.memory.memory import Memory, TurnMemory, turn_entries
 from mempiler.programs.baselines.retrieval import logged
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
@@ -25,10 +24,6 @@ def test_the_memory_of_somebody_unknown_is_empty_and_can_be_stored(name: str) ->
     assert issubclass(kind, Memory)
     assert not [entry for entry in kind().entries() if entry.sources]
     assert kind.model_validate_json(kind().model_dump_json()) == kind()
-
-
-def test_a_memory_without_entries_has_none() -> None:
-    assert Notes(notes=("a",)).entries() == ()
 
 
 def test_a_memory_does_not_change() -> None:
@@ -72,11 +67,6 @@ def test_turns_are_kept_as_what_they_are(item: Any, kind: str) -> None:
     assert (entry.id, entry.kind, entry.sources) == ("x:1", kind, ("x:1",))
     assert TurnMemory().with_session(item).entries() == (entry,)
     assert entry.hit().kind == kind
-
-
-def test_empty_turns_are_left_out() -> None:
-    item = Session(id="x", turns=(Turn(id="x:0", speaker="Ann", text=" "), TURN))
-    assert [entry.text for entry in turn_entries(item)] == ["Ann: I moved to Lisbon. [shares an image of a street]"]
 
 
 def test_the_turns_of_a_session_are_a_dialogue_and_those_of_logs_are_none() -> None:

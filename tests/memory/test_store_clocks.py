@@ -7,7 +7,7 @@ import pytest
 from mempiler import Session, Store, Turn, build
 from mempiler.engines.models import language_model
 from mempiler.memory import store_tables as t
-from mempiler.memory.stored import LONGEST_LEASE, Claim, Owner, Stamp
+from mempiler.memory.stored import LONGEST_LEASE, Owner, Stamp
 from mempiler.serving.memories import Memories, stamp_of
 from mempiler.serving.user_memory import UserMemory
 from sqlalchemy import Update, update
@@ -39,30 +39,10 @@ def test_claim_that_ends_too_far_away_counts_for_nothing(store: Store, wrong: fl
     assert bool(store.claim("you", 60, WRITER)) == free
 
 
-def test_claim_that_was_given_back_by_a_wrong_clock_is_free(store: Store) -> None:
-    fill(store)
-    assert store.claim("me", 60, WRITER)
-    store.release(Claim(ADA, "me", ""))
-    dated(store, 300)
-    assert store.claim("you", 60, WRITER)
-
-
 def test_no_claim_is_longer_than_the_longest(store: Store) -> None:
     fill(store)
     assert store.claim("me", 10 * LONGEST_LEASE, WRITER)
     assert not store.claim("you", 60, WRITER)
-
-
-def test_add_returns_though_a_claim_is_dated_a_day_ahead(store: Store) -> None:
-    program = build("turn-rag")
-    memory = UserMemory(Memories(program, store, language_model("offline")), ADA)
-    fill(store)
-    assert store.claim("dead", 60, stamp_of(program))
-    dated(store, DAY)
-    begun = time.monotonic()
-    memory.add([{"role": "user", "content": "I like tea."}])
-    assert time.monotonic() - begun < 5
-    assert [stored.state for stored in store.items(ADA)] == ["remembered", "remembered"]
 
 
 def test_add_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:

@@ -58,18 +58,13 @@ CUT, BYTES = '{"x": "falcon', "\xff falcon {}"
 """What is no JSON; and what is no text: of a byte that no UTF-8 has."""
 DAMAGE: list[tuple[str, str, str, str]] = [
     ("items", "json", CUT, " AND position = 3"),
-    ("items", "json", '{"id": "falcon", "turns": 7}', " AND position = 3"),
     ("items", "json", BYTES, " AND position = 3"),
     ("items", "state", SECRET, " AND position = 3"),
     ("open_turns", "json", CUT, ""),
-    ("open_turns", "json", BYTES, ""),
     ("changes", "memory", CUT, " AND number = 0"),
-    ("changes", "memory", BYTES, " AND number = 0"),
+    ("changes", "memory", '{"turns": {"sorted": 1}}', " AND number > 0"),
     ("memories", "speakers", CUT, ""),
-    ("memories", "speakers", "7", ""),
     ("metadata", "json", CUT, " AND session = 's1'"),
-    ("metadata", "json", BYTES, " AND session = 's4'"),
-    ("amendments", "sources", CUT, ""),
     ("amendments", "sources", BYTES, ""),
     ("amendments", "what", SECRET, ""),
 ]
@@ -169,12 +164,6 @@ def test_damage_is_found_in_stores_of_each_kind(store: Any) -> None:
     assert [item["item"]["id"] for item in json.loads(file.getvalue().splitlines()[1])["items"]] == ["s2"]
 
 
-def test_changes_that_do_not_fit_together_are_damage(path: Path, run: Run) -> None:
-    hurt(path, "changes", "memory", '{"turns": {"sorted": 1}}')
-    assert run("list", "--damaged")[1].splitlines()[0].endswith("mempiler_changes: user 'ada'")
-    assert run("export", "-", "--skip-damaged")[0] == 0
-
-
 def test_check_counts_the_users_that_are_asked_for(path: Path, run: Run) -> None:
     hurt(path, "items", "json", CUT)
     assert run("list", "--damaged", "--user", "bob")[:2] == (0, "1 users read, 0 damaged rows\n")
@@ -190,18 +179,3 @@ def test_a_store_whose_tables_are_no_text_is_one_line(path: Path, run: Run) -> N
     code, _, err = run("list")
     assert (code, "\n" in err, err.startswith(f"mempiler: store sqlite:///{path}: 'utf-8' codec")) == (4, False, True)
     assert err.endswith("restore a backup")
-
-
-@pytest.mark.parametrize(("table", "column"), [("memories", "embedder"), ("items", "error"), ("items", "digest")])
-def test_names_that_are_no_text_are_shown_by_their_bytes(path: Path, run: Run, table: str, column: str) -> None:
-    hurt(path, table, column, "\xff")
-    assert run("list")[0] == run("show", "--user", "ada", "--as-written")[0] == 0
-    code, out, _ = run("export", "-")
-    assert (code, "\\\\xff" in out) == (0, True)
-
-
-def test_what_is_whole_is_exported_as_ever(path: Path) -> None:
-    with Store(path) as store:
-        plain, skipping = io.StringIO(), io.StringIO()
-        assert export_users(store, plain) == export_users(store, skipping, skipped=[]) == 2
-        assert plain.getvalue() == skipping.getvalue()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from mempiler import Session, Store, Turn
-from mempiler.cli import main
 from mempiler.memory.stored import Owner
 
 
@@ -46,16 +45,3 @@ def test_files_that_others_could_read_are_narrowed(tmp_path: Path) -> None:
         with Store(tmp_path / "s.sqlite"):
             assert set(modes(tmp_path).values()) == {"0o600"}
         assert [found.sessions for found in store.users()] == [1]
-
-
-@pytest.mark.usefixtures("generous")
-@pytest.mark.parametrize("there", [False, True])
-def test_export_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
-    monkeypatch.chdir(tmp_path)
-    with Store("s.sqlite") as store:
-        fill(store)
-    if there:
-        Path("all.jsonl").write_text("old")
-    main(["memories", "export", "all.jsonl", "--store", "s.sqlite", "--force"])
-    assert modes(tmp_path)["all.jsonl"] == "0o600"
-    assert Path("all.jsonl").read_text().count("\n") == 2

@@ -1,6 +1,5 @@
 """Forgetting in a store: bytes that are gone or a word of what holds them, and nothing that comes back."""
 
-import gc
 import random
 import sqlite3
 import threading
@@ -8,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -116,18 +114,19 @@ def _timed(call: Callable[[], Any]) -> float:
 
 
 def test_what_is_left_is_erased_by_whoever_comes_next(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
+    path, lovelace = tmp_path / "s.sqlite", Owner("lovelace")
     with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as reader:
-        store.add(ADA, session("a very secret word"))
+        store.add(lovelace, session("a very secret word"))
         reader.execute("BEGIN")
         reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
-        assert store.forget(ADA).erased is False
+        assert store.forget(lovelace).erased is False
         assert store.erase()[0] is False
         reader.execute("COMMIT")
         with Store(path) as other:
             assert other.erase() == (True, "")
         assert b"secret" not in files(tmp_path)
-        assert not store.forget(ADA)
+        assert b"lovelace" not in files(tmp_path)
+        assert not store.forget(lovelace)
 
 
 def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,67 +158,6 @@ def test_write_that_began_before_is_refused_in_every_process(open_store: Callabl
     assert [found.owner for found in one.users()] == [ADA, BOB]
 
 
-def test_write_that_waits_for_its_turn_while_the_user_is_forgotten_is_refused(open_store: Callable[..., Store]) -> None:
-    one, two = open_store(), open_store()
-    locked, done = threading.Event(), threading.Event()
-    errors: list[Exception] = []
-    before = two.forgets
-
-    def slow() -> int:
-        count = before()
-        locked.set()
-        done.wait(10)
-        return count
-
-    def add() -> None:
-        try:
-            two.add(ADA, session("one"))
-        except ConflictError as error:
-            errors.append(error)
-
-    two.forgets = slow  # pyright: ignore[reportAttributeAccessIssue]
-    writing = threading.Thread(target=add)
-    writing.start()
-    assert locked.wait(10)
-    one.forget(ADA)
-    done.set()
-    writing.join()
-    assert (len(errors), one.users()) == (1, [])
-
-
-def test_who_was_forgotten_is_not_told_by_the_store(tmp_path: Path) -> None:
-    with Store(tmp_path / "s.sqlite") as store:
-        store.add(Owner("ada-lovelace"), session("one"))
-        store.forget(Owner("ada-lovelace"))
-    assert b"ada-lovelace" not in files(tmp_path)
-
-
-def test_connections_and_statements_hold_nothing_that_was_stored(tmp_path: Path) -> None:
-    with Store(tmp_path / "s.sqlite") as store:
-        word = "xyzzy" + str(random.random())
-        store.add(ADA, session(word, word), metadata={"word": word})
-        store.append(ADA, f"{word}2", [Turn(id=word, speaker="Ada", text=word)])
-        assert store.turns(ADA, [word, f"{word}:1"])
-        assert store.dump(ADA)
-        assert store.forget(ADA)
-        seen, left = dict[int, Any](), [store._engine]
-        while left:
-            found = left.pop()
-            if id(found) not in seen and not isinstance(found, ModuleType | FunctionType | type):
-                seen[id(found)] = found
-                left += gc.get_referents(found)
-    assert len(seen) > 1000
-    assert not [text for text in seen.values() if isinstance(text, str) and word in text]
-
-
-def test_replaced_user_leaves_no_bytes(tmp_path: Path) -> None:
-    with Store(tmp_path / "s.sqlite") as store:
-        store.add(ADA, session("a very secret word"))
-        replacing = store.dump(BOB)
-        store.restore([replacing.__class__(ADA, (), (), None)], replace=True)
-        assert b"secret" not in files(tmp_path)
-
-
 @pytest.mark.parametrize("first", ["write", "import"])
 def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callable[..., Store], first: str) -> None:
     """Before it is committed nobody else sees that there is such a user."""
@@ -235,7 +173,7 @@ def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callabl
         if first == "import":
             two.restore(users())
             return
-        from mempiler.memory.store_rows import make
+        from mempiler.memory.store_queue import make
 
         with two._write() as db:
             make(db, ADA)

@@ -1,13 +1,11 @@
 """Memories in a store: one writer at a time, a version that only one of two can advance, moving and refusing."""
 
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mempiler import ConflictError, DataError, Session, Store, Turn
+from mempiler import ConflictError, Session, Store, Turn
 from mempiler.memory.stored import Claim, Document, Owner, Stamp
 from mempiler.memory.transfer import export_users, import_users
 
@@ -72,16 +70,6 @@ def test_several_users_are_claimed_at_once_those_that_wait_longest(
     assert not one.claim("late", -1, WRITER, most=4)
 
 
-def test_memories_of_other_programs_are_not_among_those_that_are_claimed_at_once(store: Store) -> None:
-    eve = Owner("eve")
-    fill(store)
-    fill(store, eve)
-    claim = store.commit(claim_of(store, ADA), document(1), 60)
-    assert claim is not None
-    store.release(claim)
-    assert [claim.owner for claim in store.claim("many", 60, Stamp("x", "p", "e"), most=4)] == [eve]
-
-
 def test_of_two_writers_of_one_version_one_wins(open_store: Callable[..., Store]) -> None:
     one, two = open_store(), open_store()
     fill(one)
@@ -128,28 +116,12 @@ def test_memory_of_another_program_is_passed_over(store: Store) -> None:
     assert store.claim("you", 60, Stamp("w", "another reading prompt", "e"))
 
 
-def test_known_memory_is_not_read_again(store: Store) -> None:
-    fill(store)
-    claim = store.commit(claim_of(store), document(2), 60)
-    assert claim is not None
-    found = store.read(ADA, lambda version: version == claim.version)
-    assert (found.document, found.stamp) == (None, WRITER)
-    assert store.read(ADA, lambda version: False).document == document(2)
-
-
 def test_forgetting_a_remembered_session_queues_the_others(store: Store) -> None:
     fill(store, count=3)
     assert store.commit(claim_of(store), document(2), 60) is not None
     assert store.forget_item(ADA, "s0")
     assert not store.forget_item(ADA, "s0")
     assert (store.read(ADA).document, states(store)) == (None, ["queued", "queued"])
-
-
-def test_forgetting_a_queued_session_leaves_the_memory(store: Store) -> None:
-    fill(store, count=3)
-    assert store.commit(claim_of(store), document(2), 60) is not None
-    assert store.forget_item(ADA, "s2")
-    assert (store.read(ADA).document, states(store)) == (document(2), ["remembered", "remembered"])
 
 
 def test_failed_item_stays_beside_the_memory(store: Store) -> None:
@@ -176,37 +148,3 @@ def test_export_and_import_give_the_same_store(store: Store, tmp_path: Path) -> 
         with pytest.raises(ConflictError, match="--replace"):
             import_users(other, file.getvalue().splitlines(), "file")
         assert import_users(other, file.getvalue().splitlines(), "file", replace=True) == 2
-
-
-HEADER = '{"mempiler": "memories", "schema": 1}'
-
-
-def line(**changes: Any) -> str:
-    item = {
-        "position": 1,
-        "state": "queued",
-        "digest": "d",
-        "item": {"id": "s", "turns": [{"id": "t", "speaker": "a"}]},
-    }
-    user = {"tenant": "default", "user": "ada", "items": [{**item, **changes.pop("item", {})}]}
-    return json.dumps({**user, **changes})
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([], "the file is empty"),
-        ([line()], "no memories of Mempiler"),
-        (['{"mempiler": "memories", "schema": 99}', line()], "version 99"),
-        ([HEADER, line()[:40]], "line 2 is not valid JSON"),
-        ([HEADER, line(extra=1)], "line 2: extra"),
-        ([HEADER, line(item={"state": "remembered"})], "'s' is remembered, but the memory ends at position 0"),
-        ([HEADER, line(item={"position": 0})], r"position: Input should be greater than or equal to 1"),
-    ],
-)
-def test_damaged_exports_are_refused(tmp_path: Path, lines: list[str], message: str) -> None:
-    with Store(tmp_path / "s.sqlite") as store:
-        with pytest.raises(DataError, match=message) as raised:
-            import_users(store, lines, "file")
-        assert str(raised.value).startswith("file: ")
-        assert store.users() == []

@@ -1,14 +1,11 @@
 """What callers say of sessions, as rows of a store, on SQLite and PostgreSQL."""
 
-import io
-from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ConflictError, DataError, Session, Store, Turn, UserError
-from mempiler.memory.metadata import checked_conditions
+from mempiler import ConflictError, Session, Turn, UserError
+from mempiler.memory.incoming import checked_conditions
 from mempiler.memory.stored import Owner
-from mempiler.memory.transfer import export_users, import_users
 
 ADA, OTHER = Owner("ada"), Owner("ada", "other")
 
@@ -68,15 +65,6 @@ def test_an_open_session_has_what_was_said_of_it_last_and_takes_it_along_when_it
     assert store.dump(ADA).open_metadata == {"b": {"n": 1}}
 
 
-def test_too_much_said_of_an_open_session_stores_no_turn_either(store: Any) -> None:
-    say(store, "a", **{f"a{n}": n for n in range(30)})
-    for wrong in ({"b1": 1, "b2": 1, "b3": 1}, {"b": [1]}):
-        with pytest.raises(UserError, match="metadata"):
-            say(store, "a", **wrong)
-    say(store, "a", b1=1, b2=1, a0=0)
-    assert len(store.read(ADA).open[0].turns) == 2
-
-
 def test_what_was_said_of_an_open_session_is_forgotten_with_it(store: Any) -> None:
     say(store, "a", n=1)
     say(store, "b", n=1)
@@ -87,19 +75,3 @@ def test_what_was_said_of_an_open_session_is_forgotten_with_it(store: Any) -> No
     store.forget(ADA)
     say(store, "b")
     assert chosen(store, ADA, n=1) == set()
-
-
-def test_open_sessions_move_with_what_was_said_of_them(store: Any, tmp_path: Path) -> None:
-    say(store, "a", n=1)
-    file = io.StringIO()
-    export_users(store, file)
-    lines = file.getvalue().splitlines()
-    with Store(tmp_path / "other.sqlite") as other:
-        import_users(other, lines, "backup")
-        assert chosen(other, ADA, n=1) == {"a:1"}
-        with pytest.raises(DataError, match="which is no open session"):
-            import_users(other, [lines[0], lines[1].replace('{"a":{"n":1}}', '{"c":{"n":1}}')], "backup", replace=True)
-    say(store, "b")
-    store.forget_item(ADA, "a")
-    export_users(store, file := io.StringIO())
-    assert "open_metadata" not in file.getvalue()

@@ -16,7 +16,6 @@ from typing import Any
 import httpx
 import mempiler
 from mempiler import Store
-from mempiler.memory.stored import Owner
 
 from tests.stub_server import StubServer, offline_answer
 
@@ -158,27 +157,3 @@ def test_connections_that_the_server_ended_are_replaced_unseen(postgres: Any) ->
         time.sleep(0.2)
         store.check()
         assert store.users() == []
-
-
-def test_many_threads_share_few_connections(postgres: Any) -> None:
-    import psycopg
-    from mempiler.memory.postgres import CONNECTIONS
-
-    with Store(postgres.emptied()) as store, psycopg.connect(postgres.url, autocommit=True) as other:
-        most: list[int] = []
-        # The server cleans up by processes of its own, in the same database.
-        clients = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres' AND backend_type = 'client backend'"
-
-        def work(n: int) -> None:
-            for _ in range(5):
-                store.read(Owner(f"user-{n}"))
-                store.check()
-
-        running = [threading.Thread(target=work, args=(n,)) for n in range(40)]
-        for thread in running:
-            thread.start()
-        while any(thread.is_alive() for thread in running):
-            row = other.execute(clients).fetchone()
-            most.append(row[0] if row else 0)
-            time.sleep(0.02)
-    assert 1 < max(most) <= CONNECTIONS + 1

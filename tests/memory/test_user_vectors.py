@@ -46,7 +46,7 @@ def start(open_store: Callable[..., Store], tmp_path: Path) -> Callable[..., Pro
 
 
 def rows(process: Process, owner: Owner = ADA) -> int:
-    from mempiler.memory.store_rows import OWN, run
+    from mempiler.memory.database import OWN, run
 
     with process.store._read() as db:  # pyright: ignore[reportPrivateUsage]
         return int(run(db, f"SELECT count(*) FROM mempiler_vectors WHERE {OWN}", owner).scalar() or 0)
@@ -81,43 +81,6 @@ def test_a_text_that_two_users_said_is_kept_with_each(start: Callable[..., Proce
     assert second.texts == ["query: Who said thanks?"]
 
 
-def test_forgetting_a_user_takes_no_vector_of_another(start: Callable[..., Process]) -> None:
-    first = start()
-    for owner in (ADA, BOB):
-        first.say(f"I am {owner.user}, and I like jazz.", owner=owner)
-        first.memory(owner).ask("Who likes jazz?")
-    assert first.memory(ADA).forget()
-    assert (rows(first, ADA), rows(first, BOB)) == (0, 1)
-    first.memory(BOB).ask("Who likes jazz?")
-    assert first.texts.count("passage: Ada: I am bob, and I like jazz.") == 1
-
-
-def test_the_bytes_of_a_vector_are_gone_when_its_user_is_forgotten(tmp_path: Path) -> None:
-    with Store(tmp_path / "memories.sqlite") as store:
-        process = Process("turn-rag", store, tmp_path)
-        process.say(SAID[0])
-        process.memory().ask("Where does Ada live?")
-        row = process.embedder.embed([f"Ada: {SAID[0]}"])[0].tobytes()
-
-        def held() -> bool:
-            return any(row in path.read_bytes() for path in tmp_path.glob("memories.sqlite*"))
-
-        assert held()
-        assert process.memory().forget().erased
-        assert not held()
-
-
-def test_forgetting_a_session_takes_the_vectors_of_its_user(start: Callable[..., Process]) -> None:
-    process = start()
-    process.memory().add([{"role": "user", "name": "Ada", "content": SAID[0]}], id="s")
-    process.say(SAID[1])
-    process.memory().ask("Where does Ada live?")
-    assert rows(process) == 2
-    assert process.memory().forget_session("s")
-    process.memory().ask("Who likes boats?")
-    assert rows(process) == 1
-
-
 @pytest.mark.parametrize("what", ["user", "session", "open session"])
 def test_what_began_before_a_forgetting_keeps_no_vector(start: Callable[..., Process], what: str) -> None:
     process = start()
@@ -137,14 +100,3 @@ def test_what_began_before_a_forgetting_keeps_no_vector(start: Callable[..., Pro
     assert store.vectors(ADA, [b"1", b"2"]) == {}
     # What begins now is another matter, unless there is no such user any more.
     assert store.keep_vectors(ADA, {b"3": bytes(4)}, store.forgets()) == (what != "user")
-
-
-def test_a_rebuild_begins_without_vectors(start: Callable[..., Process]) -> None:
-    process = start()
-    process.say(*SAID)
-    process.memory().ask("Where does Ada live?")
-    process.store.keep_vectors(ADA, {b"of an older text": bytes(4)}, process.store.forgets())
-    process.memory().rebuild(force=True)
-    process.memory().ask("Where does Ada live?")
-    assert rows(process) == 3
-    assert len(process.texts) == 4

@@ -9,8 +9,7 @@ from mempiler import Item, Session, Turn
 from mempiler.engines.embedders import embedder
 from mempiler.errors import UserError
 from mempiler.memory.index import Entry
-from mempiler.memory.memory import Memory
-from mempiler.memory.turns import TurnMemory
+from mempiler.memory.memory import Memory, TurnMemory
 from mempiler.programs.catalog import build, method_class, preset
 from mempiler.programs.method import EntryReader, Method, Reader, Writer
 from mempiler.programs.names import METHODS
