@@ -138,8 +138,8 @@ _amend: ContextVar[Amend | None] = ContextVar("mempiler_writing_under", default=
 
 
 @contextmanager
-def writing_under(amend: Amend | None) -> Generator[None]:
-    """What is written in the block sees entries as an amendment leaves them; as they are written if None."""
+def writing_under(amend: Amend) -> Generator[None]:
+    """What is written in the block sees entries as an amendment leaves them."""
     token = _amend.set(amend)
     try:
         yield

@@ -1,9 +1,5 @@
 """The database of a store: SQLite by path, PostgreSQL by URL; its connections, transactions, statements and errors.
 
-Writes to an SQLite file that come at the same time share one transaction, and one flush of the disk: who gets its turn
-writes for all who wait, each under a savepoint, and each returns after the commit that has it. One that raises is
-undone alone; where the whole transaction fails (the disk is full), each is tried once more by itself.
-
 Statements are written out where they run: SQLAlchemy's expressions, made anew for every call, cost ten times as much as
 the database takes; those that are made once stand far from what they do.
 
@@ -18,7 +14,6 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -33,10 +28,7 @@ from .store_tables import bring_up
 from .stored import Owner
 
 T = TypeVar("T")
-Write = tuple[Callable[[Connection], Any], "Future[Any]"]
 
-TOGETHER = 64
-"""Most writes of one transaction; other processes wait for it."""
 CONNECTIONS = 16
 """Most connections of a process to PostgreSQL, which are kept; it takes 100 if nobody says otherwise."""
 OWN = 'tenant = :tenant AND "user" = :user'
@@ -74,8 +66,7 @@ class Database:
         else:
             self._reader, self._bare = self._engine, self._engine.execution_options(bare=True)
         # Who waits for SQLite's own lock sleeps and tries again, and among many threads may never be lucky.
-        self._turn, self._guard = threading.Lock(), threading.Lock()
-        self._writes: list[Write] = []
+        self._turn: AbstractContextManager[Any] = nullcontext() if self._server else threading.Lock()
         try:
             with self._write() as db:
                 bring_up(db, self.url)
@@ -99,41 +90,11 @@ class Database:
     def __deepcopy__(self, memo: object = None) -> Self:
         return self
 
-    def _commit(self, work: Callable[[Connection], T]) -> T:
-        """Runs a write, in SQLite together with others that wait; returns after its commit.
-
-        It may run in another caller's thread, and a second time after the first was undone.
-        """
-        if self._server:
-            with self._errors(), self._writer.begin() as db:
-                return work(db)
-        outcome: Future[T] = Future()
-        mine = (work, outcome)
-        with self._guard:
-            self._writes.append(mine)
-        try:
-            with self._turn:
-                while not outcome.done():
-                    with self._guard:
-                        writes = [write for write in self._writes if not write[1].done()][:TOGETHER]
-                    if len(writes) == 1 or not self._together(writes):
-                        self._one_by_one(writes)
-        finally:
-            # Whoever was interrupted meanwhile writes nothing any more.
-            with self._guard:
-                self._writes.remove(mine)
-        with self._errors():
-            return outcome.result()
-
     @contextmanager
     def _write(self) -> Generator[Connection]:
-        """A transaction for a write of its own."""
-        with self._alone(), self._errors(), self._writer.begin() as db:
+        """A transaction that writes; it is committed, and flushed to the disk, when the block ends."""
+        with self._turn, self._errors(), self._writer.begin() as db:
             yield db
-
-    def _alone(self) -> AbstractContextManager[Any]:
-        """Keeps the other writes of this process waiting."""
-        return nullcontext() if self._server else self._turn
 
     @contextmanager
     def _read(self) -> Generator[Connection]:
@@ -146,44 +107,6 @@ class Database:
         """For one statement that reads: it needs no transaction."""
         with self._errors(), self._bare.connect() as db:
             yield db
-
-    def _one_by_one(self, writes: Sequence[Write]) -> None:
-        for work, outcome in writes:
-            try:
-                with self._writer.begin() as db:
-                    made = work(db)
-                outcome.set_result(made)
-            except Exception as error:
-                outcome.set_exception(error)
-
-    def _together(self, writes: Sequence[Write]) -> bool:
-        """Whether all of them came to an end; if not, nothing of them is written."""
-        made: list[tuple[Any, Exception | None]] = []
-        begun = False
-        try:
-            with self._writer.begin() as db:
-                begun = True
-                for work, _ in writes:
-                    point = db.begin_nested()
-                    try:
-                        value = work(db)
-                    except Exception as error:
-                        point.rollback()
-                        made.append((None, error))
-                    else:
-                        point.commit()
-                        made.append((value, None))
-        except SQLAlchemyError as error:
-            if begun:
-                return False
-            # Nobody has the file, and to wait for it once more for each would take as long each time.
-            made = [(None, error)] * len(writes)
-        for (_, outcome), (value, error) in zip(writes, made, strict=True):
-            if error is None:
-                outcome.set_result(value)
-            else:
-                outcome.set_exception(error)
-        return True
 
     @contextmanager
     def _errors(self) -> Generator[None]:

@@ -88,7 +88,8 @@ class Store(Reading, Queue, Forgetting):
         item, said = checked(item), checked_metadata(metadata)
         since = self.forgets() if since is None else since
         digest = digest or digest_of(item, said)
-        return self._commit(lambda db: _queue(db, owner, item, digest, said, since))
+        with self._write() as db:
+            return _queue(db, owner, item, digest, said, since)
 
     def append(
         self,
@@ -108,8 +109,7 @@ class Store(Reading, Queue, Forgetting):
         """
         session, said = name_of("session", session), checked_metadata(metadata)
         since = self.forgets() if since is None else since
-
-        def write(db: Connection) -> tuple[Turn, ...]:
+        with self._write() as db:
             if begin:
                 make(db, owner)
             else:
@@ -124,8 +124,6 @@ class Store(Reading, Queue, Forgetting):
                 before = metadata_of(db, owner, [session]).get(session, {})
                 _put_metadata(db, owner, {session: checked_metadata({**before, **said})})
             return new
-
-        return self._commit(write)
 
     def end(self, owner: Owner, session: str) -> Added | None:
         """Ends a session: its turns become an item, queued for remembering. None if there is no such open session."""
@@ -142,14 +140,11 @@ class Store(Reading, Queue, Forgetting):
     def keep_vectors(self, owner: Owner, made: Mapping[bytes, bytes], since: int) -> bool:
         """Keeps vectors of a user's texts by key; not if the user or one of their sessions was forgotten since."""
         rows = [{"key": key, "vector": vector} for key, vector in made.items()]
-
-        def write(db: Connection) -> bool:
+        with self._write() as db:
             if not lock(db, owner) or forgotten_since(db, since, owner, any_session_of(owner)):
                 return False
             put(db, "vectors", owner, rows, ["key"])
             return True
-
-        return self._commit(write)
 
     def amend(self, owner: Owner, amendment: Amendment, since: int | None = None) -> bool:
         """Writes an amendment; false if its number is not one more than that of the user's last.
@@ -162,8 +157,7 @@ class Store(Reading, Queue, Forgetting):
             most = f"{MOST_AMENDMENTS} amendments, the most there can be"
             raise UserError(f"user {owner.user!r} has {most}; forget sessions instead")
         since = self.forgets() if since is None else since
-
-        def write(db: Connection) -> bool:
+        with self._write() as db:
             known = lock(db, owner)
             refuse(db, owner, since)
             last = run(db, f"SELECT max(number) FROM mempiler_amendments WHERE {OWN}", owner).scalar()
@@ -171,8 +165,6 @@ class Store(Reading, Queue, Forgetting):
             if follows:
                 _put_amendments(db, owner, [amendment])
             return follows
-
-        return self._commit(write)
 
     def check(self) -> None:
         """Writes a row that means nothing: a full disk shows in writes only."""

@@ -93,7 +93,7 @@ class Forgetting(Database):
                 number = run(db, "SELECT max(number) FROM mempiler_forgotten WHERE erased = 0").scalar()
             if number is None:
                 return True, ""
-            with self._alone(), self._errors(), self._bare.connect() as connection:
+            with self._turn, self._errors(), self._bare.connect() as connection:
                 try:
                     held = _rewritten(connection)
                 finally:

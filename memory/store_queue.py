@@ -54,20 +54,18 @@ class Queue(Database):
         hold = f"UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease WHERE {OWN}"
         about = {"writer": stamp.writer, "embedder": stamp.embedder, "schema": stamp.schema, "states": states}
         about |= {"most": most, "worker": worker, "longest": LONGEST_LEASE}
-
-        def take(db: Connection) -> list[Claim]:
+        with self._write() as db:
             found = run(db, statement, owner, **about).all()
             claims = [Claim(Owner.stored(user.user, user.tenant), worker, user.version) for user in found]
             for claim in claims:
                 run(db, hold, claim.owner, worker=worker, lease=min(lease, LONGEST_LEASE))
             return claims
 
-        return self._commit(take)
-
     def release(self, claim: Claim) -> None:
         """Gives a claim back, if it is still held."""
         free = f"UPDATE mempiler_users SET worker = '', claimed_until = :now WHERE {OWN} AND worker = :worker"
-        self._commit(lambda db: run(db, free, claim.owner, worker=claim.worker).rowcount)
+        with self._write() as db:
+            run(db, free, claim.owner, worker=claim.worker)
 
     def commit(self, claim: Claim, document: Document, lease: float, note: str = "") -> Claim | None:
         """Stores a memory and marks the items it took in, in one transaction.
@@ -95,8 +93,7 @@ class Queue(Database):
             WHERE {OWN} AND position IN (SELECT position FROM mempiler_items {by_state}
                 WHERE {OWN} AND state IN ('queued', 'partial') AND position <= :last)"""
         partial = f"UPDATE mempiler_items SET state = 'partial' WHERE {OWN} AND state = 'remembered' AND id IN :ids"
-
-        def store(db: Connection) -> Claim | None:
+        with self._write() as db:
             lasts = min(lease, LONGEST_LEASE)
             if not run(db, advance, owner, new=new, old=claim.version, lease=lasts, **held).rowcount:
                 return None
@@ -105,8 +102,6 @@ class Queue(Database):
             for ids in batches(document.partial):
                 run(db, partial, owner, ids=ids)
             return Claim(owner, claim.worker, new)
-
-        return self._commit(store)
 
     def fail(self, claim: Claim, position: int, error: str, give_up: bool) -> None:
         """Notes that an item could not be remembered; kept as `failed`, or queued for another attempt."""

@@ -21,7 +21,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -223,7 +223,7 @@ class _StoredSteps:
     def _amended(self) -> AbstractContextManager[None]:
         """What the writer shows of the memory is what its user left of it, by now."""
         rows = in_force(self.store.amendments(self.claim.owner)) if self.writer.relates else ()
-        return writing_under(Amendments(rows) if rows else None)
+        return writing_under(Amendments(rows)) if rows else nullcontext()
 
     def _version(self, memory: Memory, settled: Memory, speakers: Sequence[str] = (), **positions: int) -> _Version:
         """What is to be stored next: with what changed since the version before, or with its whole text."""

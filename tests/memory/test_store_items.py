@@ -2,11 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mempiler import ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError
 from mempiler.memory.stored import Owner
+from sqlalchemy import event
 
 ADA = Owner("ada")
 
@@ -125,6 +128,27 @@ def test_session_that_is_not_to_begin_does_not(store: Store) -> None:
     assert (store.end(ADA, "s"), store.users()) == (None, [])
     store.append(ADA, "s", turns)
     assert store.append(ADA, "s", turns, begin=False)[0].id == "s:2"
+
+
+def test_threads_of_one_process_wait_for_one_another_not_for_the_lock_of_the_file(tmp_path: Path) -> None:
+    """SQLite's own lock is had by luck: with a wait of 50 ms, some of 32 threads never got it."""
+    with Store(tmp_path / "s.sqlite", timeout=0.05) as store, ThreadPoolExecutor(32) as pool:
+        list(pool.map(lambda n: store.add(Owner(f"user-{n % 32}"), session(f"note {n}")), range(160)))
+        assert sum(user.sessions for user in store.users()) == 160
+
+
+def test_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+
+        def limit(connection: Any) -> None:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+            connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 8}")
+
+        event.listen(store._engine, "begin", limit)
+        with pytest.raises(StoreError, match=rf"disk is full; nothing was half written; .* the disk of {tmp_path}"):
+            store.add(ADA, session("secret " * 50_000))
+        store.add(ADA, session("small"))
+        assert [stored.item.turns[0].text for stored in store.items(ADA)] == ["small"]
 
 
 def test_locked_file_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
