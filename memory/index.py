@@ -1,14 +1,9 @@
 """What can be searched: entries go in, ranked hits with their provenance come out.
 
-    entries ── add / remove ──> Index ── search(queries, k, min_score, where) ──> hits per query
-                                  ├── Words     BM25 over stems, turns lend one another theirs    (memory/words.py)
-                                  ├── _Vectors  exact cosines of embeddings, by faiss's inner products
-                                  └── both      each counted in its own deviations from the mean
-
-Hits come best first and equal scores in the order in which their ids were first added, one by one and in a batch.
-Where words count too, each line of an entry has a vector of its own and the nearest one counts: a vector of a session
-of a hundred turns is near to nothing. Such vectors are kept in steps of 1/2048: products of two have 22 bits, which
-single precision adds up exactly in any order. A change costs the same at any size, and a search reads every vector.
+Hits are found by words (`Words`), by the exact cosines of embeddings, or by both, each counted in its own deviations
+from the mean; best first, and equal scores in the order in which their ids were first added. Where words count too,
+each line of an entry has a vector of its own and the nearest one counts: a vector of a session of a hundred turns is
+near to nothing. A change costs the same at any size, and a search reads every vector.
 
 Limits: scores of words hang on the other entries, and those of both on the query too: compare them within one search.
 """
@@ -36,19 +31,15 @@ LABEL = "label"
 """The tag that is shown before an entry's text and not searched, e.g. the type of a fact."""
 
 STEPS = 2048
-"""Steps from 0 to 1 of a number of a vector beside words."""
+"""Steps from 0 to 1 of a number of a vector beside words: products of two add up exactly in any order."""
 SPARE = 1000
 """Empty rows that are kept beyond those in use before rows are numbered anew."""
 _NOISE = 1e-9
 """Scores that deviate less are all the same."""
-_BLOCK = 16
-"""Scores of which only the highest is looked at, to find where the best begin."""
-_WIDER = 8
-"""How many times as many entries are looked at where a filter leaves too few."""
-_LEAST = 5e-324
-"""The lowest score above 0."""
-_LOWEST = float(np.finfo(np.float32).min)
-"""Lower than any score; what is no hit is lower still."""
+_BLOCK, _WIDER = 16, 8
+"""Scores of which only the highest is looked at; how many times as many are, where a filter leaves too few."""
+_LEAST, _LOWEST = 5e-324, float(np.finfo(np.float32).min)
+"""The lowest score above 0, and one lower than any: what is no hit is lower still."""
 _NOBODY = -1
 
 Where = Callable[["Entry"], bool]
@@ -233,10 +224,10 @@ class Index:
             self._put(kept, *held)
 
     def _checked(self, vectors: np.ndarray) -> np.ndarray:
-        if self._vectors.dimension not in (0, vectors.shape[1]):
+        if self._vectors.table.shape[1] not in (0, vectors.shape[1]):
             raise ProgramError(
                 f"embedder {self.embedder and self.embedder.name!r} gives {vectors.shape[1]} numbers a text, "
-                f"the index holds {self._vectors.dimension}; rebuild the index"
+                f"the index holds {self._vectors.table.shape[1]}; rebuild the index"
             )
         return np.round(vectors * STEPS).astype(np.float32) / np.float32(STEPS) if self._summed else vectors
 
@@ -300,7 +291,7 @@ def _deviations(scores: np.ndarray) -> np.ndarray:
 
 
 class _Vectors:
-    """Vectors of the lines of entries, by the rows of these; those that are nobody's are skipped.
+    """Vectors of the lines of entries, by the rows of these.
 
     Each query is compared by itself and on one thread: it gets the same cosines alone and in a batch, equal vectors tie
     wherever they stand, and no thread waits busily for another one.
@@ -311,13 +302,8 @@ class _Vectors:
         self._lines: dict[int, range] = {}
         """The lines of each row."""
         self._rows: array[int] = array("q")
-        """The row of each line."""
+        """The row of each line; a line that is nobody's is `unused`."""
         self.unused = 0
-        """Lines that are nobody's."""
-
-    @property
-    def dimension(self) -> int:
-        return self._room.shape[1]
 
     @property
     def table(self) -> np.ndarray:

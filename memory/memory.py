@@ -46,12 +46,7 @@ class Memory(BaseModel):
     """What could not be taken in. Writers add to it with `left`; everything else is `Writer.take`'s business."""
 
     def left(self, item: Any, turns: Collection[str] | None = None) -> Self:
-        """The memory that knows that an item could not be taken in.
-
-        Args:
-            item: The item.
-            turns: The ids of its turns that could not; all of them if None.
-        """
+        """The memory that knows that an item, or those of its turns with these ids, could not be taken in."""
         lost = [turn.id for turn in item.turns if turn.content.strip() and (turns is None or turn.id in turns)]
         if not lost:
             return self
@@ -87,13 +82,10 @@ class Memory(BaseModel):
         return copy
 
     def resumed(self, settled: Any) -> Any:
-        """The memory that further items are written into after it was settled.
+        """The memory that further items are written into after `settle` made `settled` of it.
 
         By default this memory: how often it was settled meanwhile then changes nothing, and a stored memory equals the
         one that is written at once. A memory whose settling must not be repeated returns `settled`.
-
-        Args:
-            settled: What `settle` made of this memory.
         """
         return self
 

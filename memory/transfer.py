@@ -9,7 +9,6 @@ One line per user, complete in itself, so a file can be cut and joined.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TextIO, cast
@@ -115,23 +114,21 @@ def _line(found: Contents) -> dict[str, Any]:
 def _check(found: Contents, where: str) -> None:
     """Refuses positions that would skip an item or apply it twice, ids that are there twice, a memory that is none."""
     positions, numbers = [item.position for item in found.items], [row.number for row in found.amendments]
-    ids, opened = [item.item.id for item in found.items], [session.id for session in found.open]
-    twice = [id for id, count in Counter(ids + opened).items() if count > 1 or not id]
-    last = found.document.position if found.document else 0
-    states = [
-        f"{item.item.id!r} is {item.state}"
-        for item in found.items
-        if item.state != "failed" and (item.state == "queued") != (item.position > last)
-    ]
-    texts = (found.document.memory, found.document.settled) if found.document else ()
-    values = [_parsed(text, f"{where}: document") for text in texts if text is not None]
+    opened, document = [session.id for session in found.open], found.document
+    ids = [item.item.id for item in found.items] + opened
+    last = document.position if document else 0
+    texts = (document.memory, document.settled or "{}") if document else ()
+    values = [_parsed(text, f"{where}: document") for text in texts]
     for wrong, what in (
         (positions != sorted(set(positions)), "the positions of its items do not rise"),
         (numbers != sorted(set(numbers)), "the numbers of its amendments do not rise"),
-        (twice, f"session id {''.join(twice[:1])!a:.100} is empty or there twice"),
+        ("" in ids or len(ids) > len(set(ids)), f"a session id is empty or there twice, of {ids!a:.100}"),
         (found.metadata.keys() - set(positions), "it has metadata of a position where no item is"),
         (found.open_metadata.keys() - set(opened), "it has metadata of something which is no open session"),
-        (states, f"{''.join(states[:1])}, but the memory ends at position {last}"),
+        (
+            any(i.state != "failed" and (i.state == "queued") != (i.position > last) for i in found.items),
+            f"the memory ends at position {last}, but what is remembered does not",
+        ),
         (not all(isinstance(value, dict) for value in values), "document: the memory is no JSON object"),
     ):
         if wrong:

@@ -44,8 +44,6 @@ _WORD = re.compile(r"[^\W_]+")
 _RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,{LONGEST_RUN}}})|[^\W_{_HAN}]+")
 _LONGEST = 64
 """Letters of a word that is stemmed; with them the words that are kept take at most 30 MB."""
-
-
 LENT = {1: 0.5, 2: 0.2, -1: 0.2}
 """The part of its score that a turn lends its neighbours, by how many turns these come after it."""
 
@@ -71,14 +69,7 @@ class Words:
         self._changed()
 
     def put(self, row: int, old: str | None, new: str | None, dialogue: str = "") -> None:
-        """Gives a row, or the next one, another text.
-
-        Args:
-            row: Its number.
-            old: The text that it has; None for none.
-            new: The text from now on; None for none.
-            dialogue: What the text is a turn of; "" for nothing.
-        """
+        """Gives a row, or the next one, another text; `dialogue` is what it is a turn of, "" for nothing."""
         before, after = (Counter(tokens(text) if text else ()) for text in (old, new))
         self._post(row, [(term, times) for term, times in after.items() if before.get(term) != times])
         self._post(row, [(term, 0) for term in before.keys() - after.keys()])
@@ -126,7 +117,6 @@ class Words:
             self._terms_in[len(rows)] += 1
 
     def _changed(self) -> None:
-        """Forgets what was worked out for the texts as they were."""
         self._known: dict[str, np.ndarray] = {}
         self._least: float | None = None
         self._order: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
@@ -163,10 +153,9 @@ class Words:
             scores[near[same]] += share * own[same]
 
     def _ordered(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The dialogue of each row, rows by dialogue, and where each row is in that; a row of none ends the first two.
+        """The dialogue of each row, rows by dialogue, and where each row is in that.
 
-        It stands there as often as there are steps: what is before the first place is counted from the end. A row of no
-        dialogue is one by itself.
+        A row of none ends the first two, as often as there are steps: what is before the first is counted from the end.
         """
         dialogues = np.append(np.frombuffer(self._dialogues, np.int64), -1)
         dialogues[dialogues == 0] = -2 - np.flatnonzero(dialogues == 0)
