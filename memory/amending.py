@@ -241,11 +241,7 @@ def _plain(text: str) -> str:
 
 
 def worded(entry: Entry, text: str) -> str:
-    """The new text of an entry, on one line; that of a turn begins with who said it.
-
-    Raises:
-        UserError: It is empty, too long, or no plain text.
-    """
+    """The new text of an entry, as a `plain_line`; that of a turn begins with who said it."""
     said = plain_line("text", text, LONGEST)
     speaker = f"{entry.speaker}: "
     return f"{speaker}{said}" if entry.text.startswith(speaker) and not said.startswith(speaker) else said

@@ -88,11 +88,7 @@ def check_key(what: str, value: object) -> None:
 
 
 def storable(text: str) -> str:
-    """A text that a store can hold.
-
-    Raises:
-        UserError: It holds NUL or half a character.
-    """
+    """A text that a store can hold; one with NUL or half a character is a `UserError`."""
     if _UNSTORABLE.search(text):
         raise UserError(f"the text {text!a:.60} holds NUL or half a character; use plain text")
     return text
@@ -103,11 +99,7 @@ Storable = Annotated[str, AfterValidator(storable)]
 
 
 def plain_line(what: str, value: object, most: int) -> str:
-    """A text on one line, as a store and a prompt can hold it.
-
-    Raises:
-        UserError: It is empty, too long, or no plain text.
-    """
+    """A text on one line, as a store and a prompt can hold it; a `UserError` if it is empty, too long, or no text."""
     if not isinstance(value, str) or not value.strip():
         raise UserError(f"{what} {value!a:.60} must be a text that is not empty")
     if len(value) > most:
@@ -140,11 +132,7 @@ def incoming(
 
 
 def turns_of(messages: Messages) -> list[Turn]:
-    """Turns without ids from messages; those without text are left out.
-
-    Raises:
-        DataError: They are no messages.
-    """
+    """Turns without ids from messages, or a `DataError`; those without text are left out."""
     # Callers without types pass anything.
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"expected a session or a list of messages, got {type(messages).__name__}")
@@ -160,11 +148,7 @@ def now() -> datetime:
 
 
 def checked(item: I) -> I:
-    """An item as it is stored: its id in Unicode's form NFC, its times in UTC without a zone.
-
-    Raises:
-        UserError: No turns, or an id or a text that is no plain text.
-    """
+    """An item as it is stored, or a `UserError`: its id in Unicode's form NFC, its times in UTC without a zone."""
     id = name_of("session", item.id) if item.id else ""
     if not item.turns:
         raise UserError(f"session {item.id!r} has no turns; there is nothing to remember")
@@ -177,11 +161,7 @@ def checked(item: I) -> I:
 
 
 def check_turns(turns: Sequence[Turn]) -> None:
-    """Refuses turns whose id or speaker would not stay on its line of a prompt.
-
-    Raises:
-        UserError: One is no line of plain text.
-    """
+    """Refuses turns whose id or speaker would not stay on its line of a prompt, as a `UserError`."""
     for turn in turns:
         if turn.id:
             check_key("turn", turn.id)
@@ -195,11 +175,7 @@ def digest_of(item: Item, metadata: Mapping[str, Any]) -> str:
 
 
 def json_of(record: Item | Turn) -> str:
-    """JSON of a record.
-
-    Raises:
-        UserError: A text holds half a character.
-    """
+    """JSON of a record; a text with half a character is a `UserError`."""
     try:
         return record.model_dump_json()
     except ValueError:
@@ -286,20 +262,12 @@ _WHERE: TypeAdapter[dict[str, Range]] = TypeAdapter(Where)
 
 
 def checked_metadata(given: object) -> dict[str, Scalar]:
-    """What a caller says of a session, as it is stored; {} for nothing.
-
-    Raises:
-        UserError: It is no small dict of plain values; one line names what is wrong.
-    """
+    """What a caller says of a session, as it is stored; {} for nothing, a `UserError` for no dict of plain values."""
     return _checked("metadata", _METADATA, given)
 
 
 def checked_conditions(given: object) -> dict[str, Range]:
-    """Conditions as they come from outside; none, for None and {}, are met by everything.
-
-    Raises:
-        UserError: They are malformed; one line names what is wrong.
-    """
+    """Conditions as they come from outside, or a `UserError`; none, for None and {}, are met by everything."""
     return _checked("where", _WHERE, given)
 
 

@@ -172,11 +172,9 @@ class Store(Reading, Queue, Forgetting):
             put(db, "meta", None, [{"name": "checked", "value": uuid4().hex}], ["name"])
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
-        """Writes users that `dump` read: all of them in one transaction, or none.
+        """Writes users that `dump` read, all of them in one transaction, or none; returns how many.
 
-        Args:
-            users: They are read one by one; an error of theirs, too, leaves the store as it was.
-            replace: Whether a user who is there already is deleted first.
+        An error of who reads them leaves the store as it was, too. `replace` deletes a user who is there already first.
 
         Raises:
             ConflictError: The user is there already, and is not to be replaced.

@@ -169,14 +169,11 @@ def _pending(db: Connection, owner: Owner) -> bool:
 
 def _sizes(db: Connection, owner: Owner) -> tuple[int, int]:
     """How many sessions a user has, open ones included, and how many turns."""
-    row = run(
-        db,
-        f"""SELECT (SELECT count(*) FROM mempiler_items WHERE {OWN})
-            + (SELECT count(DISTINCT session) FROM mempiler_open_turns WHERE {OWN}) AS sessions,
-            (SELECT count(*) FROM mempiler_turns WHERE {OWN}) AS turns""",
-        owner,
-    ).one()
-    return row.sessions, row.turns
+    statement = f"""SELECT (SELECT count(*) FROM mempiler_items WHERE {OWN})
+        + (SELECT count(DISTINCT session) FROM mempiler_open_turns WHERE {OWN}),
+        (SELECT count(*) FROM mempiler_turns WHERE {OWN})"""
+    sessions, turns = run(db, statement, owner).one()
+    return sessions, turns
 
 
 def _rewritten(connection: Connection) -> str:

@@ -42,10 +42,6 @@ _WHAT: TypeAdapter[Literal["delete", "update", "undo"]] = TypeAdapter(Literal["d
 NOTHING = Log()
 COUNTED = ("queued", "partial", "failed")
 """States of items that summaries count."""
-SIZE = {
-    "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
-    "postgresql": "SELECT pg_database_size(current_database())",
-}
 
 
 class Reading(Database):
@@ -151,7 +147,11 @@ class Reading(Database):
         with self._read() as db:
             found = {turn.id: (session.id, said) for session, said in _opened(db, owner) for turn in session.turns}
             for part in batches(turns):
-                found |= dict(each("metadata", owner, "id", run(db, statement, owner, ids=part), _of_session))
+                rows = run(db, statement, owner, ids=part)
+                told = each(
+                    "metadata", owner, "id", rows, lambda row: (row.turn, (row.id, json.loads(row.json or "{}")))
+                )
+                found |= dict(told)
         return found
 
     def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -202,7 +202,9 @@ class Reading(Database):
             users = int(run(db, "SELECT count(*) FROM mempiler_users").scalar() or 0)
             found = run(db, "SELECT state, count(*) AS total FROM mempiler_items GROUP BY state")
             states = {**dict.fromkeys(get_args(State), 0), **{row.state: row.total for row in found}}
-            return Measures(users, states, int(run(db, SIZE[db.dialect.name]).scalar() or 0))
+            of_file = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+            size = "SELECT pg_database_size(current_database())" if self._server else of_file
+            return Measures(users, states, int(run(db, size).scalar() or 0))
 
     def rebuilds(self, writer: str, tenant: str | None = None, user: str | None = None) -> list[Rebuild]:
         """What is left of a writer's forced rebuild, in order of the names."""
@@ -237,7 +239,8 @@ def open_sessions(db: Connection, owner: Owner, skipped: list[str] | None = None
     """The sessions of a user that have not ended, with their turns so far, in order of their first turn."""
     rows = run(db, f"SELECT session, json FROM mempiler_open_turns WHERE {OWN} ORDER BY added, number", owner)
     said: dict[str, list[Turn]] = {}
-    for id, turn in each("open_turns", owner, "session", rows, _turn, skipped):
+    read = partial(each, "open_turns", owner, "session", rows, skipped=skipped)
+    for id, turn in read(lambda row: (row.session, Turn.model_validate_json(row.json))):
         said.setdefault(id, []).append(turn)
     return [_session(id, turns) for id, turns in said.items()]
 
@@ -260,10 +263,6 @@ def _opened(db: Connection, owner: Owner) -> list[tuple[Session, dict[str, Any]]
     opened = open_sessions(db, owner)
     said = metadata_of(db, owner, [session.id for session in opened])
     return [(session, said[session.id]) for session in opened if session.id in said]
-
-
-def _of_session(row: Any) -> tuple[str, tuple[str, dict[str, Any]]]:
-    return row.turn, (row.id, json.loads(row.json or "{}"))
 
 
 def _whose(tenant: str | None, user: str | None) -> tuple[str, dict[str, str]]:
@@ -297,10 +296,6 @@ def _items(db: Connection, owner: Owner, skipped: list[str] | None = None) -> li
 def _item(row: Any) -> StoredItem:
     state = _STATE.validate_python(row.state)
     return StoredItem(row.position, _ITEM.validate_json(row.json), state, row.attempts, row.error, row.digest)
-
-
-def _turn(row: Any) -> tuple[str, Turn]:
-    return row.session, Turn.model_validate_json(row.json)
 
 
 def _session(id: str, turns: Sequence[Turn]) -> Session:

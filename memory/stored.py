@@ -29,11 +29,7 @@ State = Literal["queued", "remembered", "partial", "failed"]
 
 @dataclass(frozen=True, order=True)
 class Owner:
-    """Whose memory it is. Both are plain data, in Unicode's form NFC: no path, table or query is ever made from them.
-
-    Raises:
-        UserError: One of them is empty, too long, no valid text, or holds what cannot be seen.
-    """
+    """Whose memory it is. Both are names (`name_of`) and plain data: no path, table or query is ever made from them."""
 
     user: str
     tenant: str = "default"
