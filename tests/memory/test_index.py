@@ -157,22 +157,6 @@ def test_the_first_of_many_are_the_head_of_all_and_a_batch_is_one_query_at_a_tim
     assert everything == [index.search([query], 3000, where=where)[0] for query in queries]
 
 
-def test_an_answer_is_found_by_the_question_before_it_with_half_of_its_score() -> None:
-    rows = [Entry(id="q", text="did you get that job", tags=_in("D1")), Entry(id="a", text="I start", tags=_in("D1"))]
-    rows += [Entry(id=f"x{n}", text="rain again", tags=_in("D2")) for n in range(5)]
-    question, answer = filled(Index(), rows).search(["the job"], k=5)[0]
-    assert (question.id, answer.id, answer.score) == ("q", "a", pytest.approx(question.score / 2))
-    assert ids(filled(Index(lent={}), rows).search(["the job"], k=5)[0]) == ["q"]
-
-
-def test_of_an_entry_of_several_lines_the_nearest_counts_beside_words() -> None:
-    near = {"asked": [0, 1, 0], "far": [1, 0, 0], "near": [0, 1, 0], "half": [1, 1, 0], "far\nnear": [0, 0, 1]}
-    placed = TextEmbedder("placed", lambda texts: np.array([near[text] for text in texts]))
-    rows = [Entry(id="one", text="half"), Entry(id="many", text="far\nnear"), Entry(id="last", text="far")]
-    assert ids(filled(Index(placed, hybrid=True), rows).search(["asked"], k=3)[0]) == ["many", "one", "last"]
-    assert ids(filled(Index(placed), rows).search(["asked"], k=1)[0]) == ["one"]
-
-
 def test_chinese_is_found_by_its_words_and_offline() -> None:
     rows = [Entry(id="a", text="我喜欢在周末打篮球"), Entry(id="b", text="她在北京的大学教书")]
     for index in (Index(), Index(embedder())):

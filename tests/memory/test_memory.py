@@ -31,16 +31,6 @@ def test_a_memory_does_not_change() -> None:
         Notes().notes = ("a",)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_further_items_are_written_into_what_was_there_before_it_settled() -> None:
-    memory = Notes(notes=("a",))
-    assert memory.resumed(Notes(notes=("a", "b"))) is memory
-
-
-def test_work_that_is_done_once_for_all_goes_on_from_what_was_settled() -> None:
-    settled = ExperienceMemory(rounds=5)
-    assert ExperienceMemory().resumed(settled) is settled
-
-
 @pytest.mark.parametrize("inner", [Notes, ExperienceMemory])
 def test_beneath_logs_the_inner_memory_says_how_it_goes_on(inner: type[Any]) -> None:
     kind = logged(inner)

@@ -1,7 +1,5 @@
 """Rows that a failing disk or a stranger's tool has changed: named by where they are, never by what they hold."""
 
-import io
-import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +11,7 @@ from mempiler.cli import main
 from mempiler.engines.models import language_model
 from mempiler.errors import StoreError
 from mempiler.memory.amending import Amendment
-from mempiler.memory.store_tables import items
 from mempiler.memory.stored import Owner
-from mempiler.memory.transfer import export_users
-from sqlalchemy import update
 
 ADA, BOB = Owner("ada"), Owner("bob")
 SECRET = "falcon"
@@ -149,33 +144,3 @@ def test_no_way_of_reading_says_what_a_damaged_row_holds(
             assert (SECRET in str(error), error.__cause__) == (False, None)
         assert store.read(BOB).document
         assert store.forget(ADA), "damage is no reason to keep what is to be forgotten"
-
-
-def test_damage_is_found_in_stores_of_each_kind(store: Any) -> None:
-    for id in ("s1", "s2"):
-        store.add(ADA, session(id), metadata={"code": SECRET})
-    with store._write() as db:
-        db.execute(update(items).where(items.c.id == "s1").values(json=CUT))
-    with pytest.raises(StoreError, match=r"^mempiler_items: user 'ada', position 1: the row is damaged") as caught:
-        store.items(ADA)
-    assert SECRET not in str(caught.value)
-    assert export_users(store, file := io.StringIO(), skipped=(skipped := [])) == 1
-    assert skipped == ["mempiler_items: user 'ada', position 1"]
-    assert [item["item"]["id"] for item in json.loads(file.getvalue().splitlines()[1])["items"]] == ["s2"]
-
-
-def test_check_counts_the_users_that_are_asked_for(path: Path, run: Run) -> None:
-    hurt(path, "items", "json", CUT)
-    assert run("list", "--damaged", "--user", "bob")[:2] == (0, "1 users read, 0 damaged rows\n")
-    code, out, _ = run("list", "--damaged", "--json")
-    assert (code, json.loads(out)["users"], len(json.loads(out)["damaged"])) == (1, 2, 3)
-
-
-def test_a_store_whose_tables_are_no_text_is_one_line(path: Path, run: Run) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("PRAGMA writable_schema = 1")
-        db.execute("UPDATE sqlite_master SET sql = cast(x'43524541544520ff' as text) WHERE name = 'mempiler_meta'")
-    db.close()
-    code, _, err = run("list")
-    assert (code, "\n" in err, err.startswith(f"mempiler: store sqlite:///{path}: 'utf-8' codec")) == (4, False, True)
-    assert err.endswith("restore a backup")

@@ -63,15 +63,3 @@ def test_an_open_session_has_what_was_said_of_it_last_and_takes_it_along_when_it
     assert chosen(store, OTHER, n=1) == set()
     assert store.dump(ADA).metadata == {1: {"n": 2, "channel": "phone"}}
     assert store.dump(ADA).open_metadata == {"b": {"n": 1}}
-
-
-def test_what_was_said_of_an_open_session_is_forgotten_with_it(store: Any) -> None:
-    say(store, "a", n=1)
-    say(store, "b", n=1)
-    store.forget_item(ADA, "a")
-    assert chosen(store, ADA, n=1) == {"b:1"}
-    say(store, "a")
-    assert chosen(store, ADA, n=1) == {"b:1"}
-    store.forget(ADA)
-    say(store, "b")
-    assert chosen(store, ADA, n=1) == set()
