@@ -40,7 +40,8 @@ _BLOCK, _WIDER = 16, 8
 """Scores of which only the highest is looked at; how many times as many are, where a filter leaves too few."""
 _LEAST, _LOWEST = 5e-324, float(np.finfo(np.float32).min)
 """The lowest score above 0, and one lower than any: what is no hit is lower still."""
-_NOBODY = -1
+_NOBODY, _CACHED = -1, 1024
+"""The row of a line that is nobody's; vectors that are compared with several queries while they are at hand."""
 
 Where = Callable[["Entry"], bool]
 """A filter: only entries for which it is true are found. `Spoken` costs the same in a memory of any size."""
@@ -339,14 +340,17 @@ class _Vectors:
         import faiss
 
         api, table, asked = cast("Any", faiss), self.table, np.ascontiguousarray(vectors, np.float32)
-        owners, lines = np.frombuffer(self._rows, np.int64), np.empty(len(table), np.float32)
         # Where every row has one line, and none was replaced, these are in the order of the rows.
         whole = len(table) == rows and not self.unused
         # Those of nobody go to the last place, which is cut off.
         found = np.full((len(asked), rows + 1), -np.inf, np.float32)
-        for vector, nearest in zip(asked, found, strict=True):
-            to = nearest if whole else lines
-            api.fvec_inner_products_ny(*map(api.swig_ptr, (to, vector, table)), table.shape[1], len(table))
-            if not whole:
-                np.maximum.at(nearest, owners, lines)
+        lines = found if whole else np.empty((len(asked), len(table)), np.float32)
+        # Vectors that lie in the processor's cache are compared with every query.
+        for start in range(0, len(table), _CACHED):
+            part = table[start : start + _CACHED]
+            for vector, to in zip(asked, lines, strict=True):
+                api.fvec_inner_products_ny(*map(api.swig_ptr, (to[start:], vector, part)), part.shape[1], len(part))
+        if not whole:
+            for nearest, of in zip(found, lines, strict=True):
+                np.maximum.at(nearest, np.frombuffer(self._rows, np.int64), of)
         return found[:, :rows]
