@@ -1,4 +1,4 @@
-"""What a piece of work takes: calls, tokens, US dollars, seconds.
+"""A piece of work: what it takes (calls, tokens, US dollars, seconds), and for whom it is.
 
 A meter counts what a run pays. Here a call counts wherever its answer came from: the model, a cache, an earlier go at
 the same run. So the same work takes the same, however often it was broken off. Of pieces within one another the inner
@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Hashable
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from ..records.scope import holding
 
@@ -91,3 +92,21 @@ def note(taken: Spending) -> None:
     work = _work.get()
     if work is not None:
         work.calls.append(taken)
+
+
+_for: contextvars.ContextVar[tuple[Hashable, Any]] = contextvars.ContextVar("mempiler_for", default=(None, None))
+
+
+def working_for(whose: Hashable, shelf: Any = None) -> AbstractContextManager[None]:
+    """Makes the block, gathered calls included, work for one user, or question.
+
+    Args:
+        whose: Names them; others have their turn at an endpoint between two of their calls.
+        shelf: An `engines.vectors.Shelf`, where embedders keep the vectors of their texts.
+    """
+    return holding(_for, (whose, shelf))
+
+
+def working_now() -> tuple[Hashable, Any]:
+    """For whom this is, and their shelf; None where that was not said."""
+    return _for.get()

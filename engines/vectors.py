@@ -1,6 +1,6 @@
 """Vectors that outlive a process: what an embedder has embedded once, the next one reads.
 
-    embedder ── sha256(identity, text) ──> the shelf of whoever it works for (`kept_on`): a user of a store
+    embedder ── sha256(identity, text) ──> the shelf of whoever it works for (`working_for`): a user of a store
                                      └───> else `mempiler/vectors.sqlite` in the cache of the user who runs it
 
 The identity says what else decides about a text's vector: the digest of the weights, or the model's name and address;
@@ -14,19 +14,17 @@ nowhere.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import hashlib
 import logging
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from ..records.scope import holding
+from .spending import working_now
 from .weights import cache
 
 MOST = 128_000_000
@@ -49,14 +47,6 @@ class Shelf(Protocol):
     def write(self, vectors: Mapping[bytes, bytes]) -> None:
         """Adds vectors, or puts them in the place of others."""
         ...
-
-
-_whose: contextvars.ContextVar[Shelf | None] = contextvars.ContextVar("mempiler_shelf", default=None)
-
-
-def kept_on(shelf: Shelf) -> AbstractContextManager[None]:
-    """Makes this the shelf of what embedders work on in the block, gathered calls included."""
-    return holding(_whose, shelf)
 
 
 class Kept:
@@ -99,7 +89,7 @@ class Kept:
             shelf.write({self._key(text): used[text].astype("<f4").tobytes() for text in texts})
 
     def _shelf(self, queries: bool) -> Shelf | None:
-        whose = _whose.get()
+        whose = working_now()[1]
         if whose is None:
             return self._file
         return None if queries else whose

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -23,32 +22,12 @@ from typing import Any, TypeVar
 
 import dspy
 
-from ..records.scope import holding
+from ..records.scope import Place, holding, place
 
 T = TypeVar("T")
 
 WIDTH = 128
 """Threads that help all gathers of the process; every gather's own caller comes on top."""
-
-
-class Place:
-    """A place in program order, from which the steps and gathers that follow take their numbers.
-
-    Args:
-        path: Its own path.
-    """
-
-    def __init__(self, path: tuple[int, ...] = ()) -> None:
-        self._path = path
-        self._steps = itertools.count()
-
-    def tick(self) -> tuple[int, ...]:
-        """The place of the next step; places compare in program order, not in that of execution."""
-        return (*self._path, next(self._steps))
-
-
-place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("place", default=None)
-"""The path of the running call; None if the order is not recorded."""
 
 
 _in_order: contextvars.ContextVar[bool] = contextvars.ContextVar("in_order", default=False)

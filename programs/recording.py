@@ -32,9 +32,8 @@ from ..engines.spending import Spending, note, taking
 from ..errors import one_line
 from ..reading.mends import Mend
 from ..records import Context, Failure, Hit, Query
-from ..records.scope import holding
+from ..records.scope import Place, holding, place
 from .failing import concerns_prompt, kind_of
-from .gather import Place, place
 
 
 @dataclass(frozen=True)

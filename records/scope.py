@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import itertools
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,3 +20,23 @@ def holding(variable: ContextVar[T], value: T) -> Generator[None]:
         yield
     finally:
         variable.reset(token)
+
+
+class Place:
+    """A place in program order, from which the steps and gathers that follow take their numbers.
+
+    Args:
+        path: Its own path.
+    """
+
+    def __init__(self, path: tuple[int, ...] = ()) -> None:
+        self._path = path
+        self._steps = itertools.count()
+
+    def tick(self) -> tuple[int, ...]:
+        """The place of the next step; places compare in program order, not in that of execution."""
+        return (*self._path, next(self._steps))
+
+
+place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("place", default=None)
+"""The path of the running call; None if the order is not recorded."""

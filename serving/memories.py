@@ -20,8 +20,7 @@ from typing import Any
 import dspy
 from pydantic import ValidationError
 
-from ..engines.endpoint.lanes import taking_turns
-from ..engines.vectors import kept_on
+from ..engines.spending import working_for
 from ..errors import ProgramError, StoreError, UserError
 from ..memory.amending import Amendments, in_force
 from ..memory.deltas import applied
@@ -191,8 +190,7 @@ class Memories:
         with (
             self._leaving_nothing(since),
             dspy.context(lm=lm, adapter=self.program.asking(), trace=None, usage_tracker=None, disable_history=True),
-            taking_turns(("asks", owner) if asks else owner),
-            kept_on(UserVectors(self.store, owner, since, view.kept.vectors)),
+            working_for(("asks", owner) if asks else owner, UserVectors(self.store, owner, since, view.kept.vectors)),
         ):
             yield
 

@@ -11,25 +11,17 @@ is served before the second of another, however many that one has.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Generator, Hashable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 
-from ...records.scope import holding
+from ..spending import working_now
 from .loop import arun, run
 
 IN_FLIGHT = 128
 """Calls in flight at one endpoint, unless said otherwise."""
-
-_whose: contextvars.ContextVar[Hashable] = contextvars.ContextVar("mempiler_whose", default=None)
-
-
-def taking_turns(whose: Hashable) -> AbstractContextManager[None]:
-    """Makes the calls of the block those of one user, or question: others have their turn between them."""
-    return holding(_whose, whose)
 
 
 class Lane:
@@ -78,7 +70,7 @@ class Lane:
     @contextmanager
     def _turn(self) -> Generator[Future[None]]:
         """A turn that comes when there is a place, at once where one is free; the place is given on in the end."""
-        turn, whose = Future[None](), _whose.get()
+        turn, whose = Future[None](), working_now()[0]
         with self._lock:
             if self._free:
                 self._free -= 1

@@ -13,10 +13,11 @@ from dspy.utils.exceptions import LMError
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from mempiler.engines.endpoint.deadline import Deadline, within
-from mempiler.engines.endpoint.lanes import IN_FLIGHT, Lane, taking_turns
+from mempiler.engines.endpoint.lanes import IN_FLIGHT, Lane
 from mempiler.engines.endpoint.loop import NobodyWaitsError
 from mempiler.engines.guard import Guard
 from mempiler.engines.models import language_model
+from mempiler.engines.spending import working_for
 
 
 def begun(call: Callable[[], Any]) -> threading.Thread:
@@ -37,7 +38,7 @@ def served(lane: Lane, callers: str) -> str:
     order: list[str] = []
 
     def call(whose: str) -> None:
-        with taking_turns(whose), lane.place():
+        with working_for(whose), lane.place():
             order.append(whose)
 
     with lane.place():
