@@ -17,13 +17,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from sqlalchemy import Connection
 
 from ..errors import ConflictError, StoreError, UserError
-from ..records import Item, Turn
+from ..records import AnyItem, Item, Turn
 from .amending import Amendment
 from .database import OWN, batches, put, run
 from .entries import Added
@@ -271,7 +271,7 @@ def _queue(db: Connection, owner: Owner, item: Item, digest: str, metadata: Mapp
         there = _there(db, owner, f"D{number}", since)
     id = item.id or f"D{number}"
     item = item.model_copy(update={"id": id, "turns": _numbered(item.turns, id)})
-    _put_item(db, owner, StoredItem(position, item, "queued", digest=digest))
+    _put_item(db, owner, StoredItem(position, cast("AnyItem", item), "queued", digest=digest))
     _put_metadata(db, owner, {id: metadata})
     return Added(id=id, position=position, new=True)
 

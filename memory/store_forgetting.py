@@ -170,10 +170,10 @@ def _pending(db: Connection, owner: Owner) -> bool:
 def _sizes(db: Connection, owner: Owner) -> tuple[int, int]:
     """How many sessions a user has, open ones included, and how many turns."""
     statement = f"""SELECT (SELECT count(*) FROM mempiler_items WHERE {OWN})
-        + (SELECT count(DISTINCT session) FROM mempiler_open_turns WHERE {OWN}),
-        (SELECT count(*) FROM mempiler_turns WHERE {OWN})"""
-    sessions, turns = run(db, statement, owner).one()
-    return sessions, turns
+        + (SELECT count(DISTINCT session) FROM mempiler_open_turns WHERE {OWN}) AS sessions,
+        (SELECT count(*) FROM mempiler_turns WHERE {OWN}) AS turns"""
+    row = run(db, statement, owner).one()
+    return row.sessions, row.turns
 
 
 def _rewritten(connection: Connection) -> str:
