@@ -244,6 +244,11 @@ def put(
     run(db, statement, owner, rows)
 
 
+def among(db: Connection, statement: str, owner: Owner, values: Sequence[Any]) -> list[Any]:
+    """The rows of a statement that looks for some values of a user (`IN :these`), of any number of them."""
+    return [row for part in batches(values) for row in run(db, statement, owner, these=part)]
+
+
 def batches(values: Sequence[T]) -> Iterator[list[T]]:
     """The values of a list in parts that a database takes."""
     return (list(values[n : n + BATCH]) for n in range(0, len(values), BATCH))

@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from ..errors import StoreError
 from ..records import Turn
 from . import store_tables as t
-from .database import OWN, Database, batches, put, run
+from .database import OWN, Database, among, batches, put, run
 from .entries import Receipt
 from .incoming import name_of
 from .store_queue import any_session_of, changed, forgotten_as, lock, make, reset
@@ -152,11 +152,9 @@ def _drop_item(db: Connection, owner: Owner, id: str) -> bool:
 def _drop_unfounded(db: Connection, owner: Owner) -> None:
     """Deletes the amendments of entries that rest on a turn that is not there any more."""
     rows = amendments_of(db, owner)
-    there = set[str]()
-    for part in batches(sorted({turn for row in rows for turn in row.sources})):
-        there.update(
-            run(db, f"SELECT turn FROM mempiler_turns WHERE {OWN} AND turn IN :ids", owner, ids=part).scalars()
-        )
+    sources = sorted({turn for row in rows for turn in row.sources})
+    found = among(db, f"SELECT turn FROM mempiler_turns WHERE {OWN} AND turn IN :these", owner, sources)
+    there = {row.turn for row in found}
     for part in batches([row.number for row in rows if not there.issuperset(row.sources)]):
         run(db, f"DELETE FROM mempiler_amendments WHERE {OWN} AND number IN :numbers", owner, numbers=part)
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from .amending import Amendment
-from .database import OWN, Database, batches, each, run, skip
+from .database import OWN, Database, among, each, run, skip
 from .deltas import applied
 from .entries import MemoryStatus
 from .incoming import Range, meets
@@ -117,11 +117,9 @@ class Reading(Database):
     def turns(self, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
         """Turns by id, each with its item, e.g. the sources of a recalled context; unknown ids are skipped."""
         statement = f"""SELECT position, json FROM mempiler_items WHERE {OWN} AND position IN
-            (SELECT position FROM mempiler_turns WHERE {OWN} AND turn IN :ids)"""
-        rows: dict[int, Any] = {}
+            (SELECT position FROM mempiler_turns WHERE {OWN} AND turn IN :these)"""
         with self._look() as db:
-            for part in batches(ids):
-                rows |= {row.position: row for row in run(db, statement, owner, ids=part)}
+            rows = {row.position: row for row in among(db, statement, owner, ids)}
         found = [_one("items", owner, _ITEM.validate_json, row) for row in rows.values()]
         wanted = set(ids)
         return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
@@ -129,39 +127,30 @@ class Reading(Database):
     def turns_where(self, owner: Owner, conditions: Mapping[str, Range]) -> frozenset[str]:
         """The ids of the turns of all sessions whose metadata meet conditions."""
         statement = f"""SELECT turn FROM mempiler_turns WHERE {OWN} AND position IN
-            (SELECT position FROM mempiler_items WHERE {OWN} AND id IN :sessions)"""
+            (SELECT position FROM mempiler_items WHERE {OWN} AND id IN :these)"""
         with self._read() as db:
             found = [session for session, said in metadata_of(db, owner).items() if meets(said, conditions)]
             opened = (session for session, said in _opened(db, owner) if meets(said, conditions))
             turns = {turn.id for session in opened for turn in session.turns}
-            for part in batches(found):
-                turns.update(run(db, statement, owner, sessions=part).scalars())
-        return frozenset(turns)
+            return frozenset(turns.union(row.turn for row in among(db, statement, owner, found)))
 
     def sessions(self, owner: Owner, turns: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
         """Id and metadata of the session of each turn; not of unknown ones, nor of open sessions without any."""
         statement = """SELECT turn, i.id, m.json FROM mempiler_turns t
             JOIN mempiler_items i ON i.tenant = t.tenant AND i."user" = t."user" AND i.position = t.position
             LEFT JOIN mempiler_metadata m ON m.tenant = t.tenant AND m."user" = t."user" AND m.session = i.id
-            WHERE t.tenant = :tenant AND t."user" = :user AND turn IN :ids"""
+            WHERE t.tenant = :tenant AND t."user" = :user AND turn IN :these"""
         with self._read() as db:
             found = {turn.id: (session.id, said) for session, said in _opened(db, owner) for turn in session.turns}
-            for part in batches(turns):
-                rows = run(db, statement, owner, ids=part)
-                told = each(
-                    "metadata", owner, "id", rows, lambda row: (row.turn, (row.id, json.loads(row.json or "{}")))
-                )
-                found |= dict(told)
-        return found
+            rows = among(db, statement, owner, turns)
+        told = each("metadata", owner, "id", rows, lambda row: (row.turn, (row.id, json.loads(row.json or "{}"))))
+        return {**found, **dict(told)}
 
     def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors of a user's texts that are there, by key."""
-        statement = f"SELECT key, vector FROM mempiler_vectors WHERE {OWN} AND key IN :keys"
-        found: dict[bytes, bytes] = {}
+        statement = f"SELECT key, vector FROM mempiler_vectors WHERE {OWN} AND key IN :these"
         with self._look() as db:
-            for part in batches(keys):
-                found |= {bytes(row.key): bytes(row.vector) for row in run(db, statement, owner, keys=part)}
-        return found
+            return {bytes(row.key): bytes(row.vector) for row in among(db, statement, owner, keys)}
 
     def amendments(self, owner: Owner) -> list[Amendment]:
         """What a user changed in single entries of their memory, in order; undone changes, and undoing, included."""
@@ -253,7 +242,7 @@ def metadata_of(
     if ids is None:
         rows = run(db, statement, owner).all()
     else:
-        rows = [row for part in batches(ids) for row in run(db, f"{statement} AND session IN :ids", owner, ids=part)]
+        rows = among(db, f"{statement} AND session IN :these", owner, ids)
     read = each("metadata", owner, "session", rows, lambda row: (row.session, dict(json.loads(row.json))), skipped)
     return dict(read)
 
