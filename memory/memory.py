@@ -91,14 +91,7 @@ class Memory(BaseModel):
 
 
 class TurnMemory(Memory):
-    """Every turn verbatim, in time order.
-
-    Example:
-        >>> from mempiler.records import Turn
-        >>> session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ada", text="I moved to Lisbon."),))
-        >>> [(entry.id, entry.text) for entry in TurnMemory().with_session(session).turns]
-        [('D1:1', 'Ada: I moved to Lisbon.')]
-    """
+    """Turns in time order."""
 
     turns: tuple[Entry, ...] = ()
     """One entry per turn: its id is the turn's, its text is `speaker: words [image caption]`."""
