@@ -73,11 +73,11 @@ BENCHMARKS: Mapping[str, tuple[str, str]] = {
     "palbench.select": ("the two of eight solutions a user likes best; S-score", "palbench.benchmark:PalSelect"),
     "personamem": (
         "multiple choice for an assistant that should know its user (v1); accuracy",
-        "personamem.benchmark:PersonaMem",
+        "personamem:PersonaMem",
     ),
     "personamem-v2": (
         "whether a preference is recalled, by a judge; or multiple choice (mcq)",
-        "personamem_v2.benchmark:PersonaMemV2",
+        "personamem_v2:PersonaMemV2",
     ),
 }
 """Name -> one-line description, and "module:Class" below this package."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from dspy import Example, Prediction
-from mempiler.data.personamem.scorer import RightLetter
-from mempiler.data.personamem_v2.scorer import FinalLetter
+from mempiler.data.personamem import RightLetter
+from mempiler.data.personamem_v2 import FinalLetter
 from mempiler.reading.answer import read_answer
 from mempiler.reading.mends import UnreadableError
 from mempiler.signatures.answering import ChooseFromContext

@@ -74,6 +74,57 @@ FORMS: dict[str, Files] = {
             }
         ]
     },
+    "personamem": {
+        "questions_32k.csv": [
+            {
+                "persona_id": "7",
+                "question_id": "q1",
+                "question_type": "suggest_new_ideas",
+                "topic": "music",
+                "user_question_or_message": "What now?",
+                "correct_answer": "(b)",
+                "all_options": "['(a) Jazz.', \"(b) It's silence.\", '(c) Rock.', '(d) Pop.']",
+                "shared_context_id": "c1",
+                "end_index_in_shared_context": "6",
+            }
+        ],
+        "shared_contexts_32k.jsonl": [
+            {
+                "c1": [
+                    {"role": "system", "content": "Current user persona: Ann"},
+                    {"role": "user", "content": "I like jazz."},
+                    {"role": "assistant", "content": "Noted."},
+                    {"role": "system", "content": "Current user persona: Ann"},
+                    {"role": "user", "content": "I gave up jazz."},
+                    {"role": "user", "content": "It was too loud."},
+                ]
+            }
+        ],
+    },
+    "personamem-v2": {
+        "benchmark/text/benchmark.csv": [
+            {
+                "persona_id": "7",
+                "chat_history_32k_link": "data/talk.json",
+                "chat_history_128k_link": "data/long.json",
+                "user_query": repr({"role": "user", "content": "Where should I stay? It's late."}),
+                "correct_answer": "On the camp site.",
+                "incorrect_answers": json.dumps(["In a hotel.", "At home.", "In a castle."]),
+                "preference": "Prefers tents",
+                "pref_type": "neutral_pref",
+                "related_conversation_snippet": json.dumps([{"role": "user", "content": "I sleep best in a tent."}]),
+                "sensitive_info": "False",
+            }
+        ],
+        "data/talk.json": {
+            "metadata": {},
+            "chat_history": [
+                {"role": "system", "content": "You talk to Ann."},
+                {"role": "user", "content": "I sleep best in a tent."},
+                {"role": "assistant", "content": "Noted."},
+            ],
+        },
+    },
 }
 """By benchmark, and by the path of each file: a JSON value, the rows of a CSV or of JSON lines, or a text."""
 

@@ -78,6 +78,24 @@ REFUSED: list[tuple[str, Change, str]] = [
     ("msc", put("previous_dialogs", 0, "dialog"), "line 1, field 'previous_dialogs.0.dialog': is missing"),
     ("msc", put("dialog", value="Hi!"), "line 1, field 'dialog': is 'Hi!', expected a valid list"),
     ("msc", lambda row: row.update(dialog=[], previous_dialogs=[]), "line 1: no session has a turn with words"),
+    ("personamem", put("user_question_or_message", value=" "), "line 2, field 'user_question_or_message': is empty"),
+    (
+        "personamem",
+        put("correct_answer", value="(x)"),
+        "line 2, field 'correct_answer': is 'x', expected 'a', 'b'",
+    ),
+    ("personamem", put("all_options", value="(a) Jazz"), "field 'all_options': is '(a) Jazz', expected a valid list"),
+    ("personamem", put("all_options", value="['(a) Jazz.', '(c) Rock.']"), "no option begins with (b)"),
+    ("personamem", put("shared_context_id", value="c2"), "'c2' is not in the file of contexts"),
+    ("personamem", put("end_index_in_shared_context", value="0"), "is '0', expected greater than or equal to 1"),
+    ("personamem", put("correct_answer"), "has no column 'correct_answer'; its columns are persona_id, question_id,"),
+    ("personamem-v2", put("user_query", value=""), "line 2, field 'user_query': is empty"),
+    ("personamem-v2", put("incorrect_answers", value="none"), "is 'none', expected a valid list"),
+    ("personamem-v2", put("chat_history_32k_link", value="data/gone.json"), "'data/gone.json' is no file below the"),
+    ("personamem-v2", put("chat_history_32k_link", value="../x.json"), "must name a file below the CSV's folder"),
+    ("personamem-v2", put("chat_history_32k_link", value="/etc/passwd"), "must name a file below the CSV's folder"),
+    ("personamem-v2", put("chat_history_32k_link", value="a\x00b"), "is no file below the CSV's folder"),
+    ("personamem-v2", put("chat_history_32k_link", value="x" * 5000), "is no file below the CSV's folder"),
 ]
 
 
@@ -111,6 +129,8 @@ ODD: list[tuple[str, Change, str]] = [
     ("longmemeval", put("answer_session_ids", value=["answer_a", "answer_z"]), "dangling evidence"),
     ("msc", put("previous_dialogs", 0, "time_back", value=""), "no time_back"),
     ("msc", put("previous_dialogs", 0, "time_back", value="1 day"), "times out of order"),
+    ("personamem", put("end_index_in_shared_context", value="99"), "end past the context"),
+    ("personamem", put("question_type", value="telepathy"), "unknown skill"),
 ]
 
 
@@ -126,6 +146,7 @@ def test_what_is_odd_is_read_and_told(tmp_path, name, change, kind):
 REPEATED: dict[str, tuple[Change, str]] = {
     "longmemeval": (lambda row: None, "entry 2: 'q1' is the id of two questions"),
     "jsonl": (lambda row: row.update(id="a"), "line 2, field 'id': 'a' is already the id of line 1"),
+    "personamem": (lambda row: None, "line 3, field 'question_id': 'q1' is used twice"),
     "locomo": (lambda row: None, "conversation 2: sample_id 'conv-1' is used twice"),
 }
 

@@ -1,0 +1,215 @@
+"""PersonaMem v2: requests to an assistant that should know its user's preferences by now (arXiv:2512.06688).
+
+The genuine file is `benchmark/text/benchmark.csv` of the hub set bowen-upenn/PersonaMem-v2, with the chat histories
+that its link columns name (looked for from the CSV's folder upwards); the form was checked against a genuine row. Cells
+are Python dicts (`user_query`) or JSON lists (`incorrect_answers`, `related_conversation_snippet`). The sample is our
+own, in the same form.
+
+As in the PGR paper, rows of the kind `ask_to_forget` and rows with `sensitive_info` are left out, and the score is
+binary: whether a judge finds the row's preference acknowledged, explicitly or implicitly, in the hits of the retrieved
+context (`data.acknowledgement`); the response is not read. `metric="mcq"` asks the official multiple-choice question
+instead: one right and three wrong replies in an order that is drawn from the row's id.
+
+Limits: notes of a context, such as a summary, are not judged, and an answer that was saved without its context scores
+0. The official order of options rests on Python's randomised hash and cannot be had again.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import reprlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import dspy
+from pydantic import BeforeValidator, Field
+
+from ..errors import DataError, UnknownNameError
+from ..records import Context, History, read_json
+from .acknowledgement import AcknowledgementJudge, recall_parts
+from .benchmark import Benchmark
+from .dataset import Note, Reading
+from .personamem import Blocks, Message, Messages, RightLetter, chooses
+from .rows import Parsed, Place, Row, Text, Words, csv_rows, literal
+from .scorer import Score, Scorer
+
+LENGTHS = ("32k", "128k")
+_UP = 3
+_FINAL = re.compile(r"final answer\s*:\s*[*(]*([a-d])\b", re.IGNORECASE)
+
+
+class PreferenceJudged(Scorer):
+    """1 where the judge finds the row's preference in the retrieved context (PGR, section 5: binary recall).
+
+    `parts` holds `recall`, and `recall_explicit` for the preferences that are there in words.
+    """
+
+    title = "judged recall"
+    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": AcknowledgementJudge}
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        context: Context = prediction.get("context") or Context()
+        shown = "\n".join(hit.line() for hit in context.hits)
+        (found,) = self.judge()(example.question, [example.reference], shown)
+        parts = recall_parts([found.level])
+        del parts["recall_exact"]  # of one reference, it is the recall
+        verdict = "Right: what was retrieved holds" if parts["recall"] else "Wrong: what was retrieved does not hold"
+        reason = f" (the judge: {found.reason})" if found.reason else ""
+        return Score(parts["recall"], f"{verdict} the user's preference: {example.reference}{reason}", parts)
+
+
+class FinalLetter(RightLetter):
+    """1 when the right letter is chosen, by the first "Final Answer: X" or else by PersonaMem v1's rule."""
+
+    def right(self, answer: str, gold: str) -> bool:
+        final = _FINAL.findall(answer)
+        return chooses(f"({final[0]})" if final else answer, gold)
+
+
+def _query(cell: Any) -> Any:
+    value = literal(cell)
+    return value.get("content") if isinstance(value, dict) else cell
+
+
+def _snippet(cell: Any) -> Any:
+    value = literal(cell)
+    return value if isinstance(value, list) else ()
+
+
+class _Row(Row):
+    user_query: Annotated[Text, BeforeValidator(_query)]
+    correct_answer: Text
+    incorrect_answers: Annotated[tuple[str, ...], Parsed, Field(min_length=1, max_length=3)]
+    pref_type: Words
+    preference: Words = ""
+    related_conversation_snippet: Annotated[tuple[Message, ...], BeforeValidator(_snippet)] = ()
+    persona_id: Words = ""
+    chat_history_32k_link: Words = ""
+    chat_history_128k_link: Words = ""
+    sensitive_info: Words = ""
+
+
+class PersonaMemV2(Benchmark):
+    """PersonaMem v2 as the PGR paper uses it: whether what is recalled holds the user's preference."""
+
+    name = "personamem-v2"
+    sample = "personamem_v2.csv"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"recall": PreferenceJudged, "mcq": FinalLetter}
+
+    @classmethod
+    def load(cls, path: str | Path | None = None, *, metric: str | None = None, **options: Any) -> PersonaMemV2:
+        """As `Benchmark.load`; `metric="mcq"` gives a benchmark of the task multiple-choice."""
+        if metric == "mcq" and not issubclass(cls, PersonaMemV2Choice):
+            return PersonaMemV2Choice.load(path, metric=metric, **options)
+        return super().load(path, metric=metric, **options)
+
+    @classmethod
+    def read(cls, path: Path, note: Note, *, length: str = "32k") -> Reading:
+        """Reads a CSV and the chat histories that it links to.
+
+        Args:
+            path: A file of benchmark.csv's form.
+            note: What findings are told to.
+            length: Which chat histories: "32k" or "128k".
+        """
+        if length not in LENGTHS:
+            raise UnknownNameError("length", length, LENGTHS)
+        histories: dict[str, History | None] = {}
+        examples = []
+        for line, place, row in csv_rows(path, _Row, note):
+            if row.pref_type == "ask_to_forget" or row.sensitive_info.lower() in ("true", "1", "yes"):
+                place.odd("left out", "ask_to_forget and sensitive information are not asked")
+                continue
+            column = f"chat_history_{length}_link"
+            link = getattr(row, column)
+            if link not in histories:
+                histories[link] = _linked(path, link, place.field(column))
+            history = histories[link]
+            if history is not None:
+                examples.append(cls.asked(_example(row, line, history)))
+        return Reading(tuple(each for each in histories.values() if each), tuple(examples))
+
+    @classmethod
+    def asked(cls, example: dspy.Example) -> dspy.Example:
+        """An example as this benchmark asks it."""
+        return example
+
+    def group(self, example: dspy.Example) -> str:
+        """The persona."""
+        return example.user
+
+
+class PersonaMemV2Choice(PersonaMemV2):
+    """PersonaMem v2 as multiple choice."""
+
+    task = "multiple-choice"
+
+    @classmethod
+    def asked(cls, example: dspy.Example) -> dspy.Example:
+        """With options (a), (b), ..., and the letter of the right one as answer."""
+        replies = [example.answer, *example.wrong]
+        random.Random(f"personamem-v2 {example.id}").shuffle(replies)
+        options = [f"({letter}) {reply}" for letter, reply in zip("abcd", replies, strict=False)]
+        letter = "abcd"[replies.index(example.answer)]
+        changed = example.copy(options=options, answer=f"({letter})")
+        return changed.with_inputs("history", "question", "options", "focus")
+
+
+def _example(row: _Row, line: int, history: History) -> dspy.Example:
+    snippet = [message.content for message in row.related_conversation_snippet if message.content]
+    said = [turn for turn, _ in history.turns.values() if turn.speaker != "system" and turn.text in snippet]
+    focus = tuple(turn.id for turn in said)
+    user = row.persona_id or history.id
+    return dspy.Example(
+        id=f"{user}:{line}",
+        history=history,
+        question=row.user_query,
+        answer=row.correct_answer,
+        wrong=list(row.incorrect_answers),
+        reference=row.preference or "\n".join(snippet) or row.correct_answer,
+        category=row.pref_type or "all",
+        user=user,
+        focus=focus,
+        evidence=focus,
+    ).with_inputs("history", "question", "focus")
+
+
+def _linked(path: Path, link: str, place: Place) -> History | None:
+    """The history of a link, below the CSV's folder or one of those above it; a link that leads out is refused."""
+    shown, folder, home = reprlib.repr(link), path.parent.resolve(), path.resolve().parent
+    if Path(link).is_absolute() or ".." in Path(link).parts:
+        place.fault("link out of the data", f"{shown} must name a file below the CSV's folder")
+        return None
+    bases = (folder, *list(folder.parents)[:_UP])
+    base, found = next(((base, base / link) for base in bases if link and _is_file(base / link)), (folder, None))
+    if found is None:
+        place.fault("missing history", f"{shown} is no file below the CSV's folder or those above it")
+        return None
+    # In a cache of the hub all files are links, to the folder where the CSV itself is.
+    if not any(found.resolve().is_relative_to(each) for each in (base, home)):
+        place.fault("link out of the data", f"{shown} leads to a file outside; copy it there")
+        return None
+    try:
+        value = read_json(found)
+    except DataError as error:
+        place.fault("unreadable history", str(error))
+        return None
+    given = value.get("chat_history") if isinstance(value, dict) else value
+    talk = place.at(found.name).read(Messages, {"messages": given})
+    if talk is None:
+        return None
+    items = Blocks(talk.messages).until(len(talk.messages))
+    if not items:
+        place.fault("empty history", f"{shown} holds no message with words")
+        return None
+    return History(id=Path(link).stem, items=items)
+
+
+def _is_file(path: Path) -> bool:
+    """False also for what cannot be a path: too long, or with a NUL in it."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False

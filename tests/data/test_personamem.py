@@ -1,0 +1,136 @@
+"""PersonaMem v1: contexts by streaming, sessions, shared prefixes, which file of a release is read, and its score."""
+
+import dspy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mempiler.data.catalog import benchmark
+from mempiler.data.check import check
+from mempiler.data.personamem import SKILLS, Blocks, Message, PersonaMem
+from mempiler.errors import DataError, UnknownNameError
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.setup import Setup
+
+from .forms import FORMS, lines, load, write
+
+FORM = FORMS["personamem"]
+((ROW,), (CONTEXT,)) = FORM.values()
+
+
+def loaded(folder, *changes, **options):
+    rows = [{**ROW, "question_id": f"q{n}", **change} for n, change in enumerate(changes)]
+    return benchmark("personamem", write(folder, {**FORM, "questions_32k.csv": rows}), **options)
+
+
+def test_a_full_row_and_a_system_message_that_begins_a_session(tmp_path):
+    (example,) = load(tmp_path, "personamem").examples
+    assert set(example.inputs().keys()) == {"history", "question", "options", "focus"}
+    assert (example.id, example.question, example.answer, example.topic) == ("q1", "What now?", "(b)", "music")
+    assert example.options == ["(a) Jazz.", "(b) It's silence.", "(c) Rock.", "(d) Pop."]
+    assert (example.category, example.user, example.focus) == ("suggest_new_ideas", "7", ())
+    assert lines(example) == [
+        "[D1:1] system: Current user persona: Ann",
+        "[D1:2] user: I like jazz.",
+        "[D1:3] assistant: Noted.",
+        "[D2:1] system: Current user persona: Ann",
+        "[D2:2] user: I gave up jazz.",
+        "[D2:3] user: It was too loud.",
+    ]
+
+
+def test_the_end_index_is_exclusive_and_longer_histories_share_the_sessions_of_shorter_ones(tmp_path):
+    ends = ("2", "4", "6", "6")
+    found = loaded(tmp_path, *({"end_index_in_shared_context": end} for end in ends))
+    first, short, long, same = (example.history for example in found.examples)
+    assert list(first.turns) == ["D1:1", "D1:2"]
+    assert list(short.turns) == ["D1:1", "D1:2", "D1:3", "D2:1"]
+    assert long is same
+    assert long.prefixes[:1] == short.prefixes[:1]
+    assert long.items[0] is short.items[0]
+
+
+@given(st.lists(st.sampled_from(["system", "user", "assistant"]), min_size=1, max_size=12), st.data())
+def test_every_message_is_in_one_session_and_whole_sessions_do_not_depend_on_the_end(roles, data):
+    blocks = Blocks([Message(role=role, content=f"m{n}") for n, role in enumerate(roles)])
+    end = data.draw(st.integers(1, len(roles)))
+    cut, whole = blocks.until(end), blocks.until(len(roles))
+    assert [turn.text for session in cut for turn in session.turns] == [f"m{n}" for n in range(end)]
+    assert all(turn.speaker != "system" for session in whole for turn in session.turns[1:])
+    assert cut[:-1] == whole[: len(cut) - 1]
+
+
+def test_only_the_contexts_that_are_needed_are_parsed(tmp_path):
+    """A broken line of another context, and all that follows the last one needed, is never looked at."""
+    contexts = ['{"other": [{"role"', CONTEXT, "not even JSON"]
+    assert benchmark("personamem", write(tmp_path, {**FORM, "shared_contexts_32k.jsonl": contexts})).examples
+
+
+@pytest.mark.parametrize(
+    ("context", "message"),
+    [
+        ('{"c1": [{"role"', "shared_contexts_32k.jsonl, line 1, column"),
+        ({"c1": "text"}, "shared_contexts_32k.jsonl, line 1, field 'messages': is 'text', expected a valid list"),
+        ({"c1": []}, "holds no message with text before the question"),
+    ],
+)
+def test_a_broken_context_is_refused(tmp_path, context, message):
+    with pytest.raises(DataError) as error:
+        benchmark("personamem", write(tmp_path, {**FORM, "shared_contexts_32k.jsonl": [context]}))
+    assert message in str(error.value)
+
+
+def test_missing_contexts_are_named_and_may_be_elsewhere(tmp_path):
+    path = write(tmp_path, FORM)
+    elsewhere = (tmp_path / "shared_contexts_32k.jsonl").rename(tmp_path / "moved")
+    with pytest.raises(DataError, match=r"shared_contexts_32k\.jsonl is not beside it"):
+        PersonaMem.load(path)
+    assert PersonaMem.load(path, contexts=elsewhere).examples
+
+
+def test_categories_keep_skills_and_an_absent_one_is_counted_zero(tmp_path):
+    found = ({}, {"question_type": "recalling_facts_mentioned_by_the_user"})
+    kept = loaded(tmp_path, *found, categories="recall_user_shared_facts")
+    assert [example.id for example in kept.examples] == ["q1"]
+    with pytest.raises(UnknownNameError, match="category of personamem 'telepathy'"):
+        loaded(tmp_path, *found, categories="telepathy")
+    with pytest.raises(DataError, match="no question of the category acknowledge_latest_user_preferences"):
+        loaded(tmp_path, *found, categories="acknowledge_latest_user_preferences")
+    counts = check("personamem", tmp_path / "questions_32k.csv").counts
+    assert {counts[f"category {skill}"] for skill in SKILLS} == {0, 1}
+
+
+def test_the_length_chooses_the_file_of_a_folder(tmp_path):
+    for length in ("32k", "128k"):
+        write(tmp_path, {name.replace("32k", length): value for name, value in FORM.items()})
+    assert PersonaMem.load(tmp_path, length="128k").source.name == "questions_128k.csv"
+    assert PersonaMem.load(tmp_path / "questions_32k.csv", length="128k").source.name == "questions_128k.csv"
+    assert check("personamem", tmp_path, length="128k").ok
+    with pytest.raises(DataError, match="choose with --option length="):
+        PersonaMem.load(tmp_path)
+    with pytest.raises(DataError, match=r"holds no questions_1M\.csv"):
+        PersonaMem.load(tmp_path, length="1M")
+    with pytest.raises(UnknownNameError, match="length of context"):
+        PersonaMem.load(tmp_path, length="64k")
+    with pytest.raises(UnknownNameError, match="option of locomo"):
+        check("locomo", tmp_path, length="128k")
+
+
+def test_a_skill_without_a_question_is_listed_with_none():
+    found = run_evaluate("no-memory", Setup(benchmark="personamem", options={"categories": "suggest_new_ideas"}))
+    by = found.by_category()
+    assert len(by) == 7
+    latest = by["acknowledge_latest_user_preferences"]
+    assert (latest["n"], latest["score"], latest["context_tokens"]) == (0, None, None)
+    assert by["suggest_new_ideas"]["n"] == found.n > 0
+
+
+@pytest.mark.parametrize("answer", ["right", "wrong", "", "I do not know"])
+def test_a_score_says_which_option_is_right(answer):
+    found = PersonaMem.load()
+    example = found.examples[0]
+    other = next(letter for letter in ("(a)", "(b)") if letter != example.answer)
+    said = {"right": example.answer, "wrong": other}.get(answer, answer)
+    score = found.score(example, dspy.Prediction(answer=said))
+    assert (score.value, score.parts) == (float(answer == "right"), {"accuracy": float(answer == "right")})
+    gold = next(option for option in example.options if option.startswith(example.answer))
+    assert (gold in score.feedback) is (answer != "right")
