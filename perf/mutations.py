@@ -284,8 +284,8 @@ H2MEMORY = of(
     ),
     (
         "recall",
-        "[background_hit(memory, aspect) for aspect in backgrounds] if parts.background",
-        "[] if parts.background",
+        "[background_hit(memory, aspect) for aspect in backgrounds] if settings.use_background",
+        "[] if settings.use_background",
         "the background is unused",
     ),
     (
@@ -296,21 +296,21 @@ H2MEMORY = of(
     ),
     ("recall", "sources = memory.turns(principle.members)", "sources = ()", "a principle loses its turns"),
     (
-        "clusters",
+        "principles",
         "np.argmin([np.linalg.norm(row - centre)",
         "np.argmax([np.linalg.norm(row - centre)",
         "a topic joins the farthest principle",
     ),
     (
-        "clusters",
+        "principles",
         "moved[nearest] + (row - moved[nearest])",
         "moved[nearest] - (row - moved[nearest])",
         "a centre moves the wrong way",
     ),
     ("principles", "if verdict and verdict.adjust else", "if verdict else", "a principle changes against the verdict"),
-    ("situations", "window.shown <= earlier < later", "window.shown <= earlier", "a log follows a later one"),
-    ("situations", "        group[b] = a", "        pass", "linked logs are not one group"),
-    ("outlines", 'if content == "needs":', 'if content == "solutions":', "needs and solutions are swapped"),
+    ("extraction", "window.shown <= earlier < later", "window.shown <= earlier", "a log follows a later one"),
+    ("extraction", "        group[b] = a", "        pass", "linked logs are not one group"),
+    ("memory", 'if content == "needs":', 'if content == "solutions":', "needs and solutions are swapped"),
 )
 RGMEM = of(
     "rgmem",

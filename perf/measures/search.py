@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from mempiler.memory.index import DIALOGUE, Entry, Index
 from mempiler.memory.words import K1, B
-from mempiler.programs.h2memory.clusters import clusters
+from mempiler.programs.h2memory.principles import clusters
 
 from measures.scripted import cpu_ms
 

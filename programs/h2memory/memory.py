@@ -21,15 +21,115 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...memory.memory import Memory
 from ...records import Item
-from .clusters import Principle
-from .outlines import Topic
-from .situations import ASPECTS, Aspect, Situation
+
+Aspect = Literal["work", "health", "family", "leisure"]
+"""The aspects of a background; the paper's four."""
+ASPECTS: tuple[Aspect, ...] = ("work", "health", "family", "leisure")
+LinkKind = Literal["caused_by", "follows"]
+KINDS: tuple[LinkKind, ...] = ("caused_by", "follows")
+"""In the order in which they count."""
+Content = Literal["needs", "solutions"]
+"""What is to be seen of a topic or principle: the need alone, or solutions and preferences too."""
+Feedback = Literal["pos", "neg", "others"]
+_FEEDBACK = {"pos": "liked", "neg": "rejected", "others": "undecided"}
+
+
+class Link(BaseModel):
+    """One edge of a log graph."""
+
+    model_config = ConfigDict(frozen=True)
+
+    later: str
+    """Id of the log that goes back to the other one."""
+    kind: LinkKind
+    earlier: str
+
+
+class Situation(BaseModel):
+    """The situation of a group of linked logs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = ""
+    batch: str = ""
+    """Id of the item of logs it comes from."""
+    text: str
+    aspects: tuple[Aspect, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Ids of its logs, oldest first."""
+    links: tuple[Link, ...] = ()
+    since: datetime | None = None
+    time: datetime | None = None
+    """When its last log was written."""
+
+
+class Solution(BaseModel):
+    """One solution that was talked about."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    feedback: str = ""
+    kind: Feedback = "others"
+
+    def line(self) -> str:
+        """`a walk at noon (rejected: too little time)`."""
+        said = f"{_FEEDBACK[self.kind]}: {self.feedback}" if self.feedback else _FEEDBACK[self.kind]
+        return f"{self.text} ({said})"
+
+
+class Topic(BaseModel):
+    """The outline of one topic."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = ""
+    dialogue: str = ""
+    """Id of the session it was talked about in."""
+    need: str
+    """What the user needed; as refined, once it is."""
+    stated: str = ""
+    """The need as the dialogue has it."""
+    solutions: tuple[Solution, ...] = ()
+    preference: str = ""
+    sources: tuple[str, ...] = ()
+    """Ids of its turns."""
+    time: datetime | None = None
+    own: tuple[str, ...] = ()
+    """Ids of the items of logs that came before its dialogue."""
+
+    def text(self, content: Content | None = None) -> str:
+        """The need alone, or with what was proposed and preferred (also where no content is asked for)."""
+        if content == "needs":
+            return f"Need: {self.need}"
+        proposed = "; ".join(solution.line() for solution in self.solutions)
+        parts = (("Need", self.need), ("Proposed", proposed), ("Preference", self.preference))
+        return " | ".join(f"{name}: {part}" for name, part in parts if part)
+
+
+class Principle(BaseModel):
+    """One type of need, and what the user prefers for it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    need_type: str
+    preference: str = ""
+    """The principle itself; empty where the topics showed no preference."""
+    members: tuple[str, ...] = ()
+    """Ids of its topics, in the order in which they came in."""
+
+    def text(self, content: Content | None = None) -> str:
+        """The type of need alone, or with the principle (also where no content is asked for)."""
+        if content == "needs" or not self.preference:
+            return f"Type of need: {self.need_type}"
+        return f"Type of need: {self.need_type} | Principle: {self.preference}"
 
 
 class Background(BaseModel):
@@ -65,16 +165,10 @@ class HeterogeneousMemory(Memory):
     """The latest time of any item."""
     counts: dict[str, int] = Field(default_factory=dict)
     """What code refused or repaired: links, updates, spans, outlines."""
-    levels: dict[str, int] = Field(default_factory=dict)
-    """LM calls that had to follow one another, by stage."""
 
     def resumed(self, settled: Any) -> HeterogeneousMemory:
         """Principles are made once; later topics join them."""
         return settled
-
-    def depth(self) -> int:
-        """LM calls that had to follow one another to write this memory: its critical path."""
-        return sum(self.levels.values())
 
     @property
     def recent(self) -> tuple[Situation, ...]:
@@ -169,10 +263,6 @@ class HeterogeneousMemory(Memory):
     def counted(self, **more: int) -> HeterogeneousMemory:
         """The memory with numbers added to `counts`."""
         return self.changed(counts=dict(Counter(self.counts) + Counter(more)))
-
-    def deeper(self, **more: int) -> HeterogeneousMemory:
-        """The memory with numbers added to `levels`."""
-        return self.changed(levels=dict(Counter(self.levels) + Counter(more)))
 
     def changed(self, **fields: Any) -> HeterogeneousMemory:
         """A copy with other fields."""

@@ -6,22 +6,22 @@
     query     ──> 3 situations of the current session, their backgrounds, 3 topics, their principles
 
 Equations to functions (Mem-PAL, "Memory Construction"; the paper's equations have no numbers):
-    Upsilon = LLM(L)                     `logs.situations_of`, `situations.accepted`
-    G_1 .. G_g, M_G^j = {s_1 .. s_g}     `situations.components`, `logs.situations_of`
-    M_B^(j) = LLM(M_B^(j-1), M_G^j)      `chain.Chain`, `logs.updated`
+    Upsilon = LLM(L)                     `extraction.situations_of`, `.accepted`
+    G_1 .. G_g, M_G^j = {s_1 .. s_g}     `extraction.components`, `.situations_of`
+    M_B^(j) = LLM(M_B^(j-1), M_G^j)      `UserWriter.write`, `extraction.updated`
     F_GB: M_G -> P(M_B)                  `HeterogeneousMemory.behind`
-    T = {t_1 .. t_tau}, {r, o, p}        `dialogue.topics_of`, `outlines.Topic`
-    r^ = LLM(r, R(s))                    `dialogue.refined`, `dialogue.nearest`
-    M_P = {gamma, rho}, clusters C_i     `principles.Principles`, `clusters.clusters`, `.assigned`
+    T = {t_1 .. t_tau}, {r, o, p}        `extraction.topics_of`, `memory.Topic`
+    r^ = LLM(r, R(s))                    `extraction.refined`, `.nearest`
+    M_P = {gamma, rho}, clusters C_i     `principles.Principles`, `.clusters`, `.assigned`
     F_TP: M_T -> M_P                     `HeterogeneousMemory.above`
-    m = {R(M_G^j), F_GB, R(M_T), F_TP}   `reader.UserReader`, `recall.recalled`
+    m = {R(M_G^j), F_GB, R(M_T), F_TP}   `UserReader`, `recall.recalled`
     R = LLM(m, Q)                        the task
 
 Critical path, in LM calls that must follow one another: 2 for all items together (link, describe; outlines beside
 them), 1 per item of logs to update the background, 1 to refine the last dialogue if no logs follow it, 2 for all
 clusters, and 2 per dialogue that joins later. The needs of a dialogue are refined while the background takes in the
-logs that come after it, so that only the background is a chain. `HeterogeneousMemory.depth()` counts what a memory
-took, and a recall reports it as `depth`. A question takes 1 call, or 2 if its query is a dialogue (`need_summary`).
+logs that come after it, so that only the background is a chain. A question takes 1 call, or 2 if its query is a
+dialogue, which is summed up first.
 
 Logs are those items of kind `Logs` (or `Behavior`) that come before the `Session` they belong to; the current session's
 are the last ones of the history. Profiles are passed over: the paper's assistant does not see them.
@@ -43,14 +43,187 @@ Interaction".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Self
 
-from ...errors import UserError
-from ...memory.index import Embedder
-from ..method import Method
-from .reader import UserReader
-from .writer import UserWriter
+from pydantic import Field, model_validator
+
+from ...memory.amending import Amend
+from ...memory.index import Embedder, Entry, entry_of
+from ...memory.indexes import Indexes
+from ...records import Behavior, Context, Hit, Item, Logs, Profile, Query
+from ...signatures.h2memory import DescribeSituation, LinkLogs, OutlineTopics, RefineNeed, UpdateBackground
+from ...signatures.h2memory_principles import (
+    AbstractNeeds,
+    AbstractPreferences,
+    AdjustNeedType,
+    AdjustPrinciple,
+    SummarizeNeed,
+)
+from ..gather import gather
+from ..method import EntryReader, Method, Writer
+from ..predictor import predictor
+from .extraction import PreparedLogs, PreparedTopics, refined, situations_of, topics_of, updated
+from .memory import HeterogeneousMemory
+from .principles import Principles, PrincipleSettings
+from .recall import PartSettings, RecallSettings, amended, entries_of, recalled, searched, whole
+
+
+class UserSettings(PartSettings, PrincipleSettings):
+    """How the memory is written."""
+
+    window: int = Field(10, ge=1, description="logs per call that links them; it sees as many before (appendix C)")
+
+
+class H2MemorySettings(RecallSettings, UserSettings):
+    """What can be set of `H2Memory`."""
+
+    retired: ClassVar[Mapping[str, Any]] = {"need_summary": True}
+
+    @model_validator(mode="after")
+    def _has_parts(self) -> Self:
+        if not (self.use_situations or self.use_background or self.use_topics or self.use_principles):
+            raise ValueError("use_situations, use_background, use_topics and use_principles are all off; leave one on")
+        return self
+
+
+class UserWriter(Writer):
+    """Writes all four parts of the memory, or what the switches leave of them.
+
+    What a dialogue's needs are refined with is there when it comes, but nothing needs the result before the memory
+    settles. So they wait, and are refined at the same time as the background takes in the logs that come next: the
+    chain of backgrounds is not longer for it, and every need is refined once.
+
+    Args:
+        embedder: Vectors of situations and needs.
+        settings: How.
+        dialogues: Whether dialogues are read.
+    """
+
+    Memory = HeterogeneousMemory
+
+    def __init__(self, embedder: Embedder, settings: UserSettings, dialogues: bool) -> None:
+        super().__init__()
+        self.embedder, self.settings = embedder, settings
+        self._reads_logs = settings.use_situations or settings.use_background
+        self._reads_dialogues = dialogues
+        # Only what the settings use, so that an optimizer does not tune unused prompts.
+        if self._reads_logs:
+            self.link = predictor(LinkLogs)
+            self.describe = predictor(DescribeSituation)
+        if settings.use_background:
+            self.update_background = predictor(UpdateBackground)
+        if dialogues:
+            self.outline = predictor(OutlineTopics)
+        if dialogues and self._reads_logs:
+            self.refine = predictor(RefineNeed)
+        if settings.use_principles:
+            self.abstract_need = predictor(AbstractNeeds)
+            self.abstract_preference = predictor(AbstractPreferences)
+        if settings.use_principles and settings.clustered:
+            self.adjust_need = predictor(AdjustNeedType)
+            self.adjust_preference = predictor(AdjustPrinciple)
+
+    def prepare(self, item: Item) -> PreparedLogs | PreparedTopics | None:
+        """What is extracted from one item: the situations of logs, the topics of a dialogue."""
+        if isinstance(item, Profile):
+            return None
+        if isinstance(item, Logs | Behavior):
+            return situations_of(item, self.settings.window, self.ask) if self._reads_logs else PreparedLogs()
+        return topics_of(item, self.ask) if self._reads_dialogues else PreparedTopics()
+
+    def write(self, memory: HeterogeneousMemory, item: Item, prepared: Any = None) -> HeterogeneousMemory:
+        """Writes logs, which may change the background and refine pending needs, or a dialogue's topics."""
+        found = self.prepare(item) if prepared is None else prepared
+        memory = memory.at(item)
+        if found is None:
+            return memory
+        if isinstance(found, PreparedLogs):
+            return self._with_logs(memory, item.id, found).left(item, found.lost)
+        memory = memory.with_topics(item.id, found.topics)
+        memory = memory.counted(spans_repaired=found.repaired, outlines_empty=found.empty)
+        return memory.left(item) if found.lost else memory
+
+    def settle(self, memory: HeterogeneousMemory) -> HeterogeneousMemory:
+        """Refines the needs that wait, and gives every topic its principle."""
+        memory = memory.with_needs(self._needs(memory)) if memory.waiting else memory
+        return Principles(self.ask, self.embedder, self.settings).of(memory) if self.settings.use_principles else memory
+
+    def _with_logs(self, memory: HeterogeneousMemory, batch: str, found: PreparedLogs) -> HeterogeneousMemory:
+        """The memory with one more item of logs, its background up to date, and no need waiting."""
+        after = memory.with_situations(batch, found.situations)
+        after = after.counted(links_refused=found.refused, situations_unplaced=found.unplaced)
+        new = after.situations[len(memory.situations) :]
+        calls: list[Callable[[], Any]] = [partial(self._needs, memory)]
+        if self.settings.use_background and new:
+            calls.append(partial(updated, memory, new, self.ask))
+        needs, *updates = gather(calls)
+        after = after.with_needs(needs)
+        for texts, refused in updates:
+            after = after.with_background(texts, new, refused)
+        return after
+
+    def _needs(self, memory: HeterogeneousMemory) -> dict[str, str]:
+        """The waiting needs in full, by topic id."""
+        waiting = [topic for topic in memory.topics if topic.id in memory.waiting]
+        if not (waiting and self._reads_dialogues and self._reads_logs):
+            return {}
+        most, situated = self.settings.situations, self.settings.use_situations
+        return refined(memory, waiting, self.ask, self.embedder, most, situated)
+
+
+class UserReader(EntryReader):
+    """Recalls from all four parts, or what the switches leave of them.
+
+    Args:
+        embedder: Vectors of situations, needs and queries.
+        settings: What is shown.
+    """
+
+    def __init__(self, embedder: Embedder, settings: RecallSettings) -> None:
+        indexes = Indexes(
+            embedder,
+            parts=lambda memory: searched(memory, settings),
+            made=lambda memory, part: entries_of(part, settings),
+        )
+        super().__init__(indexes=indexes)
+        self.settings = settings
+        self.summarize_need = predictor(SummarizeNeed)
+
+    def search(
+        self, memory: HeterogeneousMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        """All parts that are shown: situations of all sessions, backgrounds, topics and principles, by cosine."""
+        low = 0.0 if min_score is None else min_score
+        rows = self.indexes.search(memory, queries, k, low, lambda entry: bool(entry.tags["shown"]))
+        return [whole(memory, hits) for hits in rows]
+
+    def entries(self, memory: HeterogeneousMemory) -> Sequence[Entry]:
+        """All parts that are shown, with all that there is to them."""
+        hits = [entry.hit() for entry in super().entries(memory) if entry.tags["shown"]]
+        return list(map(entry_of, whole(memory, hits)))
+
+    def amended(self, memory: HeterogeneousMemory, amend: Amend) -> HeterogeneousMemory:
+        return amended(memory, amend)
+
+    def recall(self, memory: HeterogeneousMemory, query: Query) -> Context:
+        """The context of a query; empty, without a call, for an empty memory.
+
+        A query that is a dialogue is summed up first; one about needs is shown no solutions and preferences.
+
+        Returns:
+            Hits of situations, backgrounds, topics and principles, in this order; `counts` has how many of each, the
+            `tokens` of all, and the LM `calls`.
+        """
+        if not (memory.situations or memory.topics):
+            return Context()
+        calls, probe = 0, query.probe
+        if query.modality == "dialogue":
+            calls, said = 1, self.attempt(self.summarize_need, dialogue_so_far=probe)
+            probe = (" ".join(str(said.current_need or "").split()) if said else "") or probe
+        found = recalled(memory, self.indexes, probe, self.settings, query.about or "solutions")
+        return found.model_copy(update={"counts": {**found.counts, "calls": calls}})
 
 
 class H2Memory(Method):
@@ -58,73 +231,16 @@ class H2Memory(Method):
 
     Args:
         embedder: Vectors of situations, needs and queries.
-        use_situations: Show situations (w/o M_G: the background is still written from them, and found through them).
-        use_background: Write and show the background (w/o M_B).
-        use_topics: Show topics (w/o M_T: principles are still made from them, and found through them).
-        use_principles: Make and show principles (w/o M_P).
-        clusters: Most clusters of needs.
-        situations: Situations recalled per query, and shown where a need is refined.
-        topics: Topics recalled per query.
-        sample_per_cluster: Most topics of a cluster that a prompt is shown (released code).
-        window: Logs per call of the prompt that links them; it sees as many before them.
-        seed: Of clusters and samples.
-        clustered: False: a principle for every topic, as for LongMemEval.
-        online_month: Whether dialogues of the month in which the history ends join one by one.
-        need_summary: Whether a query that is a dialogue is summed up before the search.
-
-    Raises:
-        UserError: A setting has no such value.
+        settings: `H2MemorySettings`.
     """
 
+    Settings = H2MemorySettings
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "longmemeval.preference": {"use_situations": False, "use_background": False, "clustered": False}
     }
     """Mem-PAL, appendix C: dialogues without logs, and one principle for every outline."""
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        use_situations: bool = True,
-        use_background: bool = True,
-        use_topics: bool = True,
-        use_principles: bool = True,
-        clusters: int = 8,
-        situations: int = 3,
-        topics: int = 3,
-        sample_per_cluster: int = 10,
-        window: int = 10,
-        seed: int = 0,
-        clustered: bool = True,
-        online_month: bool = True,
-        need_summary: bool = True,
-    ) -> None:
-        for name, number, least in (
-            ("clusters", clusters, 1),
-            ("situations", situations, 0),
-            ("topics", topics, 0),
-            ("sample_per_cluster", sample_per_cluster, 1),
-            ("window", window, 1),
-            ("seed", seed, 0),
-        ):
-            if number < least:
-                raise UserError(f"{name} = {number} is less than {least}")
-        if not (use_situations or use_background or use_topics or use_principles):
-            raise UserError("use_situations, use_background, use_topics and use_principles are all off; leave one on")
-        writer = UserWriter(
-            embedder,
-            use_situations,
-            use_background,
-            use_principles,
-            dialogues=use_topics or use_principles,
-            clusters=clusters,
-            situations=situations,
-            sample_per_cluster=sample_per_cluster,
-            window=window,
-            seed=seed,
-            clustered=clustered,
-            online_month=online_month,
-        )
-        reader = UserReader(
-            embedder, use_situations, use_background, use_topics, use_principles, situations, topics, need_summary
-        )
-        super().__init__(writer, reader, embedder)
+    def __init__(self, embedder: Embedder, settings: H2MemorySettings) -> None:
+        dialogues = settings.use_topics or settings.use_principles
+        writer = UserWriter(embedder, settings.only(UserSettings), dialogues)
+        super().__init__(writer, UserReader(embedder, settings), embedder)

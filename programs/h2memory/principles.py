@@ -1,98 +1,108 @@
-"""Principles out of topics: once by clustering, then topic by topic (Mem-PAL, steps 4-1 to 4-4).
+"""Principles out of topics: once by clustering, then topic by topic (Mem-PAL, steps 4-1 to 4-4; M_P).
 
     topics so far  ── clusters of their needs ── abstract ──> type of need ── abstract ──> principle
     later topics   ── nearest centre, dialogue by dialogue ── adjust ──> type of need ── adjust ──> principle
 
-The clusters of one step do not depend on one another, so their calls run at once; of a cluster the type comes first.
+The clusters of one step do not depend on one another, so their calls run at once; of a cluster the type comes first. A
+centre is always the mean of its members' vectors, so it is not stored.
+
+Example:
+    >>> import numpy as np
+    >>> from mempiler.programs.h2memory.principles import clusters
+    >>> clusters(np.array([[0, 0], [0, 2], [9, 9]], dtype=float), 2, seed=0)
+    [[0, 1], [2]]
+
+Limits: the clusters are those of scikit-learn's KMeans from one seed; another release may cut ties otherwise. The
+released code repeats KMeans until every cluster has two members, up to a hundred times; here a cluster may have one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import random
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar, cast
 
-import dspy
 import numpy as np
+from pydantic import Field
 
 from ...errors import one_line
 from ...memory.index import Embedder
 from ..gather import gather
-from .clusters import Principle, assigned, clusters, sampled
-from .memory import HeterogeneousMemory
-from .outlines import Topic
+from ..part import Ask
+from ..settings import Settings
+from .memory import HeterogeneousMemory, Principle, Topic
 
-Asks = Callable[..., dspy.Prediction | None]
-"""Calls a predictor by its attribute name; None where its output stays unparseable."""
+T = TypeVar("T")
+RESTARTS = 10
+"""Starts of KMeans, of which the best counts."""
 
 
-@dataclass(frozen=True)
+class PrincipleSettings(Settings):
+    """How principles are made."""
+
+    clusters: int = Field(8, ge=1, description="most clusters of needs (appendix C)")
+    sample_per_cluster: int = Field(10, ge=1, description="most topics of a cluster that a prompt is shown (code)")
+    seed: int = Field(0, ge=0, description="of clusters and samples")
+    clustered: bool = Field(True, description="if not, there is a principle for every topic (Table 4)")
+    online_month: bool = Field(True, description="whether dialogues of the history's last month join one by one")
+
+
 class Principles:
     """Makes and updates the principles of memories.
 
     Args:
         ask: Calls `abstract_need`, `abstract_preference`, `adjust_need` and `adjust_preference`.
         embedder: Vectors of needs.
-        most: Clusters.
-        sample: Topics of a cluster that a prompt is shown.
-        seed: Of the clusters and of the samples.
-        clustered: False: every topic has a principle of its own.
-        online_month: Whether dialogues of the month in which the history ends join one by one.
+        settings: How.
     """
 
-    ask: Asks
-    embedder: Embedder
-    most: int = 8
-    sample: int = 10
-    seed: int = 0
-    clustered: bool = True
-    online_month: bool = True
+    def __init__(self, ask: Ask, embedder: Embedder, settings: PrincipleSettings) -> None:
+        self._ask, self._embedder, self._settings = ask, embedder, settings
 
     def of(self, memory: HeterogeneousMemory) -> HeterogeneousMemory:
         """The memory in which every topic belongs to a principle."""
         new = memory.unassigned()
         if not new:
             return memory
-        if not self.clustered:
+        if not self._settings.clustered:
             return self._abstracted(memory, [[topic] for topic in new])
-        if memory.clustered < self.most:
+        if memory.clustered < self._settings.clusters:
             first = self._first(memory)
             memory = memory.changed(principles=(), clustered=len(first))
-            groups = clusters(self._vectors(first), self.most, self.seed)
+            groups = clusters(self._vectors(first), self._settings.clusters, self._settings.seed)
             memory = self._abstracted(memory, [[first[n] for n in group] for group in groups])
         return self._joined(memory, memory.unassigned())
 
     def _first(self, memory: HeterogeneousMemory) -> list[Topic]:
         """The topics to cluster: those before the last month if there are enough of them, or else all."""
         end = memory.ended
-        if not self.online_month or end is None:
+        if not self._settings.online_month or end is None:
             return list(memory.topics)
         early = [t for t in memory.topics if t.time is None or (t.time.year, t.time.month) != (end.year, end.month)]
-        return early if len(early) >= self.most else list(memory.topics)
+        return early if len(early) >= self._settings.clusters else list(memory.topics)
 
     def _vectors(self, topics: Sequence[Topic]) -> np.ndarray:
-        return self.embedder.embed([topic.need for topic in topics])
+        return self._embedder.embed([topic.need for topic in topics])
 
     def _abstracted(self, memory: HeterogeneousMemory, groups: Sequence[Sequence[Topic]]) -> HeterogeneousMemory:
         """The memory with a principle for each group of topics."""
         made = gather([lambda group=group: self._abstract(group) for group in groups])
         first = len(memory.principles) + 1
-        new = [principle.model_copy(update={"id": f"p{n}"}) for n, (principle, _) in enumerate(made, first)]
-        memory = memory.changed(principles=(*memory.principles, *new))
-        return memory.deeper(principles=max(levels for _, levels in made))
+        new = [principle.model_copy(update={"id": f"p{n}"}) for n, principle in enumerate(made, first)]
+        return memory.changed(principles=(*memory.principles, *new))
 
-    def _abstract(self, group: Sequence[Topic]) -> tuple[Principle, int]:
-        """One group's principle, and the calls that followed one another for it."""
-        shown = sampled(group, self.sample, self.seed)
-        said = self.ask("abstract_need", specific_needs=[topic.need for topic in shown])
+    def _abstract(self, group: Sequence[Topic]) -> Principle:
+        """One group's principle."""
+        shown = sampled(group, self._settings.sample_per_cluster, self._settings.seed)
+        said = self._ask("abstract_need", specific_needs=[topic.need for topic in shown])
         kind = one_line(said and said.general_need) or shown[0].need
         principle = Principle(id="", need_type=kind, members=tuple(topic.id for topic in group))
         liked = [topic.preference for topic in shown if topic.preference]
         if not liked:
-            return principle, 1
-        said = self.ask("abstract_preference", type_of_need=kind, preference_experiences=liked)
-        return principle.model_copy(update={"preference": one_line(said and said.general_preference)}), 2
+            return principle
+        said = self._ask("abstract_preference", type_of_need=kind, preference_experiences=liked)
+        return principle.model_copy(update={"preference": one_line(said and said.general_preference)})
 
     def _joined(self, memory: HeterogeneousMemory, topics: Sequence[Topic]) -> HeterogeneousMemory:
         """The memory in which later topics have joined the nearest principles, dialogue by dialogue."""
@@ -113,34 +123,93 @@ class Principles:
         joining = {place: [topic for topic, other in rows if other == place] for place in touched}
         made = gather([lambda n=n: self._adjust(memory.principles[n], joining[n]) for n in touched])
         principles = list(memory.principles)
-        for n, (principle, _) in zip(touched, made, strict=True):
+        for n, principle in zip(touched, made, strict=True):
             principles[n] = principle
-        memory = memory.changed(principles=tuple(principles))
-        return memory.deeper(principles=max(levels for _, levels in made))
+        return memory.changed(principles=tuple(principles))
 
-    def _adjust(self, principle: Principle, topics: Sequence[Topic]) -> tuple[Principle, int]:
+    def _adjust(self, principle: Principle, topics: Sequence[Topic]) -> Principle:
         members = (*principle.members, *(topic.id for topic in topics))
-        said = self.ask("adjust_need", type_so_far=principle.need_type, needs_since=[topic.need for topic in topics])
+        said = self._ask("adjust_need", type_so_far=principle.need_type, needs_since=[topic.need for topic in topics])
         kind = _revised(said and said.type_verdict) or principle.need_type
         liked = [topic.preference for topic in topics if topic.preference]
         principle = principle.model_copy(update={"need_type": kind, "members": members})
         if not liked:
-            return principle, 1
+            return principle
         if not principle.preference:
             # No preference was stated before: there is nothing to adjust yet.
-            said = self.ask("abstract_preference", type_of_need=kind, preference_experiences=liked)
+            said = self._ask("abstract_preference", type_of_need=kind, preference_experiences=liked)
             text = one_line(said and said.general_preference)
         else:
-            said = self.ask(
+            said = self._ask(
                 "adjust_preference",
                 kind_of_need=kind,
                 principle_so_far=principle.preference,
                 experiences_since=liked,
             )
             text = _revised(said and said.principle_verdict) or principle.preference
-        return principle.model_copy(update={"preference": text}), 2
+        return principle.model_copy(update={"preference": text})
 
 
 def _revised(verdict: Any) -> str:
     """The new text where a verdict asks for one and gives it."""
     return one_line(verdict.revised) if verdict and verdict.adjust else ""
+
+
+def clusters(vectors: np.ndarray, count: int, seed: int) -> list[list[int]]:
+    """KMeans: groups of rows, by their first row; no more than there are different rows.
+
+    Args:
+        vectors: The rows, of shape [n, dimension].
+        count: The most groups.
+        seed: Where KMeans starts.
+    """
+    if not len(vectors):
+        return []
+    # In double precision, so that equal texts stay equal and nearly equal ones are not split by rounding.
+    rows = np.asarray(vectors, dtype=np.float64)
+    count = min(count, len(np.unique(rows.round(6), axis=0)))
+    if count < 2:
+        return [list(range(len(rows)))]
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    means = KMeans(n_clusters=count, n_init=cast("Any", RESTARTS), random_state=seed)
+    # A few hundred rows are done before other threads have begun, which then wait busily for one another. OpenMP keeps
+    # the number per calling thread: no other one sees it.
+    with threadpool_limits(1, user_api="openmp"):
+        labels = means.fit_predict(rows)
+    found: dict[int, list[int]] = {}
+    for row, label in enumerate(labels.tolist()):
+        found.setdefault(label, []).append(row)
+    return list(found.values())
+
+
+def assigned(
+    vectors: np.ndarray, centres: Sequence[np.ndarray], counts: Sequence[int]
+) -> tuple[list[int], list[np.ndarray]]:
+    """Takes rows in one after the other: each joins the nearest centre, which moves to the mean of its members.
+
+    Args:
+        vectors: The new rows, in order.
+        centres: The centres so far, at least one; not changed.
+        counts: Members of each.
+
+    Returns:
+        The number of the centre of each row, the first of equally near ones; and the centres afterwards.
+    """
+    moved, sizes = [np.asarray(centre, dtype=np.float64) for centre in centres], list(counts)
+    found: list[int] = []
+    for row in np.asarray(vectors, dtype=np.float64):
+        nearest = int(np.argmin([np.linalg.norm(row - centre) for centre in moved]))
+        sizes[nearest] += 1
+        moved[nearest] = moved[nearest] + (row - moved[nearest]) / sizes[nearest]
+        found.append(nearest)
+    return found, moved
+
+
+def sampled(members: Sequence[T], most: int, seed: int) -> list[T]:
+    """At most `most` members, drawn by a seed, in their order."""
+    if len(members) <= most:
+        return list(members)
+    chosen = random.Random(seed).sample(range(len(members)), most)
+    return [members[n] for n in sorted(chosen)]

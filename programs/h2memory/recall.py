@@ -9,37 +9,42 @@ A part that is switched off is not shown; the way through it to the part that ha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from pydantic import Field
 
 from ...memory.amending import Amend
 from ...memory.index import Entry, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens
-from .clusters import Principle
-from .memory import Background, HeterogeneousMemory
-from .outlines import Content, Topic
-from .situations import Aspect, Situation
+from ..settings import Settings
+from .memory import Aspect, Background, Content, HeterogeneousMemory, Principle, Situation, Topic
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Which parts of the memory are shown."""
+class PartSettings(Settings):
+    """Which parts of the memory there are, for writing and recall."""
 
-    situations: bool = True
-    background: bool = True
-    topics: bool = True
-    principles: bool = True
+    use_situations: bool = Field(
+        True, description="show situations (w/o M_G, Table 2: they still lead to a background)"
+    )
+    use_background: bool = Field(True, description="write and show the background (w/o M_B)")
+    use_principles: bool = Field(True, description="make and show principles (w/o M_P)")
+    situations: int = Field(3, ge=0, description="situations recalled per query, and shown where a need is refined")
+
+
+class RecallSettings(PartSettings):
+    """What can be set of recall."""
+
+    use_topics: bool = Field(True, description="show topics (w/o M_T: they still lead to principles)")
+    topics: int = Field(3, ge=0, description="topics recalled per query")
 
 
 def recalled(
     memory: HeterogeneousMemory,
     indexes: Indexes,
     query: str,
-    parts: Parts,
+    settings: RecallSettings,
     content: Content | None,
-    situations: int = 3,
-    topics: int = 3,
 ) -> Context:
     """The retrieved part m of a memory; `counts` has the size of each part, and the tokens of all.
 
@@ -47,48 +52,48 @@ def recalled(
         memory: What is recalled from.
         indexes: Search what `searched` gives of it.
         query: What is searched with.
-        parts: What is shown.
+        settings: What is shown of it.
         content: "needs" shows of topics and principles the need alone; otherwise solutions and preferences too.
-        situations: Most situations.
-        topics: Most topics.
     """
     recent = {situation.id: situation for situation in memory.recent}
-    near = indexes.search(memory, [query], situations, where=lambda entry: entry.id in recent)[0]
-    told = indexes.search(memory, [query], topics, where=lambda entry: entry.kind == "topic")[0]
+    near = indexes.search(memory, [query], settings.situations, where=lambda entry: entry.id in recent)[0]
+    told = indexes.search(memory, [query], settings.topics, where=lambda entry: entry.kind == "topic")[0]
     known = {topic.id: topic for topic in memory.topics}
     scores = {hit.id: hit.score for hit in told}
     backgrounds = memory.behind(recent[hit.id] for hit in near)
     principles = memory.above(known[hit.id] for hit in told)
     shown: dict[str, list[Hit]] = {
-        "situations": [situation_hit(recent[hit.id], hit.score) for hit in near] if parts.situations else [],
-        "backgrounds": [background_hit(memory, aspect) for aspect in backgrounds] if parts.background else [],
-        "topics": [topic_hit(known[hit.id], content, hit.score) for hit in told] if parts.topics else [],
-        "principles": [principle_hit(memory, one, content, scores) for one in principles] if parts.principles else [],
+        "situations": [situation_hit(recent[hit.id], hit.score) for hit in near] if settings.use_situations else [],
+        "backgrounds": [background_hit(memory, aspect) for aspect in backgrounds] if settings.use_background else [],
+        "topics": [topic_hit(known[hit.id], content, hit.score) for hit in told] if settings.use_topics else [],
+        "principles": [principle_hit(memory, one, content, scores) for one in principles]
+        if settings.use_principles
+        else [],
     }
     context = Context(hits=tuple(hit for hits in shown.values() for hit in hits))
     counts = {**{name: len(hits) for name, hits in shown.items()}, "tokens": estimate_tokens(context.text())}
     return context.model_copy(update={"counts": counts})
 
 
-def searched(memory: HeterogeneousMemory, parts: Parts) -> list[Any]:
+def searched(memory: HeterogeneousMemory, settings: RecallSettings) -> list[Any]:
     """What is searched: situations and topics as they came, and entries of what changes as a whole behind them.
 
     Situations and topics are always there, since a part that is not shown may still lead to another one.
     """
     found = _as_they_came(memory)
-    if parts.background:
+    if settings.use_background:
         found += [_entry(aspect, one.text, "background") for aspect, one in memory.background.items()]
-    if parts.principles:
+    if settings.use_principles:
         found += [_entry(one.id, one.need_type, "principle") for one in memory.principles]
     return found
 
 
-def entries_of(part: Any, parts: Parts) -> tuple[Entry, ...]:
+def entries_of(part: Any, settings: RecallSettings) -> tuple[Entry, ...]:
     """The entry of a part that is searched, with the text that is compared; of a topic the need."""
     if isinstance(part, Situation):
-        return (_entry(part.id, part.text, "situation", parts.situations),)
+        return (_entry(part.id, part.text, "situation", settings.use_situations),)
     if isinstance(part, Topic):
-        return (_entry(part.id, part.need, "topic", parts.topics),)
+        return (_entry(part.id, part.need, "topic", settings.use_topics),)
     return (part,)
 
 

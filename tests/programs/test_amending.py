@@ -11,10 +11,7 @@ from mempiler.memory.index import Entry
 from mempiler.programs.baselines.memory_bank import BankMemory, Digest
 from mempiler.programs.baselines.written import SummaryMemory
 from mempiler.programs.catalog import needs_embedder
-from mempiler.programs.h2memory.clusters import Principle
-from mempiler.programs.h2memory.memory import Background, HeterogeneousMemory
-from mempiler.programs.h2memory.outlines import Topic
-from mempiler.programs.h2memory.situations import Situation
+from mempiler.programs.h2memory.memory import Background, HeterogeneousMemory, Principle, Situation, Topic
 from mempiler.programs.pramem.memory import Experience, ExperienceMemory
 from mempiler.programs.rgmem.memory import Evidence, GraphMemory, Mention, Node, Relation, Theory
 

@@ -49,7 +49,6 @@ def test_each_part_is_recalled_in_its_order(recalled):
     assert [hit.text for hit in context.hits if hit.id == "work"] == ["work: known 2+4+6"]
     assert all("sleeping" in hit.text for hit in part(context, "t"))
     assert part(context, "p")[0].score == part(context, "t")[0].score
-    assert context.counts["depth"] == memory.depth()
     assert (context.counts["tokens"], context.counts["calls"]) == (round(len(context.text()) / 4), 0)
 
 
@@ -74,20 +73,6 @@ def test_a_task_about_needs_sees_no_solution_and_no_preference(recalled, about, 
     assert [word in shown for word in ("Proposed", "Preference", "Principle", "plan", "gentle")] == [whole] * 5
 
 
-@pytest.mark.parametrize(("situations", "topics"), [(1, 2), (0, 3), (5, 0)])
-def test_the_numbers_are_bounds(recalled, situations, topics):
-    _, context, _ = recalled(situations=situations, topics=topics)
-    assert context.counts["situations"] == min(situations, 3)
-    assert context.counts["topics"] == topics
-    assert bool(context.counts["backgrounds"]) == bool(situations)
-    assert bool(context.counts["principles"]) == bool(topics)
-
-
-def test_after_a_dialogue_its_own_logs_are_the_current_ones(recalled, pal_history):
-    _, context, _ = recalled(history=pal_history(3))
-    assert {source[:2] for hit in part(context, "s") for source in hit.sources} == {"L3"}
-
-
 def test_nothing_is_recalled_from_nothing(recalled):
     _, context, engine = recalled(Query(text=QUERY, modality="dialogue"), history=History(id="none"))
     assert context == Context()
@@ -95,14 +80,13 @@ def test_nothing_is_recalled_from_nothing(recalled):
 
 
 @pytest.mark.parametrize(
-    ("modality", "settings", "calls"),
-    [("dialogue", {}, 1), ("question", {}, 0), ("dialogue", {"need_summary": False}, 0)],
-    ids=["dialogue", "question", "switched off"],
+    ("modality", "calls"),
+    [("dialogue", 1), ("question", 0)],
 )
-def test_a_dialogue_is_summed_up_before_the_search(recalled, pal_script, pal_given, modality, settings, calls):
+def test_a_dialogue_is_summed_up_before_the_search(recalled, pal_script, pal_given, modality, calls):
     script = pal_script(current_need={"current_need": "cooking vegetables"})
     asked = Query(text="sleeping soundly", dialogue="user: hi\nassistant: yes?", modality=modality)
-    _, context, engine = recalled(asked, script, **settings)
+    _, context, engine = recalled(asked, script)
     assert context.counts["calls"] == engine.calls["current_need"] == calls
     assert ("cooking" in part(context, "t")[0].text) == bool(calls)
     if calls:

@@ -125,8 +125,8 @@ def test_wrong_method_names_are_one_line(name, error, message):
         ("rgmem", {"theta_inf": 0}, "theta_inf = 0: input should be greater than or equal to 1"),
         ("rgmem", {"facts": -1}, "facts = -1: input should be greater"),
         ("rgmem", {"use_l0": False, "use_l1": False}, "nothing is left to recall"),
-        ("h2memory", {"clusters": 0}, "clusters = 0 is less than 1"),
-        ("h2memory", {"situations": -1}, "situations = -1 is less than 0"),
+        ("h2memory", {"clusters": 0}, "clusters = 0: input should be greater than or equal to 1"),
+        ("h2memory", {"situations": -1}, "situations = -1: input should be"),
         (
             "h2memory",
             {f"use_{part}": False for part in ("situations", "background", "topics", "principles")},

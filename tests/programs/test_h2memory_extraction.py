@@ -1,0 +1,185 @@
+"""H2Memory's extraction: windows, links and groups of logs; spans that tile a dialogue; aspects in any form."""
+
+from itertools import pairwise
+
+import mempiler.signatures.h2memory as prompts
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mempiler.programs.h2memory.extraction import Claim, Window, accepted, components, span, tiled, windows
+from mempiler.programs.h2memory.memory import ASPECTS, Link, Solution, Topic
+from mempiler.signatures.h2memory import DraftOutline, ProposedSolution
+
+LINK_CASES = [
+    *("both kinds", "caused_by first", "in any order", "later", "itself", "not shown", "not asked about"),
+    *("unknown earlier", "unknown later", "as lists print ids", "nothing"),
+]
+IDS = [f"l{n}" for n in range(1, 31)]
+
+
+def link(later: str, kind: str, earlier: str) -> Link:
+    return Link.model_validate({"later": later, "kind": kind, "earlier": earlier})
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "found"),
+    [
+        (0, 10, []),
+        (1, 10, [(0, 0, 1)]),
+        (11, 10, [(0, 0, 10), (0, 10, 11)]),
+        (25, 10, [(0, 0, 10), (0, 10, 20), (10, 20, 25)]),
+        (3, 1, [(0, 0, 1), (0, 1, 2), (1, 2, 3)]),
+    ],
+)
+def test_a_window_is_ten_logs_that_see_the_ten_before(count: int, size: int, found: list[tuple[int, ...]]) -> None:
+    assert windows(count, size) == [Window(*row) for row in found]
+
+
+@pytest.mark.parametrize(
+    ("claims", "links", "refused"),
+    [
+        ([Claim("l21", ("l20",), ("l11",))], [("l21", "follows", "l11"), ("l21", "caused_by", "l20")], 0),
+        ([Claim("l21", ("l20",), ("l20",))], [("l21", "caused_by", "l20")], 1),
+        ([Claim("l21", (), ("l20",)), Claim("l21", ("l20",))], [("l21", "caused_by", "l20")], 1),
+        ([Claim("l21", ("l22",))], [], 1),
+        ([Claim("l21", ("l21",))], [], 1),
+        ([Claim("l21", ("l10",))], [], 1),
+        ([Claim("l20", ("l19",))], [], 1),
+        ([Claim("l21", ("x9",))], [], 1),
+        ([Claim("x9", ("l19", "l18"))], [], 2),
+        ([Claim("[l22]", ('"l21"', "l21 "))], [("l22", "caused_by", "l21")], 0),
+        ([Claim("l22"), Claim("x9")], [], 0),
+    ],
+    ids=LINK_CASES,
+)
+def test_links_that_cannot_be_are_refused_and_counted(claims: list[Claim], links: list[tuple], refused: int) -> None:
+    assert accepted(IDS, Window(10, 20, 30), claims) == ([link(*row) for row in links], refused)
+
+
+@given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)).filter(lambda pair: pair[0] > pair[1]), max_size=15))
+def test_two_logs_are_in_one_group_where_a_way_of_links_joins_them(pairs: list[tuple[int, int]]) -> None:
+    groups = components(IDS[:12], [link(IDS[a], "caused_by", IDS[b]) for a, b in pairs])
+    assert sorted(id for group in groups for id in group) == sorted(IDS[:12])
+    near = {n: {n} for n in range(12)}
+    for _ in range(12):
+        for a, b in pairs:
+            near[a] = near[b] = near[a] | near[b]
+            for other in near[a]:
+                near[other] = near[a]
+    assert {frozenset(group) for group in groups} == {frozenset(IDS[n] for n in reached) for reached in near.values()}
+
+
+def test_memory_and_prompts_have_the_same_aspects() -> None:
+    assert prompts.ASPECTS == ASPECTS
+
+
+@pytest.mark.parametrize(
+    ("said", "aspects"),
+    [
+        (["Work", " LEISURE "], ["work", "leisure"]),
+        ("family, work", ["work", "family"]),
+        (["健康", "工作"], ["work", "health"]),
+        (["money", "work", "work"], ["work"]),
+        (None, []),
+        ({"work": 1}, []),
+    ],
+)
+def test_aspects_are_read_in_any_form(said: object, aspects: list[str]) -> None:
+    assert prompts.DrawnSituation.model_validate({"situation": "x", "aspects": said}).aspects == aspects
+
+
+OUTLINE_CASES = [
+    *("good", "gap", "overlap", "ends missing", "none given", "one missing", "wrong order"),
+    "all last",
+]
+TURNS = [f"t{n}" for n in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        (["t2", "t5"], (1, 4)),
+        (["t5", "t2"], (1, 4)),
+        (["t3", "x"], (2, 2)),
+        (["x", "y"], None),
+        ([], None),
+    ],
+)
+def test_a_span_is_read_from_what_ids_are_known(named: list[str], found: object) -> None:
+    assert span(named, TURNS) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "turns", "found", "repaired"),
+    [
+        ([(0, 3), (4, 7)], 8, [(0, 3), (4, 7)], 0),
+        ([(0, 2), (5, 7)], 8, [(0, 4), (5, 7)], 1),
+        ([(0, 5), (3, 7)], 8, [(0, 2), (3, 7)], 1),
+        ([(1, 3), (4, 6)], 8, [(0, 3), (4, 7)], 2),
+        ([None, None], 8, [(0, 3), (4, 7)], 2),
+        ([(0, 1), None, (6, 7)], 8, [(0, 2), (3, 5), (6, 7)], 2),
+        ([(4, 7), (0, 3)], 8, [(0, 0), (1, 7)], 2),
+        ([(7, 7), (7, 7), (7, 7)], 8, [(0, 5), (6, 6), (7, 7)], 2),
+    ],
+    ids=OUTLINE_CASES,
+)
+def test_spans_are_repaired_to_tile_the_dialogue(given: list, turns: int, found: list, repaired: int) -> None:
+    assert tiled(given, turns) == (found, repaired)
+
+
+SPANS = st.tuples(st.integers(0, 11), st.integers(0, 11)).map(lambda pair: (min(pair), max(pair)))
+
+
+@given(st.lists(st.one_of(st.none(), SPANS), min_size=1, max_size=15), st.integers(1, 12))
+def test_whatever_is_given_the_spans_tile(given: list, turns: int) -> None:
+    found, repaired = tiled([one if one is None or one[1] < turns else None for one in given], turns)
+    assert (found[0][0], found[-1][1]) == (0, turns - 1)
+    assert all(first <= last for first, last in found)
+    assert {n for first, last in found for n in range(first, last + 1)} == set(range(turns))
+    if len(found) <= turns:
+        assert all(b[0] == a[1] + 1 for a, b in pairwise(found))
+    assert tiled(found, turns) == (found, 0)
+    assert 0 <= repaired <= len(given)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("needs", "Need: sleep"),
+        ("solutions", "Need: sleep | Proposed: tea (liked: nice); pills (rejected) | Preference: gentle"),
+        (None, "Need: sleep | Proposed: tea (liked: nice); pills (rejected) | Preference: gentle"),
+    ],
+)
+def test_the_need_alone_or_everything_is_shown(content: object, text: str) -> None:
+    solutions = (Solution(text="tea", feedback="nice", kind="pos"), Solution(text="pills", kind="neg"))
+    topic = Topic(need="sleep", solutions=solutions, preference="gentle")
+    assert topic.text(content) == text  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("said", "ids"),
+    [
+        (["D1:1", "D1:4"], ["D1:1", "D1:4"]),
+        ("D1:1 - D1:4", ["D1:1", "D1:4"]),
+        ({"start": "D1:1", "end": "D1:4"}, ["D1:1", "D1:4"]),
+        (None, []),
+        (["[D1:1]", 4], ["D1:1", "4"]),
+    ],
+)
+def test_a_turn_span_is_read_in_any_form(said: object, ids: list[str]) -> None:
+    assert DraftOutline.model_validate({"turn_span": said, "requirement": "x"}).turn_span == ids
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("POS", "pos"),
+        ("positive", "pos"),
+        (" Neg", "neg"),
+        ("negative.", "neg"),
+        ("unclear", "others"),
+        (None, "others"),
+    ],
+)
+def test_feedback_is_positive_negative_or_other(said: object, kind: str) -> None:
+    assert ProposedSolution.model_validate({"solution": "x", "feedback_type": said}).feedback_type == kind
