@@ -18,8 +18,7 @@ from .printing import output, print_json, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..runs.compare import Comparison, Paired, Recorded
-    from ..runs.preference import Preferences
+    from ..runs.compare import Comparison, Paired, Preferences, Recorded
     from ..runs.statistics import Difference
 
 
@@ -110,7 +109,7 @@ def _preferred(runs: Sequence[Recorded], lm: str, api_base: str | None, threads:
     from ..engines.meter import Meter
     from ..engines.models import endpoint_errors, language_model
     from ..programs.adapter import adapter
-    from ..runs.preference import preferences
+    from ..runs.compare import preferences
 
     model = language_model(lm, Meter(), "judge", api_base)
     judge = PreferenceJudge(model, adapter("chat"))

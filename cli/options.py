@@ -101,7 +101,7 @@ class _Traces(click.ParamType):
     name = "N|all|none"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ..runs.traces import traces_in
+        from ..runs.lineage import traces_in
 
         return value if value is None or isinstance(value, int) else traces_in(value)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..runs.papers.cells import Cell
     from ..runs.papers.paper import Paper, Printed
-    from ..runs.papers.results import Reproduced, SectionResult
+    from ..runs.papers.reproduction import Reproduced, SectionResult
     from ..runs.statistics import Difference
 
 _NOT_HERE = ("benchmark", "data", "metric", "categories", "config", "allow_code")

@@ -10,7 +10,8 @@ from click.core import ParameterSource
 
 from ..errors import UserError
 from .options import make_setup, parse_settings, setup_options
-from .printing import first_line, output, print_json, show_plan
+from .overview import print_page
+from .printing import first_line, output, page_line, print_json, show_plan
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = "of the training: num_rollouts, local_n, histories, ..., or of the trainer: learning_rate=2e-4"
 _OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative or local"
-_COURSE = ("objective", "seeds", "lora", "answer_lm", "answer_api_base", "workers", "steps")
+_COURSE = ("objective", "seeds", "lora", "answer_lm", "answer_api_base", "steps")
 """Options that are settings of a training by their own names."""
 USERS = {False: 400, True: 100}
 """Users of memory-env where objectives are compared, three of ten to score: a whole comparison, or a quick one."""
@@ -34,9 +35,6 @@ USERS = {False: 400, True: 100}
 @click.option("--steps", type=int, help="most steps of a stage")
 @click.option("--budget", type=int, help="generated tokens of a training, the same for all objectives")
 @click.option("--seeds", type=click.IntRange(1), help="trainings per objective [default: 3 in a comparison, or 1]")
-@click.option(
-    "--workers", type=click.IntRange(1), help="trainings at a time, each in a process (extra: ray) [default: 1]"
-)
 @click.option("--lora", type=click.IntRange(1), help="rank of an adapter; all weights are trained without")
 @click.option("--answer-lm", help="answers the questions rewards come from [default: the model itself]")
 @click.option("--answer-api-base", help="address of its server")
@@ -49,9 +47,9 @@ def command(method: str, as_json: bool, planned: bool, out: str | None, **values
     With `--lm local:tiny` a model of half a million weights is made and warmed up first.
     """
     from ..engines.meter import Meter
+    from ..runs.pages.page import read_page
     from ..runs.planning import plan_train
     from ..runs.train import run_train
-    from ..runs.trained import print_trained
 
     given = {name: values.pop(name) for name in list(values) if name in _OWN}
     if click.get_current_context().get_parameter_source("threads") is not ParameterSource.DEFAULT:
@@ -69,7 +67,11 @@ def command(method: str, as_json: bool, planned: bool, out: str | None, **values
     if as_json:
         print_json(outcome.summary())
     else:
-        print_trained(output(), outcome)
+        console, page, kept = output(), read_page(outcome.run), outcome.kept
+        if page is not None:
+            print_page(console, page)
+        console.print(f"kept: {kept.label}; model: local:{kept.model}\nprogram: {outcome.program}", soft_wrap=True)
+        console.print(f"MLflow run: {outcome.run_id} (mempiler ui)\n{page_line(outcome.run)}", soft_wrap=True)
 
 
 _OWN = {*_COURSE, "only", "quick", "horizons", "budget", "rewards", "settings"}

@@ -1,26 +1,21 @@
 """Saved programs: a folder with `manifest.json` and `state.json`, plain JSON, checked before anything is used.
 
-    save(program, folder, manifest)     all or nothing: written beside, then renamed
-    load(folder)                        everything is verified first; a mismatch names what differs and what to do
-
-The state holds prompts (instructions, fields, demos) by predictor name; never a language model, a key or a pickle.
-
-A folder decides what a model is asked, never where: addresses, headers, keys, and the names of models come from whoever
-runs the program.
+The state holds prompts (instructions, fields, demos) by predictor name; never a language model, a key or a pickle. A
+folder decides what a model is asked, never where: addresses, headers and keys come from whoever runs the program.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import inspect
 import json
 import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +39,7 @@ from ..programs.state import (
     signature_of,
 )
 from ..records.whole_file import refuse_foreign
-from .answers import ANSWERS
-from .external import SYSTEM, resolve_external
+from .external import ANSWERS, SYSTEM, resolve_external
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, read_manifest, read_states, sha256_of
 from .registry import is_address, resolve
 
@@ -140,7 +134,7 @@ def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None
 
 
 def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> Opened:
-    """Loads a saved program, and says what its folder tells of it; arguments and errors as of `load`."""
+    """As `load`, with what is known of the folder."""
     folder = resolve(str(folder)) if is_address(folder) else Path(folder)
     manifest, states = read_manifest(folder), read_states(folder)
     if manifest.method.startswith(WEB) or manifest.method.endswith(ANSWERS):
@@ -184,7 +178,7 @@ def check_writable(folder: str | Path) -> None:
 
 
 def _embedder(folder: Path, manifest: Manifest, given: Embedder | None) -> Embedder | None:
-    """The embedder that a program needs, if any; texts go to it, so the folder alone does not choose one far away."""
+    """The embedder that a program needs, if any; the folder alone does not choose one far away."""
     system = _system(manifest)
     if not (needs_embedder(manifest.method) if system is None else takes_embedder(system)):
         return None
@@ -200,7 +194,6 @@ def _embedder(folder: Path, manifest: Manifest, given: Embedder | None) -> Embed
 
 
 def _built(folder: Path, manifest: Manifest, embedder: Embedder | None) -> MemoryProgram:
-    """The program as the code makes it; the manifest chooses among names and settings that the code knows."""
     if manifest.adapter not in ADAPTERS:
         raise ProgramError(f"{folder}: its adapter {manifest.adapter!r} is none of {', '.join(ADAPTERS)}")
     taken = sorted(set(manifest.config) & set(inspect.signature(build).parameters))
@@ -216,7 +209,6 @@ def _built(folder: Path, manifest: Manifest, embedder: Embedder | None) -> Memor
 
 
 def _system(manifest: Manifest) -> Any | None:
-    """The factory of a shipped system, if the program is one's."""
     return resolve_external(manifest.method) if manifest.method.startswith(SYSTEM) else None
 
 
@@ -257,7 +249,6 @@ def _staging(folder: Path) -> Iterator[Path]:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Writes files into a new folder beside the target, and lets it take the target's place."""
     folder = folder.resolve()
     with _staging(folder) as staging:
         new, old = staging / "new", staging / "old"
@@ -276,11 +267,8 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 def versions() -> dict[str, str]:
     """The versions of the packages that decide what a program does."""
-    return {name: _version(name) for name in PACKAGES}
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+    found = dict.fromkeys(PACKAGES, "not installed")
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

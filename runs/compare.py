@@ -1,33 +1,31 @@
-"""Comparing finished runs question by question: what their folders keep, and what differs between two of them.
+"""Comparing finished runs question by question: paired differences, and a judge's preference.
 
-    RunFolder ── recorded ──> Recorded ┐
-    RunFolder ── recorded ──> Recorded ┴── compare ──> Comparison: overall, by category, what to be wary of
-
-The run's folder is the one source: `run.json` holds the summary and the parameters, `evaluation_rows.jsonl` (of a
-compile: `start_rows.jsonl` and `result_rows.jsonl`) one scored question a line. Questions are paired by id, words and
-gold answer; one that failed counts as 0 in its run.
-
-Limits: every category is judged by itself: of twenty that do not differ, one seems to differ by chance. Latency is
-what a question took in its own run, waiting for memories and other threads included.
+Questions are paired by id, words and gold answer; one that failed counts as 0 in its run. Every category is judged by
+itself: of twenty that do not differ, one seems to differ by chance.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import dspy
+from dspy.utils.exceptions import AdapterParseError
 from pydantic import ValidationError
 
+from ..data.catalog import benchmark as load_benchmark
+from ..data.judge import ask_all
+from ..data.preference import PairJudge, Preference, informed, preference
 from ..errors import DataError, UserError
 from ..records.json_input import decode
 from ..records.whole_file import replacing
 from .folder import RUN, RunFolder
 from .results import Evaluation, cached_share, difference, mean, pairs
 from .rows import SHOWN, Row
-from .statistics import MIN_N, Difference
+from .statistics import MIN_N, Difference, Interval, interval
 
 BASIS = {
     "benchmark": "benchmark",
@@ -61,23 +59,15 @@ class Recorded:
         return self.phases["evaluation" if "evaluation" in self.phases else "result"]
 
     def usage(self) -> dict[str, Any]:
-        """Score, recall, failures, calls, tokens, US dollars and mean seconds a question, over all questions."""
+        """What tables say beside the scores."""
         found = self.evaluation
-        spent = found.spent
+        names = ("program", "lm", "comparable", "n", "score", "failures", "prompt_tokens")
         return {
             "run": self.name,
-            "program": found.program,
-            "lm": found.lm,
-            "comparable": found.comparable,
-            "n": found.n,
-            "score": found.score,
-            "failures": found.failures,
+            **{name: getattr(found, name) for name in names},
+            **found.spent,
             "recall": found.retrieval().get(SHOWN),
-            "calls": spent["calls"],
-            "tokens": spent["tokens"],
-            "prompt_tokens": found.prompt_tokens,
             "cached_share": cached_share(found.prompt_cache),
-            "cost": spent["cost"],
             "latency": mean([row.seconds for row in found.rows]),
         }
 
@@ -113,11 +103,7 @@ class Comparison:
     warnings: tuple[str, ...]
 
     def refusal(self, margin: float | None = None) -> str | None:
-        """Why the other run may not take the baseline's place; None if it may.
-
-        Args:
-            margin: Worse, too, where the mean difference is below minus this much.
-        """
+        """Why the other run may not take the baseline's place, or is worse by more than the margin; None if it may."""
         found = self.overall.difference
         if self.other.evaluation.broken:
             return "broken"
@@ -137,12 +123,7 @@ class Comparison:
 
 
 def compare(baseline: Recorded, other: Recorded, min_n: int = MIN_N) -> Comparison:
-    """Pairs the questions of two runs.
-
-    Args:
-        baseline: A finished run.
-        other: What is compared with it.
-        min_n: Below so many questions there is no verdict.
+    """Pairs the questions of two runs; with fewer than `min_n` there is no verdict.
 
     Raises:
         UserError: They have no question in common.
@@ -164,6 +145,74 @@ def compare(baseline: Recorded, other: Recorded, min_n: int = MIN_N) -> Comparis
         _paired("score", [pair for pair in both if pair[0].counts and pair[1].counts], True, min_n),
         {key: _paired(names.get(key, key), found, found[0][0].counts, min_n) for key, found in categories.items()},
         tuple(_warnings(baseline, other, len(both))),
+    )
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """How often one run's responses are preferred over a baseline's."""
+
+    run: str
+    n: int
+    """Queries judged."""
+    rate: float | None
+    """Share of judgments, two a query, that prefer the run; None if none could be made."""
+    interval: Interval | None
+    tied: float | None
+    """Share of judgments that prefer neither."""
+    wins: int
+    """Queries on which the run is preferred more often than the baseline."""
+    ties: int
+    losses: int
+    unreadable: int
+    """Queries on which a reply of the judge could not be read; in none of the other numbers."""
+    judge_hash: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object `compare --json` prints of it."""
+        return asdict(self)
+
+
+def preferences(baseline: Recorded, other: Recorded, judge: PairJudge, threads: int = 8) -> Preferences:
+    """Has a judge compare the responses of two runs to the queries that both were asked, in both orders.
+
+    The benchmark is read again from where the baseline's run found it.
+
+    Raises:
+        UserError: They have no query in common.
+        DataError: The benchmark does not hold the queries any more.
+        LMError: The judge's endpoint failed.
+    """
+    before = {(row.id, row.question): row for row in baseline.evaluation.rows}
+    shared = [(before[row.id, row.question], row) for row in other.evaluation.rows if (row.id, row.question) in before]
+    if not shared:
+        raise UserError(f"{other.name} and {baseline.name} have no query in common; compare runs on the same data")
+    examples = _examples(baseline)
+
+    def prefers(pair: tuple[Row, Row]) -> Preference | None:
+        a, b = pair
+        try:
+            return preference(judge, examples[a.id, a.question], b.answer, a.answer)
+        except KeyError:
+            raise DataError(f"query {a.id!r} is not in the benchmark of {baseline.name} any more") from None
+        except AdapterParseError:
+            return None
+
+    said = ask_all(prefers, shared, threads)
+    kept = [(value, row.group) for value, (row, _) in zip(said, shared, strict=True) if value is not None]
+    values = [value for value, _ in kept]
+    rates = [value.ahead for value in values]
+    return Preferences(
+        run=other.name,
+        n=len(values),
+        rate=mean(rates),
+        interval=interval(rates, [group for _, group in kept]),
+        tied=mean([1 - value.ahead - value.behind for value in values]),
+        wins=sum(value.ahead > value.behind for value in values),
+        ties=sum(value.ahead == value.behind for value in values),
+        losses=sum(value.ahead < value.behind for value in values),
+        unreadable=said.count(None),
+        judge_hash=judge.hash,
     )
 
 
@@ -192,13 +241,15 @@ def recorded(name: str) -> Recorded:
 
 
 def keep_rows(folder: RunFolder, phase: str, evaluation: Evaluation) -> None:
-    """Writes the scored questions of an evaluation into the run's folder, one JSON object a line.
-
-    Raises:
-        UserError: They cannot be written.
-    """
+    """Writes the scored questions of an evaluation into the run's folder, one JSON object a line."""
     with replacing(folder.path / f"{phase}_rows.jsonl") as file:
         file.writelines(f"{row.model_dump_json(exclude={'seen'})}\n" for row in evaluation.rows)
+
+
+def _examples(run: Recorded) -> dict[tuple[str, str], dspy.Example]:
+    made = run.settings
+    benchmark = load_benchmark(made["benchmark"], made.get("data"), **(made.get("options") or {}))
+    return {(str(example.id), str(example.question)): example for example in informed(benchmark)}
 
 
 def _paired(name: str, both: list[tuple[Row, Row]], in_score: bool, min_n: int) -> Paired:
@@ -227,7 +278,6 @@ def _short(value: Any) -> str:
 
 
 def _evaluation(folder: RunFolder, phase: str, summary: Any) -> Evaluation:
-    """Puts an evaluation together again from its summary and its rows."""
     path = folder.path / f"{phase}_rows.jsonl"
     rows = tuple(_rows(path))
     try:

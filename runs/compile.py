@@ -2,9 +2,8 @@
 
     split ── start saved ── start on dev ── optimizer on train ── result on dev: promote? ── test ── save, log
 
-Test questions are scored once, after the decision. The compiled program is kept only if it is significantly better than
-its start on the dev questions (`promotion`). The optimizer gets what is left of the budget after the scoring that must
-follow is set aside. Everything is logged to one MLflow run.
+Test questions are scored once, after the decision by the dev questions (`promotion`). The optimizer gets what is left
+of the budget after the scoring that must follow is set aside (`reserve`).
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from ..optimizers.compile import Compilation, compile_program, plan_job
 from ..optimizers.history import Candidate, CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
 from ..programs.program import MemoryProgram
-from .artifact import check_writable, save, versions
+from .artifact import check_writable, save
 from .compare import keep_rows
-from .experiment import Note, Scoring, sharing
-from .lineage import show_compile
+from .experiment import Note, Scoring
+from .lineage import show
 from .manifest import Manifest, is_intact
 from .pages.changes import program_changes, states
 from .pages.html import keep_page
@@ -68,11 +67,7 @@ class Troubles:
     """What else there is to know of the demos, a line each."""
 
     def lines(self, run: str) -> list[str]:
-        """What tables say of it, one line each.
-
-        Args:
-            run: The run that can be resumed.
-        """
+        """What tables say of it, one line each; `run` can be resumed."""
         found, again = [], f"--resume {run} tries again"
         if self.ended is not None:
             taken = "the best candidate so far" if self.rescued else "no candidate was scored yet, so the start"
@@ -119,13 +114,14 @@ class Compiled:
         Scores are in the order of the split, groups are numbered: no id of a user leaves the run.
         """
         found = self.dev[1] if self.promoted and self.dev[1] is not None else self.dev[0]
-        scored = {"score": found.score, "n": found.n, "min_n": self.difference.min_n, "stopped": found.stopped}
         groups = list(dict.fromkeys(row.group for row in found.counted))
-        rows = {
+        return {
+            **{name: getattr(found, name) for name in ("score", "n", "stopped", "lm", "judge")},
+            "split": "dev",
+            "min_n": self.difference.min_n,
             "scores": [row.score for row in found.counted],
             "groups": [groups.index(row.group) for row in found.counted],
         }
-        return {"split": "dev", **scored, "lm": found.lm, "judge": found.judge, **rows}
 
     def summary(self) -> dict[str, Any]:
         """The object `compile --json` prints."""
@@ -135,16 +131,11 @@ class Compiled:
             "difference": self.difference.to_dict(),
             "dev": {"start": self.dev[0].score, "result": self.dev[1].score if self.dev[1] else None},
             "dev_difference": None if self.decided.gain is None else self.decided.gain.to_dict(),
-            "promoted": self.promoted,
-            "refused": self.refused,
             "program": str(self.program),
             "candidates": [candidate.to_dict() for candidate in self.candidates],
-            "usage": self.usage,
-            "stopped": self.stopped,
             "optimizer": asdict(self.troubles),
             "run": str(self.run),
-            "run_id": self.run_id,
-            "model": self.model,
+            **{name: getattr(self, name) for name in ("promoted", "refused", "usage", "stopped", "run_id", "model")},
         }
 
 
@@ -195,7 +186,7 @@ def run_compile(
         older = is_intact(folder)
         if not older:
             save(start, folder, manifest)
-        scoring = Scoring(runtime, benchmark, note, sharing(runtime, method))
+        scoring = Scoring(runtime, benchmark, note, method)
         try:
             with closing(start.method):
                 outcome = _Compile(scoring, start, split, how, force, folder, manifest).run()
@@ -212,8 +203,6 @@ def run_compile(
 
 @dataclass(frozen=True)
 class _Compile:
-    """A compile that is set up; arguments as of `run_compile`."""
-
     scoring: Scoring
     start: MemoryProgram
     split: Split
@@ -226,11 +215,9 @@ class _Compile:
         """Compiles in an MLflow run, saves what is kept, and logs it."""
         runtime, benchmark, how = self.scoring.runtime, self.scoring.benchmark, self.how
         chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
-        with runtime.tracker(f"{self.start.name}-{benchmark.name}-{how.optimizer}", "compile") as tracker:
-            logged = parameters(self.start, runtime.setup, benchmark)
-            logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
-            runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())
-            tracker.params(logged)
+        logged = parameters(self.start, runtime.setup, benchmark)
+        logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
+        with runtime.tracked("compile", f"{self.start.name}-{benchmark.name}-{how.optimizer}", logged) as tracker:
             with runtime.context(self.start), endpoint_errors():
                 outcome, kept = self._outcome(tracker.run_id)
             scores = {name: outcome.summary()[name] for name in ("start", "result", "difference", "dev", "promoted")}
@@ -243,8 +230,10 @@ class _Compile:
             page = partial(_page, outcome, self.start, kept, benchmark, logged)
             tracker.page(keep_page(runtime.folder.path, page))
             with runtime.context(self.start):
-                scored, saved = (outcome.start, outcome.result), self.folder if outcome.promoted else None
-                show_compile(tracker, self.start, kept, benchmark, scored, saved, logged, runtime.setup.traces)
+                # The alias `best` moves only to a program that was kept for its gain.
+                best = ((kept, "best"),) if outcome.promoted else ()
+                shown = ((self.start, "start"), *best)
+                show(tracker, benchmark, outcome.result, shown, "result", runtime.setup.traces)
         return outcome
 
     def _outcome(self, run_id: str) -> tuple[Compiled, MemoryProgram]:
@@ -289,7 +278,14 @@ class _Compile:
             run_id=run_id,
             model=trained,
             decided=decided,
-            troubles=_troubles(how.optimizer, history),
+            troubles=Troubles(
+                how.optimizer,
+                history.ended,
+                history.proposals.unreadable,
+                history.proposals.given_up,
+                rescued=history.ended is not None and history.best() is not None,
+                notes=tuple(history.notes),
+            ),
         )
         return outcome, kept or start
 
@@ -308,18 +304,12 @@ def _troubled(runtime: Runtime) -> int:
     return runtime.folder.read().get(TROUBLED, 0)
 
 
-def _troubles(optimizer: str, history: CandidateHistory) -> Troubles:
-    proposals, rescued = history.proposals, history.ended is not None and history.best() is not None
-    notes = tuple(history.notes)
-    return Troubles(optimizer, history.ended, proposals.unreadable, proposals.given_up, rescued, notes)
-
-
 def _log(tracker: Tracker, outcome: Compiled) -> None:
     tracker.evaluation("start", outcome.start)
     tracker.evaluation("result", outcome.result)
     for name, found in zip(("dev_start", "dev_result"), outcome.dev, strict=True):
         if found is not None:
-            tracker.child(name, found)
+            tracker.evaluation(name, found)
     tracker.metrics({"difference": outcome.difference.mean, "promoted": float(outcome.promoted)})
     tracker.candidates(outcome.candidates)
     tracker.json("outcome.json", outcome.summary())
@@ -329,7 +319,6 @@ def _log(tracker: Tracker, outcome: Compiled) -> None:
 def _page(
     outcome: Compiled, start: MemoryProgram, kept: MemoryProgram, benchmark: Benchmark, logged: Mapping[str, Any]
 ) -> Page:
-    """The page of a compile: test questions before and after, or those of the start where it was kept."""
     before = {"before": outcome.start}
     phases = before | {"after": outcome.result} if outcome.promoted else {"start, kept": outcome.start}
     how = logged["optimizer.name"]

@@ -19,24 +19,15 @@ BASELINE = "grpo"
 ASKED = "logo-grpo"
 
 
-@dataclass(frozen=True)
-class Way:
-    """What an objective changes."""
-
-    objective: Objective
-    session_reward: SessionReward | None = None
-    """Of global groups; None leaves it to the settings."""
-
-
-OBJECTIVES: dict[str, Way] = {
-    BASELINE: Way("grpo", "trajectory"),
-    "grpo-session": Way("grpo", "session"),
-    "grpo-cumulative": Way("grpo", "cumulative"),
-    "local": Way("local"),
-    ASKED: Way("logo"),
+OBJECTIVES: dict[str, tuple[Objective, SessionReward | None]] = {
+    BASELINE: ("grpo", "trajectory"),
+    "grpo-session": ("grpo", "session"),
+    "grpo-cumulative": ("grpo", "cumulative"),
+    "local": ("local", None),
+    ASKED: ("logo", None),
 }
 """What `--with` takes: GRPO rewarded by whole trajectories, as in the paper, and by sessions, in two ways; local groups
-alone; both kinds of groups."""
+alone; both kinds of groups. With each the reward of global groups; None leaves it to the settings."""
 COMPARED = (BASELINE, "grpo-session", "local")
 """What `logo-grpo` is compared with on memory-env."""
 
@@ -64,8 +55,6 @@ class Course:
     """Answers the questions that rewards come from; the model itself if None."""
     answer_api_base: str | None = None
     """Address of its server."""
-    workers: int = 1
-    """Trainings at the same time, each in a process of its own with its own copy of the model."""
     quick: bool = False
     """Whether it is cut to a few minutes: tables say so."""
 
@@ -75,16 +64,12 @@ class Course:
         return TINY_COURSE if lm == TINY else cls(train_kwargs={"learning_rate": 1e-5, "beta": 0.001})
 
     def comparing(self) -> Course:
-        """The course with further objectives and three seeds.
-
-        The local groups are then all that LoGo-GRPO adds to GRPO: both reward whole trajectories, unless
-        `session_reward` says otherwise.
-        """
+        """The course with further objectives and three seeds, global groups rewarded by whole trajectories."""
         settings = replace(self.settings, session_reward="trajectory")
         return replace(self, compared=COMPARED, seeds=3, settings=settings)
 
     def shortened(self) -> Course:
-        """The course in a few minutes: too short to tell objectives apart, long enough to see what a run gives.
+        """The course in a few minutes, too short to tell objectives apart.
 
         Raises:
             UserError: It has no budget of tokens to shorten.
@@ -133,7 +118,7 @@ class Course:
         """
         given = self.settings
         both = given.num_rollouts + round(given.local_n * given.local_fraction)
-        way = OBJECTIVES[name]
+        objective, reward = OBJECTIVES[name]
         counts: dict[Objective, dict[str, int]] = {
             "logo": {},
             "grpo": {"num_rollouts": both},
@@ -142,10 +127,10 @@ class Course:
         own = self.session_reward if name == self.objective else None
         return replace(
             given,
-            objective=way.objective,
-            session_reward=own or way.session_reward or given.session_reward,
+            objective=objective,
+            session_reward=own or reward or given.session_reward,
             seed=seed,
-            **(counts[way.objective] if self.compared else {}),
+            **(counts[objective] if self.compared else {}),
         )
 
 

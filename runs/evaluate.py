@@ -1,38 +1,38 @@
 """Runs a program over questions, in many threads; every failure is a row.
 
-DSPy's `Evaluate` keeps no error text, resubmits stragglers and knows no categories; this runner keeps one `Row` per
-question. Questions are interleaved by conversation, so that threads do not all wait for one memory.
+Questions are interleaved by conversation, so that threads do not all wait for one memory.
 """
 
 from __future__ import annotations
 
 import contextvars
+import itertools
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dspy
 
 from ..data.benchmark import Benchmark
+from ..data.text_metrics import evidence_recall
 from ..engines.meter import Meter
 from ..engines.models import is_offline, shown
 from ..engines.spending import Spending, taking
 from ..errors import BudgetError, EndpointError, MempilerError
+from ..memory.memory import Memory
 from ..programs.failing import failure_of
+from ..programs.method import Reader
 from ..programs.program import MemoryProgram
-from ..programs.recording import recording
+from ..programs.recording import Recording, recording
 from ..programs.remember import Node
-from ..records import Failure, History
-from .evidence import evidence_found, search_depth
+from ..records import Context, Failure, History, Hit, Query
 from .results import MAX_LOST, Evaluation, Expense, counts_of
-from .rows import Row, row_of
-from .seen import Clock
+from .rows import RECALL_AT, SHOWN, Clock, Row, row_of
 
 if TYPE_CHECKING:
     from .run_store import RowTable
@@ -52,11 +52,11 @@ class Written:
 
 
 Elsewhere = Callable[
-    [MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None], Callable[[int], None]],
+    [MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None]],
     Mapping[str, Written],
 ]
-"""Asks questions, gives away their rows as they come, and tells how many items of histories were written since it last
-did; returns how histories were written, by the id of a question about each."""
+"""Asks questions and gives away their rows as they come; returns how histories were written, by the id of a question
+about each."""
 
 
 def evaluate(
@@ -87,9 +87,6 @@ def evaluate(
         elsewhere: Asks questions in other processes; what it leaves is asked here.
         writing: Called where memories are to be written; what it returns is told after every item of a history.
 
-    Returns:
-        One row per question, in the order of `examples`; fewer, and `stopped`, where a budget was exhausted.
-
     Raises:
         EndpointError: The model's endpoint is unreachable, or answered none of the questions.
         UserError: The endpoint refuses the key.
@@ -111,15 +108,14 @@ def evaluate(
         if progress:
             progress(len(found), len(order))
 
-    with _writing(program, asked, writing) as heard:
-        writes = elsewhere(program, benchmark, asked, keep, heard) if elsewhere and asked else {}
-        left = [example for example in asked if str(example.id) not in found]
-        with closing(answered(program, benchmark, left, threads)) as rows:
-            for row in rows:
-                if isinstance(row, Row):
-                    keep(row)
-                else:
-                    stopped = row
+    writes = elsewhere(program, benchmark, asked, keep) if elsewhere and asked else {}
+    left = [example for example in asked if str(example.id) not in found]
+    with _writing(program, left, writing), closing(answered(program, benchmark, left, threads)) as rows:
+        for row in rows:
+            if isinstance(row, Row):
+                keep(row)
+            else:
+                stopped = row
     _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
     failed, construction = _all_written(program, order, writes)
     rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
@@ -149,41 +145,28 @@ def evaluate(
 @contextmanager
 def _writing(
     program: MemoryProgram, examples: Sequence[dspy.Example], writing: Callable[[], Progress | None]
-) -> Generator[Callable[[int], None]]:
-    """Tells how many items of the histories are written, of those that are not yet; what it yields hears of others."""
+) -> Generator[None]:
+    """Tells how many items of the histories are written, of those that are not yet."""
     missing = program.unwritten({example.history: None for example in examples})
-    told = writing() if missing else None
-    if told is None:
-        yield lambda more: None
+    tell = writing() if missing else None
+    if tell is None:
+        yield
         return
-    tell, done, lock = told, 0, threading.Lock()
+    done, lock = itertools.count(1), threading.Lock()
 
-    def heard(more: int = 1) -> None:
-        nonlocal done
+    def heard() -> None:
         with lock:
-            done += more
-            tell(min(done, missing), missing)
+            tell(min(next(done), missing), missing)
 
     tell(0, missing)
     with program.cache.telling(heard):
-        yield heard
+        yield
 
 
 def answered(
-    program: MemoryProgram,
-    benchmark: Benchmark,
-    examples: Sequence[dspy.Example],
-    threads: int,
-    patience: float | None = None,
-) -> Generator[Row | str | None]:
+    program: MemoryProgram, benchmark: Benchmark, examples: Sequence[dspy.Example], threads: int
+) -> Generator[Row | str]:
     """Answers and scores questions in threads; closing it lets those in flight go on, and begins no other.
-
-    Args:
-        program: What answers.
-        benchmark: Whose metric scores.
-        examples: The questions.
-        threads: Questions in flight.
-        patience: Seconds without a row after which None is yielded; never if None.
 
     Yields:
         The rows as they come; of a question that was not asked, the reason.
@@ -192,28 +175,17 @@ def answered(
         EndpointError: The model's endpoint is unreachable.
         UserError: It refuses the key.
     """
-    pool, finished = ThreadPoolExecutor(max(1, threads)), SimpleQueue[Future[Row | str]]()
+    pool = ThreadPoolExecutor(max(1, threads))
     with dspy.context(trace=None, disable_history=True):
         futures = [pool.submit(contextvars.copy_context().run, _row, program, benchmark, each) for each in examples]
     try:
-        for future in futures:
-            future.add_done_callback(finished.put)
-        for _ in futures:
-            while (future := _next(finished, patience)) is None:
-                yield None
+        for future in as_completed(futures):
             yield future.result()
     except BaseException as error:
         # Whoever stops a run does not wait for the calls in flight; what they bring is kept if they still come.
         pool.shutdown(wait=not isinstance(error, KeyboardInterrupt | GeneratorExit), cancel_futures=True)
         raise
     pool.shutdown()
-
-
-def _next(finished: SimpleQueue[Future[Row | str]], patience: float | None) -> Future[Row | str] | None:
-    try:
-        return finished.get(timeout=patience)
-    except Empty:
-        return None
 
 
 def _refuse_silent_zero(rows: Sequence[Row]) -> None:
@@ -224,7 +196,6 @@ def _refuse_silent_zero(rows: Sequence[Row]) -> None:
 
 
 def _judge(benchmark: Benchmark) -> str | None:
-    """What judged: the model's name and the hash of its prompt."""
     scorer = benchmark.scorer
     if not scorer.asked:
         return None
@@ -233,11 +204,10 @@ def _judge(benchmark: Benchmark) -> str | None:
 
 
 def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> Row | str:
-    """The scored row of a question, or what stopped it from being asked."""
     clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, asked, taken = None, program, Spending()
-    with recording(True, search_depth(benchmark) if example.get("focus") else 0) as record:
+    with recording(True, _search_depth(benchmark) if example.get("focus") else 0) as record:
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
@@ -261,7 +231,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
             clock.mark("recalled", record.recalled[0])
         context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
         try:
-            recall = evidence_found(program, benchmark, example, context, memory, record)
+            recall = _evidence_found(program, benchmark, example, context, memory, record)
         except BudgetError as error:  # an embedding endpoint's
             return str(error)
     return row_of(
@@ -283,6 +253,73 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         answering=taken.seconds,
         failure=failure,
     )
+
+
+def _evidence_found(
+    program: MemoryProgram,
+    benchmark: Benchmark,
+    example: dspy.Example,
+    context: Context | None,
+    memory: Memory | None,
+    record: Recording,
+) -> dict[str, float]:
+    """How much of the evidence the task saw (`shown`), and how much the memory's plain search finds, which needs no LM.
+
+    A question that failed counts like any other, with what was recalled for it; nothing, where recalling failed.
+    """
+    if not example.get("focus"):
+        return {}
+    # In a conversation there are several, and none of them may be that of the example.
+    alone = len(record.queries) == 1
+    query = record.queries[0] if alone else program.query_of(example)
+    if program.method.reader.free:
+        memory = program.remember(example.history).memory if memory is None and context is not None else memory
+        known = record.ranked[1] if alone and record.ranked and record.ranked[0] is program.method.reader else None
+        ranked = [] if memory is None else _ranked(program, memory, query, _search_depth(benchmark), known)
+        found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
+    else:
+        # A search of somebody else's takes something; what it was asked for is all that is looked at.
+        ranked, found = [hit.sources for hit in context.hits] if context else [], {}
+    # Summaries alone speak of no turn in particular: whether that is the method's way, all questions together tell.
+    if (
+        not program.method.reader.free
+        or context is None
+        or not context.hits
+        or any(hit.is_evidence for hit in context.hits)
+    ):
+        seen = [context.evidence, query.shown_ids] if context else []
+        found = {SHOWN: evidence_recall(example.focus, seen, 2), **found}
+    return {name: value for name, value in found.items() if value is not None} | benchmark.scorer.retrieval(
+        example, ranked
+    )
+
+
+def _search_depth(benchmark: Benchmark) -> int:
+    """How many hits evidence recall looks at."""
+    return max(*RECALL_AT, benchmark.scorer.retrieval_depth)
+
+
+def _ranked(
+    program: MemoryProgram, memory: Memory, query: Query, k: int, known: list[Hit] | None
+) -> list[tuple[str, ...]]:
+    try:
+        hits = evidence_hits(program.method.reader, memory, query.probe, k, known)
+    except MempilerError:
+        raise
+    except Exception:
+        return []
+    return [hit.sources for hit in hits]
+
+
+def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[Hit] | None = None) -> list[Hit]:
+    """The k best hits of a plain search that count as evidence; `known` are its best hits, if it was made already."""
+    asked = k
+    while True:
+        hits, known = known if known is not None else reader.search(memory, [probe], asked)[0], None
+        kept = [hit for hit in hits if hit.is_evidence]
+        if len(kept) >= k or len(hits) < asked:
+            return kept[:k]
+        asked *= 4
 
 
 def written(program: MemoryProgram, histories: Sequence[History]) -> dict[History, Written]:

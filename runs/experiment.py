@@ -15,13 +15,11 @@ from ..data.benchmark import Benchmark
 from ..engines.meter import Meter
 from ..errors import UserError
 from ..programs.program import MemoryProgram
-from .answers import ANSWERS, Answers
-from .artifact import versions
 from .compare import keep_rows
 from .evaluate import Progress
 from .evaluate import evaluate as score
-from .external import name_in_tables
-from .lineage import show_evaluation
+from .external import ANSWERS, Answers, name_in_tables
+from .lineage import show
 from .manifest import read_manifest
 from .pages.changes import program_changes, states
 from .pages.html import keep_page
@@ -31,7 +29,7 @@ from .report import known_facts
 from .results import Evaluation
 from .runtime import Parent, Runtime
 from .setup import Setup, parameters, replayed_setup
-from .shards import Sharing
+from .shards import share
 
 Part = Literal["all", "train", "dev", "test"]
 Note = Callable[[str], Progress | None]
@@ -87,7 +85,7 @@ def run_evaluate(
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
         program = runtime.program(thing, benchmark)
-        scoring = Scoring(runtime, runtime.company(benchmark, program), note, sharing(runtime, thing))
+        scoring = Scoring(runtime, runtime.company(benchmark, program), note, thing)
         with closing(program.method):
             found = _tracked(scoring, program, examples, part)
     keep_rows(runtime.folder, "evaluation", found)
@@ -110,13 +108,21 @@ def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
 
 @dataclass(frozen=True)
 class Scoring:
-    """How the questions of a run are scored."""
+    """How the questions of a run are scored.
+
+    Raises:
+        UserError: The run has workers, and what it scores, or started from, has no name.
+    """
 
     runtime: Runtime
     benchmark: Benchmark
     note: Note
-    sharing: Sharing | None
-    """What gives them to the run's workers, where it has any."""
+    thing: Any
+
+    def __post_init__(self) -> None:
+        if self.runtime.setup.workers != 1 and not isinstance(self.thing, str):
+            name = name_in_tables(self.thing)
+            raise UserError(f"{name} is only in this process; leave --workers out, or name it module:thing")
 
     def __call__(
         self, program: MemoryProgram, examples: Sequence[dspy.Example], phase: str, told: str = ""
@@ -133,27 +139,16 @@ class Scoring:
             runtime.folder.store.rows,
             phase,
             runtime.setup.max_lost,
-            self.sharing,
+            partial(share, runtime, self.thing) if runtime.setup.workers != 1 else None,
             lambda: self.note(f"{told}, sessions remembered"),
         )
-
-
-def sharing(runtime: Runtime, name: str | Any) -> Sharing | None:
-    """What gives the questions of a run to its workers; None where it has none."""
-    if runtime.setup.workers == 1:
-        return None
-    if not isinstance(name, str):
-        raise UserError(f"{name_in_tables(name)} is only in this process; leave --workers out, or name it module:thing")
-    return Sharing(runtime, name)
 
 
 def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.Example], part: Part) -> Evaluation:
     runtime, benchmark = scoring.runtime, scoring.benchmark
     # The context first: a wrong name of a model or an adapter makes no run.
-    with runtime.context(program), runtime.tracker(f"{program.name}-{benchmark.name}", "evaluate") as tracker:
-        logged = parameters(program, runtime.setup, benchmark) | {"part": part}
-        runtime.folder.update(run_id=tracker.run_id, parameters=logged, versions=versions())
-        tracker.params(logged)
+    logged = parameters(program, runtime.setup, benchmark) | {"part": part}
+    with runtime.context(program), runtime.tracked("evaluate", f"{program.name}-{benchmark.name}", logged) as tracker:
         found = scoring(program, examples, part, "evaluating").model_copy(update={"run_id": tracker.run_id})
         tracker.evaluation("evaluation", found)
         prompts = states(program)
@@ -163,5 +158,5 @@ def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.E
         name, same = runtime.folder.path.name, program_changes(prompts, prompts)
         page = partial(run_page, "evaluate", name, {"score": found}, facts, changes=same)
         tracker.page(keep_page(runtime.folder.path, page))
-        show_evaluation(tracker, program, benchmark, found, logged, runtime.setup.traces)
+        show(tracker, benchmark, found, ((program, None),), "evaluation", runtime.setup.traces)
     return found

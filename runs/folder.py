@@ -43,12 +43,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, name: str, settings: dict[str, Any]) -> RunFolder:
-        """Makes the folder of a new run.
-
-        Args:
-            name: What the run does.
-            settings: Everything that decides its result; a resumed run must have the same.
-        """
+        """Makes the folder of a new run; its settings are everything that decides its result."""
         folder = cls(new_run_folder(name))
         folder.write({"settings": settings, "status": "running"})
         return folder
@@ -75,7 +70,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, name: str, settings: dict[str, Any], defaults: Mapping[str, Any] | None = None) -> RunFolder:
-        """Opens a run to resume it.
+        """Opens a run to resume it, whose settings must be those it was started with.
 
         Args:
             name: As `open` takes it.
@@ -83,7 +78,7 @@ class RunFolder:
             defaults: Of settings that a run does not have which an older version started.
 
         Raises:
-            UserError: The settings differ from those it was started with; the message names the first.
+            UserError: They differ; the message names the first.
         """
         folder = cls.open(name)
         before = {**(defaults or {}), **folder.read()["settings"]}
@@ -97,12 +92,7 @@ class RunFolder:
         return folder
 
     def part(self, name: str, settings: dict[str, Any]) -> RunFolder:
-        """A part of this run, made where it is not there; its answers, memories and rows are in this run's store.
-
-        Args:
-            name: Names the settings.
-            settings: Everything that decides its result.
-        """
+        """A part of this run, made where it is not there; its answers, memories and rows are in this run's store."""
         found = RunFolder(self.path / PARTS / name, self)
         make_folder(found.path)
         if not (found.path / RUN).is_file():
@@ -165,11 +155,7 @@ class RunFolder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Says in `run.json` why a run ended that did not finish; a killed process leaves it "running".
-
-        Raises:
-            Stopped: The user stopped it.
-        """
+        """Says in `run.json` why a run ended that did not finish; a killed process leaves it "running"."""
         try:
             yield
         except KeyboardInterrupt as stop:

@@ -16,14 +16,7 @@ def home() -> Path:
 
 
 def new_run_folder(name: str) -> Path:
-    """Creates the folder of one run.
-
-    Args:
-        name: What the run does, e.g. "compile-turn-rag-locomo".
-
-    Raises:
-        UserError: The results folder cannot be written.
-    """
+    """Creates the folder of one run, named after what it does."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     safe = "".join(char if char.isalnum() or char in "-_." else "-" for char in name)
     folder = home() / f"{stamp}-{safe}-{uuid.uuid4().hex[:4]}"

@@ -1,151 +1,91 @@
-"""What a run in MLflow is about: its questions as a dataset, its programs as logged models, and their prompts.
+"""What MLflow shows of a run: its questions as a dataset, its prompts in the registry, and traces, wrong answers first.
 
-    evaluation   dataset · the program's prompts · its logged model, scored · traces
-    compile      dataset · prompts before (alias start) and after (best) · both models, scored · traces of the kept one
+    question ┬ remember
+             ├ recall     entries as documents ┬ calls, by their time
+             ├ answer                          ├
+             └ score                           └ calls of judges
 
-    predictor ── rendered, its inputs as {{names}} ──> mempiler.METHOD.BENCHMARK.PREDICTOR, version by digest
-    program, model ── digest ──> LoggedModel, linked to the runs that made and scored it
-    benchmark, sha256 of its data ──> dataset locomo.1a2b3c4d: question, gold answer, evidence, category
-
-What is there already is not sent again: prompts that have not changed, programs that are scored again with the same
-model, sets of questions that were asked before. A prompt is what the program's adapter sends; for "auto", which asks
-the endpoint first, what "chat" does. All of it comes last and costs no run anything (`Tracker.optional`).
+What is there already is not sent again. A prompt is what the program's adapter sends; for "auto", which asks the
+endpoint first, what "chat" does. Traces are made of what the run keeps, when all is answered, and their spans go to the
+store many at once: ended one by one, as `mlflow.start_span` does it, a trace takes 200 ms on SQLite in place of 12.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import os
 import re
+import secrets
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.dataset import Source
+from ..errors import UserError
 from ..programs.adapter import adapter as make_adapter
 from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
 from ..programs.state import signature_of
 from .results import Evaluation
-from .rows import SHOWN, Row
-from .seen import ANSWER, shortened
-from .traces import EXPECTED, keep_traces
-from .tracking import Tracker, at_store
+from .rows import ANSWER, REASONS, RECALL_AT, SHOWN, Asked, Moments, Row, Seen, shortened
+from .tracking import Tracker, at_store, tracking_uri
 
 _DIGEST = "mempiler.digest"
 _SENT = "mempiler.questions."
 """What the tag of a dataset begins with that names a set of questions."""
 _EXPERIMENTS = "_mlflow_experiment_ids"
 """The tag by which an experiment's page finds its prompts."""
-_LONGEST = 90_000
-"""Longest text of a prompt that the registry takes."""
-_OWN = {"task", "embedder", "adapter"}
-"""Parameters of a run that belong to its program."""
+_LONGEST = 40_000
+"""Longest text of a prompt: the registry takes 100,000 characters of JSON."""
+
+TRACES = 20
+"""Questions whose traces are logged, unless a run or the environment says otherwise."""
+_EXPECTED = "expected_response"
+"""What MLflow calls a gold answer."""
+_PREVIEW = 900
+"""Longest text in the table of traces."""
+_AT_ONCE = 20
+_LABEL = 200
+"""Longest value of a tag."""
 
 Messages = list[dict[str, str]]
 
 
-def show_evaluation(
+def show(
     tracker: Tracker,
-    program: MemoryProgram,
     benchmark: Benchmark,
     found: Evaluation,
-    parameters: Mapping[str, Any],
+    programs: tuple[tuple[MemoryProgram, str | None], ...],
+    phase: str,
     traces: int | None,
 ) -> None:
-    """Shows an evaluation in its MLflow run.
+    """Shows a run in MLflow.
 
     Args:
         tracker: The run.
-        program: What was scored.
-        benchmark: On what.
-        found: Its scores.
-        parameters: The run's, as `setup.parameters` gives them.
+        benchmark: On what it scored.
+        found: The scores whose questions are shown.
+        programs: Whose prompts are linked to the run, each with the alias that points to them from here on.
+        phase: What the scores are called in the run.
         traces: Of how many questions; None for all.
     """
     if tracker.failed is not None:
         return
     with tracker.optional(), at_store():
-        model = _model(tracker, program, benchmark, found.lm, parameters)
-        _scored(tracker, model, found, _questions(tracker, benchmark.source, found, model))
-        keep_traces(tracker, found, traces, "evaluation", model)
-
-
-def show_compile(
-    tracker: Tracker,
-    start: MemoryProgram,
-    kept: MemoryProgram,
-    benchmark: Benchmark,
-    scores: tuple[Evaluation, Evaluation],
-    saved: Path | None,
-    parameters: Mapping[str, Any],
-    traces: int | None,
-) -> None:
-    """Shows a compile in its MLflow run; the alias `best` moves only to a program that was kept for its gain.
-
-    Args:
-        tracker: The run.
-        start: The program before.
-        kept: The program after, or the start.
-        benchmark: On what.
-        scores: Of both on the test questions.
-        saved: The folder of the program after; None where the start was kept.
-        parameters: The run's.
-        traces: Of how many test questions; None for all.
-    """
-    from mlflow.entities import LoggedModelOutput
-
-    if tracker.failed is not None:
-        return
-    with tracker.optional(), at_store():
-        client, (before, after) = tracker.client, scores
-        model = _model(tracker, start, benchmark, before.lm, parameters, "start")
-        dataset = _questions(tracker, benchmark.source, before, model)
-        _scored(tracker, model, before, dataset)
-        if saved is not None:
-            model = _model(tracker, kept, benchmark, after.lm, parameters, "best")
-            client.log_outputs(tracker.run_id, [LoggedModelOutput(model, 0)])
-            client.log_model_artifacts(model, str(saved))
-            _scored(tracker, model, after, dataset)
-        keep_traces(tracker, after, traces, "result", model)
-
-
-def _model(
-    tracker: Tracker,
-    program: MemoryProgram,
-    benchmark: Benchmark,
-    lm: str,
-    parameters: Mapping[str, Any],
-    alias: str | None = None,
-) -> str:
-    """The id of the logged model that a program is with a language model, and its prompts, made where there are none.
-
-    The run is linked with the prompts; the alias points to them from here on.
-    """
-    prompts, client = _prompts(tracker, program, benchmark.name, alias), tracker.client
-    for prompt in prompts:
-        client.link_prompt_version_to_run(tracker.run_id, prompt)
-    identity = program.identities.of_program(program)
-    digest = _digest([identity, lm])
-    known = client.search_logged_models([tracker.experiment], f"tags.`{_DIGEST}` = '{digest}'", max_results=1)
-    if known:
-        return known[0].model_id
-    own = {key: str(value) for key, value in parameters.items() if key in _OWN or key.startswith(("method.", "lm."))}
-    tags = {_DIGEST: digest, "mempiler.program": identity}
-    name = _plain(program.name)
-    model = client.create_logged_model(tracker.experiment, name, tracker.run_id, tags, {**own, "lm": lm}, "agent")
-    for prompt in prompts:
-        client.link_prompt_version_to_model(prompt.name, str(prompt.version), model.model_id)
-    client.finalize_logged_model(model.model_id, "READY")
-    return model.model_id
+        for program, alias in programs:
+            for prompt in _prompts(tracker, program, benchmark.name, alias):
+                tracker.client.link_prompt_version_to_run(tracker.run_id, prompt)
+        _questions(tracker, benchmark.source, found)
+        _keep_traces(tracker, found, traces, phase)
 
 
 def _prompts(tracker: Tracker, program: MemoryProgram, benchmark: str, alias: str | None) -> list[Any]:
-    """The versions of a program's prompts in the registry."""
     client, found = tracker.client, []
     prefix = _plain("mempiler", program.name, benchmark)
     for path, predictor in program.all_predictors().items():
@@ -158,7 +98,6 @@ def _prompts(tracker: Tracker, program: MemoryProgram, benchmark: str, alias: st
 
 
 def _version(tracker: Tracker, name: str, messages: Messages) -> Any:
-    """The version of a prompt that these messages are, made where there is none."""
     client, digest, here = tracker.client, _digest(messages), f",{tracker.experiment},"
     prompt = client.get_prompt(name)
     if prompt is None:
@@ -170,13 +109,12 @@ def _version(tracker: Tracker, name: str, messages: Messages) -> Any:
     known = client.search_model_versions(same, max_results=1)
     if known:
         return client.get_prompt_version(name, known[0].version)
-    return client.create_prompt_version(
-        name, _bounded(messages), tags={_DIGEST: digest, "mlflow.run_id": tracker.run_id}
-    )
+    room = _LONGEST // len(messages)
+    bounded = [{**each, "content": shortened(each["content"], room)} for each in messages]
+    return client.create_prompt_version(name, bounded, tags={_DIGEST: digest, "mlflow.run_id": tracker.run_id})
 
 
 def _prompt(predictor: dspy.Predict, adapter: str) -> Messages:
-    """The prompt of a predictor as messages, its inputs by their names."""
     signature, path = signature_of(predictor), str(getattr(predictor, "path", ""))
     inputs: dict[str, Any] = {name: "{{" + name + "}}" for name in signature.input_fields}
     demos: list[Any] = [demo for demo in predictor.demos if is_for(demo, path)]
@@ -187,19 +125,9 @@ def _prompt(predictor: dspy.Predict, adapter: str) -> Messages:
         return [{"role": "system", "content": signature.instructions}]
 
 
-def _bounded(messages: Messages) -> Messages:
-    """The messages, each cut as far as it takes for the registry to hold them."""
-    room = _LONGEST
-    found = messages
-    while len(json.dumps(found)) > _LONGEST and room:
-        room //= 2
-        found = [{**each, "content": shortened(each["content"], room)} for each in messages]
-    return found
-
-
-def _questions(tracker: Tracker, source: Source, evaluation: Evaluation, model: str) -> Any:
-    """The dataset of a benchmark's file, which grows by these questions; the run gets it and the model as inputs."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput
+def _questions(tracker: Tracker, source: Source, evaluation: Evaluation) -> None:
+    """The dataset of a benchmark's file, which grows by these questions, is an input of the run."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
 
     client, name = tracker.client, _plain(evaluation.benchmark, source.sha256[:8])
     known = client.search_datasets([tracker.experiment], f"name = '{name}'", max_results=1)
@@ -213,13 +141,12 @@ def _questions(tracker: Tracker, source: Source, evaluation: Evaluation, model: 
     named = json.dumps({"dataset_id": dataset.dataset_id})
     shown = Dataset(dataset.name, dataset.digest, "mlflow_evaluation_dataset", named)
     inputs = [DatasetInput(shown, [InputTag("mlflow.data.context", "evaluation")])]
-    client.log_inputs(tracker.run_id, datasets=inputs, models=[LoggedModelInput(model)])
-    return dataset
+    client.log_inputs(tracker.run_id, datasets=inputs)
 
 
 def _record(row: Row, evaluation: Evaluation) -> dict[str, Any]:
-    """A question as a dataset has it; its id tells it from an equal one about another conversation."""
-    expected: dict[str, Any] = {EXPECTED: shortened(row.gold, ANSWER)}
+    """A question; its id tells it from an equal one about another conversation."""
+    expected: dict[str, Any] = {_EXPECTED: shortened(row.gold, ANSWER)}
     if row.seen is not None and row.seen.evidence:
         expected["evidence"] = list(row.seen.evidence)
     return {
@@ -229,23 +156,6 @@ def _record(row: Row, evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _scored(tracker: Tracker, model: str, evaluation: Evaluation, dataset: Any) -> None:
-    """Links what a program scored to its model: the run's numbers, on these questions."""
-    from mlflow.entities import Metric
-
-    shown = evaluation.retrieval().get(SHOWN)
-    found = {"score": evaluation.score, **evaluation.metrics(), "evidence_recall": shown}
-    about = {"model_id": model, "run_id": tracker.run_id}
-    about |= {"dataset_name": dataset.name, "dataset_digest": dataset.digest}
-    now = int(time.time() * 1000)
-    metrics = [
-        Metric(_plain(name).replace("-", "_"), float(value), now, 0, **about)
-        for name, value in found.items()
-        if value is not None and value == value
-    ]
-    tracker.client.log_batch(tracker.run_id, metrics=metrics)
-
-
 def _plain(*parts: str) -> str:
     """A name of plain letters, as MLflow's registries ask for: parts are joined by dots."""
     return ".".join(re.sub(r"[^A-Za-z0-9_-]+", "-", part.replace(".", "-")).strip("-") or "-" for part in parts)
@@ -253,3 +163,164 @@ def _plain(*parts: str) -> str:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, ensure_ascii=True).encode()).hexdigest()[:16]
+
+
+def default_traces() -> int | None:
+    """What `MEMPILER_TRACES` says, or else `TRACES`."""
+    return traces_in(os.environ.get("MEMPILER_TRACES") or str(TRACES))
+
+
+def traces_in(text: str) -> int | None:
+    """The number of questions that a text means; None for all of them.
+
+    Raises:
+        UserError: It is neither a number nor "all" nor "none".
+    """
+    if text == "all":
+        return None
+    if text != "none" and not text.isdecimal():
+        raise UserError(f"traces of {text!r} questions: give a number, all or none")
+    return 0 if text == "none" else int(text)
+
+
+def sample(rows: Sequence[Row], most: int | None) -> list[Row]:
+    """So many questions, or all, wrong ones first."""
+    return sorted(rows, key=lambda row: row.right)[:most]
+
+
+def _keep_traces(tracker: Tracker, evaluation: Evaluation, most: int | None, phase: str) -> None:
+    """Logs traces of so many questions, or of all, with their assessments, linked to the run."""
+    from mlflow.tracing.client import TracingClient
+
+    chosen, client = sample(evaluation.rows, most), TracingClient(tracking_uri())
+    for n in range(0, len(chosen), _AT_ONCE):
+        spans: list[Any] = []
+        for row in chosen[n : n + _AT_ONCE]:
+            traced = _question(evaluation, row)
+            client.start_trace(_info(tracker, evaluation, row, traced, phase))
+            spans += traced.spans
+        client.log_spans(tracker.experiment, spans)
+
+
+@dataclass(frozen=True)
+class _Trace:
+    """The spans of a question."""
+
+    began: float
+    """Seconds since the epoch."""
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    spans: list[Any] = field(default_factory=list)
+
+    def add(
+        self,
+        name: str,
+        kind: str,
+        times: tuple[float, float],
+        inputs: Any,
+        outputs: Any,
+        within: str | None,
+        error: str | None = None,
+        **attributes: Any,
+    ) -> str:
+        """Adds a span within another one, its times in seconds since the question began; returns its id."""
+        from mlflow.entities import Span
+
+        def encoded(number: str) -> str:
+            return base64.b64encode(bytes.fromhex(number)).decode()
+
+        id, trace = secrets.token_hex(8), f"tr-{self.id}"
+        told = {"traceRequestId": trace, "spanType": kind, "spanInputs": inputs, "spanOutputs": outputs}
+        told = {f"mlflow.{key}": value for key, value in told.items()} | attributes
+        start, end = (int((self.began + seconds) * 1e9) for seconds in (times[0], max(times)))
+        span = {
+            "trace_id": encoded(self.id),
+            "span_id": encoded(id),
+            "parent_span_id": None if within is None else encoded(within),
+            "name": name,
+            "start_time_unix_nano": start,
+            "end_time_unix_nano": end,
+            "status": {"code": f"STATUS_CODE_{'OK' if error is None else 'ERROR'}", "message": error or ""},
+            "attributes": {key: json.dumps(value) for key, value in told.items()},
+        }
+        self.spans.append(Span.from_dict(span))
+        return id
+
+
+def _question(evaluation: Evaluation, row: Row) -> _Trace:
+    seen = row.seen or Seen()
+    moments = seen.moments or Moments(began=time.time() - row.seconds)
+    question, answer, gold = (shortened(text, ANSWER) for text in (row.question, row.answer, row.gold))
+    remembered = moments.remembered or 0.0
+    recalled = remembered if moments.recalled is None else moments.recalled
+    answered = row.seconds if moments.answered is None else moments.answered
+    made, asked = _Trace(moments.began), {"question": question}
+    failed = None if row.failure is None else f"{row.failure.kind}: {shortened(row.failure.message, ANSWER)}"
+    whole = made.add(
+        "question", "CHAIN", (0.0, row.seconds), {**asked, "id": row.id}, answer, None, failed, cost=row.cost
+    )
+    parents = {"recall": whole, "answer": whole, "score": whole}
+    if moments.remembered is not None:
+        made.add("remember", "MEMORY", (0.0, remembered), {"conversation": row.group}, None, whole)
+    if moments.recalled is not None or seen.entries:
+        about = [{"kind": e.kind, "sources": list(e.sources), "gold": seen.is_gold(e)} for e in seen.entries]
+        lines = [{"page_content": e.line, "metadata": m} for e, m in zip(seen.entries, about, strict=True)]
+        span = remembered, recalled
+        parents["recall"] = made.add("recall", "RETRIEVER", span, asked, lines, whole, None, **row.recall)
+    parents["answer"] = made.add("answer", "CHAIN", (recalled, answered), asked, {"answer": answer}, whole)
+    if moments.answered is not None:
+        scored, span = {"score": row.score, **row.parts}, (answered, row.seconds)
+        parents["score"] = made.add("score", "EVALUATOR", span, {"gold": gold}, scored, whole)
+    for call in seen.calls:
+        judged = moments.answered is not None and call.at >= answered
+        within = "score" if judged else "recall" if moments.recalled is not None and call.at < recalled else "answer"
+        # By the name that MLflow has for a judge, it would look its price up, which takes seconds and is known already.
+        _add_call(made, call, parents[within], {} if judged else {"model": evaluation.lm})
+    return made
+
+
+def _add_call(made: _Trace, call: Asked, within: str, attributes: dict[str, Any]) -> None:
+    usage = {"input_tokens": call.input_tokens, "output_tokens": call.output_tokens}
+    if any(usage.values()):
+        attributes["mlflow.chat.tokenUsage"] = {**usage, "total_tokens": sum(usage.values())}
+    messages = [{"role": role, "content": text} for role, text in call.messages]
+    said = {"choices": [{"message": {"role": "assistant", "content": call.answer}}]}
+    error, times = call.error if call.outcome == "lost" else None, (call.at, call.at + call.seconds)
+    name = call.predictor or "call"
+    made.add(name, "CHAT_MODEL", times, {"messages": messages}, said, within, error, outcome=call.outcome, **attributes)
+
+
+def _info(tracker: Tracker, evaluation: Evaluation, row: Row, made: _Trace, phase: str) -> Any:
+    from mlflow.entities import TraceInfo, TraceLocation, TraceState
+
+    about = {"category": evaluation.names.get(row.category, row.category), "conversation": row.group, "phase": phase}
+    return TraceInfo(
+        trace_id=f"tr-{made.id}",
+        trace_location=TraceLocation.from_experiment_id(tracker.experiment),
+        request_time=int(made.began * 1000),
+        state=TraceState.OK if row.failure is None else TraceState.ERROR,
+        request_preview=shortened(row.question, _PREVIEW),
+        response_preview=shortened(row.answer, _PREVIEW),
+        execution_duration=int(row.seconds * 1000),
+        trace_metadata={"mlflow.sourceRun": tracker.run_id},
+        tags={"mlflow.traceName": evaluation.program, **{key: value[:_LABEL] for key, value in about.items()}},
+        assessments=list(_assessments(evaluation, row)),
+    )
+
+
+def _assessments(evaluation: Evaluation, row: Row) -> Iterator[Any]:
+    from mlflow.entities import AssessmentSource, Expectation, Feedback
+
+    code = AssessmentSource(source_type="CODE", source_id="mempiler")
+    judge = AssessmentSource(source_type="LLM_JUDGE", source_id=evaluation.judge) if evaluation.judge else code
+    told = (row.seen and row.seen.feedback) or None
+    yield Feedback(name="right", value=row.right, source=judge, rationale=REASONS[row.reason])
+    yield Feedback(name="score", value=row.score, source=judge, rationale=told)
+    for name, value in row.parts.items():
+        yield Feedback(name=name, value=value, source=judge if "judge" in name else code)
+    if row.hit:
+        share = row.recall.get(SHOWN, row.recall.get(f"recall@{max(RECALL_AT)}"))
+        yield Feedback(
+            name="evidence_hit", value=row.hit == "all", source=code, rationale=f"{row.hit} of it was recalled"
+        )
+        yield Feedback(name="evidence_recall", value=share, source=code)
+    yield Expectation(name=_EXPECTED, value=shortened(row.gold, ANSWER), source=code)

@@ -1,10 +1,7 @@
-"""The two files of a saved program, read and checked by their digests.
+"""The two files of a saved program, `manifest.json` and `state.json`, read and checked by their digests.
 
-    manifest.json    what it is, where it comes from, how good it was
-    state.json       what was tuned, by predictor
-
-The manifest holds the digest of the state, and its own. Both show that a file was damaged or edited by hand. They show
-no more: whoever writes the files can write the digests too.
+The manifest holds the digest of the state, and its own. They show that a file was damaged or edited by hand, and no
+more: whoever writes the files can write the digests too.
 """
 
 from __future__ import annotations
@@ -69,10 +66,7 @@ def read_manifest(folder: str | Path) -> Manifest:
     if not (folder / MANIFEST).is_file():
         raise ProgramError(f"{folder}: no saved program here ({MANIFEST} is missing)")
     _check_file(folder / MANIFEST)
-    try:
-        raw = read_json(folder / MANIFEST)
-    except RecursionError as error:
-        raise ProgramError(f"{folder / MANIFEST}: its values are nested too deeply; the file was altered") from error
+    raw = read_json(folder / MANIFEST)
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version != SCHEMA:
         raise ProgramError(
@@ -83,7 +77,7 @@ def read_manifest(folder: str | Path) -> Manifest:
         digest = digest_of(manifest)
     except ValidationError as error:
         raise ProgramError(f"{folder / MANIFEST}: field {misfit(error)}; the file was altered") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ProgramError(f"{folder / MANIFEST}: its values are no plain JSON; the file was altered") from error
     if manifest.manifest_sha256 != digest:
         raise ProgramError(f"{folder / MANIFEST}: the file was altered after it was saved (its sha256 does not match)")
@@ -106,7 +100,7 @@ def read_states(folder: str | Path) -> dict[str, PredictorState]:
         }
     except ValidationError as error:
         raise ProgramError(f"{folder / STATE}: {misfit(error)}; not the state of a saved program") from error
-    except (ValueError, AttributeError, RecursionError) as error:
+    except (ValueError, AttributeError) as error:
         raise ProgramError(f"{folder / STATE}: not the state of a saved program: {error}") from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -16,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ..data.benchmark import Benchmark
-from ..engines.embedders import embedder as make_embedder
+from ..engines.guard import Guard
 from ..engines.meter import Meter
-from ..engines.models import is_local, is_offline, language_model
+from ..engines.models import OFFLINE, is_local, is_offline, language_model
 from ..engines.prices import token_prices
 from ..errors import UserError
 from ..optimizers.compile import Compilation, plan_job
@@ -26,15 +27,15 @@ from ..optimizers.effort import NOTHING, Range, effort
 from ..optimizers.logo_grpo.policy import by_history
 from ..optimizers.logo_grpo.settings import TrainingSettings
 from ..programs.adapter import adapter as make_adapter
-from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from ..records import History
-from .artifact import chosen_embedder, load
 from .course import Course
 from .experiment import Part, chosen_examples
 from .external import plannable
+from .folder import RunFolder
 from .registry import program_folder
+from .runtime import Runtime
 from .setup import Setup
 
 SAMPLED_ITEMS = 3
@@ -150,7 +151,6 @@ def plan_train(method: str, setup: Setup, course: Course) -> Plan:
 def _steps(
     settings: TrainingSettings, answer_tokens: int, train: Sequence[dspy.Example], size: _Size
 ) -> tuple[Range, Range]:
-    """The steps of a training, and their calls."""
     asked = by_history(train)
     longest, curriculum = max(len(history) for history, _ in asked), settings.curriculum
     drawn = min(settings.histories, len(asked))
@@ -172,7 +172,6 @@ def _steps(
 
 
 def _written(examples: Sequence[dspy.Example], size: _Size) -> Range:
-    """Calls of writing the memories behind some questions, and of asking them."""
     reads, writes = len(examples) * size.read_calls, _items(examples) * size.write_calls
     return Range(reads + writes * 0.5, reads + writes * 1.5)
 
@@ -195,27 +194,21 @@ def print_plan(console: Console, plan: Plan) -> None:
 
 
 def start_program(name: str, setup: Setup, benchmark: Benchmark) -> MemoryProgram:
-    """A method's program or a saved one as a run begins with it, without its models.
+    """A method's program or a saved one as a run begins with it.
 
     Raises:
         UserError: The settings or the task do not fit.
     """
-    folder = program_folder(name)
-    if folder is not None:
-        embedder = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
-        return answering(load(folder, setup.allow_code, embedder), benchmark.task)
-    if not plannable(name):
-        raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
-    # The offline embedder replaces a paid one: the recalled context has the same size.
-    embedder = make_embedder() if needs_embedder(name) else None
-    settings = {**preset(name, benchmark.name, benchmark.unsaid), **setup.config}
-    return build(name, benchmark.task, embedder, adapter=setup.default_adapter, **settings)
+    if program_folder(name) is None:
+        if not plannable(name):
+            raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
+        # The offline embedder replaces a paid one: the recalled context has the same size.
+        setup = replace(setup, embedder=OFFLINE, embedder_api_base=None)
+    return Runtime(setup, Meter(), Guard(), RunFolder(Path())).program(name, benchmark, MemoryCache())
 
 
 @dataclass(frozen=True)
 class _Size:
-    """What one question and one item take."""
-
     read_calls: float
     read_tokens: float
     """Tokens, in and out, of answering one question."""

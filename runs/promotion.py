@@ -1,7 +1,6 @@
 """Whether a compiled program takes the place of its start, by the questions that decide, and why it does not.
 
-A mean above zero is not enough: on nine questions chance alone gives one half of the time. The difference must be
-"better" by `Difference.verdict`. The gate of the registry asks the same of two registered programs.
+The difference must be "better" by `Difference.verdict`. The gate of the registry asks the same of two programs.
 """
 
 from __future__ import annotations
@@ -44,12 +43,7 @@ def promotion(
 
 
 def refusal(found: Difference, over: str = "") -> str | None:
-    """Why a difference on the dev questions is no gain, in one sentence; None where it is one.
-
-    Args:
-        found: The difference.
-        over: What it would be a gain over, e.g. " over models:/memory@prod".
-    """
+    """Why a difference on the dev questions is no gain `over` another program; None where it is one."""
     if found.verdict == "better":
         return None
     if found.verdict == "too few to tell":

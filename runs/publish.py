@@ -1,18 +1,8 @@
 """Publishing a saved program: to MLflow's model registry through a gate, or to the Hugging Face hub.
 
-    PROGRAM ── verified, loaded ──> gate against the alias ──> model (models from code + JSON) ──> version ──> alias
-    PROGRAM ── verified ──> one commit of its JSON files ──> hf://OWNER/NAME@<commit>
-
-The gate is on the dev questions, the ones that decided whether the compile kept its program: the test questions are
-for reporting, and choosing by them would use them up. A program without a score there is refused, and so is one that
-is not significantly better than what the alias names now, by the verdict a compile decides by, or was scored on other
-questions, which cannot be compared. `force` lets it pass, and the version says so.
-
-The model holds no pickle: a few lines of code (`registered_model.ENTRY`), the program's JSON files, the sources of this
-package, so that it is served by the code it was registered with, and the exact versions of what they need.
-
-Limits: few dev questions show only large gains. Registering the same program again makes no second version. Weights of
-a local model are not in it.
+The gate asks of the dev questions, by the verdict a compile decides by, whether the program is better than what the
+alias names now. The model holds no pickle: some lines of code (`registered_model.ENTRY`), the program's JSON files, the
+sources of this package, by which it is served from then on, and the versions of what they need.
 """
 
 from __future__ import annotations
@@ -97,10 +87,8 @@ def register(
     # Nothing is sent to the embedder here, so the folder may name it.
     opened = open_program(folder, allow_code, chosen_embedder(folder, manifest.embedder, None))
     told = gate(manifest, *_current(_checked(name), alias), force=force, min_n=min_n)
-    with tempfile.TemporaryDirectory() as scratch:
-        copied = _copied(folder, Path(scratch) / "program")
-        known = _known(name, manifest.manifest_sha256)
-        number = known or _version(copied, opened.program, manifest, name, told)
+    known = _known(name, manifest.manifest_sha256)
+    number = known or _version(folder, opened.program, manifest, name, told)
     if alias:
         _asked("set_registered_model_alias", name, alias, number)
     return Registered(name, number, alias, known is None, told)
@@ -142,20 +130,10 @@ def push(folder: str | Path, name: str, private: bool = False) -> str:
 def gate(
     manifest: Manifest, other: Manifest | None = None, address: str = "", force: bool = False, min_n: int | None = None
 ) -> str:
-    """Whether a program may take another's place.
-
-    Args:
-        manifest: Of the program to be registered.
-        other: Of the program that the alias names; None where it names none.
-        address: The alias.
-        force: Say what is wrong, and let it pass.
-        min_n: As of `register`.
-
-    Returns:
-        What was found, in one line.
+    """Whether a program may take the place of the other, which an alias's address names, in one line.
 
     Raises:
-        UserError: It may not; the message says why.
+        UserError: It may not, and is not forced; the message says why.
     """
     against, scored = _refusal(manifest, other, address, min_n), manifest.scores.get("gate", {})
     if against is not None:
@@ -170,7 +148,6 @@ def gate(
 
 
 def _refusal(manifest: Manifest, other: Manifest | None, address: str, min_n: int | None) -> str | None:
-    """Why a program may not be registered; None if it may."""
     scored = manifest.scores.get("gate")
     if not scored or scored["score"] is None:
         return "the program has no score on dev questions; make it with `mempiler compile`"
@@ -191,7 +168,6 @@ def _refusal(manifest: Manifest, other: Manifest | None, address: str, min_n: in
 
 
 def _no_gain(scored: Mapping[str, Any], before: Mapping[str, Any], address: str, min_n: int) -> str | None:
-    """Why the dev questions do not show that a program is better than another; None if they do."""
     for found, whose in ((before, address), (scored, "the program")):
         if not found.get("scores"):
             return f"{whose} keeps no score of each dev question to compare by; compile it again"
@@ -202,7 +178,6 @@ def _no_gain(scored: Mapping[str, Any], before: Mapping[str, Any], address: str,
 
 
 def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:
-    """The manifest of what an alias names, if anything, and its address."""
     if alias is None:
         return None, ""
     registry, address = client(), f"{REGISTERED}{name}@{alias}"
@@ -214,16 +189,7 @@ def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:
     return (read_manifest(resolve(address)) if alias in aliases else None), address
 
 
-def _copied(folder: Path, target: Path) -> Path:
-    """A copy of a program's files."""
-    target.mkdir()
-    for name in (MANIFEST, STATE):
-        shutil.copyfile(folder / name, target / name)
-    return target
-
-
 def _known(name: str, digest: str) -> str | None:
-    """The version that is this very program, if there is one."""
     found = _asked("search_model_versions", f"name = '{name}'")
     same = [each for each in found if each.status == "READY" and dict(each.tags).get(DIGEST) == digest]
     return str(max(int(each.version) for each in same)) if same else None
@@ -231,21 +197,9 @@ def _known(name: str, digest: str) -> str | None:
 
 def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str, told: str) -> str:
     """Logs the model in its own run and makes it a version; returns the number."""
-    scored = manifest.scores.get("gate", {})
-    tags = {
-        DIGEST: manifest.manifest_sha256,
-        "mempiler.version": __version__,
-        "mempiler.gate": told,
-        "method": manifest.method,
-        "task": manifest.task,
-        "lm": manifest.lms.get("task", ""),
-        "embedder": manifest.embedder or "",
-        "benchmark": str(manifest.benchmark.get("name", "")),
-        "dev_score": str(scored.get("score", "")),
-    }
+    tags = {DIGEST: manifest.manifest_sha256, "mempiler.version": __version__, "mempiler.gate": told}
     with Tracker(f"register-{name}", {"command": "register"}) as tracker, tempfile.TemporaryDirectory() as scratch:
-        logged = {f"gate.{key}": value for key, value in scored.items() if not isinstance(value, list)}
-        tracker.params({"name": name, "program": manifest.method, **logged})
+        tracker.params({"name": name, "program": manifest.method})
         _build(Path(scratch), folder, program)
         tracker.folder(Path(scratch) / PART, PART)
         if tracker.failed is not None:
@@ -258,15 +212,17 @@ def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str
 
 
 def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
-    """Writes the model into `scratch/model`."""
     (scratch / "program.py").write_text(ENTRY, encoding="utf-8")
-    copy_package(scratch / "mempiler")
+    _copy_package(scratch / "mempiler")
+    (scratch / "program").mkdir()
+    for file in (MANIFEST, STATE):
+        shutil.copyfile(folder / file, scratch / "program" / file)
     with warnings.catch_warnings():
         # It would like type hints instead of the signature that is given.
         warnings.simplefilter("ignore")
         from mlflow.models import ModelSignature
         from mlflow.pyfunc import save_model
-        from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+        from mlflow.types import ColSpec, DataType, Schema
         from mlflow.types.schema import AnyType
 
         kinds = {name: DataType.string if name == "question" else AnyType() for name in inputs_of(program)}
@@ -274,9 +230,9 @@ def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
         save_model(
             str(scratch / PART),
             python_model=str(scratch / "program.py"),
-            artifacts={"program": str(folder)},
+            artifacts={"program": str(scratch / "program")},
             code_paths=[str(scratch / "mempiler")],
-            signature=ModelSignature(Schema(columns), None, ParamSchema([ParamSpec("lm", "string", "")])),
+            signature=ModelSignature(Schema(columns)),
             input_example=[example_row(program)],
             pip_requirements=requirements(),
         )
@@ -286,8 +242,8 @@ _PACKAGED = {".py", ".json", ".html", ".css", ".js"}
 """What of a folder goes along: sources, and the data that they read when they are imported or asked."""
 
 
-def copy_package(target: Path) -> None:
-    """Copies this package: every folder with an `__init__.py` and the data files in it, without the bundled samples."""
+def _copy_package(target: Path) -> None:
+    """Every folder with an `__init__.py` and the data files in it, without the bundled samples."""
     root = Path(__file__).parents[1]
 
     def skipped(folder: str, names: list[str]) -> set[str]:
@@ -314,7 +270,6 @@ def requirements() -> list[str]:
 
 
 def _checked(name: str) -> str:
-    """A name that can stand in an address and in a search."""
     if not name.strip() or set(name) & set("/:@'\"\\"):
         raise UserError(f"{name!r}: the name of a registered model has no slash, colon, @ or quote; choose another")
     return name

@@ -1,17 +1,10 @@
 """What a registered model does when MLflow serves it: rows of a past and a question in, answers with evidence out.
 
-MLflow runs the few lines of `ENTRY` (models from code: nothing is pickled), which hand the saved program in the model's
-artifacts to `Served`. The language model is not part of it. The server's environment names it:
+    MEMPILER_LM, MEMPILER_API_BASE                   the model, needless for the offline engine, and its address
+    MEMPILER_EMBEDDER, MEMPILER_EMBEDDER_API_BASE    the embedder, likewise
+    MEMPILER_ALLOW_CODE                              1: a program may import its own module:Class method
 
-    MEMPILER_LM                 the model; needless for the offline engine
-    MEMPILER_LMS                further models that a request may ask for with params {"lm": ...}, comma-separated
-    MEMPILER_API_BASE           address of an OpenAI-compatible server
-    MEMPILER_EMBEDDER           the embedder, if it is not the offline one; needless likewise
-    MEMPILER_EMBEDDER_API_BASE  address of the embedder's
-    MEMPILER_ALLOW_CODE         1: a program whose method is a module:Class of your own may import it
-
-Limits: a row brings its whole past. The rows of one request share memories, so that two questions about one past write
-it once; between requests nothing is kept. Memories that last are the store's (docs/production/store.md).
+A row brings its whole past; rows of one request share memories, and between requests nothing is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +19,6 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError, LMError
 
-from ..engines.meter import MeteredLM
 from ..engines.models import language_model
 from ..errors import DataError, EndpointError, MempilerError, UserError, one_line
 from ..programs.gather import gather
@@ -48,7 +40,7 @@ class Program(PythonModel):
         self.served = Served(context.artifacts["program"])
 
     def predict(self, context, model_input: DataFrame, params=None):
-        return self.served.predict(model_input.to_dict("records"), params or {})
+        return self.served.predict(model_input.to_dict("records"))
 
 
 set_model(Program())
@@ -73,44 +65,33 @@ class Served:
         given = os.environ.get
         embedder = chosen_embedder(folder, given("MEMPILER_EMBEDDER"), given("MEMPILER_EMBEDDER_API_BASE"))
         opened = open_program(folder, given("MEMPILER_ALLOW_CODE") == "1", embedder)
-        self.program, self.lm = opened.program, opened.model(given("MEMPILER_LM"))
-        further = [name.strip() for name in os.environ.get("MEMPILER_LMS", "").split(",")]
-        self.lms = tuple(dict.fromkeys([self.lm, *filter(None, further)]))
-        self._loaded: dict[str, Any] = {}
+        # Keeps user content out of DSPy's disk cache on the server.
+        name, api_base = opened.model(given("MEMPILER_LM")), given("MEMPILER_API_BASE")
+        self.program, self.lm = opened.program, language_model(name, api_base=api_base, cache=False)
 
-    def predict(self, rows: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def predict(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Answers every row; all are checked before any model is asked.
 
         Args:
             rows: Each a past (`history` or `messages`) and the fields of the program's query, e.g. `question`.
-            params: `lm`: one of the models the server allows.
 
         Returns:
             One object per row: the fields of the answer, `sources` (ids of turns), `evidence` (what was recalled), and
             `failure`, which is None unless the model's answer to this row could not be read.
 
         Raises:
-            mlflow.exceptions.MlflowException: A row or parameter is wrong (400), or the model is not there (503).
+            mlflow.exceptions.MlflowException: A row is wrong (400), or the model is not there (503).
         """
         try:
-            lm = self._model(str(params.get("lm") or self.lm))
             asked = [_query(self.program, dict(row), n) for n, row in enumerate(rows, 1)]
             # A copy, so that requests share no state.
             program = copy.copy(self.program)
             program.cache = MemoryCache()
-            with dspy.context(
-                lm=lm, adapter=program.asking(), trace=None, disable_history=True, warn_on_type_mismatch=False
-            ):
+            own = {"lm": self.lm, "adapter": program.asking()}
+            with dspy.context(**own, trace=None, disable_history=True, warn_on_type_mismatch=False):
                 return gather([partial(_answer, program, query) for query in asked])
         except MempilerError as error:
             raise _http(error) from error
-
-    def _model(self, name: str) -> MeteredLM:
-        if name not in self.lms:
-            known = ", ".join(self.lms)
-            raise UserError(f"lm {name!r} is not served here; choose one of: {known}, or set MEMPILER_LMS")
-        # Keeps user content out of DSPy's disk cache on the server.
-        return language_model(name, api_base=os.environ.get("MEMPILER_API_BASE"), cache=False, loaded=self._loaded)
 
 
 def inputs_of(program: MemoryProgram) -> dict[str, bool]:
@@ -160,12 +141,10 @@ def _answer(program: MemoryProgram, query: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _empty(value: Any) -> bool:
-    """None, or the not-a-number by which pandas marks an absent cell."""
     return value is None or (isinstance(value, float) and value != value)
 
 
 def _plain(value: Any) -> Any:
-    """Lists where MLflow has made arrays of them."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -174,7 +153,6 @@ def _plain(value: Any) -> Any:
 
 
 def _http(error: MempilerError) -> Exception:
-    """The exception that MLflow's server turns into the fitting status."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
 

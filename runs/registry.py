@@ -3,13 +3,8 @@
     models:/locomo-qa@prod ── pinned ──> models:/locomo-qa/3      ── resolve ──> runs/local/registry/<digest>/
     hf://ada/memory@main   ── pinned ──> hf://ada/memory@<commit> ── resolve ──> runs/local/hub/ada--memory-<commit>/
 
-An alias, branch or tag is resolved once, when a run starts, and what it named is what is recorded. Only the JSON files
-of the saved program are fetched, checked like those of any folder, and kept; what is here already is not asked for
-again. None of the code in a registry is run. Of a version in MLflow the digest is a tag, too, so that artifacts that
-were exchanged below the registry are refused. Whoever may write to a registry or a repository may put another program
-there: pin a version or a commit.
-
-`HF_TOKEN`, `HF_ENDPOINT` and `HF_HUB_OFFLINE` mean what they mean to `huggingface_hub`, which does the transfer.
+Only the JSON files of the saved program are fetched, checked like those of any folder, and kept; none of the code in a
+registry is run. Of a version in MLflow the digest is a tag, so that artifacts exchanged below the registry are refused.
 """
 
 from __future__ import annotations
@@ -25,6 +20,7 @@ from typing import Any
 from ..errors import EndpointError, MempilerError, ProgramError, UserError, one_line
 from .home import home, make_folder
 from .manifest import MANIFEST, STATE, is_intact, read_manifest, read_states
+from .tracking import client, tracking_uri
 
 HUB = "hf://"
 REGISTERED = "models:/"
@@ -59,13 +55,7 @@ def pinned(name: str) -> str:
 
 
 def program_folder(name: str | Path) -> Path | None:
-    """The folder of a saved program: a folder itself, or the copy of what an address names; None for any other name.
-
-    Raises:
-        UserError: There is no such program.
-        EndpointError: The hub cannot be reached.
-        ProgramError: It was altered.
-    """
+    """The folder of a saved program: a folder itself, or what `resolve` makes of an address; else None."""
     if is_address(name):
         return resolve(str(name))
     return Path(name) if Path(name).is_dir() else None
@@ -100,7 +90,6 @@ def resolve(name: str) -> Path:
 
 
 def _fetch(folder: Path, download: Callable[[Path], Path]) -> None:
-    """Downloads beside the target, checks, and lets it take the target's place."""
     make_folder(folder.parent)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
         fetched = download(Path(scratch))
@@ -122,8 +111,6 @@ def version_of(name: str | Path) -> Any:
     Raises:
         UserError: There is no such model, version or alias, or the store cannot be reached.
     """
-    from .tracking import client, tracking_uri
-
     parts = _VERSION.fullmatch(str(name))
     if parts is None:
         raise UserError(f"{name}: is no registered model; write models:/NAME@ALIAS or models:/NAME/VERSION")
@@ -138,8 +125,6 @@ def version_of(name: str | Path) -> Any:
 
 def _from_mlflow(name: str, source: str, digest: str, scratch: Path) -> Path:
     from mlflow.artifacts import download_artifacts
-
-    from .tracking import tracking_uri
 
     uri = tracking_uri()
     try:

@@ -3,11 +3,8 @@
     run A ── answers by request digest, vectors by text ──> run.sqlite
     run B, --replay A ── the same requests ──> the same answers; no network, no weights, no key
 
-A replay is a run like any other: it counts calls, keeps limits and has a store of its own, which can be replayed too.
-Equal requests get the answers of then in the order in which they were made.
-
-Limits: of a call that failed there is no answer, so a replay ends at it. A model that can be trained has no recorded
-weights, and is not replayed.
+Equal requests get the answers of then in the order in which they were made. Of a call that failed there is no answer,
+so a replay ends at it; a model that can be trained has no recorded weights.
 """
 
 from __future__ import annotations
@@ -56,11 +53,7 @@ class Replay:
         return self._folder.store
 
     def model(self, role: str, name: str) -> str:
-        """The name by which the model of a role is made: the one it had.
-
-        Raises:
-            UserError: The run had none, or it is one that can be trained.
-        """
+        """The name by which the model of a role is made: the one it had."""
         found = self._model(role)
         if found is None or is_local(found["model"]):
             raise UserError(f"--replay {self._folder.path.name}: ran without a {role} model that can be replayed")
@@ -74,11 +67,7 @@ class Replay:
         return lm
 
     def answer(self, call: Call) -> CallResult:
-        """The answer to a call.
-
-        Raises:
-            UserError: The run has none; it ends the replay.
-        """
+        """The answer to a call; a call that the run lacks ends the replay."""
         key = call.key
         with self._lock:
             number = self._asked[key]
@@ -158,7 +147,6 @@ def _key(text: str) -> str:
 
 
 def _beginning(call: Call) -> str:
-    """The first words of what is asked."""
     messages = call.request["messages"]
     text = messages[-1].get("content")
     if isinstance(text, list):

@@ -40,12 +40,7 @@ def difference_line(difference: Difference, refused: str | None = None) -> str:
 
 
 def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, str]]:
-    """What `run.json` says of the settings, but no path and no address.
-
-    Args:
-        parameters: As `setup.parameters` gives them.
-        program: Digest of the program.
-    """
+    """What a run's `parameters` say of the settings, and the program's digest, but no path and no address."""
     found = [(words, str(parameters[key])) for key, words in _FACTS.items() if parameters.get(key) is not None]
     for words, prefix in (("Settings", "method."), ("LM settings", "lm."), ("Optimizer", "optimizer.")):
         own = {key.removeprefix(prefix): value for key, value in parameters.items() if key.startswith(prefix)}
@@ -70,13 +65,7 @@ def spent_line(usage: Mapping[str, Any]) -> str:
     calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count or role == "task")
     share = cached_share(usage.get("prompt_cache") or {})
     reused = "" if share is None else f" ({share:.0%} of the prompts from the server's cache)"
-    tokens = f"{tokens_line(usage['tokens'])}{reused}"
-    cost = "no price known" if usage["cost"] is None else f"${usage['cost']:.4f}"
-    return f"{calls}; {tokens}; {cost}"
-
-
-def tokens_line(tokens: Mapping[str, int]) -> str:
-    """Tokens in words; and of how many calls they are estimated, where the endpoint did not tell."""
-    calls = tokens.get("estimated_calls", 0)
-    estimated = f" (estimated for {calls:,} calls: the endpoint reports no usage)" if calls else ""
-    return f"{tokens.get('input', 0):,} + {tokens.get('output', 0):,} tokens{estimated}"
+    tokens, cost = usage["tokens"], "no price known" if usage["cost"] is None else f"${usage['cost']:.4f}"
+    guessed = tokens.get("estimated_calls", 0)
+    estimated = f" (estimated for {guessed:,} calls: the endpoint reports no usage)" if guessed else ""
+    return f"{calls}; {tokens.get('input', 0):,} + {tokens.get('output', 0):,} tokens{estimated}{reused}; {cost}"

@@ -1,7 +1,7 @@
 """What an optimizer must leave of the budget, so that its result can be scored.
 
-The start is scored on the dev questions first; from what that took follows what scoring the result on dev, and both on
-test, will take: answering goes by questions, writing by the memories that are still to be written.
+From what scoring the start on the dev questions took follows what scoring the result on dev, and both on test, will
+take: answering goes by questions, writing by the memories that are still to be written.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ def _histories(part: Sequence[dspy.Example]) -> int:
 
 
 def _share(writing: Expense | None, answering: Expense, part: str) -> float:
-    """The share of writing in what both took."""
     taken = [_taken(each, part) for each in (writing, answering) if each is not None]
     return taken[0] / sum(taken) if writing is not None and any(taken) else 0.0
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ..data.confusion import Confusion
 from ..engines.spending import Spending
@@ -24,10 +24,8 @@ MAX_LOST = 0.1
 """The share of failed questions, or of lost calls, above which a run is broken, unless it says otherwise."""
 
 
-class Expense(BaseModel):
+class Expense(BaseModel, frozen=True):
     """What a part of an evaluation takes, whoever paid for it first: a cache, an earlier go, or another evaluation."""
-
-    model_config = ConfigDict(frozen=True)
 
     units: int
     """Histories that were written, or questions that were answered."""
@@ -39,6 +37,15 @@ class Expense(BaseModel):
     seconds: float
     """Summed over the units, of which several may go on at a time."""
 
+    def __add__(self, other: Expense) -> Expense:
+        """Both together, of the units of the first."""
+        cost = None if self.cost is None or other.cost is None else self.cost + other.cost
+        both = {
+            name: getattr(self, name) + getattr(other, name)
+            for name in ("calls", "input_tokens", "output_tokens", "seconds")
+        }
+        return Expense(units=self.units, cost=cost, **both)
+
     @classmethod
     def of(cls, units: int, taken: Spending) -> Expense:
         """That of so many units."""
@@ -47,33 +54,31 @@ class Expense(BaseModel):
         return cls(units=units, cost=cost, **told)
 
 
-class Evaluation(BaseModel):
+class Evaluation(BaseModel, frozen=True):
     """One program on one set of questions."""
-
-    model_config = ConfigDict(frozen=True)
 
     program: str
     benchmark: str
     lm: str
-    embedder: str | None
+    embedder: str | None = None
     judge: str | None = None
     """Model and prompt hash of the judge, where one scored."""
     comparable: bool
     """False on a bundled sample or with an engine of rules: a wiring check."""
     rows: tuple[Row, ...]
-    calls: dict[str, int]
-    tokens: dict[str, int]
-    cost: float | None
+    calls: dict[str, int] = {}
+    tokens: dict[str, int] = {}
+    cost: float | None = None
     """US dollars; None where the price of a call is not known."""
     prompt_cache: dict[str, int] = {}
     """Prompt tokens of which the endpoint said how many it had in its cache (`told`), and those it had (`reused`)."""
-    write_failures: int
+    write_failures: int = 0
     """Items whose LM output stayed unparseable while memories were written."""
     failed_writes: tuple[Failure, ...] = ()
     """Those items, by history, item and predictor; as many as `write_failures`."""
     construction: Expense | None = None
     """What writing the memories takes; None in a run of before this was kept."""
-    seconds: float
+    seconds: float = 0.0
     answers: dict[str, dict[str, int]] = {}
     """Predictor calls by predictor and how they ended: ok, salvaged, asked again, lost."""
     faults: dict[str, dict[str, int]] = {}
@@ -123,7 +128,7 @@ class Evaluation(BaseModel):
     @property
     def lost(self) -> float:
         """The share of questions that failed, or that of predictor calls whose answer was lost, if it is larger."""
-        return self._lost()[0]
+        return self._lost[0]
 
     @property
     def broken(self) -> bool:
@@ -136,10 +141,10 @@ class Evaluation(BaseModel):
         failed = [row.failure for row in self.rows if row.failure] or list(self.failed_writes)
         counts = Counter(failure.message for failure in failed).most_common(1)
         most = f"; most often: {counts[0][0]}" if counts else ""
-        return f"{self._lost()[1]}, --max-lost allows {self.max_lost:.0%}{most}"
+        return f"{self._lost[1]}, --max-lost allows {self.max_lost:.0%}{most}"
 
+    @property
     def _lost(self) -> tuple[float, str]:
-        """The larger share of what was lost, questions or answers, and its numbers in words."""
         counts = self.outcomes
         questions = self.failures, len(self.rows), "questions failed"
         answers = counts["lost"], sum(counts.values()), "answers were lost"
@@ -148,30 +153,16 @@ class Evaluation(BaseModel):
     @property
     def answering(self) -> Expense:
         """What recalling and answering takes, over all questions."""
-        rows = self.rows
-        cost = None if any(row.cost is None for row in rows) else sum(row.cost or 0.0 for row in rows)
-        return Expense(
-            units=len(rows),
-            calls=sum(row.calls for row in rows),
-            input_tokens=sum(row.prompt_tokens for row in rows),
-            output_tokens=sum(row.output_tokens for row in rows),
-            cost=cost,
-            seconds=sum(row.answering for row in rows),
+        taken = (
+            Spending(r.calls, r.prompt_tokens, r.output_tokens, r.cost or 0.0, int(r.cost is None), r.answering)
+            for r in self.rows
         )
+        return Expense.of(len(self.rows), sum(taken, Spending()))
 
     @property
     def taken(self) -> Expense:
         """What writing and answering take together."""
-        parts = [self.answering, *([self.construction] if self.construction else [])]
-        costs = [part.cost for part in parts]
-        return Expense(
-            units=len(self.rows),
-            calls=sum(part.calls for part in parts),
-            input_tokens=sum(part.input_tokens for part in parts),
-            output_tokens=sum(part.output_tokens for part in parts),
-            cost=None if None in costs else sum(cost or 0.0 for cost in costs),
-            seconds=sum(part.seconds for part in parts),
-        )
+        return self.answering if self.construction is None else self.answering + self.construction
 
     @property
     def spent(self) -> dict[str, Any]:
@@ -236,41 +227,17 @@ class Evaluation(BaseModel):
         """The object `--json` prints."""
         found = interval([row.score for row in self.counted], [row.group for row in self.counted])
         return {
-            "program": self.program,
-            "benchmark": self.benchmark,
-            "lm": self.lm,
-            "embedder": self.embedder,
-            "judge": self.judge,
-            "comparable": self.comparable,
-            "n": self.n,
-            "score": self.score,
+            **self.model_dump(mode="json", exclude={"rows", "names", "expected"}),
+            **{name: getattr(self, name) for name in ("n", "score", "prompt_tokens", "lost", "broken", "failures")},
             "interval": None if found is None else [found.low, found.high],
             "interval_unit": None if found is None else found.unit,
             "metrics": self.metrics(),
-            "aggregate": self.aggregate,
-            "confusion": None if self.confusion is None else self.confusion.model_dump(mode="json"),
             "by": self.by_category(),
             "retrieval": self.retrieval(),
             "context": self.context(),
-            "calls": self.calls,
-            "tokens": self.tokens,
-            "prompt_tokens": self.prompt_tokens,
-            "prompt_cache": self.prompt_cache,
             "cached_share": cached_share(self.prompt_cache),
-            "cost": self.cost,
-            "answers": self.answers,
-            "faults": self.faults,
-            "lost": self.lost,
-            "max_lost": self.max_lost,
-            "broken": self.broken,
-            "failures": self.failures,
-            "write_failures": self.write_failures,
-            "failed_writes": [failure.model_dump() for failure in self.failed_writes],
-            "construction": None if self.construction is None else self.construction.model_dump(),
             "answering": self.answering.model_dump(),
             "seconds": round(self.seconds, 3),
-            "stopped": self.stopped,
-            "run_id": self.run_id,
         }
 
 

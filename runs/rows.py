@@ -1,7 +1,8 @@
-"""The row of a question: of an evaluation, and of what a training heard of it."""
+"""The row of a question: its score and what numbers rest on, and, bounded, what people look at (`Seen`)."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from ..data.benchmark import Benchmark
 from ..data.scorer import Score
-from ..programs.recording import Call
-from ..records import Context, Failure, estimate_tokens
-from .seen import Clock, Seen, seen
+from ..programs.recording import Call, Completion
+from ..records import Context, Failure, Hit, estimate_tokens
 
 RECALL_AT = (5, 20)
 SHOWN = "shown"
@@ -28,6 +28,94 @@ REASONS = {
     "failed": "failed: no answer",
 }
 """What became of a question, in words."""
+MOST_ENTRIES = 50
+"""Recalled entries that are kept, best first."""
+MOST_EVIDENCE = 20
+MOST_CALLS = 12
+"""Calls that are kept: the last ones, of which one answered."""
+ENTRY = 600
+"""Longest text of an entry, in characters."""
+PROMPT = 16_000
+"""Longest text of one call's prompt."""
+ANSWER = 4_000
+
+
+class Entry(BaseModel, frozen=True):
+    """One recalled entry."""
+
+    line: str
+    """As prompts show it."""
+    kind: str
+    sources: tuple[str, ...]
+
+
+class Asked(BaseModel, frozen=True):
+    """One call of a predictor."""
+
+    predictor: str
+    outcome: str
+    """How it ended: ok, salvaged, asked again, lost."""
+    messages: tuple[tuple[str, str], ...]
+    """The prompt, as role and text; of the last attempt where it was asked again."""
+    answer: str
+    error: str | None = None
+    at: float = 0.0
+    """Seconds from the beginning of the question to that of the call."""
+    seconds: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class Moments(BaseModel, frozen=True):
+    """When the steps of a question were through, in seconds since it began; None for a step that it has not."""
+
+    began: float
+    """Seconds since the epoch."""
+    remembered: float | None = None
+    recalled: float | None = None
+    answered: float | None = None
+
+
+class Clock:
+    """Takes the moments of one question, from now on."""
+
+    def __init__(self) -> None:
+        self._began, self.started = time.time(), time.perf_counter()
+        self._marks: dict[str, float] = {}
+
+    def mark(self, step: str, at: float | None = None) -> None:
+        """Says that a step is through, now or at a time of `time.perf_counter`."""
+        self._marks[step] = (time.perf_counter() if at is None else at) - self.started
+
+    @property
+    def moments(self) -> Moments:
+        """What was marked."""
+        return Moments(began=self._began, **self._marks)
+
+
+class Seen(BaseModel, frozen=True):
+    """What stood behind one answer."""
+
+    entries: tuple[Entry, ...] = ()
+    evidence: dict[str, str] = {}
+    """The gold evidence: turns by id, as prompts show them."""
+    calls: tuple[Asked, ...] = ()
+    feedback: str = ""
+    """What the metric said of the answer."""
+    left_out: int = 0
+    """Entries and calls beyond those that are kept."""
+    moments: Moments | None = None
+    """None in a run of before this was kept."""
+
+    def is_gold(self, entry: Entry) -> bool:
+        """Whether an entry rests on gold evidence."""
+        return not self.evidence.keys().isdisjoint(entry.sources)
+
+    @property
+    def found(self) -> list[str]:
+        """Ids of the gold evidence that was recalled."""
+        recalled = {source for each in self.entries for source in each.sources}
+        return [turn for turn in self.evidence if turn in recalled]
 
 
 class Row(BaseModel):
@@ -74,10 +162,6 @@ class Row(BaseModel):
     failure: Failure | None = None
     seen: Seen | None = None
     """What people look at and no number rests on; the journal of a run keeps it, files of rows do not."""
-
-    def bare(self) -> dict[str, Any]:
-        """Plain JSON of all that numbers rest on."""
-        return self.model_dump(mode="json", exclude={"seen"})
 
     @property
     def right(self) -> bool:
@@ -140,4 +224,76 @@ def row_of(
         context_tokens=estimate_tokens(known.text()),
         seen=seen(example, context, heard, judged.feedback if judged else "", clock),
         **measured,
+    )
+
+
+def seen(
+    example: Any, context: Context | None, calls: Sequence[Call], feedback: str, clock: Clock | None = None
+) -> Seen:
+    """What a program saw of a benchmark's example; arguments as of `row_of`."""
+    hits = context.hits if context else ()
+    asked = [call for call in calls if call.completions or call.error]
+    began = clock.started if clock else min((call.started for call in asked), default=0.0)
+    return Seen(
+        entries=tuple(map(_entry, hits[:MOST_ENTRIES])),
+        evidence=_evidence(example),
+        calls=tuple(_asked(call, began) for call in asked[-MOST_CALLS:]),
+        feedback=shortened(feedback, ANSWER),
+        left_out=max(0, len(hits) - MOST_ENTRIES) + max(0, len(asked) - MOST_CALLS),
+        moments=clock.moments if clock else None,
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or its beginning and end with the number of characters between; halves of characters are mended."""
+    if len(text) > most:
+        head, tail = most * 3 // 4, most // 4
+        text = f"{text[:head]} [... {len(text) - head - tail:,} characters left out ...] {text[-tail:]}"
+    return text.encode("utf-8", "replace").decode()
+
+
+def _entry(hit: Hit) -> Entry:
+    return Entry(line=shortened(hit.line(), ENTRY), kind=hit.kind, sources=hit.sources if hit.is_evidence else ())
+
+
+def _evidence(example: Any) -> dict[str, str]:
+    wanted = [str(id) for id in example.get("focus") or ()][:MOST_EVIDENCE]
+    if not wanted:
+        return {}
+    turns = example.history.turns
+    found = {id: turns[id][0].line(turns[id][1].time) for id in wanted if id in turns}
+    return {id: shortened(found.get(id, ""), ENTRY) for id in wanted}
+
+
+def _bounded(texts: Sequence[str]) -> list[str]:
+    """The texts of a prompt, of which the last, the question's own, goes first."""
+    own = [shortened(text, PROMPT * 3 // 4) for text in texts[-1:]]
+    rest = texts[:-1]
+    room = _room(list(map(len, rest)), PROMPT - sum(map(len, own)))
+    return [*(shortened(text, room) for text in rest), *own]
+
+
+def _room(lengths: Sequence[int], left: int) -> int:
+    """The most characters a text may have, so that all of them fit: short ones leave theirs to the long."""
+    for n, length in enumerate(sorted(lengths)):
+        share = left // (len(lengths) - n)
+        if length > share:
+            return share
+        left -= length
+    return max(lengths, default=0)
+
+
+def _asked(call: Call, began: float) -> Asked:
+    last = call.completions[-1] if call.completions else Completion((), "")
+    texts = _bounded([each["content"] for each in last.messages])
+    return Asked(
+        predictor=str(getattr(call.predictor, "label", "")),
+        outcome=call.outcome,
+        messages=tuple((each["role"], text) for each, text in zip(last.messages, texts, strict=True)),
+        answer=shortened(last.text, ANSWER),
+        error=None if call.error is None else shortened(call.error, ANSWER),
+        at=round(call.started - began, 6),
+        seconds=round(call.taken.seconds, 6),
+        input_tokens=int(call.taken.input_tokens),
+        output_tokens=int(call.taken.output_tokens),
     )

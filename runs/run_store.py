@@ -8,8 +8,8 @@ row is committed at once (write-ahead log), so a killed process loses only calls
     rows       phase and question id                                    -> the scored row
     vectors    embedder and digest of a text                            -> what it made of it
 
-A node holds what changed in the memory since the node before it, which it names: where that was written again with
-another result, it is not used. So the file grows with the histories, not with their squares.
+A node holds what changed since the node before it, which it names: where that was written again with another result,
+it is not used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _AT_ONCE = 500
 
 
 class RunStore:
-    """The four tables of a run.
+    """The four tables of a run; its methods raise as it does, where the file is damaged or cannot be used any more.
 
     Args:
         path: The SQLite file; created if it is not there.
@@ -78,22 +78,13 @@ class RunStore:
         self.vectors = VectorTable(self)
 
     def part(self, name: str) -> RunStore:
-        """The same file for a part of the run: rows of its own, memories and equal answers are those of all parts.
-
-        Args:
-            name: Of the part, the same in every go at the run.
-        """
+        """The same file for a part of the run: rows of its own, memories and equal answers are those of all parts."""
         found = copy.copy(self)
         found.answers, found.rows = AnswerTable(self, f"{name}:"), RowTable(self, f"{name}:")
         return found
 
     def get(self, table: str, scope: str, id: str) -> Any | None:
-        """The JSON value of a row, or None.
-
-        Raises:
-            UserError: The file cannot be read any more.
-            DataError: It is damaged.
-        """
+        """The JSON value of a row, or None."""
         found = self._execute("read", f"SELECT value FROM {table} WHERE scope=? AND id=?", (scope, id))
         if not found:
             return None
@@ -104,43 +95,23 @@ class RunStore:
             raise DataError(f"{self.path}: is damaged: {error}; delete it, or start a new run") from error
 
     def put(self, table: str, scope: str, id: str, value: Any) -> None:
-        """Writes and commits a row.
-
-        Raises:
-            UserError: The disk is full or the file is not writable.
-            DataError: It is damaged.
-        """
+        """Writes and commits a row."""
         self.put_text(table, scope, id, json.dumps(value, ensure_ascii=False))
 
     def put_text(self, table: str, scope: str, id: str, text: str) -> None:
-        """Writes and commits a row that is JSON already.
-
-        Raises:
-            UserError: The disk is full or the file is not writable.
-            DataError: It is damaged.
-        """
+        """Writes and commits a row that is JSON already."""
         # Steps repeat what was said before them, and prompts repeat it again.
         kept = text if len(text) < _LONG else zlib.compress(text.encode(), 1)
         self._execute("written", f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (scope, id, kept))
 
     def all(self, table: str, scope: str) -> list[Any]:
-        """The JSON values of all rows of a scope, in the order of the numbers that end their ids.
-
-        Raises:
-            UserError: The file cannot be read any more.
-            DataError: It is damaged.
-        """
+        """The JSON values of all rows of a scope, in the order of the numbers that end their ids."""
         found = self._execute("read", f"SELECT id FROM {table} WHERE scope=?", (scope,))
         parted = sorted((part, int(number), id) for (id,) in found for part, _, number in [id.rpartition(":")])
         return [self.get(table, scope, id) for _, _, id in parted]
 
     def ids(self, table: str, scope: str, ids: Sequence[str]) -> set[str]:
-        """Those of some ids that have a row.
-
-        Raises:
-            UserError: The file cannot be read any more.
-            DataError: It is damaged.
-        """
+        """Those of some ids that have a row."""
         found: set[str] = set()
         for at in range(0, len(ids), _AT_ONCE):
             some = ids[at : at + _AT_ONCE]
@@ -168,11 +139,8 @@ class AnswerTable:
     """Answers of LM calls.
 
     Where DSPy's own LM cache is on, equal calls are one call, here as there. Where it is off, the second of two equal
-    calls has an answer of its own, filed under its number: merging them would rob sampling of its variety.
-
-    Args:
-        store: The run's file.
-        part: What numbers are counted within; a part that is done is not there to count when a run is resumed.
+    calls has an answer of its own, filed under its number: merging them would rob sampling of its variety. Numbers are
+    counted within a part of the run: one that is done is not there to count when the run is resumed.
     """
 
     def __init__(self, store: RunStore, part: str = "") -> None:
@@ -184,13 +152,7 @@ class AnswerTable:
     def once(
         self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False
     ) -> tuple[dict[str, Any], bool]:
-        """The record of a call, and whether it was there before.
-
-        Args:
-            key: Digest of the call.
-            compute: Makes the call.
-            merged: Whether equal calls share one answer.
-        """
+        """The record of a call, by its digest, and whether it was there before; equal calls may share one answer."""
         number = "0"
         if not merged:
             with self._lock:
@@ -298,7 +260,6 @@ class VectorTable:
 
 
 def _read(found: dict[str, Any], writer: Writer, parent: Node) -> Memory | None:
-    """The memory of a stored node; None where it was written after another memory than its parent's."""
     if "changes" not in found:
         return writer.Memory.model_validate(found["memory"])
     return applied(parent.memory, found["changes"]) if found["base"] == parent.version else None

@@ -26,7 +26,7 @@ from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.external.resolve import program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
-from .artifact import chosen_embedder, load
+from .artifact import chosen_embedder, load, versions
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
 from .manifest import read_manifest
@@ -83,7 +83,7 @@ class Runtime:
             program: The method or saved program.
             settings: Everything else that decides the result.
             meter: Counts the calls; a new one if None.
-            parent: Of a part of a larger run, which checks and resumes its parts with itself.
+            parent: The larger run that it is a part of, which checks and resumes its parts with itself.
 
         Raises:
             UserError: The run to resume is not there, or was started with other settings; a model's key is missing.
@@ -101,10 +101,14 @@ class Runtime:
         guard = Guard(setup.limits)
         return cls(setup, meter, guard, folder, replay=Replay(setup.replay, guard) if setup.replay else None)
 
-    def tracker(self, name: str, command: str) -> Tracker:
-        """The MLflow run, named after what is done and the folder."""
+    @contextmanager
+    def tracked(self, command: str, name: str, parameters: dict[str, Any]) -> Iterator[Tracker]:
+        """An MLflow run, named after what is done and the folder; its parameters are in `run.json`, too."""
         tags = {} if self.parent is None else self.parent.tags
-        return Tracker(f"{command}-{name}-{self.folder.mark}", {"command": command, **tags})
+        with Tracker(f"{command}-{name}-{self.folder.mark}", {"command": command, **tags}) as tracker:
+            self.folder.update(run_id=tracker.run_id, parameters=parameters, versions=versions())
+            tracker.params(parameters)
+            yield tracker
 
     def model(self, role: Role = "task") -> MeteredLM:
         """The language model of a role."""
@@ -246,7 +250,6 @@ class Runtime:
         return recorded(self._counted(make_embedder(name, self.setup.embedder_api_base)), self.folder)
 
     def _counted(self, embedder: Any) -> Any:
-        """An embedder, whose endpoint is in the run's limits and tables if it has one."""
         account = getattr(embedder, "account", None)
         if account is not None:
             account.open(self.meter, self.guard)

@@ -20,9 +20,9 @@ from ..engines.models import GGUF, is_local, is_offline, language_model
 from ..errors import MOST_SECONDS, UserError, check_number
 from ..programs.program import MemoryProgram
 from .folder import RunFolder
+from .lineage import default_traces
 from .results import MAX_LOST
 from .statistics import MIN_N
-from .traces import default_traces
 from .workers import Workers, check_workers
 
 _FREE = "allow_code threads workers limits resume timeout retries lm_deadline traces"

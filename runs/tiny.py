@@ -1,14 +1,8 @@
 """The start of `local:tiny`: a model from scratch, warmed up until it knows the form of every answer, and cached.
 
-    good teacher ── what depends on the memory ──┐
-    poor teacher ── its mistakes ────────────────┴─> warm-up ──> a folder that LocalModel.load reads
-
-The good teacher comes first: copying, and telling a changed fact from a new one, are learned from clean demonstrations.
-The poor teacher's then bring the policy down to about half right, so that reinforcement learning has something to do.
-The users of the demonstrations are none of the benchmark's.
-
-The folder is kept in the user's cache, named by a digest of everything it depends on: the demonstrations as rendered,
-the settings, the code of tokenizer and model, and the seed. `XDG_CACHE_HOME` moves it.
+A good teacher comes first: copying, and telling a changed fact from a new one, are learned from clean demonstrations. A
+poor teacher's then bring the policy down to about half right, so that reinforcement learning has something to do. The
+users are none of the benchmark's. The folder is named by a digest of everything it depends on, code included.
 """
 
 from __future__ import annotations
@@ -20,7 +14,6 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -84,15 +77,8 @@ def tiny_folder(seed: int = 0, warm_up: WarmUp | None = None, method: MemoryR2 |
     return folder
 
 
-def make_start(program: MemoryProgram, train: Sequence[Any], benchmark: Benchmark, folder: Path, seed: int) -> None:
+def make_start(program: MemoryProgram, benchmark: Benchmark, folder: Path, seed: int) -> None:
     """Puts the warmed-up model for a program into a run's folder.
-
-    Args:
-        program: Memory-R2 under the compact adapter.
-        train: The training examples; the demonstrations are of other users, so none is read.
-        benchmark: memory-env.
-        folder: Where to.
-        seed: As in `tiny_folder`.
 
     Raises:
         UserError: The tiny model knows only Memory-R2 on memory-env under the compact adapter.

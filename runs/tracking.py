@@ -1,13 +1,8 @@
 """One MLflow run per command, written from the thread that owns it.
 
-The store is `runs/local/mlflow.db` (SQLite) with its artifacts beside it, unless `MLFLOW_TRACKING_URI` names another;
-the experiment is `mempiler`, unless `MLFLOW_EXPERIMENT_NAME` names one. Runs have the tags that MLflow's pages show:
-user, source and git commit. Everything is logged by run id through a client: MLflow's fluent calls would start orphan
-runs in worker threads.
-
-A store that cannot be reached at the start is an error, before any paid call. One that fails later costs the
-record in MLflow and nothing else: that is one line in the log `mempiler`, nothing more is sent, and the results stand
-in the run's own folder.
+Everything is logged by run id through a client: MLflow's fluent calls would start orphan runs in worker threads. A
+store that cannot be reached at the start is an error, before any paid call. One that fails later is one line in the log
+`mempiler`, and the results stand in the run's own folder.
 """
 
 from __future__ import annotations
@@ -53,11 +48,7 @@ LOG = "mempiler"
 
 
 class Tracker:
-    """An MLflow run that is open between `__enter__` and `__exit__`.
-
-    Args:
-        name: Name of the run.
-        tags: Searchable labels.
+    """An MLflow run, named and labelled, that is open between `__enter__` and `__exit__`.
 
     Raises:
         UserError: The tracking store cannot be reached or written.
@@ -95,12 +86,9 @@ class Tracker:
         try:
             getattr(self.client, call)(self.run_id, *values, **named)
         except Exception as error:
-            self._lost(error)
-
-    def _lost(self, error: Exception) -> None:
-        self.failed = one_line(error, 300)
-        told = "the results are in the run's folder, the MLflow run is not complete"
-        logging.getLogger(LOG).warning("mempiler: MLflow store %s: %s; %s", tracking_uri(), self.failed, told)
+            self.failed = one_line(error, 300)
+            told = "the results are in the run's folder, the MLflow run is not complete"
+            logging.getLogger(LOG).warning("mempiler: MLflow store %s: %s; %s", tracking_uri(), self.failed, told)
 
     @contextmanager
     def optional(self) -> Iterator[None]:
@@ -111,7 +99,7 @@ class Tracker:
         try:
             yield
         except Exception as error:  # whatever the store, or MLflow on the way to it, does not take
-            told = "the MLflow run has its scores, but not all of its traces, prompts, models and questions"
+            told = "the MLflow run has its scores, but not all of its traces, prompts and questions"
             logging.getLogger(LOG).warning(
                 "mempiler: MLflow store %s: %s; %s", tracking_uri(), one_line(error, 300), told
             )
@@ -129,7 +117,6 @@ class Tracker:
         self._series((name, value, 0) for name, value in values.items())
 
     def _series(self, points: Iterable[tuple[str, float | None, int]]) -> None:
-        """Logs named numbers, each at a step."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -153,19 +140,7 @@ class Tracker:
             values[f"score_{found['name'].replace(' ', '_')}"] = found["score"]
         self.metrics({f"{prefix}.{name}": value for name, value in values.items()})
         self.json(f"{prefix}.json", summary)
-        self.lines(f"{prefix}_rows.jsonl", [row.bare() for row in evaluation.rows])
-
-    def child(self, name: str, evaluation: Evaluation) -> None:
-        """Logs an evaluation as a finished run nested in this one."""
-        tags = {**self._tags, **nested_in(self.run_id), "phase": name}
-        nested = Tracker(f"{self._name}-{name}", tags)
-        try:
-            if self.failed is None:
-                with nested:
-                    nested.evaluation(name, evaluation)
-        except UserError as error:
-            self._lost(error)
-        self.failed = self.failed or nested.failed
+        self.lines(f"{prefix}_rows.jsonl", [row.model_dump(mode="json", exclude={"seen"}) for row in evaluation.rows])
 
     def candidates(self, candidates: Sequence[Candidate]) -> None:
         """Logs an optimizer's candidates: a metric series each of score, calls and cost, and a table."""
@@ -259,11 +234,8 @@ def make_database(uri: str, build: Callable[[Path], None] | None = None) -> None
     """Makes the SQLite file of a tracking store, if it names one that is not there.
 
     MLflow makes the tables in some sixty steps, and goes on neither after a process that was killed in the middle nor
-    beside one that makes them too. So one process makes them in a folder beside the file, which is renamed when whole.
-
-    Args:
-        uri: Address of the store.
-        build: Makes a whole database at a path; MLflow if None.
+    beside one that makes them too. So one process makes them in a folder beside the file, by `build` if not MLflow,
+    which is renamed when whole.
 
     Raises:
         UserError: It cannot be made: the folder cannot be written, or another process takes too long.
@@ -305,11 +277,7 @@ def _tables(path: Path) -> None:
 
 
 def experiment_id(found: Any) -> str:
-    """The id of our experiment in a store, which is made where it is not there.
-
-    Args:
-        found: A client of the store.
-    """
+    """The id of our experiment in a store, by its client; made where it is not there."""
     from mlflow.exceptions import MlflowException
 
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
@@ -329,9 +297,6 @@ def artifact_location(uri: str) -> str | None:
 
     A database names no folder, and MLflow then takes `./mlruns` of whatever folder is the current one: artifacts go
     beside an SQLite file instead, and into the results folder for a database server.
-
-    Args:
-        uri: Address of the tracking store.
     """
     scheme, _, rest = uri.partition("://")
     if scheme.split("+")[0] == "sqlite":
@@ -341,10 +306,7 @@ def artifact_location(uri: str) -> str | None:
 
 
 def origin() -> dict[str, str]:
-    """User, source, and the commit of the folder that a command is called in, as far as they are known.
-
-    MLflow's pages show these tags; its own calls set them, and a client leaves them out.
-    """
+    """User, source, and the commit of the current folder, which MLflow's own calls set and a client leaves out."""
     found = {"mlflow.source.name": "mempiler", "mlflow.source.type": "LOCAL"}
     with suppress(OSError, KeyError, ImportError):
         found["mlflow.user"] = getpass.getuser()

@@ -7,11 +7,10 @@ its last checkpoint was.
 
 from __future__ import annotations
 
-import gc
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.dataset import Split
-from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, is_local
 from ..errors import UserError
@@ -33,16 +31,14 @@ from ..records.whole_file import replacing
 from .artifact import check_writable, save
 from .course import TINY, Course
 from .experiment import Note
-from .folder import RunFolder
 from .manifest import Manifest
 from .pages.html import keep_page
 from .runtime import Parent, Runtime
 from .setup import Setup, parameters
 from .trained import Trained, TrainedRow, answered_row, measured
-from .workers import Work, check_workers, run_parallel
 
 ROW = "row.json"
-_NOT_DECISIVE = {"answer_api_base", "workers"}
+_NOT_DECISIVE = {"answer_api_base"}
 """Fields of a course that a resumed run may change."""
 
 
@@ -70,7 +66,6 @@ def run_train(
         UserError: The model cannot be trained in this process, or a setting does not fit.
     """
     course = course or Course()
-    check_workers(course.workers)
     if setup.temperature is not None:
         course = replace(course, settings=replace(course.settings, temperature=setup.temperature))
     names = course.names()
@@ -90,7 +85,7 @@ def run_train(
         folder = Path(out) if out else runtime.folder.program
         check_writable(folder)
         job = _Job(runtime, program, benchmark, setup.split(benchmark), course, note)
-        outcome = job.tracked(names, folder, partial(_one, method, setup, course, job.path))
+        outcome = job.tracked(names, folder)
     runtime.folder.update(status="finished", result=outcome.summary())
     return outcome
 
@@ -106,22 +101,8 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(values))
 
 
-def _one(method: str, setup: Setup, course: Course, run: Path, name: str, seed: int, start: str) -> Iterator[str]:
-    """One training of a run, in a process of its own; tells that it is done."""
-    benchmark = setup.load()
-    runtime = Runtime(setup, Meter(), Guard(setup.limits), RunFolder(run))
-    program = runtime.program(method, benchmark)
-    job = _Job(runtime, program, benchmark, setup.split(benchmark), course, lambda phase: None)
-    # What is there when the model is loaded stays: to look through it for garbage again and again took a fifth of the
-    # time of scoring.
-    job.trained(name, seed, start, loaded=gc.freeze)
-    yield name
-
-
 @dataclass
 class _Job:
-    """One run with everything it needs."""
-
     runtime: Runtime
     program: MemoryProgram
     benchmark: Benchmark
@@ -133,26 +114,19 @@ class _Job:
     def path(self) -> Path:
         return self.runtime.folder.path.absolute()
 
-    def tracked(self, names: list[str], folder: Path, one: Work) -> Trained:
-        """Trains in an MLflow run, saves what the asked objective gave, and logs it.
-
-        Args:
-            names: The objectives.
-            folder: For the program.
-            one: Does one training in another process.
-        """
+    def tracked(self, names: list[str], folder: Path) -> Trained:
+        """Trains objectives in an MLflow run, saves what the asked one gave, and logs it."""
         setup, course, benchmark = self.runtime.setup, self.course, self.benchmark
-        with self.runtime.tracker(f"{self.program.name}-{benchmark.name}-{course.objective}", "train") as tracker:
-            logged = parameters(self.program, setup, benchmark)
-            logged |= {f"train.{name}": value for name, value in asdict(course).items()}
-            self.runtime.folder.update(run_id=tracker.run_id, parameters=logged)
-            tracker.params(logged)
+        logged = parameters(self.program, setup, benchmark)
+        logged |= {f"train.{name}": value for name, value in asdict(course).items()}
+        title = f"{self.program.name}-{benchmark.name}-{course.objective}"
+        with self.runtime.tracked("train", title, logged) as tracker:
             start = self._start()
-            rows = [self._scored("start", None, start)]
+            rows = [_kept(self.path / "start.json", lambda: self._row("start", None, self._lm(start), start))]
             work = [(name, seed) for seed in range(setup.seed, setup.seed + course.seeds) for name in names]
-            self._parallel(work, start, one)
             for name, seed in work:
-                rows.append(self.trained(name, seed, start))
+                made = self.path / f"{name}-{seed}"
+                rows.append(_kept(made / ROW, partial(self._trained, name, seed, start, made)))
                 tracker.steps(rows[-1].label, rows[-1].steps)
             run = self.path, tracker.run_id
             outcome = Trained(tuple(rows), course.objective, folder, *run, benchmark.name, course.quick)
@@ -169,7 +143,6 @@ class _Job:
             save(self.program, folder, manifest)
             for row in rows:
                 tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
-            _write(self.path / "outcome.json", json.dumps(outcome.summary()))
             tracker.json("outcome.json", outcome.summary())
             identity = self.program.identities.of_program(self.program)
             tracker.page(keep_page(self.path, partial(outcome.page, logged, identity)))
@@ -177,18 +150,7 @@ class _Job:
             tracker.folder(Path(outcome.kept.model), "model")
         return outcome
 
-    def _parallel(self, work: list[tuple[str, int]], start: str, one: Work) -> None:
-        """Does the trainings that are left in processes, if there are to be several; limits hold for one process."""
-        left = [(name, seed, start) for name, seed in work if not (self.path / f"{name}-{seed}" / ROW).is_file()]
-        workers = min(self.course.workers, len(left))
-        if workers > 1 and self.runtime.setup.limits == Limits():
-            told = self.note(f"{workers} trainings at a time")
-            for done, _ in enumerate(run_parallel(one, left, workers), 1):
-                if told:
-                    told(done, len(left))
-
     def _start(self) -> str:
-        """The model that all objectives begin from: a folder, or a hub id."""
         if self.runtime.setup.lm != TINY:
             return self.runtime.setup.lm.removeprefix("local:")
         folder = self.path / "start"
@@ -199,7 +161,7 @@ class _Job:
             # Under another name until it is whole: a killed run must not begin from half a model.
             partial = folder.with_name("start.partial")
             try:
-                make_start(self.program, self.split.train, self.benchmark, partial, self.runtime.setup.seed)
+                make_start(self.program, self.benchmark, partial, self.runtime.setup.seed)
                 partial.rename(folder)
             except OSError as error:
                 reason = "no space or no rights" if isinstance(error, shutil.Error) else error.strerror or error
@@ -220,13 +182,8 @@ class _Job:
             return None
         return self.runtime.named(self.course.answer_lm, "judge", self.course.answer_api_base, temperature=0.0)
 
-    def trained(self, name: str, seed: int, start: str, loaded: Callable[[], None] = lambda: None) -> TrainedRow:
-        """Trains one objective with one seed and scores it; what is done already is read."""
-        folder = self.path / f"{name}-{seed}"
-        if (folder / ROW).is_file():
-            return TrainedRow.model_validate_json((folder / ROW).read_text(encoding="utf-8"))
+    def _trained(self, name: str, seed: int, start: str, folder: Path) -> TrainedRow:
         settings, lm, began = self.course.shaped(name, seed), self._lm(start), time.perf_counter()
-        loaded()
         told, budget = self.note(f"{name} {seed}"), settings.curriculum.tokens
         spent = 0.0
 
@@ -242,31 +199,20 @@ class _Job:
         with dspy.context(lm=lm, **self._context()), endpoint_errors():
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
         progress, seconds = teleprompter.progress, time.perf_counter() - began
-        row = self._row(name, seed, lm, str(folder / "model"))
-        row = row.model_copy(
+        best = progress.best
+        return self._row(name, seed, lm, str(folder / "model")).model_copy(
             update={
                 "tokens": progress.tokens,
                 "steps": progress.rows,
                 "trained_steps": progress.step,
-                "best_step": progress.best.step if progress.best else None,
-                "validation": progress.best.score if progress.best else None,
+                "best_step": best and best.step,
+                "validation": best and best.score,
                 "remarks": progress.remarks,
                 "seconds": seconds,
             }
         )
-        _write(folder / ROW, row.model_dump_json())
-        return row
-
-    def _scored(self, name: str, seed: int | None, model: str) -> TrainedRow:
-        path = self.path / f"{name}.json"
-        if path.is_file():
-            return TrainedRow.model_validate_json(path.read_text(encoding="utf-8"))
-        row = self._row(name, seed, self._lm(model), model)
-        _write(path, row.model_dump_json())
-        return row
 
     def _row(self, name: str, seed: int | None, lm: Any, model: str) -> TrainedRow:
-        """Scores a model on the test questions that count, greedy and sampled."""
         counted, settings = [each for each in self.split.test if self.benchmark.counts(each)], self.course.settings
         score = partial(score_policy, self.program, counted, self._metric, lm, name="test", reader=self._reader())
         score = partial(score, threads=settings.threads)
@@ -286,6 +232,11 @@ class _Job:
         return float(self.benchmark.score(example, prediction).value)
 
 
-def _write(path: Path, text: str) -> None:
+def _kept(path: Path, make: Callable[[], TrainedRow]) -> TrainedRow:
+    """The row of a file, which is made where it is not there."""
+    if path.is_file():
+        return TrainedRow.model_validate_json(path.read_text(encoding="utf-8"))
+    row = make()
     with replacing(path) as file:
-        json.dump(json.loads(text), file, ensure_ascii=False)
+        file.write(row.model_dump_json())
+    return row

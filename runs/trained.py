@@ -1,30 +1,19 @@
 """What a training gave: an evaluation of each model, how they compare, and where model and program are.
 
-    what scoring heard ── answered_row ──> Row ┐
-    scores, greedy and sampled ────────────────┴── measured ──> TrainedRow ──> Trained: tables, JSON, page
-
-The evaluation is of greedy answers; what a question scored when its memory was sampled is its part `sampled`. Models
-are compared by paired differences on the same questions, so shared hardness cancels:
-
-    row        against the start, and against the baseline (GRPO by trajectories) of the same seed; users are resampled
-    objective  mean and spread over its seeds, and the difference from the baseline over all of them; users and seeds
-               are resampled
-
-Limits: a row's interval holds for this seed's weights and other users. That of an objective is meant for other seeds
-too, but three of them are a poor sample: it is wide where they disagree and says little where, by luck, they agree.
+The evaluation is of greedy answers; what a question scored when its memory was sampled is its part `sampled`. They are
+compared by paired differences: each with the start and with the baseline (GRPO by trajectories) of its seed, users
+resampled; an objective over its seeds, users and seeds resampled, which says little with three seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from rich.console import Console
-from rich.table import Table
 
 from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
@@ -123,17 +112,7 @@ def measured(
     rows: Mapping[str, Row],
     benchmark: Benchmark,
 ) -> TrainedRow:
-    """A row from two scorings of one model.
-
-    Args:
-        name: The objective.
-        seed: Of the training.
-        model: Where the model is.
-        greedy: Its greedy scores.
-        sampled: Its sampled scores, of the same questions.
-        rows: What was answered greedily, by the ids of the questions.
-        benchmark: Asked.
-    """
+    """A row from a greedy and a sampled scoring of one model, and what was answered greedily, by question."""
     parts = [
         rows[id].model_copy(update={"parts": {**rows[id].parts, "sampled": score}})
         for id, score in zip(greedy.ids, sampled.scores, strict=True)
@@ -142,15 +121,9 @@ def measured(
         program=name,
         benchmark=benchmark.name,
         lm=name,
-        embedder=None,
         comparable=not benchmark.source.sample,
         rows=tuple(parts),
-        calls={},
-        tokens={},
-        cost=None,
         max_lost=1.0,  # a training may begin from a model whose answers cannot be read
-        write_failures=0,
-        seconds=0.0,
         names=dict(benchmark.categories),
         expected=benchmark.expected,
     )
@@ -165,13 +138,7 @@ def measured(
 
 
 def answered_row(program: MemoryProgram, benchmark: Benchmark, asked: Asked) -> Row:
-    """A question as an evaluation would have it, without what its calls took.
-
-    Args:
-        program: Answered it.
-        benchmark: Asked it.
-        asked: What came of it.
-    """
+    """A question that a program was asked, as an evaluation would have it, without what its calls took."""
     example, context = asked.example, asked.prediction.get("context") or Context()
     recall = {}
     if example.get("focus"):
@@ -227,16 +194,8 @@ class Trained:
         }
 
     def page(self, parameters: Mapping[str, Any], program: str) -> Page:
-        """The page: what the start and the kept model answered, and the curves of all trainings.
-
-        Args:
-            parameters: As `setup.parameters` gives them.
-            program: Digest of the program.
-        """
-        kept, facts = self.kept, known_facts(parameters, program)
-        for row in self.rows:
-            told = [f"{head} {cell}" for head, cell in zip(_HEADS, _cells(row), strict=True)]
-            facts.append((row.label, ", ".join([*told, *row.remarks])))
+        """What the start and the kept model answered, and the curves of all trainings."""
+        kept, facts = self.kept, [*known_facts(parameters, program), *_facts(self.rows)]
         curves = (
             Curve(label=row.label, name=key, points=tuple(found))
             for row in self.rows
@@ -279,65 +238,34 @@ def over_seeds(rows: Sequence[TrainedRow]) -> Iterator[dict[str, Any]]:
 
 
 def _baseline(row: TrainedRow, rows: Sequence[TrainedRow]) -> TrainedRow | None:
-    """The baseline of the row's seed; none for the start and the baseline itself."""
     if row.seed is None or row.name == BASELINE:
         return None
     return next((other for other in rows if (other.name, other.seed) == (BASELINE, row.seed)), None)
 
 
-def print_trained(console: Console, outcome: Trained) -> None:
-    """Prints the rows, how they compare, and where model and program are."""
-    first = outcome.rows[0]
-    quick = "--quick: a look at what a run gives, too short to tell objectives apart; " if outcome.quick else ""
-    told = f"{quick}{first.evaluation.n} questions about {len(set(first.users))} held-out users of {outcome.benchmark}"
-    console.print(f"{told}; 95 % intervals over users", soft_wrap=True)
-    console.print(_table(("", *_HEADS), ((row.label, *_cells(row)) for row in outcome.rows)))
-    gaps: dict[str, dict[str, Any]] = {}
-    for each in differences(outcome.rows):
-        gaps.setdefault(each["row"], {})[each["against"].partition(".")[0]] = each
-    columns = [(kind, other) for other in (START, BASELINE) for kind in KINDS]
-    if gaps:
-        rows = (
-            (label, *(_gap(found.get(other, {}).get(kind)) for kind, other in columns)) for label, found in gaps.items()
-        )
-        console.print(_table(("", *(f"{kind} - {other}" for kind, other in columns)), rows))
-    seeds = list(over_seeds(outcome.rows))
-    if any(each["seeds"] > 1 for each in seeds):
-        console.print("over seeds: mean (lowest to highest); 95 % intervals over users and seeds", soft_wrap=True)
-        heads = ("", "seeds", *KINDS, *(f"{kind} - {BASELINE}" for kind in KINDS))
-        console.print(_table(heads, map(_over, seeds)))
-    for row in outcome.rows:
-        for remark in row.remarks:
-            console.print(f"{row.label}: {remark}", soft_wrap=True)
-    kept = outcome.kept
-    console.print(f"kept: {kept.label}; model: local:{kept.model}\nprogram: {outcome.program}", soft_wrap=True)
-    console.print(
-        f"MLflow run: {outcome.run_id} (mempiler ui); page with curves: {outcome.run}/report.html", soft_wrap=True
-    )
+def _facts(rows: Sequence[TrainedRow]) -> Iterator[tuple[str, str]]:
+    """Each model, how it compares, and each objective over its seeds, a name and a value each."""
+    for row in rows:
+        failures = f"format failures {row.greedy_failures:.1%} / {row.sampled_failures:.1%}"
+        steps = f"{row.trained_steps} steps" + ("" if row.best_step is None else f" (kept {row.best_step})")
+        scores = [f"{kind} {fmean(row.scores(kind)):.3f}{_span(_ends(row.interval(kind)), '.3f')}" for kind in KINDS]
+        told = [*scores, failures, f"{row.tokens:,} tokens", steps, f"{row.seconds:.0f} seconds"]
+        yield row.label, ", ".join([*told, *row.remarks])
+    for each in differences(rows):
+        yield f"{each['row']} - {each['against']}", ", ".join(f"{kind} {_gap(each[kind])}" for kind in KINDS)
+    for each in over_seeds(rows):
+        if each["seeds"] > 1:
+            told = [
+                f"{kind} {each[kind]['mean']:.3f} ({each[kind]['min']:.3f} to {each[kind]['max']:.3f})"
+                for kind in KINDS
+            ]
+            minus = {kind: each.get(f"{kind}_minus_{BASELINE}") for kind in KINDS}
+            told += [f"{kind} - {BASELINE} {_gap(gap)}" for kind, gap in minus.items() if gap]
+            yield f"{each['name']}, {each['seeds']} seeds", ", ".join(told)
 
 
-_HEADS = ("greedy", "sampled", "format failures", "tokens", "steps", "seconds")
-
-
-def _cells(row: TrainedRow) -> tuple[str, ...]:
-    """What tables say of a model, by the names of `_HEADS`."""
-    return (
-        *(f"{fmean(row.scores(kind)):.3f}" + _span(_ends(row.interval(kind)), ".3f") for kind in KINDS),
-        f"{row.greedy_failures:.1%} / {row.sampled_failures:.1%}",
-        f"{row.tokens:,}",
-        f"{row.trained_steps}" + ("" if row.best_step is None else f" (kept {row.best_step})"),
-        f"{row.seconds:.0f}",
-    )
-
-
-def _over(each: Mapping[str, Any]) -> tuple[str, ...]:
-    spreads = [f"{each[kind]['mean']:.3f} ({each[kind]['min']:.3f} to {each[kind]['max']:.3f})" for kind in KINDS]
-    return each["name"], str(each["seeds"]), *spreads, *(_gap(each.get(f"{kind}_minus_{BASELINE}")) for kind in KINDS)
-
-
-def _gap(found: Mapping[str, Any] | None) -> str:
-    text = "" if found is None else f"{found['mean']:+.3f}" + _span(found["interval"], "+.3f")
-    return text.replace("0.", ".")
+def _gap(found: Mapping[str, Any]) -> str:
+    return f"{found['mean']:+.3f}" + _span(found["interval"], "+.3f")
 
 
 def _span(ends: Sequence[float] | None, form: str) -> str:
@@ -346,12 +274,3 @@ def _span(ends: Sequence[float] | None, form: str) -> str:
 
 def _ends(span: Interval | None) -> list[float] | None:
     return None if span is None else [span.low, span.high]
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table()
-    for n, head in enumerate(heads):
-        table.add_column(head, justify="right" if n else "left")
-    for row in rows:
-        table.add_row(*row)
-    return table

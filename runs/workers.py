@@ -3,12 +3,9 @@
     run_parallel(work, [(a,), (b,)], 2)  ──>  work(a) yields 1, 2     (0, 1), (1, 7), (0, 2), ...     as it comes
                                               work(b) yields 7
 
-A number of workers starts a Ray of this machine, which ends with this process; an address joins a cluster. A piece that
-fails without one of our errors, or is killed, is no error here: it tells no more, and who needs the rest does it again
-and sees why.
-
-Limits: a cluster has the package, and the files that are named, on every machine at the same path; Ray does nothing
-again by itself, since who pays for the calls must know of it.
+A number of workers starts a Ray of this machine, which ends with this process; an address joins a cluster, which has
+the package and the files on every machine at the same path. A piece that fails without one of our errors, or is killed,
+tells no more, and who needs the rest does it again.
 """
 
 from __future__ import annotations
@@ -36,11 +33,7 @@ Workers = int | str
 
 
 def check_workers(workers: Workers, *models: str | None) -> None:
-    """Refuses workers that are none, and models of which each would need a copy.
-
-    Args:
-        workers: What was asked for.
-        models: Names of the language models that the workers would ask.
+    """Refuses workers that are none, and models of which each would load a copy.
 
     Raises:
         UserError: The message says what to do instead.
@@ -77,7 +70,6 @@ def run_parallel(work: Work, given: Sequence[tuple[Any, ...]], workers: Workers)
 
     Raises:
         MempilerError: A piece raised it; the others have ended.
-        UserError: There is no cluster at the address.
     """
     ray = _connected(workers)
     task = ray.remote(num_cpus=1, max_retries=0, max_calls=1, num_returns="streaming")(_telling)
@@ -111,7 +103,7 @@ def _cancel(ray: Any, streams: Collection[Any], force: bool) -> None:
 
 
 class _CancelledError(BaseException):
-    """Nothing else is to be begun."""
+    pass
 
 
 def _telling(work: Work, given: tuple[Any, ...]) -> Generator[Any]:

@@ -61,7 +61,6 @@ def _change(name: str, a: PredictorState, b: PredictorState) -> Change:
 
 
 def _settings(state: PredictorState) -> dict[str, Any]:
-    """Words of the fields and settings, by dotted name."""
     fields = {each.name: each.model_dump(include={"desc", "prefix", "type", "kind", "shape"}) for each in state.fields}
     own = {"config": state.config, "decisions": state.decisions, "nearest": state.nearest}
     return dict(_flat({**fields, **own}))
@@ -76,7 +75,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _demo(state: PredictorState, demo: str) -> str:
-    """A demo on one line: its inputs and outputs, long values cut."""
     values, sides = json.loads(demo), []
     for kind in ("in", "out"):
         names = [field.name for field in state.fields if field.kind == kind and field.name in values]

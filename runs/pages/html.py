@@ -1,8 +1,7 @@
-"""Pages as files: from a template and values to one HTML file, styles, scripts and data written into it, escaped.
+"""The page of a run as one HTML file: styles, scripts and data are written into it, escaped.
 
-Nothing in the page comes from elsewhere, and its policy says so: only the scripts and styles of this folder run, known
-by their digests, and no request leaves. Text goes through the template's escaping or, as data, through JSON whose
-characters can end no script; the scripts make elements from it by `textContent` alone.
+Its policy lets only the scripts and styles of this folder run, known by their digests, and no request leaves. Text goes
+through the template's escaping or, as data, through JSON whose characters can end no script.
 
 Example:
     >>> from mempiler.runs.pages.html import embedded
@@ -18,7 +17,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,12 +36,9 @@ _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029\x7f"}
 
 
 def keep_page(folder: Path, make: Callable[[], Page]) -> Path | None:
-    """Makes the page of a finished run and writes it into the run's folder.
+    """Makes the page of a finished run and writes it into the run's folder; returns the HTML file.
 
     A page that cannot be made or written is one line in the log `mempiler`: what was measured stands without it.
-
-    Returns:
-        The HTML file; None if there is none.
     """
     try:
         page = make()
@@ -59,9 +55,30 @@ def keep_page(folder: Path, make: Callable[[], Page]) -> Path | None:
 
 def as_html(page: Page) -> str:
     """The page as one HTML file."""
+    from markupsafe import Markup
+
     asked = any(each.rows for each in page.phases.values())
-    scripts, data = (["report.js"], _browsed(page)) if asked else ([], None)
-    return render("report.html", f"{page.title} · {page.name}", ["report.css"], scripts, data, page=page, words=REASONS)
+    style = "\n".join(_file(name) for name in ("base.css", "report.css"))
+    scripts = [_file("report.js")] if asked else []
+    sources = " ".join(map(_digest, scripts)) or "'none'"
+    policy = (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {sources}; base-uri 'none'; form-action 'none'"
+    )
+    return mended(
+        _environment()
+        .get_template("report.html")
+        .render(
+            title=f"{page.title} · {page.name}",
+            policy=policy,
+            # Files of this folder, which hold no end of an element; what users and models wrote is escaped.
+            style=Markup(style),
+            scripts=map(Markup, scripts),
+            data=Markup(embedded(_browsed(page))) if asked else None,
+            version=__version__,
+            page=page,
+            words=REASONS,
+        )
+    )
 
 
 def _browsed(page: Page) -> dict[str, Any]:
@@ -78,59 +95,15 @@ def _browsed(page: Page) -> dict[str, Any]:
     return {"phases": list(page.phases), "names": page.names, "questions": questions, "lines": list(numbers)}
 
 
-def render(
-    template: str, title: str, styles: Sequence[str] = (), scripts: Sequence[str] = (), data: Any = None, **values: Any
-) -> str:
-    """One HTML page.
-
-    Args:
-        template: A file of this folder that extends `base.html`.
-        title: Of the page.
-        styles: Style sheets of this folder, after `base.css`.
-        scripts: Scripts of this folder.
-        data: What the scripts read, from the element `data`: a value as JSON.
-        **values: What the template shows.
-    """
-    from markupsafe import Markup
-
-    style = "\n".join(_file(name) for name in ("base.css", *styles))
-    written = [_file(name) for name in scripts]
-    sources = " ".join(_digest(text) for text in written) or "'none'"
-    policy = (
-        f"default-src 'none'; style-src {_digest(style)}; script-src {sources}; base-uri 'none'; form-action 'none'"
-    )
-    page = _environment().get_template(template)
-    return mended(
-        page.render(
-            title=title,
-            policy=policy,
-            # Files of this folder, which hold no end of an element; what users and models wrote is escaped.
-            style=Markup(style),
-            scripts=[Markup(text) for text in written],
-            data=None if data is None else Markup(embedded(data)),
-            version=__version__,
-            **values,
-        )
-    )
-
-
 def embedded(value: Any) -> str:
-    """JSON that may stand in a script element: no character of it is one that HTML or a script reads otherwise."""
+    """JSON that may stand in a script element."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return mended(text).translate(_ESCAPED)
 
 
 def mended(text: str) -> str:
     """The text with a mark in the place of each half of a character, which no file can hold."""
-    return text.encode("utf-8", "replace").decode() if _halved(text) else text
-
-
-def _halved(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+    return text.encode("utf-8", "replace").decode()
 
 
 @cache

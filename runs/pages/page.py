@@ -1,9 +1,7 @@
 """The page of a run: its evaluations with what stood behind every answer, and the tables that a reader sees of them.
 
-    evaluations, run.json, prompts ── run_page ──> Page ── html ──> report.html
-                                                        ── JSON ──> report.json.gz ── `show`, `compare --page`
-
-Of a run of before, which has no such file, a page is made of its scored questions.
+evaluations, run.json, prompts ── run_page ──> Page ── html ──> report.html
+── JSON ──> report.json.gz ── `show`, `compare --page`
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ from ..compare import Recorded, compare, recorded
 from ..folder import RunFolder
 from ..report import WIRING, heading, spent_facts
 from ..results import OUTCOMES, Evaluation, difference, question
-from ..rows import REASONS, SHOWN, Row
-from ..seen import ANSWER, Seen, shortened
+from ..rows import ANSWER, REASONS, SHOWN, Row, Seen, shortened
 from ..statistics import MIN_N, Interval, interval
 from .changes import Change
 
@@ -97,12 +94,7 @@ class Question(BaseModel, frozen=True):
         return "same" if abs(last.score - first.score) < 1e-9 else "better" if last.score > first.score else "worse"
 
     def plain(self, text: Callable[[str], Any] = str, line: Callable[[str], Any] = str) -> dict[str, Any]:
-        """Plain JSON.
-
-        Args:
-            text: What stands for a prompt or an answer to it.
-            line: What stands for a recalled entry or a turn.
-        """
+        """Plain JSON; `text` stands for a prompt or an answer to it, `line` for a recalled entry or a turn."""
         row = self.last
         return {
             "id": shortened(row.id, ANSWER),
@@ -268,10 +260,6 @@ def run_page(
 def side_by_side(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
     """One page of several runs, over the questions that all were asked; the first is the baseline.
 
-    Args:
-        runs: Finished ones.
-        min_n: Below so many questions there is no verdict.
-
     Raises:
         UserError: There are too many, or they have no question in common.
     """
@@ -295,18 +283,13 @@ def side_by_side(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
 
 
 def _with_seen(run: Recorded) -> Iterator[Row]:
-    """The compared questions of a run, with what its page keeps of them."""
     page = None if run.folder is None else read_page(run.folder)
     seen = {} if page is None else {each.last.id: each.last.seen for each in page.questions}
     return (row.model_copy(update={"seen": seen.get(row.id)}) for row in run.evaluation.rows)
 
 
 def read_page(folder: Path) -> Page | None:
-    """The page of a run; None where it has none, as runs of older versions and those that are not finished.
-
-    Raises:
-        DataError: Its file is no page.
-    """
+    """The page of a run; None where it has none, as runs of older versions and those that are not finished."""
     path = folder / DOCUMENT
     if not path.is_file():
         return None
@@ -317,12 +300,7 @@ def read_page(folder: Path) -> Page | None:
 
 
 def open_page(name: str) -> Page:
-    """The page of a run.
-
-    A run that keeps none has its scores and answers shown, and nothing of what was recalled or asked.
-
-    Args:
-        name: The run's folder, the end of the folder's name, its MLflow run id, or `last`.
+    """The page of a run, by any of its names (`RunFolder.open`); of one that keeps none, scores and answers.
 
     Raises:
         UserError: There is no such run, or it has no result yet.

@@ -1,11 +1,4 @@
-"""What a paper's sections run on: models, file, options and variants of each, and what is left out and why.
-
---data palbench=FILE    every section on palbench or a part of it
---option language=zh    every benchmark that has this option
-
-`plan_paper` says what they will take, each variant planned as by its own command, one that several sections have once.
-Memories that variants share are counted for each of them, and neither judges nor systems of others.
-"""
+"""What a paper's sections run on: models, file, options and variants of each, what is left out, and the plan of it."""
 
 from __future__ import annotations
 
@@ -91,7 +84,10 @@ def plan_paper(
     files: Mapping[str, str] | None = None,
     seeds: int | None = None,
 ) -> tuple[Plan, tuple[str, ...]]:
-    """The plan of `reproduce`, with a phase for each section, and what it leaves out; arguments and errors as there."""
+    """The plan of `reproduce`, with a phase for each section, and what it leaves out; arguments as of `arrange`.
+
+    Memories that variants share are counted for each of them, and neither judges nor systems of others.
+    """
     arranged, notes = arrange(paper, setup, names, files, seeds)
     known, told = set[str](), dict.fromkeys(notes)
     parts: dict[str, Plan] = {}
@@ -146,7 +142,6 @@ def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -
 
 
 def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str]) -> Setup:
-    """The setup of a section; the command line overrides the paper."""
     name = section.benchmark
     data = files.get(name) or files.get(name.partition(".")[0]) or setup.data
     suited = (paper.judged if setup.judge_lm else paper.unjudged).get(name, {})
@@ -170,7 +165,6 @@ def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str
 
 
 def _needs(section: Section, setup: Setup) -> str:
-    """What a section lacks; empty where it can be run."""
     if section.needs == "judge" and not setup.judge_lm and not setup.offline:
         return "is scored by a judge; name its model with --judge-lm"
     if section.needs == "training" and not is_local(setup.lm):
@@ -179,7 +173,6 @@ def _needs(section: Section, setup: Setup) -> str:
 
 
 def _missing(variant: Variant, setup: Setup) -> str:
-    """Why a variant cannot be run; empty where it can."""
     if not variant.program.startswith(SYSTEM):
         return ""
     system = shipped(variant.program.removeprefix(SYSTEM))
@@ -191,7 +184,6 @@ def _missing(variant: Variant, setup: Setup) -> str:
 
 
 def _check_files(paper: Paper, sections: Sequence[Section], setup: Setup, files: Mapping[str, str]) -> None:
-    """Refuses files that are of no section, or of several."""
     names = list(dict.fromkeys(section.benchmark for section in sections))
     # "palbench" of "palbench.select".
     data_sets = list(dict.fromkeys(name.partition(".")[0] for name in names))
@@ -204,7 +196,6 @@ def _check_files(paper: Paper, sections: Sequence[Section], setup: Setup, files:
 
 
 def _draws(variant: Variant, setup: Setup) -> bool:
-    """Whether a second repetition of a variant could differ from the first."""
     sampling = not setup.offline and setup.temperature != 0
     return sampling or (_has_seed(variant.program) and "seed" not in variant.settings)
 

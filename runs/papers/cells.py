@@ -1,8 +1,7 @@
 """A variant's evaluations, one for each seed, and the cells of a table that they give.
 
-A cell has the questions behind it and a 95 % interval. Users are resampled where there are enough, else questions
-(`statistics`); a metric of all answers together is computed again for each draw. Over several seeds a cell is the mean,
-its spread the standard deviation over the seeds, and its interval is of each question's mean over the seeds.
+Users are resampled where there are enough, else questions; a metric of all answers together is computed again for each
+draw. Over several seeds a cell is the mean, and its interval is of each question's mean over the seeds.
 """
 
 from __future__ import annotations
@@ -90,11 +89,9 @@ class VariantResult:
 
     @cached_property
     def _groups(self) -> dict[str, str]:
-        """The user of each question."""
         return {row.id: row.group for evaluation in self.evaluations for row in evaluation.rows}
 
     def _by_id(self, each: Each) -> dict[str, float]:
-        """A value per question that has one, its mean over the seeds."""
         values: dict[str, list[float]] = {}
         for row in (row for evaluation in self.evaluations for row in evaluation.rows):
             value = each(row)
@@ -113,7 +110,6 @@ class VariantResult:
 
     @cached_property
     def _draws(self) -> tuple[str, list[dict[str, float]]]:
-        """Metrics of all answers together on questions drawn with replacement, users whole where there are enough."""
         by_group = len({row.group for row in self.evaluation.rows}) >= MIN_GROUPS
         unit, draws = "group" if by_group else "question", list[dict[str, float]]()
         if self.aggregate is None or len(self.evaluation.rows) < 2:
@@ -142,7 +138,6 @@ def _value(column: Column, found: Evaluation) -> float | None:
 
 
 def _each(column: Column) -> Each | None:
-    """What a question adds to a column's mean; None where the column is no mean over questions."""
     key = column.key
     kinds: dict[str, Each] = {
         "score": _counted,

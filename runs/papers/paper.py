@@ -1,10 +1,4 @@
-"""A paper as data: its variants, the sections that evaluate them, and what it printed.
-
-rgmem.json ── Paper ── variants: a program and its settings, by label
-├── sections: variants x benchmark, the columns of our table, the printed tables beside it
-├── printed: the paper's tables, as they stand there
-└── not_drawn: what no table of variants can show, and why
-"""
+"""A paper as data: its variants, the sections that evaluate them, and what it printed."""
 
 from __future__ import annotations
 

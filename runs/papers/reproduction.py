@@ -1,19 +1,14 @@
 """Runs the sections of a paper: each variant once a seed, an ordinary evaluation, compile or training of its own.
 
-    Paper ── arrange ──> section, setup ── variant ── tuned? run_compile or run_train ──> a program
-                                               └── run_evaluate, once a seed ──> VariantResult ──> SectionResult
-
-Every evaluation and every tuning is a part of the reproduction's run, with a folder of its own under `parts/`, and
-their answers and memories are in one store. A part that is finished is read when the run is resumed; one that was
-broken off goes on as its own command would. The same program with the same settings on the same data is evaluated once,
-in however many sections it stands.
+Each is a part of the reproduction's run, with a folder under `parts/`; their answers and memories are in one store. A
+part that is finished is read when the run is resumed; one that was broken off goes on as its own command would.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +22,115 @@ from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest, jsonable
 from ...programs.remember import MemoryCache
 from ...records.whole_file import replacing
-from ..compare import recorded
+from ..compare import Preferences, preferences, recorded
 from ..compile import run_compile
 from ..course import Course
 from ..experiment import Note, run_evaluate
 from ..folder import RunFolder
 from ..manifest import read_manifest
-from ..preference import Preferences, preferences
 from ..report import heading
 from ..results import Evaluation
 from ..runtime import Parent, Runtime
 from ..setup import Setup
+from ..statistics import Difference
 from ..tracking import Tracker, nested_in
 from ..train import run_train
 from .arrangement import Arranged, arrange, repeated, settings_of
-from .cells import Aggregate, VariantResult
-from .paper import LOGO, Paper, Tuning
-from .results import Reproduced, SectionResult
+from .cells import Aggregate, Cell, VariantResult
+from .paper import LOGO, Paper, Section, Tuning
+
+
+@dataclass(frozen=True)
+class SectionResult:
+    """The variants of a section that were evaluated whole."""
+
+    paper: Paper
+    section: Section
+    heading: str
+    """What our numbers rest on: benchmark, LM, judge, and whether they are a wiring check."""
+    rows: tuple[VariantResult, ...]
+    failed: Mapping[str, str]
+    """Variants that ended in an error, with its words."""
+    win_rates: Mapping[str, Preferences]
+    """By the label of the duel."""
+
+    def cells(self, row: VariantResult) -> list[Cell]:
+        """The cells of a variant, the paper's beside them."""
+        columns = self.section.columns
+        return [row.cell(column, self.paper.beside(self.section, row.label, column)) for column in columns]
+
+    def difference(self, row: VariantResult) -> Difference | None:
+        """Of a variant to the section's own one, on shared questions; None for the own one, or without it."""
+        own = next((each for each in self.rows if each.label == self.section.own), None)
+        return None if own is None or row is own else row.difference(own)
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Variants of which so many calls were lost that their scores say little."""
+        return tuple(row.label for row in self.rows if any(each.broken for each in row.evaluations))
+
+    def summary(self) -> dict[str, Any]:
+        """Plain JSON."""
+        section = self.section
+        return {
+            "section": section.name,
+            "title": section.title,
+            "heading": self.heading,
+            "note": section.note,
+            "printed": [table.model_dump(mode="json") for table in self.paper.tables(section)],
+            "rows": [self._row(row) for row in self.rows],
+            "failed": dict(self.failed),
+            "broken": list(self.broken),
+            "win_rates": {label: found.to_dict() for label, found in self.win_rates.items()},
+        }
+
+    def _row(self, row: VariantResult) -> dict[str, Any]:
+        variant, found = self.paper.variants[row.label], self.difference(row)
+        names = [column.name for column in self.section.columns]
+        return {
+            "label": row.label,
+            "program": variant.program,
+            "settings": dict(variant.settings),
+            "tuned": None if variant.tuned is None else variant.tuned.model_dump(mode="json"),
+            "runs": [path.name for path in row.runs],
+            "n": row.evaluation.n,
+            "cells": {name: asdict(cell) for name, cell in zip(names, self.cells(row), strict=True)},
+            "difference": None if found is None else {"to": self.section.own, **found.to_dict()},
+            "takes": row.evaluation.taken.model_dump(),
+            "failures": sum(each.failures for each in row.evaluations),
+            "lost": max(each.lost for each in row.evaluations),
+        }
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What a paper gave."""
+
+    paper: Paper
+    sections: tuple[SectionResult, ...]
+    run: Path
+    run_id: str
+    notes: tuple[str, ...]
+    """What was left out, or smaller than in the paper."""
+    stopped: str | None
+    """The limit that ended it."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a variant ended in an error, or its score is that of a broken run."""
+        return any(each.failed or each.broken for each in self.sections)
+
+    def summary(self) -> dict[str, Any]:
+        """Plain JSON: our tables with the paper's beside them."""
+        return {
+            "paper": self.paper.name,
+            "sections": [section.summary() for section in self.sections],
+            "not_drawn": [each.model_dump(mode="json") for each in self.paper.not_drawn],
+            "notes": list(self.notes),
+            "stopped": self.stopped,
+            "run": str(self.run),
+            "run_id": self.run_id,
+        }
 
 
 def reproduce(
@@ -67,8 +154,7 @@ def reproduce(
         meter: Counts the calls; a new one if None.
 
     Raises:
-        UserError: A name or a file fits nothing, the run to resume was started with other settings, or a model's key
-            is missing.
+        UserError: A name or a file fits nothing, or the run to resume was started with other settings.
         EndpointError: A model cannot be reached; the message says how to resume.
     """
     arranged, notes = arrange(paper, setup, names, files, seeds)
@@ -98,8 +184,6 @@ def reproduce(
 
 @dataclass
 class _Work:
-    """What the sections of one run share."""
-
     paper: Paper
     folder: RunFolder
     parent: str
@@ -133,7 +217,6 @@ class _Work:
         return SectionResult(self.paper, section, first, rows, failed, self._win_rates(arranged, found))
 
     def _variant(self, label: str, arranged: Arranged, aggregate: Aggregate) -> VariantResult | None:
-        """A variant's evaluations; None where a limit was reached before its first."""
         variant, found, runs = self.paper.variants[label], list[Evaluation](), list[Path]()
         for setup in repeated(variant, arranged):
             program, setup = variant.program, replace(setup, config=settings_of(variant, setup))
@@ -156,7 +239,6 @@ class _Work:
         return VariantResult(label, tuple(found), tuple(runs), aggregate)
 
     def _tuned(self, label: str, arranged: Arranged) -> RunFolder | None:
-        """The part that tunes a variant's program; None where a limit was reached before its end."""
         variant = self.paper.variants[label]
         how, program = variant.tuned or Tuning(optimizer=""), variant.program
         options = {**arranged.setup.options, **variant.options}
@@ -192,7 +274,6 @@ class _Work:
         return lambda phase: self.note(f"{told}: {phase}"), self.meter, Parent(folder, self.guard, tags, cache)
 
     def _part(self, name: str, settings: dict[str, Any]) -> RunFolder | None:
-        """A part of the run; None where a limit was reached before it was begun."""
         slug = "".join(char if char.isalnum() or char in "-_." else "-" for char in name)[:60]
         name = f"{slug}-{digest(settings)[:12]}"
         if self.guard.struck is not None and not (self.folder.has(name) and self.folder.part(name, settings).finished):
@@ -200,7 +281,6 @@ class _Work:
         return self.folder.part(name, settings)
 
     def _win_rates(self, arranged: Arranged, found: Mapping[str, VariantResult]) -> dict[str, Preferences]:
-        """How often a judge prefers one variant's answers to another's; none without a judge."""
         setup, rates = arranged.setup, dict[str, Preferences]()
         duels = [duel for duel in arranged.section.duels if {duel.one, duel.other} <= found.keys()]
         if not setup.judge_lm or not duels or self.guard.struck is not None:
@@ -224,7 +304,6 @@ def _settings(command: str, program: str, setup: Setup, **values: Any) -> dict[s
 
 
 def _asked(paper: Paper, arranged: Sequence[Arranged], setup: Setup, files: Mapping[str, str]) -> dict[str, Any]:
-    """What decides a run's tables, as its folder keeps it."""
     asked = _settings("reproduce", paper.name, setup, sections=[each.section.name for each in arranged])
     asked |= {"seeds": [each.seeds for each in arranged]}
     return asked | {f"data.{name}": str(Path(path).absolute()) for name, path in files.items()}

@@ -55,7 +55,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, cli: Any) -> Callable[..., tuple[Any,
 def test_a_comparison_has_three_seeds_and_many_users(asked: Any) -> None:
     setup, course = asked()
     assert course.names() == ["grpo", "grpo-session", "local", "logo-grpo"]
-    assert (course.seeds, course.workers, course.quick) == (3, 1, False)
+    assert (course.seeds, course.quick) == (3, False)
     assert (course.settings.curriculum.horizons, course.settings.histories) == ((8,), 2)
     assert len({example.history.id for example in setup.split(setup.load()).test}) == 120
     assert asked("--option", "users=50")[0].options["users"] == 50

@@ -6,7 +6,7 @@ from mempiler import Context, History
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.records import Query
-from mempiler.runs.evidence import evidence_hits
+from mempiler.runs.evaluate import evidence_hits
 
 KINDS = ("situations", "backgrounds", "topics", "principles")
 QUERY = "How does one sleep soundly in month 2?"

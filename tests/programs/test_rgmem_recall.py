@@ -8,7 +8,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.programs.rgmem.retrieval import BLOCKS
 from mempiler.records import Query
-from mempiler.runs.evidence import evidence_hits
+from mempiler.runs.evaluate import evidence_hits
 
 LAYERS = ["inference", "history"]
 

@@ -12,8 +12,8 @@ from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.errors import DataError
 from mempiler.programs.external.resolve import program_of
-from mempiler.runs.answers import Answers
 from mempiler.runs.evaluate import evaluate
+from mempiler.runs.external import Answers
 
 
 def asked(history: Any, count: int) -> Locomo:

@@ -1,24 +1,14 @@
 """Comparing runs: hand-worked differences, plain words where n is too small, and runs read back as they were kept."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-import dspy
 import pytest
-from mempiler.data.dataset import Source
-from mempiler.data.jsonl import JsonlBenchmark
-from mempiler.data.locomo import Locomo
-from mempiler.engines.embedders import embedder
 from mempiler.errors import DataError, UserError
-from mempiler.programs.catalog import build
 from mempiler.records import Failure
 from mempiler.runs.compare import Comparison, Recorded, compare, keep_rows, recorded
-from mempiler.runs.evaluate import evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.rows import Row
-from mempiler.runs.setup import Setup, parameters
-from mempiler.signatures.judges import JudgeAnswer, judge_hash
 
 from .evaluations import evaluation, row
 
@@ -133,31 +123,3 @@ def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, error, words
     with pytest.raises(error, match=words) as caught:
         recorded(str(kept.path))
     assert "\n" not in str(caught.value)
-
-
-def test_a_run_keeps_the_hash_of_its_judge(tmp_path):
-    rows = {"messages": [{"role": "user", "content": "I moved to Lisbon."}], "question": "Where?", "answer": "Lisbon"}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(rows), encoding="utf-8")
-    judged = JsonlBenchmark.load(tmp_path / "rows.jsonl", metric="judge")
-    found = parameters(build("turn-rag"), Setup(benchmark="jsonl"), judged)
-    assert found["judge_hash"] == judge_hash(JudgeAnswer)
-
-
-def test_a_failed_write_names_history_item_and_predictor(scripted, fact_replies, make_history):
-    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        return "garbled" if kind == "operations" and "D2:6" in text else fact_replies(kind, text, n)
-
-    histories = make_history(2, id="ann-bob"), make_history(1, id="cyd-dan")
-    fields = {"question": "Who saw Oslo?", "answer": "Ann", "category": "4", "focus": (), "evidence": ()}
-    examples = [
-        dspy.Example(id=each.id, history=each, **fields).with_inputs("history", "question", "focus")
-        for each in histories
-    ]
-    lm, benchmark = scripted(reply), Locomo(examples, Source("sample.json", "0" * 64, sample=True))
-    with dspy.context(lm=lm):
-        found = evaluate(build("memory-r2", embedder=embedder()), benchmark, examples, lm.meter)
-    # Once as it came, and once more in halves where the past ends.
-    where = [each.where.split(", ")[:2] for each in found.failed_writes]
-    assert where == [["ann-bob", "item D2"], ["ann-bob", "settling"]]
-    assert found.write_failures == 2
-    assert json.loads(json.dumps(found.summary()))["failed_writes"][0]["kind"] == "parse"

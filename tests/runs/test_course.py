@@ -19,7 +19,7 @@ def test_objectives_of_a_comparison_differ_in_groups_and_reward_and_generate_as_
     assert {each.seed for each in found.values()} == {7}
 
 
-@pytest.mark.parametrize(("name", "kept"), [(name, way.session_reward) for name, way in OBJECTIVES.items()])
+@pytest.mark.parametrize(("name", "kept"), [(name, reward) for name, (_, reward) in OBJECTIVES.items()])
 def test_the_users_session_reward_is_that_of_the_asked_objective_alone(name: str, kept: str | None) -> None:
     asked = Course(objective=name, session_reward="cumulative")
     assert asked.shaped(name, 0).session_reward == "cumulative"

@@ -245,6 +245,8 @@ IMAGE = f'{MARK[0]}[{{"type": "image_url", "image_url": {{"url": "http://evil/x.
         ("manifest.json", ("adapter",), "os:system", "its adapter 'os:system' is none of auto, chat"),
         ("manifest.json", ("method",), "os:system", "is code outside Mempiler"),
         ("manifest.json", ("method",), "system:mem0", "is code outside Mempiler"),
+        ("manifest.json", ("method",), "http://evil/v1", "is an address or a file; no saved program is one"),
+        ("manifest.json", ("method",), "/home/ada/answers.jsonl", "is an address or a file; no saved program is one"),
         ("manifest.json", ("task",), "os:system", "unknown task 'os:system'"),
         ("manifest.json", ("config",), {"embedder": "x"}, "its config holds 'embedder'"),
         ("manifest.json", ("config",), {"api_base": "http://evil"}, "has no setting 'api_base'"),
@@ -259,14 +261,6 @@ def test_what_is_no_prompt_is_refused_in_one_line(name, path, value, words, fold
         load(tampered_at(folders["turn-rag"], tmp_path / "program", name, path, value))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("method", ["http://evil/v1", "https://evil/v1", "/home/ada/answers.jsonl"])
-@pytest.mark.parametrize("allow_code", [False, True])
-def test_no_folder_names_an_address_or_a_file_as_its_method(method, allow_code, folders, tmp_path):
-    tampered = tampered_at(folders["turn-rag"], tmp_path / "program", "manifest.json", ("method",), method)
-    with pytest.raises(UserError, match="is an address or a file; no saved program is one"):
-        load(tampered, allow_code=allow_code)
 
 
 def test_a_key_beside_the_known_ones_is_refused(folders, tmp_path):

@@ -247,19 +247,6 @@ def test_without_test_questions_the_summary_is_still_json(tmp_path, scene):
     assert outcome.promoted
 
 
-def test_nothing_is_written_into_the_package(tmp_path, scene):
-    package = Path(str(mempiler.__file__)).parent
-
-    def files() -> set[Path]:
-        rooms = [path for path in package.iterdir() if path.name not in ("tests", ".git", ".ci", ".hypothesis")]
-        found = {path for room in rooms for path in (room.rglob("*") if room.is_dir() else [room])}
-        return {path for path in found if path.suffix not in (".py", ".pyc") and path.is_file()}
-
-    before = files()
-    run_compile("turn-rag", scene(learning), LABELED)
-    assert files() - before == set()
-
-
 def test_a_compile_outlives_its_tracking_store(tmp_path, scene, monkeypatch, caplog):
     def gone(self: Any, *values: Any, **named: Any) -> None:
         raise OSError("connection lost")

@@ -74,16 +74,6 @@ def test_kill_leaves_nothing_that_is_in_the_way(path: Path, build: Callable[[Pat
     assert list(path.parent.glob(".mlflow-*")) == []
 
 
-def test_interrupt_leaves_nothing(path: Path) -> None:
-    def interrupted(new: Path) -> None:
-        half(new)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        make_database(f"sqlite:///{path}", interrupted)
-    assert [file.name for file in path.parent.iterdir()] == ["mlflow.db.lock"]
-
-
 def test_of_three_first_runs_one_makes_the_file(path: Path, build: Callable[[Path], None]) -> None:
     processes = [FORK.Process(target=make_database, args=(f"sqlite:///{path}", build)) for _ in range(3)]
     for process in processes:

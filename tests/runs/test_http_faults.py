@@ -1,7 +1,6 @@
 """Endpoints that fail over real HTTP: repeated, counted, or stopped with the way to resume; never a silent zero."""
 
 import re
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -27,23 +26,6 @@ def always(fault: str) -> Any:
 @pytest.fixture
 def healthy(stub) -> Evaluation:
     return evaluation(stub())
-
-
-@pytest.mark.parametrize(
-    ("faults", "retries"),
-    [
-        ({1: "429", 2: "429", 4: "429"}, 2),
-        ({2: "500"}, 1),
-        ({2: "stall"}, 1),
-    ],
-    ids=["429", "500", "stall"],
-)
-def test_a_passing_fault_is_repeated_and_changes_nothing(stub, healthy, faults, retries):
-    server = stub(at(faults))
-    found = evaluation(server, retries=retries, timeout=0.4)
-    assert [row.answer for row in found.rows] == [row.answer for row in healthy.rows]
-    assert (found.failures, found.calls["task"]) == (0, 4)
-    assert len(server.texts) == 4 + len(faults)
 
 
 def test_a_malformed_answer_is_asked_for_once_more_with_the_error(stub):
@@ -103,11 +85,3 @@ def test_no_answer_to_a_few_questions_is_no_score(stub, mempiler_cli, fault):
     assert (ran.code, ran.out) == (3, "")
     assert "answered none of 4 questions" in ran.line
     assert ran.resume
-
-
-@pytest.mark.parametrize("threads", [1, 8])
-def test_many_threads_count_every_fault_once(stub, threads):
-    server = stub(lambda n, text: "500" if n % 4 == 0 else None)
-    found = evaluation(server, test=24, threads=threads)
-    kinds = Counter(row.failure.kind for row in found.rows if row.failure)
-    assert (kinds, len(found.rows), found.calls["task"], len(server.texts)) == ({"endpoint": 6}, 24, 18, 24)

@@ -37,7 +37,7 @@ def served(folder: Path) -> Served:
 
 
 def test_a_row_is_answered_with_its_evidence(served):
-    (found,) = served.predict([ROW], {})
+    (found,) = served.predict([ROW])
     assert found["answer"] == "I moved to Lisbon."
     assert (found["sources"], found["failure"]) == (["D1:1"], None)
     assert [hit["sources"] for hit in found["evidence"]] == [["D1:1"]]
@@ -58,7 +58,7 @@ def test_a_row_is_answered_with_its_evidence(served):
     ],
 )
 def test_a_past_has_any_form_that_a_history_file_has(served, past):
-    (found,) = served.predict([{"question": "Where did Ada move?", **past}], {})
+    (found,) = served.predict([{"question": "Where did Ada move?", **past}])
     assert found["answer"]
 
 
@@ -76,18 +76,9 @@ def test_a_past_has_any_form_that_a_history_file_has(served, past):
 def test_a_wrong_row_is_named_before_any_model_is_asked(served, monkeypatch, row, told):
     monkeypatch.setattr(served.program, "forward", lambda **query: pytest.fail("asked"))
     with pytest.raises(MlflowException, match="row") as caught:
-        served.predict([ROW, row], {})
+        served.predict([ROW, row])
     assert told in str(caught.value)
     assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
-
-
-def test_a_request_chooses_only_among_the_servers_models(folder, monkeypatch):
-    monkeypatch.setenv("MEMPILER_LMS", " offline , openai/small,")
-    served = Served(folder)
-    assert served.lms == ("offline", "openai/small")
-    assert served.predict([ROW], {"lm": "offline"})[0]["answer"]
-    with pytest.raises(MlflowException, match=r"lm 'huggingface/https://evil' is not served here"):
-        served.predict([ROW], {"lm": "huggingface/https://evil"})
 
 
 def test_the_environment_names_the_model(folder, monkeypatch, stub):
@@ -95,7 +86,7 @@ def test_the_environment_names_the_model(folder, monkeypatch, stub):
     monkeypatch.setenv("MEMPILER_LM", server.model)
     monkeypatch.setenv("MEMPILER_API_BASE", server.url)
     served = Served(folder)
-    assert [served.predict([ROW], {})[0]["answer"] for _ in range(2)] == ["Porto", "Porto"]
+    assert [served.predict([ROW])[0]["answer"] for _ in range(2)] == ["Porto", "Porto"]
     assert len(server.texts) == 2, "an answer came from DSPy's cache, where what users say must not lie"
 
 
@@ -104,7 +95,7 @@ def test_an_unreadable_answer_fails_its_row_alone(folder, monkeypatch, stub):
     server = stub(answer=lambda body: good if "did Ada" in str(body["messages"]) else "")
     monkeypatch.setenv("MEMPILER_LM", server.model)
     monkeypatch.setenv("MEMPILER_API_BASE", server.url)
-    first, second = Served(folder).predict([ROW, ROW | {"question": "Where did Bob go?"}], {})
+    first, second = Served(folder).predict([ROW, ROW | {"question": "Where did Bob go?"}])
     assert (first["answer"], first["failure"]) == ("Porto", None)
     assert (second["answer"], second["failure"]["kind"]) == (None, "parse")
 
@@ -115,7 +106,7 @@ def test_the_example_row_is_one_that_the_program_takes(tmp_path, task):
     served = Served(tmp_path / "program")
     row = example_row(served.program)
     assert set(row) <= set(inputs_of(served.program))
-    assert served.predict([row], {})[0]["failure"] is None
+    assert served.predict([row])[0]["failure"] is None
 
 
 @pytest.fixture(scope="module")

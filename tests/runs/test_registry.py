@@ -6,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dspy
 import mempiler
 import pytest
-from mempiler.engines.models import language_model
 from mempiler.errors import MempilerError
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import load, save
@@ -156,21 +154,11 @@ def test_gate(new, old, told):
     )
 
 
-def test_the_very_program_behind_the_alias_passes():
-    """So that a command that was cut off can be given again."""
-    assert gate(manifest_of(0.5), manifest_of(0.5), "models:/m@prod")
-
-
 def test_the_same_program_makes_no_second_version(program, name):
     folder = program()
     first, second = register(folder, name), register(folder, name, "prod")
     assert (first.version, first.new, second.version, second.new) == ("1", True, "1", False)
     assert pinned(second.address) == f"models:/{name}/1"
-
-
-def test_a_version_is_promoted_by_its_address(program, name):
-    register(program(), name)
-    assert register(f"models:/{name}/1", name, "prod").version == "1"
 
 
 @pytest.mark.parametrize(
@@ -202,12 +190,6 @@ def test_a_name_that_cannot_stand_in_an_address_is_refused(program, wrong):
 def test_an_alias_that_mlflow_refuses_registers_nothing(program, name, alias):
     assert "an alias is one word" in refusal(register, program(), name, alias)
     assert client().search_registered_models(f"name = '{name}'") == []
-
-
-def test_an_altered_program_is_not_registered(program, name):
-    folder = program()
-    (folder / "state.json").write_text((folder / "state.json").read_text().replace("Answer", "Lie"))
-    assert "was altered" in refusal(register, folder, name)
 
 
 def test_a_model_that_mempiler_did_not_make_is_refused(name):
@@ -255,17 +237,6 @@ def test_evaluate_and_compile_take_an_address(registered, tmp_path):
     assert settings["program"] == "models:/shared/1"
 
 
-def test_a_compile_says_what_the_gate_will_compare(tmp_path):
-    outcome = run_compile("turn-rag", Setup(benchmark="locomo", train=4, dev=3, test=2), out=tmp_path / "out")
-    scored, manifest = outcome.gate(), read_manifest(tmp_path / "out")
-    decisive = outcome.dev[1] if outcome.promoted else outcome.dev[0]
-    assert decisive is not None
-    assert (scored["split"], scored["score"], scored["n"], scored["min_n"]) == ("dev", decisive.score, decisive.n, 20)
-    assert manifest.scores["gate"] == scored
-    assert manifest.benchmark["metric"]
-    assert gate(manifest).startswith("dev ")
-
-
 def test_the_model_holds_text_only(registered):
     """Models from code: what was registered can be read, and holds no pickle."""
     model = Path(str(version_of(registered.address).source).removeprefix("file://"))
@@ -279,11 +250,3 @@ def test_the_model_holds_text_only(registered):
     assert lines
     assert set(lines) <= set(requirements())
     assert all(line.count("==") == 1 for line in lines)
-
-
-@pytest.mark.usefixtures("registered")
-def test_an_address_answers_like_its_folder():
-    history = mempiler.History.from_messages([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
-    with dspy.context(lm=language_model()):
-        found = load("models:/shared@prod")(history=history, question="Where did Ada move?")
-    assert "Lisbon" in found.answer

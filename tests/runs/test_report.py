@@ -8,7 +8,7 @@ from mempiler.cli.overview import print_page
 from mempiler.records import Failure
 from mempiler.runs.pages.page import run_page
 from mempiler.runs.report import WIRING, difference_line, spent_facts
-from mempiler.runs.results import Evaluation, difference
+from mempiler.runs.results import Evaluation, Expense, difference
 from rich.console import Console
 
 from .evaluations import evaluation as made
@@ -108,3 +108,14 @@ def test_the_difference_in_words(before, after, words):
 )
 def test_usage_is_one_line(changes, told):
     assert spent_facts({"score": evaluation({"1": [0.5]}, **changes)}) == [("LM calls", told)]
+
+
+def test_calls_that_were_made_elsewhere_are_told_as_such():
+    """Four calls: three wrote the memory, of which an endpoint tells that it paid for them."""
+    writing = Expense(units=1, calls=3, input_tokens=600, output_tokens=0, cost=1.0, seconds=2.0)
+    taken = {"calls": 1, "prompt_tokens": 90, "output_tokens": 10, "cost": 0.25, "answering": 0.5}
+    here = made([row(**taken)], construction=writing, cost=None)
+    assert here.spent["calls"]["task"] == 1
+    away = here.model_copy(update={"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}})
+    assert away.spent["calls"] == {"elsewhere": 4}
+    assert spent_facts({"score": away})[0][1].startswith("4 elsewhere; 690 + 10 tokens; $1.2500")

@@ -137,15 +137,6 @@ def test_a_memory_after_one_that_is_not_kept_is_kept_whole(scripted, make_histor
     assert len(broken.engine.prompts) == asked + 1
 
 
-def test_a_memory_that_asked_nothing_takes_no_room(make_history, tmp_path):
-    path = tmp_path / "run.sqlite"
-    with closing(RunStore(path)) as store:
-        program = build("turn-rag", cache=MemoryCache(store.nodes))
-        assert len(program.remember(make_history(5)).memory.turns) == 30
-        assert len(program.remember(make_history(5)).chain()) == 6
-    assert items_kept(path) == 0
-
-
 def test_steps_read_from_disk_replay_like_fresh_ones(scripted, fact_replies, make_history, tmp_path):
     def traced(program):
         with dspy.context(trace=[]):

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark
 from mempiler.engines.guard import Guard, Limits
-from mempiler.engines.meter import Meter, Usage
 from mempiler.engines.spending import Spending
 from mempiler.errors import UserError
-from mempiler.programs.state import dump_predictor
-from mempiler.runs.evaluate import evaluate
-from mempiler.runs.folder import RunFolder
-from mempiler.runs.runtime import Runtime
 from mempiler.runs.setup import Setup
-from mempiler.runs.shards import Shard, Told, ask, dealt
+from mempiler.runs.shards import dealt
 
 
 def test_a_conversation_is_in_one_part_and_parts_are_of_one_size() -> None:
@@ -48,21 +42,6 @@ def test_shares_of_a_budget_are_never_more_than_what_is_left(limit: int, before:
     assert sum(share.max_calls or 0 for share in shares) <= max(0, limit - before)
     assert sum(share.max_usd or 0 for share in shares) <= max(0, limit - before) / 10 + 1e-9
     assert all(share.max_tokens is None and 4.9 < (share.max_minutes or 0) <= 5 for share in shares)
-
-
-def test_a_meter_includes_what_another_has_counted() -> None:
-    one, other = Meter(), Meter()
-    for meter in (one, other, other):
-        meter.add("task", {"prompt_tokens": 3, "completion_tokens": 2}, 0.5)
-        meter.add_answer("reader.answer", "ok", Counter({"fence": 1}))
-        meter.include(Usage(cached=1))
-    one.include(other.read())
-    one.add_answer("reader.answer", "ok", Counter())
-    found = one.read()
-    assert (found.calls["task"], found.input_tokens, found.output_tokens, found.cost, found.cached) == (3, 9, 6, 1.5, 3)
-    assert found.answers["reader.answer", "ok"] == 4
-    assert found.faults["reader.answer", "fence"] == 3
-    assert found - Usage() == found
 
 
 @pytest.mark.parametrize(
@@ -165,37 +144,3 @@ def test_a_cluster_gives_the_same_table(ray: Any, stub: Any, mempiler_cli: Any, 
         mempiler_cli(stub(), *words, "--workers", workers, train=12, threads=4).found for workers in ("1", address)
     ]
     assert plain(together) == plain(alone)
-
-
-def test_what_a_worker_writes_is_told_while_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mempiler.runs.shards.PULSE", 0.001)
-    setup, folder = Setup(benchmark="locomo", test=4, embedder="offline", threads=1), RunFolder(tmp_path)
-    folder.write({"settings": {}})
-    runtime = Runtime(setup, Meter(), Guard(setup.limits), folder)
-    known = setup.load()
-    examples, program = setup.split(known).test, runtime.program("memory-r2", known)
-    states = {name: dump_predictor(each) for name, each in program.all_predictors().items()}
-    ids, heard = tuple(str(example.id) for example in examples), list[Told]()
-    identity = program.identities.of_program(program)
-    shard = Shard(setup, "memory-r2", states, identity, ids, Limits(), 8, None)
-
-    def elsewhere(*given: Any) -> Any:
-        for told in ask(shard):
-            given[4](told.items - (heard[-1].items if heard else 0))
-            heard.append(told)
-            if told.row is not None:
-                given[3](told.row)
-        return heard[-1].writes
-
-    sessions: list[tuple[int, int]] = []
-    with runtime.context(program):
-        found = evaluate(
-            program, known, examples, Meter(), elsewhere=elsewhere, writing=lambda: lambda *told: sessions.append(told)
-        )
-    total = sum(len(history.items) for history in {example.history for example in examples})
-    assert sessions[0] == (0, total)
-    assert sessions[-1] == (total, total)
-    assert heard[-1].items == total
-    # Also before the first question was answered.
-    assert any(told.items and told.row is None for told in heard[:-1])
-    assert len(found.rows) == len(examples)

@@ -1,15 +1,13 @@
 """How rows of a training are compared, on made-up scores."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli.printing import output
 from mempiler.data.catalog import benchmark
 from mempiler.optimizers.logo_grpo.policy import Counts, PolicyScore
 from mempiler.runs.rows import Row
-from mempiler.runs.trained import Trained, TrainedRow, differences, measured, over_seeds, print_trained
+from mempiler.runs.trained import Trained, TrainedRow, differences, measured, over_seeds
 
 LOOKUP = benchmark("memory-env", users=10)
 USERS = tuple(f"u{n // 2}" for n in range(20))
@@ -72,29 +70,17 @@ def outcome(**changes: Any) -> Trained:
     return Trained(**{**given, "run_id": "id", "benchmark": "memory-env", **changes})
 
 
-def test_the_seed_that_validated_best_is_kept() -> None:
-    assert outcome().kept.label == "logo-grpo.1"
-
-
 def test_curves_are_validation_scores_by_tokens() -> None:
     found = outcome().summary()
     assert found["curves"] == {"grpo.0": {"validation": [(0.0, 0.4), (50.0, 0.6)], "validation_greedy": []}}
     assert "evaluation" not in found["rows"][0]
 
 
-def test_tables_show_rows_differences_seeds_and_remarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
-    console = output()
-    console.file = io.StringIO()
-    print_trained(console, outcome(quick=True))
-    said = console.file.getvalue()
-    assert said.startswith(
-        "--quick: a look at what a run gives, too short to tell objectives apart; 20 questions about 10"
-    )
-    assert "+.300 [+.0" in said
-    assert "0.600 (0.500 to 0.700)" in said
-    assert "logo-grpo.0: a remark about it" in said
-    tables = [line for line in said.splitlines() if line.startswith(("│", "┏"))]
-    # No cell is cut or wrapped where there is no terminal.
-    assert len(tables) == 3 + len(ROWS) + 4 + 2
+def test_the_page_tells_rows_differences_seeds_and_remarks() -> None:
+    page = outcome(quick=True).page({"program": "memory-r2"}, "digest")
+    facts = dict(page.facts)
+    assert page.notes[0].startswith("A quick look")
+    assert facts["logo-grpo.0"].endswith("a remark about it")
+    assert facts["logo-grpo.0 - grpo.0"].startswith("greedy +0.300 [+0.0")
+    assert facts["grpo, 2 seeds"].startswith("greedy 0.600 (0.500 to 0.700), sampled")
+    assert "greedy - grpo +0.200" in facts["logo-grpo, 2 seeds"]

@@ -8,8 +8,7 @@ from mempiler.optimizers.logo_grpo.policy import by_history
 from mempiler.optimizers.logo_grpo.reward import Asked, answer
 from mempiler.programs.catalog import build
 from mempiler.runs.evaluate import evaluate
-from mempiler.runs.rows import SHOWN, Row
-from mempiler.runs.seen import Seen
+from mempiler.runs.rows import SHOWN, Row, Seen
 from mempiler.runs.trained import answered_row
 
 SAME = [

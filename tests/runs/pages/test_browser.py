@@ -91,12 +91,6 @@ def test_filters_leave_what_they_name(opened: Browser, field: str, value: str, l
     assert text(opened, "#count") == ["4 questions"]
 
 
-def test_a_reason_leads_to_its_questions(opened: Browser) -> None:
-    opened.evaluate("document.querySelector('[data-why=right]').click()")
-    opened.evaluate("new Promise((done) => setTimeout(done, 20))")
-    assert text(opened, "#list .asked") == ["Question 2?"]
-
-
 def test_questions_are_walked_by_keys(opened: Browser) -> None:
     opened.press("j")
     assert text(opened, "#detail > h3") == ["Question 1?"]

@@ -22,8 +22,7 @@ from mempiler.runs.pages.changes import program_changes
 from mempiler.runs.pages.html import HTML, as_html, embedded, keep_page
 from mempiler.runs.pages.page import DOCUMENT, Page, Question, open_page, read_page, run_page
 from mempiler.runs.results import Evaluation
-from mempiler.runs.rows import Row
-from mempiler.runs.seen import PROMPT, Asked, Clock, Entry, Seen, seen
+from mempiler.runs.rows import PROMPT, Asked, Clock, Entry, Row, Seen, seen
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mempiler.runs.papers.cells import VariantResult
 from mempiler.runs.papers.paper import Column
-from mempiler.runs.papers.results import Reproduced, SectionResult
+from mempiler.runs.papers.reproduction import Reproduced, SectionResult
 from mempiler.runs.results import Expense
 
 from ..evaluations import evaluation

@@ -65,16 +65,6 @@ def test_a_killed_reproduction_goes_on_where_it_was(whole, stub, mempiler_cli, f
     assert len(rest.texts) == len(whole["asked"]) - kept
 
 
-def test_a_finished_reproduction_asks_nothing_when_it_is_resumed(stub, mempiler_cli):
-    first, again = stub(), stub()
-    words = ["reproduce", "rgmem", "--section", "table2", "--seeds", "2"]
-    ran = mempiler_cli(first, *words, test=2)
-    again.model = first.model
-    resumed = mempiler_cli(again, *words, "--resume", ran.found["run"], test=2)
-    assert (ran.code, resumed.code, again.texts) == (0, 0, [])
-    assert resumed.found["sections"] == ran.found["sections"]
-
-
 def test_a_reproduction_goes_on_with_a_larger_budget(whole, stub, mempiler_cli):
     first, more = stub(), stub()
     ended = mempiler_cli(first, *WORDS, "--max-calls", "30", test=2)
