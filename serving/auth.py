@@ -43,7 +43,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SHORTEST = 16
 """Fewest characters of a token."""
 
-_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_LINE = re.compile(r"(\S+)\s+(?:sha256:([0-9a-f]{64})|(?!sha256:)(\S{%d,}))" % SHORTEST)
 
 
 class Tokens:
@@ -114,33 +114,22 @@ def read_tokens(path: Path) -> dict[str, str]:
         raise UserError(f"{path}: the token file cannot be read: {error}") from error
     if mode & stat.S_IROTH:
         log.warning("everybody on this machine can read the token file; take that right away: chmod o-r")
-    lines = text.splitlines()
     found: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        tenant, digest = _parsed(line, f"{path}: line {number}")
+        where, given = f"{path}: line {number}", _LINE.fullmatch(line.strip())
+        if given is None:
+            raise UserError(
+                f"{where}: expected TENANT TOKEN, the token of at least {SHORTEST} characters, chosen at random; or TENANT "
+                "sha256:HEX, of 64 hexadecimal digits in lower case"
+            )
+        tenant, digest = name_of("tenant", given[1]), given[2] or _digest(given[3])
         if found.setdefault(digest, tenant) != tenant:
-            raise UserError(f"{path}: line {number}: this token is bound to another tenant above; give each its own")
+            raise UserError(f"{where}: this token is bound to another tenant above; give each its own")
     if not found:
         raise UserError(f"{path}: holds no token; write lines of the form: TENANT TOKEN")
     return found
-
-
-def _parsed(line: str, where: str) -> tuple[str, str]:
-    parts = line.split()
-    if len(parts) != 2:
-        raise UserError(f"{where}: expected TENANT TOKEN, or TENANT sha256:HEX, found {len(parts)} words")
-    tenant, token = parts
-    tenant = name_of("tenant", tenant)
-    if token.startswith("sha256:"):
-        digest = _DIGEST.fullmatch(token)
-        if digest is None:
-            raise UserError(f"{where}: sha256: must be followed by 64 hexadecimal digits, in lower case")
-        return tenant, digest.group(1)
-    if len(token) < SHORTEST:
-        raise UserError(f"{where}: the token has {len(token)} characters; use at least {SHORTEST}, chosen at random")
-    return tenant, _digest(token)
 
 
 def _digest(token: str) -> str:

@@ -46,9 +46,9 @@ def test_token_is_withdrawn_without_a_restart(tmp_path: Path) -> None:
     [
         ("", "holds no token"),
         ("acme", "expected TENANT TOKEN"),
-        (f"acme {LONG} more", "found 3 words"),
-        ("acme tooshort", "use at least 16"),
-        ("acme sha256:12", "64 hexadecimal digits"),
+        (f"acme {LONG} more", "line 1: expected TENANT TOKEN"),
+        ("acme tooshort", "at least 16 characters"),
+        ("acme sha256:1234567890123456", "64 hexadecimal digits"),
         (f"acme {LONG}\nglobex {LONG}", "line 2: this token is bound to another tenant"),
         (None, "cannot be read"),
     ],
