@@ -40,10 +40,8 @@ OPEN_TENANT = "default"
 """Whose users a service without tokens serves."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names of this machine; a service without tokens answers to no other."""
-SHORTEST = 16
-"""Fewest characters of a token."""
 
-_LINE = re.compile(r"(\S+)\s+(?:sha256:([0-9a-f]{64})|(?!sha256:)(\S{%d,}))" % SHORTEST)
+_LINE = re.compile(r"(\S+)\s+(?:sha256:([0-9a-f]{64})|(?!sha256:)(\S{16,}))")
 
 
 class Tokens:
@@ -120,10 +118,8 @@ def read_tokens(path: Path) -> dict[str, str]:
             continue
         where, given = f"{path}: line {number}", _LINE.fullmatch(line.strip())
         if given is None:
-            raise UserError(
-                f"{where}: expected TENANT TOKEN, the token of at least {SHORTEST} characters, chosen at random; or TENANT "
-                "sha256:HEX, of 64 hexadecimal digits in lower case"
-            )
+            how = "TENANT TOKEN, the token of at least 16 characters, or TENANT sha256:HEX, of 64 hexadecimal digits"
+            raise UserError(f"{where}: expected {how} in lower case")
         tenant, digest = name_of("tenant", given[1]), given[2] or _digest(given[3])
         if found.setdefault(digest, tenant) != tenant:
             raise UserError(f"{where}: this token is bound to another tenant above; give each its own")
