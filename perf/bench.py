@@ -45,7 +45,7 @@ same machine is up to twice as fast from one day to the next, so read a row besi
 
 Up to commit b9d2176 there were rows of loading an index from a folder and of worker processes, both of which are gone.
 Counts that no machine changes are held by tests: the texts that a question embeds (`tests/memory/test_user_vectors.py`)
-and the SQL statements of a request (`tests/serving/test_statements.py`).
+and the SQL statements of a request (`tests/serving/test_operations.py`).
 """
 ADD = "2 calls of DSPy's and 5 transactions; of 12,000 facts 2 ms of faiss, .6 of moving the index, Python's collector"
 HITS = "at 9,500, of 17 ms for 40 probes: faiss 10.5, 1,200 hits 3, ordering 1.7; of .4 for one: faiss .24, hits .07"

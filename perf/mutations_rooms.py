@@ -24,7 +24,7 @@ ROOM_TESTS = {
         *("tests/reading/test_markers.py", "tests/programs/test_auto_adapter.py"),
     ),
     "access": (
-        *("tests/serving/test_tokens_and_limits.py", "tests/serving/test_metrics.py"),
+        *("tests/serving/test_tokens_and_limits.py", "tests/serving/test_operations.py"),
         "tests/serving/test_tenants_apart.py",
     ),
 }

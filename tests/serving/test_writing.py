@@ -1,4 +1,4 @@
-"""The background: ends, remembers, survives outages, stops in order; and logs that hold nothing of what was said."""
+"""The background: writers of queued sessions, worker and breaker; the command; logs without what was said."""
 
 import io
 import json
@@ -22,7 +22,7 @@ from mempiler.memory.stored import Owner
 from mempiler.serving import operations
 from mempiler.serving.memories import Memories
 from mempiler.serving.service import Breaker
-from mempiler.serving.writers import Worker
+from mempiler.serving.writers import Worker, remember_queued
 
 from .conftest import within
 
@@ -207,3 +207,54 @@ def test_other_machines_are_not_served_without_tokens(tmp_path: Path, capsys: py
     with pytest.raises(SystemExit) as ended:
         main(["serve", str(tmp_path), "--host", "0.0.0.0"])
     assert (ended.value.code, "give --token-file" in capsys.readouterr().err) == (2, True)
+
+
+@pytest.fixture
+def full(store: Store) -> Store:
+    """A store with two queued notes of each of twelve users."""
+    for user in range(12):
+        for n in range(2):
+            said = [{"role": "user", "content": f"note {n} of {user}"}]
+            build("turn-rag").memory(store, f"user {user}").add(said, remember=False)
+    return store
+
+
+def test_all_users_are_written_at_the_same_time(full: Store, scripted: Any) -> None:
+    together = threading.Barrier(12, timeout=10)
+
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        together.wait()  # passes when there is a call of every user
+        return {kind: "summary"}
+
+    assert remember_queued(Memories(build("recursive-summary"), full, scripted(reply))).items == 24
+
+
+def test_a_slow_user_holds_up_nobody_who_comes_later_either(full: Store, scripted: Any) -> None:
+    slow = threading.Event()
+
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        if "of late" in text:
+            slow.set()
+        elif " of 3" in text:
+            build("turn-rag").memory(full, "late").add(
+                [{"role": "user", "content": "note of late"}], id="only", remember=False
+            )
+            assert slow.wait(20)
+        return {kind: "summary"}
+
+    assert remember_queued(Memories(build("recursive-summary"), full, scripted(reply))).items == 25
+
+
+def test_a_failure_leaves_the_rest_queued_and_no_user_claimed(full: Store, scripted: Any) -> None:
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        if " of 3" in text:
+            raise LMServerError("down", model="x")
+        return {kind: "summary"}
+
+    program = build("recursive-summary")
+    with pytest.raises(LMServerError):
+        remember_queued(Memories(program, full, scripted(reply)))
+    queued = sum(one.queued for one in full.users())
+    assert queued >= 2
+    well = scripted(lambda kind, text, n: {kind: "summary"})
+    assert remember_queued(Memories(program, full, well)).items == queued

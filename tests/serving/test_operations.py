@@ -1,0 +1,181 @@
+"""What a service tells of itself: counts for Prometheus, spans; how many SQL statements a request takes."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from mempiler import Store, StoreError
+from mempiler.serving.operations import Metrics
+from sqlalchemy import event
+
+from .conftest import service_over, serving, within
+
+SCRAPER = {"Authorization": "Bearer token-of-who-scrapes-it"}
+
+
+def read(text: str) -> dict[str, float]:
+    """The values of the text format by name and labels."""
+    lines = [line for line in text.splitlines() if not line.startswith("# ")]
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+@pytest.fixture
+def scraped(client: Any) -> Callable[[], dict[str, float]]:
+    """Reads `/metrics` of the service with a token of the operator's."""
+    with (client.service.tokens._path).open("a") as file:
+        file.write("metrics token-of-who-scrapes-it\n")
+
+    def get() -> dict[str, float]:
+        answer = httpx.get(f"{client.address}/metrics", headers=SCRAPER)
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        return read(answer.text)
+
+    return get
+
+
+def test_requests_model_and_store_are_counted_without_names(client: Any, scraped: Any) -> None:
+    client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
+    assert client.ask("Where did Ada move?", user="ada-lovelace").status_code == 200
+    assert [client.ask("Where?", user="nobody").status_code for _ in range(2)] == [404, 404]
+    found = scraped()
+    asked = 'mempiler_requests_total{method="POST",route="/v1/users/{user}/ask",status="%d"}'
+    assert (found[asked % 200], found[asked % 404]) == (1, 2)
+    timed = 'mempiler_request_seconds_%s{%sroute="/v1/users/{user}/ask"}'
+    buckets = [found[timed % ("bucket", f'le="{bound}",')] for bound in ("0.005", "1.0", "60.0", "+Inf")]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == found[timed % ("count", "")] == 3
+    assert 0 < found[timed % ("sum", "")] < 30
+    assert found['mempiler_lm_calls_total{outcome="answered"}'] == 1
+    assert found['mempiler_lm_tokens_total{direction="input"}'] > 0
+    assert found['mempiler_lm_answers_total{outcome="ok"}'] == 1
+    assert (found["mempiler_users"], found["mempiler_store_up"]) == (1, 1)
+    assert [found[f'mempiler_sessions{{state="{state}"}}'] for state in ("queued", "failed")] == [1, 0]
+    assert found["mempiler_store_bytes"] > 4096
+    assert not re.search("ada|chat-17|Lisbon|acme", str(found))
+
+
+def test_only_the_operators_token_reads_it_and_opens_nothing_else(client: Any, scraped: Any) -> None:
+    scraped()
+    statuses = [httpx.get(f"{client.address}/metrics", headers=h).status_code for h in ({}, client.headers)]
+    assert statuses == [401, 403]
+    assert httpx.get(f"{client.address}/v1/users", headers=SCRAPER).status_code == 403
+
+
+def test_without_tokens_this_machine_reads_it_and_no_page_of_another_origin(connect: Any) -> None:
+    client = connect(tokens=False).as_tenant(None)
+    assert client.get("/metrics").status_code == 200
+    assert client.get("/metrics", headers={"Origin": "http://e.example"}).status_code == 403
+
+
+def test_a_store_that_is_down_costs_its_own_values_only(client: Any, scraped: Any, monkeypatch: Any) -> None:
+    def down() -> None:
+        raise StoreError("gone")
+
+    monkeypatch.setattr(client.service.store, "measures", down)
+    found = scraped()
+    assert found["mempiler_store_up"] == 0
+    assert "mempiler_users" not in found
+    assert 'mempiler_requests_in_progress{pool="asking"}' in found
+
+
+def test_what_clients_choose_makes_no_new_values() -> None:
+    metrics = Metrics()
+    for n in range(50):
+        metrics.request(None, f"METHOD{n}", 404, 0.01)
+    lines = metrics.text(None).decode().splitlines()
+    (requests,) = (line for line in lines if line.startswith("mempiler_requests_total"))
+    assert requests == 'mempiler_requests_total{method="other",route="none",status="404"} 50.0'
+
+
+class Traced:
+    """A service whose spans are kept."""
+
+    def __init__(self, store: Store, folder: Path, lm: Any) -> None:
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+        self.kept, provider = InMemorySpanExporter(), TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.kept))
+        self.service = service_over(store, folder, lm, spans=provider)
+
+    def named(self, name: str) -> Any:
+        """The span of a name, once there is one."""
+        found = within(10, lambda: [span for span in self.kept.get_finished_spans() if span.name == name])
+        assert found, [span.name for span in self.kept.get_finished_spans()]
+        return found[0]
+
+
+@pytest.fixture
+def traced(store: Store, tmp_path: Path) -> Callable[..., Traced]:
+    pytest.importorskip("opentelemetry.instrumentation.fastapi")
+    return lambda lm=None: Traced(store, tmp_path, lm)
+
+
+def test_a_question_is_one_trace_and_nobody_is_named(traced: Any) -> None:
+    made = traced()
+    with serving(made.service) as client:
+        client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
+        parent = f"00-{'1' * 32}-{'2' * 16}-01"
+        body = {"question": "Where did Ada move?"}
+        client.post("/v1/users/ada-lovelace/ask", json=body, headers={"traceparent": parent})
+        client.get("/v1/users/ada-lovelace/entries", params={"where": '{"channel": "lovelace"}'})
+        client.get("/v1/lovelace")
+        request, call = made.named("POST /v1/users/{user}/ask"), made.named("call of the model")
+        made.named("GET /v1/users/{user}/entries")
+    assert (request.context.trace_id, request.parent.span_id) == (int("1" * 32, 16), int("2" * 16, 16))
+    assert call.parent.span_id == request.context.span_id
+    assert request.attributes["http.status_code"] == 200
+    assert call.attributes["gen_ai.request.model"] == "offline/extractive-1"
+    told = "".join(span.to_json() for span in made.kept.get_finished_spans())
+    assert [word for word in ("lovelace", "chat-17", "Lisbon", "acme") if word in told] == []
+
+
+def test_errors_are_told_by_their_kind(traced: Any, scripted: Any) -> None:
+    def fails(kind: str, text: str, n: int) -> Any:
+        raise ValueError(f"the secret word is {text}")
+
+    made = traced(scripted(fails))
+    with serving(made.service) as client:
+        client.add("I moved to Lisbon.")
+        assert client.ask("Where did Ada move?").status_code == 502
+        call, request = made.named("call of the model"), made.named("POST /v1/users/{user}/ask")
+    assert call.attributes["error.type"] == "LMUnexpectedError"
+    assert (call.status.is_ok, request.status.is_ok) == (False, False)
+    assert "secret" not in call.to_json() + request.to_json()
+    assert call.events == ()
+
+
+TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA")
+
+
+@pytest.mark.parametrize(
+    ("request_of", "most"),
+    [
+        (lambda client, n: client.chat(f"What is the secret word of garden {n}?"), 10),
+        (lambda client, n: client.ask(f"What is the secret word of garden {n}?"), 3),
+        (lambda client, n: client.add(f"The secret word of garden {n} is mk{n}.", user="new"), 6),
+    ],
+    ids=["chat", "ask", "add"],
+)
+def test_a_request_takes_few_statements(
+    connect: Any, store: Store, request_of: Callable[[Any, int], Any], most: int
+) -> None:
+    client, seen = connect(), list[str]()
+    for n in range(5):
+        client.add(f"The secret word of garden {n} is mk{n:06d}, and it hangs in the harbour.")
+
+    @event.listens_for(store._engine, "connect")
+    def trace(connection: Any, record: Any) -> None:
+        connection.set_trace_callback(seen.append)
+
+    # Those that are open by now are not traced.
+    store._engine.dispose()
+    # What is read once, by the first requests, is no part of it.
+    for n in range(3):
+        seen.clear()
+        assert request_of(client, n).status_code in (200, 201)
+    assert sum(text.split()[0] not in TRANSACTION for text in seen) <= most
