@@ -15,7 +15,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..reading.markers import neutral
 from ..records import Hit
@@ -32,16 +32,8 @@ ABOUT = (
 )
 
 
-class Memory(Protocol):
-    """The memory of one user, in this process or over HTTP."""
-
-    def add(self, session: Any, id: str | None = None) -> Any:
-        """Remembers a session, which is a list of messages; once, if its id names one that is there."""
-        ...
-
-    def search(self, query: str, k: int = 10) -> Any:
-        """Finds `entries` of the memory, and turns that are `waiting` to be written into it."""
-        ...
+Memory = Any
+"""The memory of one user, of this process or over HTTP: its `add` and `search`."""
 
 
 def found_in(memory: Memory, query: str, k: int) -> list[Hit]:
