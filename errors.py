@@ -191,8 +191,8 @@ def one_line(text: object, most: int | None = None) -> str:
     return " ".join(("" if text is None else str(text)).split())[:most]
 
 
-def misfit(error: Any) -> str:
-    """Where a value fits no model, and why: the first thing that a validation error of pydantic's or FastAPI's says."""
+def misfit(error: Any, skip: int = 0) -> str:
+    """Where a value fits no model, behind `skip` parts of the place, and why: what a validation error says first."""
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part not in ("body", "path", "query"))
+    place = ".".join(map(str, first["loc"][skip:]))
     return ": ".join(filter(None, (place[:100], first["msg"].removeprefix("Value error, "))))

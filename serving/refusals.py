@@ -113,7 +113,9 @@ def refusal_of(error: BaseException) -> HTTPException:
         return error
     if isinstance(error, RequestValidationError):
         whole = error.errors()[0]["loc"] == ("body",)
-        return Refusal(400, "send a JSON object, with Content-Type: application/json" if whole else misfit(error))
+        return Refusal(
+            400, "send a JSON object, with Content-Type: application/json" if whole else misfit(error, skip=1)
+        )
     for kind, status, message in _REFUSALS:
         if isinstance(error, kind):
             return Refusal(status, message or str(error), {"Retry-After": "5"} if status == 503 else None)
