@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import BudgetError, EndpointError, Stopped
+from ..errors import BudgetError, EndpointError, Stopped, UserError
 from .options import API_BASE, JSON, LM, USD
 from .printing import output, print_json, table
 
@@ -25,23 +25,33 @@ SHOWN = 20
 Job = Callable[["Runner", Callable[[str], None]], list[Path]]
 """Makes the files with a runner, and tells its second argument a line per user."""
 
-_RUNNING = [
-    click.option("--out", required=True, type=click.Path(), help="folder for the files"),
-    LM,
-    API_BASE,
-    click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls; --resume goes on"),
-    click.option("--max-usd", type=USD, help="stop when so much money is spent; --resume goes on"),
-    click.option("--threads", type=click.IntRange(1), default=128, show_default=True, help="calls in flight"),
-    click.option("--resume", is_flag=True, help="go on with the run in --out: pay only for what is missing"),
-    JSON,
-]
 
-
-def _running(function: Callable[..., Any]) -> Callable[..., Any]:
+def _running(attempts: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Adds what all generation runs take."""
-    for option in reversed(_RUNNING):
-        function = option(function)
-    return function
+    options = [
+        click.option("--out", required=True, type=click.Path(), help="folder for the files"),
+        LM,
+        API_BASE,
+        click.option("--max-calls", type=click.IntRange(0), help="stop after so many LM calls; --resume goes on"),
+        click.option("--max-usd", type=USD, help="stop when so much money is spent; --resume goes on"),
+        click.option("--threads", type=click.IntRange(1), default=128, show_default=True, help="calls in flight"),
+        click.option(
+            "--attempts",
+            type=click.IntRange(1),
+            default=attempts,
+            show_default=True,
+            help="of a step, then it is given up; with more of them --resume tries again what was",
+        ),
+        click.option("--resume", is_flag=True, help="go on with the run in --out: pay only for what is missing"),
+        JSON,
+    ]
+
+    def added(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return added
 
 
 @click.group("make")
@@ -56,7 +66,7 @@ def command() -> None:
 @click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server")
 @click.option("--seed", type=int, default=0, show_default=True, help="draws the users")
 @click.option("--force", is_flag=True, help="let the offline embedder measure how near requests are to references")
-@_running
+@_running(attempts=3)
 def make_quest(
     profiles: str,
     users: int | None,
@@ -80,7 +90,7 @@ def make_quest(
     check_embedder(vectors, force)
     about = {"embedder": vectors.name, "threshold": THRESHOLD, "users": [profile.user_id for profile in chosen]}
     summary = _generate(
-        about, lambda runner, note: make_memoryquest(chosen, Path(out), runner, vectors, note), 3, vectors, **running
+        about, lambda runner, note: make_memoryquest(chosen, Path(out), runner, vectors, note), vectors, **running
     )
     said = f"{len(summary['files'])} of {len(chosen)} users written to {out}, {summary['calls']} calls"
     _end(summary, said, f"{said}: no request came through all checks; give a model that can by --lm", as_json)
@@ -90,17 +100,13 @@ def make_quest(
 @click.option("--users", required=True, type=click.IntRange(1), help="how many users")
 @click.option("--months", type=click.IntRange(2, 24), help="months of each user [default: 7 to 12, drawn]")
 @click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="of the data")
-@click.option(
-    "--attempts", type=click.IntRange(1), default=10, show_default=True, help="of a step, then it is given up"
-)
 @click.option("--reviews", type=click.IntRange(0), default=1, show_default=True, help="rounds of finding and mending")
 @click.option("--seed", type=int, default=0, show_default=True, help="draws months, hours and plans of dialogues")
-@_running
+@_running(attempts=10)
 def make_pal(
     users: int,
     months: int | None,
     language: Any,
-    attempts: int,
     reviews: int,
     seed: int,
     as_json: bool,
@@ -118,9 +124,9 @@ def make_pal(
         return make_palset(users, Path(running["out"]), Setting(language, months, seed, runner, reviews), note)
 
     about = {"users": users, "months": months, "language": language, "seed": seed, "reviews": reviews}
-    summary = _generate(about, job, attempts, **running)
+    summary = _generate(about, job, **running)
     said = f"{summary['calls']} calls"
-    missing = f"{said}, no user came through all steps; give a model that can by --lm, and go on with --resume"
+    missing = f"{said}, no user came through all steps; go on with --resume and more --attempts, or give another --lm"
     _end(summary, f"{said}; use --on palbench.restate --data {next(iter(summary['files']), '')}", missing, as_json)
 
 
@@ -135,9 +141,9 @@ def _end(summary: dict[str, Any], said: str, missing: str, as_json: bool) -> Non
 def _generate(
     about: Mapping[str, Any],
     job: Job,
-    attempts: int,
     embedder: TextEmbedder | None = None,
     *,
+    attempts: int,
     out: str,
     lm: str,
     api_base: str | None,
@@ -151,9 +157,9 @@ def _generate(
     Args:
         about: What the report tells of the job.
         job: Makes the files.
-        attempts: How often a step is asked before it is given up.
         embedder: One whose endpoint, if it has one, is counted and limited with the model.
-        out: Folder of the data; the journal lies below it.
+        attempts: How often a step is asked before it is given up.
+        out: Folder of the data; the model's answers are kept below it.
         lm: Name of the model that writes.
         api_base: Address of its server.
         max_calls: Calls after which the run stops.
@@ -171,49 +177,48 @@ def _generate(
     """
     import dspy
 
-    from ..data.synthesis.journal import JOURNAL, Journal
     from ..data.synthesis.runner import Runner
     from ..engines.guard import Guard, Limits
     from ..engines.meter import Meter
     from ..engines.models import endpoint_errors, language_model
     from ..engines.prices import needed_prices
-    from ..records.whole_file import refuse_foreign, replacing
+    from ..records.whole_file import refuse_foreign, write_json
+    from ..runs.home import make_folder
+    from ..runs.run_store import RunStore
 
     console, meter, folder = output(errors=True), Meter(), Path(out) / "generation"
-    refuse_foreign(Path(out), "", f"{folder.name}/{JOURNAL}")
+    report, answers = folder / "report.json", folder / "answers.sqlite"
+    refuse_foreign(Path(out), "", f"{folder.name}/{answers.name}")
+    if answers.exists() and not resume:
+        raise UserError(f"{folder}: holds an earlier run; go on with it by --resume, or choose another --out")
     guard = Guard(Limits(max_calls=max_calls, max_usd=max_usd))
     prices = needed_prices(lm, max_usd)
-    model = language_model(lm, meter, api_base=api_base, guard=guard, prices=prices)
-    if embedder is not None and embedder.account is not None:
-        embedder.account.open(meter, guard)
-    with Journal.open(folder / JOURNAL, resume) as journal:
-        runner = Runner(journal, attempts, threads)
+    make_folder(folder)
+    with closing(RunStore(answers)) as store:
+        model = language_model(lm, meter, api_base=api_base, guard=guard, prices=prices, answers=store.answers)
+        if embedder is not None and embedder.account is not None:
+            embedder.account.open(meter, guard)
+        runner = Runner(attempts, threads)
         files: list[Path] = []
         try:
             with endpoint_errors(), dspy.context(lm=model):
                 files = job(runner, lambda line: console.print(line, soft_wrap=True))
         except KeyboardInterrupt as stop:
-            raise Stopped(f"what was accepted is kept in {folder}", ("--resume",)) from stop
+            raise Stopped(f"what was answered is kept in {folder}", ("--resume",)) from stop
         except (EndpointError, BudgetError) as error:
             raise type(error)(f"{error}; the same command with --resume goes on") from error
         finally:
-            summary = {
-                "files": [str(path) for path in files],
-                "lm": lm,
-                **about,
-                "calls": sum(meter.read().calls.values()),
-                **runner.report.to_dict(),
-            }
-            report = folder / "report.json"
-            with replacing(report) as file:
-                json.dump(summary, file, indent=1, ensure_ascii=False)
+            calls = sum(count for role, count in meter.read().calls.items() if role != "cached")
+            found = {"files": [str(path) for path in files], "lm": lm, **about, "calls": calls}
+            summary = found | runner.report.to_dict()
+            write_json(report, summary)
             _show(console, runner.report, report)
     return summary
 
 
 def _show(console: Console, report: Report, path: Path) -> None:
     """Numbers by step, then the first things that were given up, left out, or kept with a fault."""
-    heads = ("step", "accepted", "from journal", "retried", "left out of an answer", "given up")
+    heads = ("step", "accepted", "retried", "left out of an answer", "given up")
     console.print(table(heads, [tuple(map(str, row.values())) for row in report.to_dict()["steps"]]))
     final = [one for one in report.rejections if one.outcome != "retried"]
     for one in final[:SHOWN]:

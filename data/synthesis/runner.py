@@ -1,23 +1,19 @@
-"""Runs the steps of a generated data set: ask, check by code, ask again with the complaints, write down what passed.
+"""Runs the steps of a generated data set: ask, check by code, ask again with the complaints.
 
-    ask(step, id, inputs, check) ──> predictor ──> check ──> accepted: journal, and back to the caller
+    ask(step, id, inputs, check) ──> predictor ──> check ──> accepted
                                          ▲            └────> complaints
                                          └──── again, at most `attempts` times ────┘   then: rejected, None
 
-A data set is a program of such steps: each has a signature with the input `complaints` and a type of what is kept. What
-was accepted is found again by its prompt and inputs, so a resumed run repeats the program and asks only for what is
-missing; what was rejected is tried again. The report holds every refused attempt.
+A data set is a program of such steps, drawn by seed: a run whose model's answers are kept is resumed by running it
+again, and more attempts then try again what was given up. The report holds every refused attempt.
 
-Limits: an answer is checked for form, dates and mentions, not for being good. The model is no part of the key:
-resuming with another one mixes them. From the third attempt on its number is among the complaints: the same complaints
-twice would be the same question, which DSPy's LM cache answers as before.
+Limits: an answer is checked for form, dates and mentions, not for being good. From the third attempt on its number is
+among the complaints: the same complaints twice would be the same question, which a cache answers as before.
 """
 
 from __future__ import annotations
 
 import contextvars
-import hashlib
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +23,8 @@ from typing import Any, TypeVar, cast
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
-from pydantic import TypeAdapter
 
 from ...errors import one_line
-from .journal import Journal
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -38,30 +32,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Step:
-    """One kind of call.
-
-    Args:
-        name: How reports call it.
-        signature: Its prompt; has the input `complaints`.
-        kind: The type of what is kept of an answer.
-    """
+    """One kind of call."""
 
     name: str
+    """How reports call it."""
     signature: type[dspy.Signature]
-    kind: Any
+    """Its prompt; has the input `complaints`."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of checking an answer.
-
-    Args:
-        value: What is kept; None refuses the answer.
-        problems: What is wrong, in words for the model; beside a kept value, what was left out of it.
-    """
+    """The result of checking an answer."""
 
     value: Any
+    """What is kept; None refuses the answer."""
     problems: Sequence[str] = ()
+    """What is wrong, in words for the model; beside a kept value, what was left out of it."""
 
 
 Check = Callable[[dspy.Prediction], Checked]
@@ -100,8 +86,6 @@ class Report:
 
     accepted: Counter[str] = field(default_factory=Counter)
     """Answers that passed, by step."""
-    resumed: Counter[str] = field(default_factory=Counter)
-    """Answers reused from an earlier run, by step."""
     rejections: list[Rejection] = field(default_factory=list)
 
     def count(self, step: str, outcome: str) -> int:
@@ -110,12 +94,11 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form: numbers by step, then every rejection, ordered by step and id."""
-        names = [*self.accepted, *self.resumed, *(one.step for one in self.rejections)]
+        names = [*self.accepted, *(one.step for one in self.rejections)]
         rows = [
             {
                 "step": name,
                 "accepted": self.accepted[name],
-                "resumed": self.resumed[name],
                 "retried": self.count(name, "retried"),
                 "left_out": self.count(name, "left out"),
                 "given_up": self.count(name, "given up"),
@@ -130,14 +113,12 @@ class Runner:
     """Runs steps under the caller's `dspy.context`; safe under threads.
 
     Args:
-        journal: Where accepted answers are kept.
         attempts: How often a step is asked before it is given up.
         threads: Calls in flight in `map`.
     """
 
-    def __init__(self, journal: Journal, attempts: int = 3, threads: int = 8) -> None:
+    def __init__(self, attempts: int = 3, threads: int = 8) -> None:
         self.report = Report()
-        self._journal = journal
         self._attempts = attempts
         self._threads = max(1, threads)
         self._lock = threading.Lock()
@@ -150,27 +131,21 @@ class Runner:
         Args:
             step: What to ask.
             id: What it is for, in reports.
-            inputs: The signature's inputs, without `complaints`; JSON values.
+            inputs: The signature's inputs, without `complaints`.
             check: Decides what of an answer is kept; deterministic.
             last: Says it of the last attempt's answer, where that is judged more mildly.
 
         Returns:
-            What was kept, of the step's kind; None when no attempt passed.
+            What was kept; None when no attempt passed.
 
         Raises:
-            LMError: The model failed; what was accepted before is in the journal.
+            LMError: The model failed.
         """
-        key, adapter = _key(step, inputs), TypeAdapter(step.kind)
-        if key in self._journal:
-            with self._lock:
-                self.report.resumed[step.name] += 1
-            return adapter.validate_python(self._journal[key])
         complaints: Sequence[str] = ()
         for attempt in range(1, self._attempts + 1):
             told = [*complaints, f"this is attempt {attempt}"] if attempt > 2 else complaints
             checked = self._attempt(step, inputs, told, last if last and attempt == self._attempts else check)
             if checked.value is not None:
-                self._journal.put(key, step.name, id, adapter.dump_python(checked.value, mode="json"))
                 with self._lock:
                     self.report.accepted[step.name] += 1
                 if checked.problems:
@@ -220,10 +195,3 @@ class Runner:
         except (AdapterParseError, ContextWindowExceededError) as error:
             first = one_line(error, 300)
             return Checked(None, [f"no answer that can be read: {first}"])
-
-
-def _key(step: Step, inputs: Mapping[str, Any]) -> str:
-    """Names a step's question: its prompt's words and fields, and the inputs."""
-    fields = [[name, str(found.annotation), found.json_schema_extra] for name, found in step.signature.fields.items()]
-    asked = [step.name, step.signature.instructions, fields, dict(inputs)]
-    return hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()

@@ -169,15 +169,14 @@ def prompt_field():
 def made_palset(tmp_path, scripted):
     """Makes a data set; gives its folder's files by name, the report, and the calls by kind."""
 
-    from mempiler.data.synthesis.journal import Journal
     from mempiler.data.synthesis.palset.make import make_palset
     from mempiler.data.synthesis.palset.people import Setting
     from mempiler.data.synthesis.runner import Runner
 
     def run(reply, users=1, months=2, language="en", attempts=2, reviews=0, seed=0, threads=2, **other):
-        lm, out, resume = scripted(reply), tmp_path / other.get("out", "pal"), other.get("resume", True)
-        with Journal.open(out / "generation" / "journal.jsonl", resume) as journal, dspy.context(lm=lm):
-            runner = Runner(journal, attempts, threads)
+        lm, out = scripted(reply), tmp_path / other.get("out", "pal")
+        runner = Runner(attempts, threads)
+        with dspy.context(lm=lm):
             files = make_palset(users, out, Setting(language, months, seed, runner, reviews), lambda line: None)
         return {path.name: json.loads(path.read_text()) for path in files}, runner.report, lm.engine.calls
 

@@ -132,8 +132,6 @@ def _stored(folder: Path) -> Iterator[Specimen]:
     yield Specimen("memories", {"memories.jsonl": lines.getvalue().encode()}, _imported)
     tokens = b"# tokens\nacme a-long-random-token\nglobex sha256:" + hashlib.sha256(b"x").hexdigest().encode() + b"\n"
     yield Specimen("tokens", {"tokens": tokens}, lambda at: read_tokens(at / "tokens"))
-    line = json.dumps({"key": "k", "step": "s", "id": "user0", "value": {"a": 1}})
-    yield Specimen("journal", {"journal.jsonl": f"{line}\n{line}\n".encode()}, _journal)
 
 
 def _benchmark(name: str, files: Mapping[str, bytes], file: str | None = None, **options: Any) -> Specimen:
@@ -207,13 +205,6 @@ def _imported(at: Path) -> None:
             snapshot = store.read(found.owner)
             for item in (*(stored.item for stored in snapshot.waiting), *snapshot.open):
                 "\n".join(item.lines()).encode()
-
-
-def _journal(at: Path) -> None:
-    from mempiler.data.synthesis.journal import Journal
-
-    with Journal.open(at / "journal.jsonl", resume=True) as journal:
-        assert len(journal) >= 0
 
 
 def _dumped(value: Any, most: int) -> bytes:

@@ -1,12 +1,10 @@
-"""Steps are asked, checked, asked again with what was wrong, written down, and found again by a resumed run."""
+"""Steps are asked, checked, and asked again with what was wrong."""
 
 import threading
 
 import dspy
 import pytest
-from mempiler.data.synthesis.journal import Journal
 from mempiler.data.synthesis.runner import Checked, Rejection, Runner, Step
-from mempiler.errors import DataError
 from pydantic import BaseModel
 
 
@@ -23,7 +21,7 @@ class WriteVerses(dspy.Signature):
     verses: list[Verse] = dspy.OutputField()
 
 
-STEP = Step("verses", WriteVerses, list[Verse])
+STEP = Step("verses", WriteVerses)
 
 
 def verses(*numbers):
@@ -36,14 +34,13 @@ def at_least_two(found):
 
 
 @pytest.fixture
-def ask(tmp_path, scripted):
-    """Asks for verses on each topic in a runner of its own, over one journal; gives values, report and LM."""
+def ask(scripted):
+    """Asks for verses on each topic in a runner of its own; gives values, report and LM."""
 
-    def run(reply, *topics, check=at_least_two, resume=True, step=STEP, threads=1):
-        lm = scripted(reply)
-        with Journal.open(tmp_path / "run" / "journal.jsonl", resume) as journal, dspy.context(lm=lm):
-            runner = Runner(journal, attempts=3, threads=threads)
-            found = runner.map(lambda topic: runner.ask(step, f"u/{topic}", {"topic": topic}, check), topics)
+    def run(reply, *topics, check=at_least_two, threads=1):
+        lm, runner = scripted(reply), Runner(attempts=3, threads=threads)
+        with dspy.context(lm=lm):
+            found = runner.map(lambda topic: runner.ask(STEP, f"u/{topic}", {"topic": topic}, check), topics)
         return found, runner.report, lm.engine
 
     return run
@@ -76,7 +73,7 @@ def test_a_step_is_given_up_after_its_attempts_and_others_go_on(ask):
     outcomes = [one.outcome for one in report.rejections if one.id == "u/sea"]
     assert outcomes == ["retried", "retried", "given up"]
     (counts,) = report.to_dict()["steps"]
-    assert counts == {"step": "verses", "accepted": 1, "resumed": 0, "retried": 2, "left_out": 0, "given_up": 1}
+    assert counts == {"step": "verses", "accepted": 1, "retried": 2, "left_out": 0, "given_up": 1}
 
 
 def test_parts_that_were_left_out_of_a_kept_answer_are_reported(ask):
@@ -88,41 +85,6 @@ def test_parts_that_were_left_out_of_a_kept_answer_are_reported(ask):
     assert [verse.number for verse in found] == [1, 3]
     assert len(engine.prompts) == 1
     assert report.rejections == [Rejection("verses", "u/sea", ("2 is even",), "left out")]
-
-
-def test_a_resumed_run_asks_only_for_what_is_missing(ask):
-    first, _, _ = ask(lambda kind, text, n: verses(1, 2) if "sea" in text else verses(1), "sea", "hill")
-    second, report, engine = ask(lambda kind, text, n: verses(7, 8), "sea", "hill")
-    assert second == [first[0], [Verse(text="line 7", number=7), Verse(text="line 8", number=8)]]
-    assert len(engine.prompts) == 1
-    assert (report.resumed["verses"], report.accepted["verses"]) == (1, 1)
-
-
-def test_another_prompt_is_another_question(ask):
-    ask(lambda kind, text, n: verses(1, 2), "sea")
-    changed = Step("verses", WriteVerses.with_instructions("Write sad verses."), list[Verse])
-    [found], _, engine = ask(lambda kind, text, n: verses(7, 8), "sea", step=changed)
-    assert (found[0].number, len(engine.prompts)) == (7, 1)
-
-
-@pytest.mark.parametrize("cut", [1, 5, 40])
-def test_a_line_that_was_cut_short_is_asked_again(ask, tmp_path, cut):
-    ask(lambda kind, text, n: verses(1, 2), "sea", "hill")
-    path = tmp_path / "run" / "journal.jsonl"
-    path.write_bytes(path.read_bytes()[:-cut])
-    found, _, engine = ask(lambda kind, text, n: verses(3, 4), "sea", "hill")
-    assert [value[0].number for value in found] == [1, 3]
-    assert len(engine.prompts) == 1
-    with Journal.open(path, resume=True) as journal:
-        assert len(journal) == 2
-
-
-def test_a_broken_line_in_the_middle_is_named(ask, tmp_path):
-    ask(lambda kind, text, n: verses(1, 2), "sea", "hill")
-    path = tmp_path / "run" / "journal.jsonl"
-    path.write_text("{broken\n" + path.read_text())
-    with pytest.raises(DataError, match="line 1"):
-        Journal.open(path, resume=True)
 
 
 def test_threads_ask_at_once_and_give_results_in_order(ask):

@@ -6,9 +6,13 @@ import re
 import dspy
 import numpy as np
 import pytest
-from mempiler.data.synthesis.journal import Journal
-from mempiler.data.synthesis.memoryquest import check_embedder, make_memoryquest
-from mempiler.data.synthesis.memoryquest_checks import dialogue_problems, query_problems, timeline_problems
+from mempiler.data.synthesis.memoryquest import (
+    check_embedder,
+    dialogue_problems,
+    make_memoryquest,
+    query_problems,
+    timeline_problems,
+)
 from mempiler.data.synthesis.personalens import read_profiles
 from mempiler.data.synthesis.runner import Runner
 from mempiler.errors import UserError
@@ -75,11 +79,10 @@ class Near:
 def made(tmp_path, scripted, profiles):
     """Makes the data set for the first user; gives the content of its file (or None), the report, and the calls."""
 
-    def run(reply, users=1, resume=True):
-        lm, out = scripted(reply), tmp_path / "quest"
+    def run(reply, users=1):
+        lm, out, runner = scripted(reply), tmp_path / "quest", Runner(threads=2)
         chosen = read_profiles(profiles)[:users]
-        with Journal.open(out / "generation" / "journal.jsonl", resume) as journal, dspy.context(lm=lm):
-            runner = Runner(journal, threads=2)
+        with dspy.context(lm=lm):
             files = make_memoryquest(chosen, out, runner, Near(), lambda line: None)
         return [json.loads(path.read_text()) for path in files], runner.report, lm.engine.calls
 

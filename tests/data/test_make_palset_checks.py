@@ -3,22 +3,15 @@
 import time
 
 import pytest
-from mempiler.data.synthesis.palset.framework_checks import (
-    candidate_problems,
-    choice_problems,
-    experience_problems,
-    situation_problems,
-    topic_problems,
-)
-from mempiler.data.synthesis.palset.life import in_time, log_problems
-from mempiler.data.synthesis.palset.people import Situation
-from mempiler.data.synthesis.palset.persona_checks import (
+from mempiler.data.synthesis.palset.dialogue import candidate_problems, choice_problems, topic_problems
+from mempiler.data.synthesis.palset.life import experience_problems, in_time, log_problems, situation_problems
+from mempiler.data.synthesis.palset.people import Situation, foreign, length_problems
+from mempiler.data.synthesis.palset.persona import (
     people_problems,
     preference_problems,
     timeline_problems,
     type_problems,
 )
-from mempiler.data.synthesis.palset.wording import foreign, length_problems
 from mempiler.signatures.synthesis_palset import DraftMonth, DraftPerson, DraftPreference, DraftType
 from mempiler.signatures.synthesis_palset_records import DraftLog
 from mempiler.signatures.synthesis_palset_situations import DraftCandidates, DraftChoice, DraftSituation, DraftTopic

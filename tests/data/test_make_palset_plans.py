@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.check import check
-from mempiler.data.synthesis.palset.calendar import draw, moments, months_back, months_of
+from mempiler.data.synthesis.palset.dialogue import script, turn_problems
+from mempiler.data.synthesis.palset.life import draw, moments, months_back, months_of
 from mempiler.data.synthesis.palset.people import Choice, Topic
-from mempiler.data.synthesis.palset.script import script, turn_problems
 from mempiler.data.synthesis.palset.validate import AFTER, faults, validate
 from mempiler.errors import DataError
 from mempiler.signatures.synthesis_palset_records import DraftTurn

@@ -9,7 +9,6 @@ from typing import Any
 
 import dspy
 import mempiler.signatures
-from mempiler.data.synthesis.journal import Journal
 from mempiler.data.synthesis.memoryquest import make_memoryquest
 from mempiler.data.synthesis.personalens import read_profiles
 from mempiler.data.synthesis.runner import Runner
@@ -47,11 +46,8 @@ def agreed(part: str, said: list[list[dict[str, Any]]]) -> None:
 
 
 def test_memoryquest_is_asked_for_as_was_reviewed(scripted: Any, profiles: Path, tmp_path: Path) -> None:
-    with (
-        Journal.open(tmp_path / "journal.jsonl") as journal,
-        prompts.heard(scripted(quest.good)) as found,
-    ):
-        runner = Runner(journal, threads=1)
+    with prompts.heard(scripted(quest.good)) as found:
+        runner = Runner(threads=1)
         make_memoryquest(read_profiles(profiles)[:1], tmp_path / "quest", runner, quest.Near(), lambda line: None)
     agreed("synthesis_memoryquest", found.prompts)
 

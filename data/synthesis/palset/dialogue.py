@@ -1,19 +1,247 @@
-"""Step 6-2 of PAL-Set: the dialogue of a session, along a script.
+"""Steps 5 and 6-2 of PAL-Set: what a dialogue is about, how it goes, and its words.
 
-Limits: what the assistant may know differs between history and query set, as in the released prompts; that it
-keeps to it is left to the model.
+    requirement types ──> topics ──> 8 candidates each, without a look at the user ──> 2 liked, 2 disliked
+    topics ── drawn ──> what is talked about, and a plan of actions ──> the turns
+
+    topic inquiry ── requirement prediction           T1_Q  T1_N1
+    requirement confirmation ── solution proposal     T1_N1 T1_S1
+    solution discussion ── solution discussion        T1_S1 T1_S1
+    solution feedback ── feedback response            T1_S1 T1_S1
+
+Drawn as in the released code. Of every topic one or two implicit needs are guessed, with equal chance. In the history
+set one, two or three of its four solutions are proposed, with chances .2, .4 and .4; in the query set one or two of the
+liked ones, with equal chance. Each proposal is discussed for one turn or not at all, with equal chance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from ....signatures.pal import AssistantAction, UserAction
 from ....signatures.synthesis_palset_records import DraftTurn, WriteAdviceDialogue
-from ..runner import Step, whole
-from .people import Session, Setting
-from .script import Script, turn_problems
+from ....signatures.synthesis_palset_situations import (
+    ChooseSolutions,
+    DraftCandidates,
+    DraftChoice,
+    DraftTopic,
+    ProposeCandidates,
+    WriteRequirements,
+)
+from ..runner import Checked, Step, whole
+from .people import Choice, Session, Setting, Topic, blank, length_problems, text_problems, topic_text
 
-DIALOGUE = Step("dialogue", WriteAdviceDialogue, list[DraftTurn])
+REQUIREMENTS = Step("requirements", WriteRequirements)
+CANDIDATES = Step("candidates", ProposeCandidates)
+CHOICE = Step("liked and disliked", ChooseSolutions)
+
+NEEDS, EVIDENCES, CANDIDATE_COUNT, CHOSEN = 2, (1, 5), 8, 2
+
+
+def topics(session: Session, setting: Setting) -> list[Topic] | None:
+    """The topics of a session's dialogue with their solutions; None if a step was given up."""
+    drafts = _requirements(session, setting)
+    candidates = _candidates(session, drafts, setting) if drafts is not None else None
+    if drafts is None or candidates is None:
+        return None
+    found = []
+    for id, draft, texts in zip(session.situation.requirement_ids, drafts, candidates, strict=True):
+        choice = _choice(session, id, draft, texts, len(found) + 1, setting)
+        if choice is None:
+            return None
+        found.append(Topic(id, draft, texts, choice))
+    return found
+
+
+def _requirements(session: Session, setting: Setting) -> list[DraftTopic] | None:
+    person = session.persona.person
+    types = [session.persona.types[id] for id in session.situation.requirement_ids]
+    inputs = {
+        "profile": person.profile,
+        "situation": session.situation.text,
+        "experience": session.experience,
+        "requirement_types": types,
+    }
+
+    return setting.ask(REQUIREMENTS, session.id, inputs, whole("topics", topic_problems, types, person.draft.name))
+
+
+def _candidates(session: Session, drafts: list[DraftTopic], setting: Setting) -> list[list[str]] | None:
+    keys = [f"topic-{n}" for n in range(1, len(drafts) + 1)]
+    shown = [f"{key}: {topic_text(draft)}" for key, draft in zip(keys, drafts, strict=True)]
+
+    found = setting.ask(CANDIDATES, session.id, {"topics": shown}, whole("candidates", candidate_problems, keys))
+    return None if found is None else [[text.strip() for text in one.solutions] for one in found]
+
+
+def _choice(
+    session: Session, id: str, draft: DraftTopic, candidates: list[str], number: int, setting: Setting
+) -> Choice | None:
+    person, preference = session.persona.person, session.persona.preferences[id]
+    inputs = {
+        "profile": person.profile,
+        "personality": person.personality,
+        "situation": session.situation.text,
+        "topic": topic_text(draft),
+        "likes": preference.pos,
+        "dislikes": preference.neg,
+        "candidates": candidates,
+    }
+
+    def check(answer: Any) -> Checked:
+        problems = choice_problems(answer.liked, answer.disliked, candidates, person.draft.name)
+        for one in (*answer.liked, *answer.disliked):
+            one.solution = one.solution.strip()
+        chosen = Choice(analysis=answer.analysis, liked=answer.liked, disliked=answer.disliked)
+        return Checked(None if problems else chosen, problems)
+
+    return setting.ask(CHOICE, f"{session.id}/topic-{number}", inputs, check)
+
+
+def topic_problems(topics: Sequence[DraftTopic], types: Sequence[str], name: str) -> list[str]:
+    """What is wrong with the requirements of a dialogue, one topic for each type."""
+    asked = [one.requirement_type.strip() for one in topics]
+    found = [] if asked == list(types) else [f"requirement types are {asked}; write topics for {list(types)}"]
+    for n, one in enumerate(topics, 1):
+        where = f"topic-{n}"
+        what = f"{where}: the user_query"
+        found += [f"{what} is empty"] if blank(one.user_query) else length_problems(what, one.user_query, 1, 2)
+        found += text_problems(f"{where}: requirement", one.requirement, 1, name)
+        if len(one.implicit_needs) != NEEDS:
+            found.append(f"{where}: {len(one.implicit_needs)} implicit needs; give 2")
+        for need in one.implicit_needs:
+            found += text_problems(f"{where}: need", need.need, 1, name, 1)
+            if not EVIDENCES[0] <= len(need.evidences) <= EVIDENCES[1] or any(map(blank, need.evidences)):
+                found.append(f"{where}: a need has to have 1 to 5 evidences, none empty")
+    return found
+
+
+def candidate_problems(candidates: Sequence[DraftCandidates], topics: Sequence[str]) -> list[str]:
+    """What is wrong with the candidate solutions of a dialogue's topics."""
+    given = [one.topic.strip() for one in candidates]
+    found = [] if given == list(topics) else [f"topics are {given}; give solutions for {', '.join(topics)}"]
+    for one in candidates:
+        texts = [text.strip() for text in one.solutions]
+        found += [] if len(texts) == CANDIDATE_COUNT else [f"{one.topic}: {len(texts)} solutions; give 8"]
+        for n, text in enumerate(texts, 1):
+            what = f"{one.topic}: solution {n}"
+            found += [f"{what} is empty"] if blank(text) else length_problems(what, text, 1, 1)
+        found += [f"{one.topic}: two solutions are the same"] if len(set(texts)) < len(texts) else []
+    return found
+
+
+def choice_problems(
+    liked: Sequence[DraftChoice], disliked: Sequence[DraftChoice], candidates: Sequence[str], name: str
+) -> list[str]:
+    """What is wrong with the solutions that a user is said to like and dislike."""
+    found = []
+    for side, chosen in (("liked", liked), ("disliked", disliked)):
+        found += [] if len(chosen) == CHOSEN else [f"{len(chosen)} {side} solutions; give 2"]
+        for one in chosen:
+            if one.solution.strip() not in candidates:
+                found.append(f"{side}: {one.solution!r} is none of the candidates, word for word")
+            found += text_problems(f"{side}: feedback_reason", one.feedback_reason, 1, name, 1)
+    named = [one.solution.strip() for one in (*liked, *disliked)]
+    return found + (["a solution is chosen twice"] if len(set(named)) < len(named) else [])
+
+
+@dataclass(frozen=True)
+class PlannedTurn:
+    """The actions and references of one turn."""
+
+    user: UserAction
+    user_reference: str
+    assistant: AssistantAction
+    assistant_reference: str
+
+
+@dataclass(frozen=True)
+class Script:
+    """A framework and a plan."""
+
+    framework: str
+    """JSON, as prompts show it."""
+    plan: tuple[PlannedTurn, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """The plan in words, a line per turn."""
+        return [
+            f"turn {n}: user {one.user} ({one.user_reference}); assistant {one.assistant} ({one.assistant_reference})"
+            for n, one in enumerate(self.plan, 1)
+        ]
+
+
+def script(topics: Sequence[Topic], part: Literal["history", "query"], seed: str) -> Script:
+    """Draws what is talked about, and how.
+
+    Args:
+        topics: Those of the dialogue.
+        part: Whether all four solutions may be proposed (history), or the liked ones alone (query).
+        seed: The same seed gives the same script.
+    """
+    rng = random.Random(seed)
+    framework: dict[str, Any] = {}
+    plan: list[PlannedTurn] = []
+    for n, topic in enumerate(topics, 1):
+        needs = topic.draft.implicit_needs[: rng.choice((1, 2))]
+        solutions = _solutions(topic, part, rng)
+        framework[f"T{n}"] = {
+            "topic": topic.draft.requirement,
+            "requirements": {f"T{n}_Q": topic.draft.user_query}
+            | {f"T{n}_N{m}": need.model_dump() for m, need in enumerate(needs, 1)},
+            "solutions": {f"T{n}_S{m}": one for m, one in enumerate(solutions, 1)},
+        }
+        plan += _turns(f"T{n}", len(needs), len(solutions), rng)
+    return Script(json.dumps(framework, ensure_ascii=False, indent=1), tuple(plan))
+
+
+def _solutions(topic: Topic, part: str, rng: random.Random) -> list[dict[str, str]]:
+    sides = {"pos": topic.choice.liked, "neg": topic.choice.disliked if part == "history" else []}
+    known = [
+        {"solution": one.solution, "feedback": side, "reason": one.feedback_reason}
+        for side, chosen in sides.items()
+        for one in chosen
+    ]
+    count = rng.choices((1, 2, 3), (0.2, 0.4, 0.4))[0] if part == "history" else rng.choice((1, 2))
+    return rng.sample(known, count)
+
+
+def _turns(topic: str, needs: int, solutions: int, rng: random.Random) -> list[PlannedTurn]:
+    user: list[tuple[UserAction, str]] = [("topic inquiry", f"{topic}_Q")]
+    assistant: list[tuple[AssistantAction, str]] = []
+    for n in range(1, needs + 1):
+        assistant.append(("requirement prediction", f"{topic}_N{n}"))
+        user.append(("requirement confirmation", f"{topic}_N{n}"))
+    for n in range(1, solutions + 1):
+        assistant.append(("solution proposal", f"{topic}_S{n}"))
+        if rng.random() < 0.5:
+            user.append(("solution discussion", f"{topic}_S{n}"))
+            assistant.append(("solution discussion", f"{topic}_S{n}"))
+        user.append(("solution feedback", f"{topic}_S{n}"))
+    assistant.append(("feedback response", f"{topic}_S{solutions}"))
+    return [PlannedTurn(*one, *other) for one, other in zip(user, assistant, strict=True)]
+
+
+def turn_problems(turns: Sequence[DraftTurn], plan: Sequence[PlannedTurn]) -> list[str]:
+    """What is wrong with a dialogue that has to follow a plan: its turns, actions, references, and empty words."""
+    found = [] if len(turns) == len(plan) else [f"{len(turns)} turns; the plan has {len(plan)}"]
+    for n, (turn, planned) in enumerate(zip(turns, plan, strict=False), 1):
+        for role, said, action, reference in (
+            ("user", turn.user, planned.user, planned.user_reference),
+            ("assistant", turn.assistant, planned.assistant, planned.assistant_reference),
+        ):
+            found += [] if said.action == action else [f"turn {n}, {role}: action is {said.action}, not {action}"]
+            if said.reference.strip() != reference:
+                found.append(f"turn {n}, {role}: reference is {said.reference!r}, not {reference}")
+            found += [f"turn {n}, {role}: no words"] if blank(said.content) else []
+    return found
+
+
+DIALOGUE = Step("dialogue", WriteAdviceDialogue)
 KNOWS: Mapping[str, str] = {
     "history": "The assistant has seen the user's recent experiences. It knows neither the user's background as a "
     "whole nor their preferences.",

@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from ....records.whole_file import write_json
 from ....signatures.pal import AssistantAction, UserAction
 from ....signatures.synthesis_palset_records import CHINESE, DraftTurn
-from ..journal import write_json
 from .people import ASPECTS, Code, Persona, Session, Topic
 
 ACTIONS: Mapping[str, Mapping[str, str]] = {

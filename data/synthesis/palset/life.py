@@ -3,32 +3,31 @@
     month ──> 4 to 6 situations (they know those of the month before)
     situation ──> experience (it knows the situation before) ──> logs
 
-The contents of log entries have the formats of the paper's Table 5, of which code checks what `form_problem` says.
-
-Limits: experiences are written in parallel, each knowing the situation before it and not the experience that
-was made of that. Twenty entries are asked for and fifteen accepted, as in the released code; the last attempt may have
-entries outside the span, out of order or of another form, which are then left out or put in order, as there.
+The calendar is that of the released code: all users end in December 2024 and have 7 to 12 months; a situation begins
+between 7 and 12 o'clock and ends between 12 and 21; it gets a dialogue with probability .6, and in any case after three
+that got none; the dialogues of the last month are the query set, which is drawn again until it has one. Contents of log
+entries have the formats of the paper's Table 5. Twenty are asked for and fifteen accepted, as in the released code; the
+last attempt may have entries outside the span, out of order or of another form, which are then left out or put in
+order, as there.
 """
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from ....signatures.synthesis_palset_records import DraftLog, WriteLogs
 from ....signatures.synthesis_palset_situations import DescribeExperience, DraftSituation, PlanSituations
+from ...cells import day
 from ..runner import Checked, Step, whole
-from .calendar import moments
-from .framework_checks import experience_problems, situation_problems
-from .people import Persona, Setting, Situation
-from .persona_checks import blank
-from .wording import length_problems
+from .people import Persona, Setting, Situation, blank, length_problems, text_problems
 
-SITUATIONS = Step("situations", PlanSituations, list[DraftSituation])
-EXPERIENCE = Step("experience", DescribeExperience, str)
-LOGS = Step("logs", WriteLogs, list[DraftLog])
+SITUATIONS = Step("situations", PlanSituations)
+EXPERIENCE = Step("experience", DescribeExperience)
+LOGS = Step("logs", WriteLogs)
 FEWEST_LOGS = 15
 _SAYS = re.compile("[\"“”'‘’「」『』《》]")
 _WHEN = re.compile(r"\d.*\d", re.DOTALL)
@@ -38,6 +37,14 @@ _FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "schedule management": (_WHEN, "when the appointment begins and ends"),
 }
 """What contents of a type have to hold, beside that the user did something (Table 5)."""
+
+SITUATION_COUNT, ID_COUNT = (4, 6), (1, 3)
+GAP = timedelta(days=3)
+"""Most days from the end of a situation to the begin of the next: the paper says "closely", the number is ours."""
+LAST_DAYS = 3
+"""A month's last situation ends on one of so many last days."""
+LETTERS = 100
+"""Fewest characters of an experience, as in the released code."""
 
 
 def situations(persona: Persona, setting: Setting) -> list[Situation] | None:
@@ -110,6 +117,52 @@ def logs(persona: Persona, situation: Situation, told: str, setting: Setting) ->
     return setting.ask(LOGS, f"{person.id}/{situation.end}", inputs, whole("logs", log_problems, situation), last=last)
 
 
+def situation_problems(
+    situations: Sequence[DraftSituation], month: str, begin_after: str, types: Mapping[str, str], name: str
+) -> list[str]:
+    """What is wrong with the situations of a month.
+
+    Args:
+        situations: The draft.
+        month: YYYY-MM.
+        begin_after: Last day of the last situation of the month before; "" for the first month.
+        types: The user's requirement types.
+        name: The user's name, which must not occur.
+    """
+    fewest, most = SITUATION_COUNT
+    found = [] if fewest <= len(situations) <= most else [f"{len(situations)} situations; plan {fewest} to {most}"]
+    last = day(begin_after)
+    for n, one in enumerate(situations, 1):
+        where = f"situation {n}"
+        ids = one.requirement_ids
+        unknown = [id for id in ids if id not in types]
+        found += [f"{where}: there is no requirement type {', '.join(unknown)}"] if unknown else []
+        found += [f"{where}: a requirement id is there twice"] if len(set(ids)) < len(ids) else []
+        found += [] if ID_COUNT[0] <= len(ids) <= ID_COUNT[1] else [f"{where}: {len(ids)} requirement ids; give 1 to 3"]
+        found += text_problems(f"{where}: situation", one.situation, 5, name)
+        start, end = day(one.start), day(one.end)
+        if start is None or end is None:
+            found.append(f"{where}: {one.start!r} and {one.end!r} have to be days as YYYY-MM-DD")
+            last = None
+            continue
+        found += [f"{where}: its first day is not before its last"] if start >= end else []
+        found += [] if one.end.startswith(month) else [f"{where}: ends on {end}, not in {month}"]
+        if last is None:
+            found += [] if n > 1 or one.start.startswith(month) else [f"{where}: begins on {start}, not in {month}"]
+        elif not last < start <= last + GAP:
+            found.append(f"{where}: begins on {start}; it has to follow the end of the one before, {last}, closely")
+        last = end
+    if situations and last and f"{last}".startswith(month) and days_left(last) >= LAST_DAYS:
+        found.append(f"the last situation ends on {last}; end it on one of the last 3 days of the month")
+    return found
+
+
+def experience_problems(text: str, name: str) -> list[str]:
+    """What is wrong with a detailed account."""
+    found = text_problems("the experience", text, 1, name)
+    return found + ([f"the experience has only {len(text)} characters"] if len(text.strip()) < LETTERS else [])
+
+
 def log_problems(entries: Sequence[DraftLog], situation: Situation) -> list[str]:
     """What is wrong with the log entries of a situation."""
     found = [] if len(entries) >= FEWEST_LOGS else [f"{len(entries)} entries; write 20 or more"]
@@ -153,3 +206,67 @@ def minute(text: str) -> datetime | None:
     except ValueError:
         return None
     return found if found.strftime("%Y-%m-%d %H:%M") == text else None
+
+
+TODAY = "2025-01-01"
+KEEP = 0.6
+"""Probability that a situation gets a dialogue."""
+DROPS = 3
+"""Most situations in a row without one."""
+SPAN = (7, 12)
+"""Fewest and most months of a user, where their number is drawn."""
+
+
+def months_back(count: int) -> list[str]:
+    """The months before `TODAY`, oldest first, as YYYY-MM."""
+    last = int(TODAY[:4]) * 12 + int(TODAY[5:7]) - 2
+    return [f"{n // 12:04d}-{n % 12 + 1:02d}" for n in range(last - count + 1, last + 1)]
+
+
+def months_of(user: str, count: int | None, seed: int) -> list[str]:
+    """A user's months; their number is drawn if None."""
+    return months_back(count or _rng(seed, user, "months").randint(*SPAN))
+
+
+def moments(user: str, start: str, end: str, seed: int) -> tuple[str, str]:
+    """When a situation begins and ends, as YYYY-MM-DD HH:MM:SS, on the full hour."""
+    rng = _rng(seed, user, "hours", end)
+    return f"{start} {rng.randint(7, 12):02d}:00:00", f"{end} {rng.randint(12, 21):02d}:00:00"
+
+
+def draw(user: str, ends: Sequence[str], last_month: str, seed: int) -> tuple[list[str], list[str]]:
+    """Which situations get a dialogue.
+
+    Args:
+        user: Id of the user.
+        ends: Last days of the situations, in order; one at least in the last month.
+        last_month: YYYY-MM, the month of the query set.
+        seed: Decides together with the user's id.
+
+    Returns:
+        The days of the history set, and of the query set, which has one at least.
+    """
+    rng = _rng(seed, user, "dialogues")
+    query: list[str] = []
+    history: list[str] = []
+    while not query:
+        dropped, kept = 0, []
+        for end in ends:
+            if rng.random() < KEEP or dropped >= DROPS:
+                kept.append(end)
+                dropped = 0
+            else:
+                dropped += 1
+        history = [end for end in kept if not end.startswith(last_month)]
+        query = [end for end in kept if end.startswith(last_month)]
+    return history, query
+
+
+def days_left(of: date) -> int:
+    """Days of the month after a day."""
+    following = date(of.year + of.month // 12, of.month % 12 + 1, 1)
+    return (following - of).days - 1
+
+
+def _rng(seed: int, *names: str) -> random.Random:
+    return random.Random(" ".join([str(seed), *names]))

@@ -19,15 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .calendar import draw
-from .dialogue import dialogue
-from .framework import topics
+from .dialogue import dialogue, script, topics
 from .layout import record, told, write
-from .life import experience, logs, situations
+from .life import draw, experience, logs, situations
 from .people import Part, Persona, Session, Setting
 from .persona import invent, personas
 from .review import review_dialogue, review_logs
-from .script import script
 from .validate import faults
 
 
@@ -44,7 +41,7 @@ def make_palset(users: int, out: Path, setting: Setting, note: Callable[[str], N
         The files, the data file first; none if no user came through.
 
     Raises:
-        LMError: The model failed; what was accepted before is in the journal.
+        LMError: The model failed; answers before are kept.
         DataError: A file cannot be written.
     """
     found = personas(invent(users, setting), setting)

@@ -2,14 +2,16 @@
 
     people ──> timeline ──> requirement types ──> preferences of work, health, family, leisure
 
-Limits: a batch knows names and occupations of the people before it, no more. The examples that a batch is shown
-are ours; the authors had ten of their own.
+Checked are the rules of the released code (fields, levels, months, ids, wording, nothing empty), and those numbers of
+the paper's prompts that can be counted. A batch knows names and occupations of the people before it. The examples that
+it is shown are ours; the authors had ten of their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import count as numbers
 
 from ....signatures.synthesis_palset import (
@@ -24,14 +26,13 @@ from ....signatures.synthesis_palset import (
     Personality,
 )
 from ..runner import Step, whole
-from .calendar import TODAY, months_of
-from .people import ASPECTS, Code, Person, Persona, Setting, months
-from .persona_checks import people_problems, preference_problems, timeline_problems, type_problems
+from .life import TODAY, months_of
+from .people import ASPECTS, Code, Person, Persona, Setting, blank, length_problems, months, text_problems
 
-PEOPLE = Step("people", InventPeople, list[DraftPerson])
-TIMELINE = Step("timeline", NarrateMonths, list[DraftMonth])
-TYPES = Step("requirement types", NameRequirementTypes, list[DraftType])
-PREFERENCES = Step("preferences", DescribePreferences, list[DraftPreference])
+PEOPLE = Step("people", InventPeople)
+TIMELINE = Step("timeline", NarrateMonths)
+TYPES = Step("requirement types", NameRequirementTypes)
+PREFERENCES = Step("preferences", DescribePreferences)
 BATCH = 10
 
 _LEVELS = Personality(
@@ -129,3 +130,61 @@ def _preferences(persona: Persona, aspect: str, setting: Setting) -> list[DraftP
 
     check = whole("preferences", preference_problems, types, person.draft.name)
     return setting.ask(PREFERENCES, f"{person.id}/{aspect}", inputs, check)
+
+
+TYPE_COUNT = (4, 5)
+"""Requirement types of an aspect."""
+_TEXTS = ("occupation", "health_status", "family_members", "hobbies")
+
+
+def people_problems(people: Sequence[DraftPerson], count: int, taken: Sequence[str]) -> list[str]:
+    """What is wrong with a batch of profiles; `taken` are names that exist already."""
+    found = [] if len(people) == count else [f"{len(people)} users; invent {count}"]
+    names = Counter([*taken, *(person.name for person in people)])
+    for person in people:
+        for name in ("name", "gender"):
+            found += [f"a user has no {name}"] if blank(getattr(person, name)) else []
+        found += [f"two users are called {person.name}; use another name"] if names[person.name] > 1 else []
+        found += [f"{person.name}: {person.age} years is no age of a working adult"] if person.age < 18 else []
+        for name in _TEXTS:
+            found += length_problems(f"{person.name}: {name}", getattr(person, name), 2, 3)
+    return list(dict.fromkeys(found))
+
+
+def timeline_problems(timeline: Sequence[DraftMonth], months: Sequence[str], name: str) -> list[str]:
+    """What is wrong with the months of a user."""
+    told = [one.month for one in timeline]
+    found = [] if told == list(months) else [f"months are {told}; tell {', '.join(months)}"]
+    for one in timeline:
+        found += text_problems(one.month, one.events, 5, name)
+    return found
+
+
+def type_problems(types: Sequence[DraftType]) -> list[str]:
+    """What is wrong with the requirement types of a user."""
+    found = []
+    counts = Counter(one.aspect for one in types)
+    for aspect in ASPECTS:
+        if not TYPE_COUNT[0] <= counts[aspect] <= TYPE_COUNT[1]:
+            found.append(f"{aspect} has {counts[aspect]} requirement types; name 4 or 5")
+    for one in types:
+        what = f"requirement type {one.text.strip()!r:.60}"
+        found += [f"{what} is empty"] if blank(one.text) else length_problems(what, one.text, 1, 1)
+    repeated = [text for text, n in Counter(one.text.strip() for one in types).items() if n > 1]
+    return found + [f"requirement type {text!r} is there twice" for text in repeated]
+
+
+def preference_problems(preferences: Sequence[DraftPreference], types: Mapping[str, str], name: str) -> list[str]:
+    """What is wrong with the preferences for an aspect's requirement types."""
+    ids = [one.requirement_id for one in preferences]
+    found = [] if ids == list(types) else [f"requirement ids are {ids}; give {', '.join(types)}, in this order"]
+    for one in preferences:
+        wanted = types.get(one.requirement_id)
+        if wanted is not None and one.requirement.strip() != wanted:
+            found.append(f"{one.requirement_id}: requirement is not {wanted!r}, word for word")
+        found += text_problems(f"{one.requirement_id} analysis", one.analysis, 1, name)
+        found += text_problems(f"{one.requirement_id} pos", one.pos, 4, name, 5)
+        found += text_problems(f"{one.requirement_id} neg", one.neg, 4, name, 5)
+        if one.pos.strip() == one.neg.strip():
+            found.append(f"{one.requirement_id}: pos and neg are the same")
+    return found

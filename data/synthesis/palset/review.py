@@ -14,8 +14,8 @@ preferences: entries are events. A finding is the model's opinion; an error that
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ....signatures.synthesis_palset_records import (
     Contradiction,
@@ -32,39 +32,79 @@ from ....signatures.synthesis_palset_records import (
     UtteranceFault,
 )
 from ..runner import Step, whole
+from .dialogue import Script
 from .life import FEWEST_LOGS
-from .people import Session, Setting
-from .persona_checks import blank
-from .script import Script
+from .people import Session, Setting, blank
 
-LOG_TYPES = Step("review of log types", ReviewLogTypes, list[LogFault])
-ACTIONS = Step("review of actions", ReviewActions, list[UtteranceFault])
-PERSONA = Step("review against the persona", ReviewPersona, list[Contradiction])
-MENDED_LOGS = Step("mending of logs", MendLogs, list[MendedLog])
-MENDED_WORDS = Step("mending of utterances", MendUtterances, list[MendedUtterance])
+LOG_TYPES = Step("review of log types", ReviewLogTypes)
+ACTIONS = Step("review of actions", ReviewActions)
+PERSONA = Step("review against the persona", ReviewPersona)
+MENDED_LOGS = Step("mending of logs", MendLogs)
+MENDED_WORDS = Step("mending of utterances", MendUtterances)
 
+ROLES = ("user", "assistant")
 Place = tuple[int, str]
 """Turn and role."""
+Words = Mapping[Place, Any]
+"""What is said, utterance by utterance."""
+K = TypeVar("K")
+R = TypeVar("R")
 
 
 def review_logs(session: Session, setting: Setting) -> list[DraftLog]:
     """The log entries of a session after as many rounds of review as are set."""
-    entries = dict(enumerate(session.logs, 1))
-    if not setting.reviews:
-        return list(session.logs)
-    faults = _log_faults(session, entries, setting)
-    for _ in range(setting.reviews):
-        mended = _mend_logs(session, entries, faults, setting) if faults else None
-        if not mended:
-            break
-        entries |= mended
-        faults = _log_faults(session, mended, setting)
+    entries, faults = _reviewed(
+        dict(enumerate(session.logs, 1)),
+        setting.reviews,
+        lambda entries, new: _log_faults(session, {n: entries[n] for n in new}, setting),
+        lambda entries, faults: _mend_logs(session, entries, faults, setting),
+    )
     if faults:
         enough = len(entries) - len(faults) >= FEWEST_LOGS
         told = [f"{entries[n].content:.60}: {'; '.join(faults[n])}" for n in faults]
         setting.runner.reject("log review", session.id, told, "left out" if enough else "kept")
         entries = {n: one for n, one in entries.items() if n not in faults or not enough}
     return list(entries.values())
+
+
+def review_dialogue(session: Session, script: Script, setting: Setting) -> list[DraftTurn]:
+    """The turns of a session's dialogue after as many rounds of review as are set."""
+    turns = range(1, len(session.turns) + 1)
+    said, faults = _reviewed(
+        {(n, role): getattr(session.turns[n - 1], role) for n in turns for role in ROLES},
+        setting.reviews,
+        lambda said, _: _word_faults(session, said, setting),
+        lambda said, faults: _mend_words(session, said, faults, script, setting),
+    )
+    if faults:
+        told = [f"turn {turn}, {role}: {'; '.join(reasons)}" for (turn, role), reasons in faults.items()]
+        setting.runner.reject("dialogue review", session.id, told, "kept")
+    return [DraftTurn(user=said[n, "user"], assistant=said[n, "assistant"]) for n in turns]
+
+
+def _reviewed(
+    records: Mapping[K, R],
+    rounds: int,
+    faults_of: Callable[[Mapping[K, R], Iterable[K]], dict[K, list[str]]],
+    mend: Callable[[Mapping[K, R], Mapping[K, list[str]]], Mapping[K, R] | None],
+) -> tuple[dict[K, R], dict[K, list[str]]]:
+    """Records after rounds of review, and what is still wrong with them.
+
+    Args:
+        records: By their places.
+        rounds: Of mending; without one nothing is looked at.
+        faults_of: Reasons by place, given all records and the places of those that are new.
+        mend: Other records for the faulty places; None where it was given up.
+    """
+    found = dict(records)
+    faults = faults_of(found, found) if rounds else {}
+    for _ in range(rounds):
+        mended = mend(found, faults) if faults else None
+        if not mended:
+            break
+        found |= mended
+        faults = faults_of(found, mended)
+    return found, faults
 
 
 def _log_faults(session: Session, entries: Mapping[int, DraftLog], setting: Setting) -> dict[int, list[str]]:
@@ -126,35 +166,16 @@ def _mend_logs(
     }
 
 
-def review_dialogue(session: Session, script: Script, setting: Setting) -> list[DraftTurn]:
-    """The turns of a session's dialogue after as many rounds of review as are set."""
-    turns = session.turns
-    if not setting.reviews:
-        return turns
-    faults = _word_faults(session, turns, setting)
-    for _ in range(setting.reviews):
-        mended = _mend_words(session, turns, faults, script, setting) if faults else None
-        if not mended:
-            break
-        turns = _with(turns, mended)
-        faults = _word_faults(session, turns, setting)
-    if faults:
-        told = [f"turn {turn}, {role}: {'; '.join(reasons)}" for (turn, role), reasons in faults.items()]
-        setting.runner.reject("dialogue review", session.id, told, "kept")
-    return turns
-
-
-def _word_faults(session: Session, turns: Sequence[DraftTurn], setting: Setting) -> dict[Place, list[str]]:
+def _word_faults(session: Session, said: Words, setting: Setting) -> dict[Place, list[str]]:
     """Reasons by the places of faulty utterances."""
-    places = [(n, role) for n in range(1, len(turns) + 1) for role in ("user", "assistant")]
 
     def unknown(faults: list[UtteranceFault]) -> list[str]:
-        return [f"there is no turn {one.turn} of {one.role}" for one in faults if (one.turn, one.role) not in places]
+        return [f"there is no turn {one.turn} of {one.role}" for one in faults if (one.turn, one.role) not in said]
 
     found: defaultdict[Place, list[str]] = defaultdict(list)
-    for fault in setting.runner.ask(ACTIONS, session.id, {"dialogue": _lines(turns)}, whole("faults", unknown)) or ():
+    for fault in setting.runner.ask(ACTIONS, session.id, {"dialogue": _lines(said)}, whole("faults", unknown)) or ():
         found[fault.turn, fault.role].append(fault.reason)
-    records = {f"{role[0].upper()}{n}": getattr(turns[n - 1], role).content for n, role in places}
+    records = {f"{role[0].upper()}{n}": one.content for (n, role), one in said.items()}
     tastes = [session.persona.preferences[id] for id in session.situation.requirement_ids]
     likes = [f"{one.requirement}: likes: {one.pos} dislikes: {one.neg}" for one in tastes]
     for record, reason in _contradictions(session, records, likes, setting):
@@ -163,18 +184,14 @@ def _word_faults(session: Session, turns: Sequence[DraftTurn], setting: Setting)
 
 
 def _mend_words(
-    session: Session,
-    turns: Sequence[DraftTurn],
-    faults: Mapping[Place, Sequence[str]],
-    script: Script,
-    setting: Setting,
-) -> dict[Place, str] | None:
+    session: Session, said: Words, faults: Mapping[Place, Sequence[str]], script: Script, setting: Setting
+) -> dict[Place, Any] | None:
     person = session.persona.person
     inputs = {
         "profile": person.profile,
         "personality": person.personality,
         "framework": script.framework,
-        "dialogue": _lines(turns, references=True),
+        "dialogue": _lines(said, references=True),
         "faulty": [f"turn {turn} | {role} | fault: {'; '.join(reasons)}" for (turn, role), reasons in faults.items()],
     }
 
@@ -183,23 +200,15 @@ def _mend_words(
         return found + [f"turn {one.turn} of {one.role} is empty" for one in mended if blank(one.content)]
 
     found = setting.ask(MENDED_WORDS, session.id, inputs, whole("mended", problems))
-    return found and {(one.turn, one.role): one.content for one in found}
+    places = {(one.turn, one.role): one.content for one in found or ()}
+    return {place: said[place].model_copy(update={"content": words}) for place, words in places.items()} or None
 
 
-def _with(turns: Sequence[DraftTurn], mended: Mapping[Place, str]) -> list[DraftTurn]:
-    found = [turn.model_copy(deep=True) for turn in turns]
-    for (turn, role), words in mended.items():
-        getattr(found[turn - 1], role).content = words
-    return found
-
-
-def _lines(turns: Sequence[DraftTurn], references: bool = False) -> list[str]:
-    lines = []
-    for n, turn in enumerate(turns, 1):
-        for role, said in (("user", turn.user), ("assistant", turn.assistant)):
-            reference = f" | {said.reference}" if references else ""
-            lines.append(f"turn {n} | {role} | {said.action}{reference} | {said.content}")
-    return lines
+def _lines(said: Words, references: bool = False) -> list[str]:
+    return [
+        f"turn {n} | {role} | {one.action}{f' | {one.reference}' if references else ''} | {one.content}"
+        for (n, role), one in said.items()
+    ]
 
 
 def _same_places(given: Sequence[Any], wanted: Sequence[Any]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 from ....records import read_json
 from ...cells import read_date
 from ...dataset import Finding
-from .framework_checks import CANDIDATES, CHOSEN, NEEDS
+from .dialogue import CANDIDATE_COUNT, CHOSEN, NEEDS
 from .layout import ACTIONS
 
 ENDS = "feedback response"
@@ -153,7 +153,7 @@ def _solutions(sides: Mapping[str, Any], candidates: Sequence[Any]) -> Iterator[
     if not all(_of(one, dict, {"solution": str, "feedback": str}) and _text(one["solution"]) for one in candidates):
         yield "a candidate is no object with solution and feedback"
         return
-    if len(candidates) != CANDIDATES or len({one["solution"] for one in candidates}) != CANDIDATES:
+    if len(candidates) != CANDIDATE_COUNT or len({one["solution"] for one in candidates}) != CANDIDATE_COUNT:
         yield f"{len(candidates)} candidates; expected 8 different ones"
     for side in ("pos", "neg"):
         marked = [one["solution"] for one in candidates if one["feedback"] == side]
