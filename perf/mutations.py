@@ -191,33 +191,33 @@ MEMORY_R2 = of(
     ("memory", "(*fact.earlier, fact.content)[-WORDINGS:]", "fact.earlier", "an update loses the earlier wording"),
     ("memory", "self.removed.append(self.facts.pop(place))", "self.facts.pop(place)", "a deleted entry is lost"),
     ("memory", "        if same:", "        if False:", "equal facts are not merged"),
-    ("writer", "else Spoken(speaker)", "else None", "facts of other speakers are related"),
+    ("method", "else Spoken(speaker)", "else None", "facts of other speakers are related"),
     (
-        "writer",
-        "self.related, self.min_score, where",
-        "self.related, -1.0, where",
+        "method",
+        "settings.related, settings.min_score, where",
+        "settings.related, -1.0, where",
         "facts are related that are not near",
     ),
     (
-        "writer",
-        "for hit in ranked))[: self.related_total])",
+        "method",
+        "for hit in ranked))[: settings.related_total])",
         "for hit in ranked)))",
         "the manager sees any number of memories",
     ),
     (
-        "writer",
+        "method",
         "memory.left(item, {turn.id for turn in chunk}) if after is None else after",
         "memory if after is None else after",
         "what could not be written is lost",
     ),
-    ("writer", '{"earlier_facts": before} if', '{"earlier_facts": []} if', "the manager sees no earlier facts"),
+    ("method", '{"earlier_facts": before} if', '{"earlier_facts": []} if', "the manager sees no earlier facts"),
     (
-        "reader",
+        "method",
         "Spoken(first), Spoken(first, same=False)",
         "Spoken(first), Spoken(first)",
         "the other speaker is not recalled",
     ),
-    ("reader", "if hit.speaker == first]", "if hit.speaker != first]", "the reader mixes the speakers up"),
+    ("method", "if hit.speaker == first]", "if hit.speaker != first]", "the reader mixes the speakers up"),
 )
 LOGO_GRPO = (
     *of(

@@ -25,7 +25,7 @@ from ..engines.embedders import embedder
 from ..errors import UserError
 from ..optimizers.demonstrations import Example, demonstrate
 from ..programs.compact_adapter import CompactAdapter
-from ..programs.memory_r2.method import MemoryR2
+from ..programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from ..programs.program import MemoryProgram
 
 SESSIONS, ENTRIES = 32, 96
@@ -62,7 +62,7 @@ def tiny_folder(seed: int = 0, warm_up: WarmUp | None = None, method: MemoryR2 |
         UserError: The cache cannot be written.
     """
     settings = warm_up or WarmUp()
-    writer = method or MemoryR2(embedder(), **MemoryR2.preset("memory-env"))
+    writer = method or MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env")))
     good, poor = demonstrations(writer, settings, seed)
     folder = _cache() / f"tiny-{_digest(good, poor, settings, seed)}"
     if not (folder / "config.json").is_file():

@@ -4,9 +4,9 @@
     question ── top 30 memories per speaker ──> read ──> answer
 
 Equations to functions (the paper itself was not available; `docs/coverage.md` names the source of each):
-    fact extraction     `writer.FactWriter.prepare`: all parts of all sessions at once, since it needs no memory
-    memory evolution    `writer.FactWriter.write`: per part `relate`, one manager call, `memory.FactMemory.apply`
-    reading             `reader.FactReader.recall`, `reader.MemoryReader`
+    fact extraction     `FactWriter.prepare`: all parts of all sessions at once, since it needs no memory
+    memory evolution    `FactWriter.write`: per part `relate`, one manager call, `memory.FactMemory.apply`
+    reading             `FactReader.recall`, `MemoryReader`
 
 Critical path: 1 extraction + one manager call per part of the whole history (the memory must be up to date before the
 next part) + 1 answer.
@@ -18,16 +18,278 @@ model elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import dspy
+import numpy as np
+from pydantic import Field
 
-from ...memory.index import Embedder
+from ...memory.amending import Amend, as_left
+from ...memory.index import Embedder, Spoken, query_vectors
 from ...memory.indexes import Indexes
-from ..method import Method
-from .reader import FactReader, MemoryReader
-from .writer import FactWriter
+from ...records import Context, Hit, Item, Query, Turn, comparable, format_time, one_line
+from ...signatures.memory_r2 import (
+    NOT_MENTIONED,
+    AnswerFromMemories,
+    EditMemory,
+    ExtractFacts,
+    ExtractFactsInContext,
+    Fact,
+    ManageMemory,
+    ManageMemoryInContext,
+    NewFact,
+    Operation,
+    StoredMemory,
+)
+from ..gather import gather
+from ..method import EntryReader, Method, Writer
+from ..predictor import Predictor, predictor
+from ..recording import refuse
+from ..settings import Settings
+from ..tasks.task import QuestionAnswering, with_items
+from .memory import Edit, FactMemory, StoredFact
+
+FIRST = "first speaker"
+"""The note of a context that names the speaker whose memories come first."""
+
+
+class FactSettings(Settings):
+    """How facts are written; defaults are the released code's."""
+
+    related: int = Field(5, ge=1, description="nearest memories shown for a new fact")
+    related_total: int = Field(25, ge=1, description="most memories shown to the manager at once")
+    min_score: float = Field(0.1, ge=-1, le=1, description="lowest cosine that counts, for writing and reading")
+    parts: int = Field(4, ge=1, description="how many parts a session is cut into")
+    chunk_turns: int | None = Field(None, ge=1, description="turns of a part instead, however many parts that makes")
+    earlier: bool = Field(True, description="whether a part is shown with the parts of its session before it")
+    same_speaker: bool = Field(True, description="whether the memories related to a fact are of its speaker alone")
+    single_agent: bool = Field(False, description="whether one prompt edits the memory from the turns (an ablation)")
+
+
+class MemoryR2Settings(FactSettings):
+    """What can be set of `MemoryR2`."""
+
+    read_top: int = Field(30, ge=1, description="memories per speaker that are read (code: 50 from 16 sessions on)")
+    hybrid: bool = Field(False, description="whether reading ranks by BM25 and cosine together, instead of by cosine")
+    abstain: bool = Field(False, description="whether the reader is told what to answer where the memories say nothing")
+
+
+class FactWriter(Writer):
+    """Extracts facts and edits a memory of them; `single_agent` has one prompt in the place of both.
+
+    Extraction does not need the memory, so all parts of all sessions are extracted at once; the manager sees the facts
+    of every part in order, beside the memories of their speakers that are nearest to them.
+
+    Args:
+        embedder: Vectors for relating facts to memories.
+        settings: How.
+        indexes: Searches memories.
+    """
+
+    Memory = FactMemory
+
+    def __init__(self, embedder: Embedder, settings: FactSettings, indexes: Indexes) -> None:
+        super().__init__()
+        self.embedder, self.settings, self.indexes = embedder, settings, indexes
+        if settings.single_agent:
+            self.edit = predictor(EditMemory)
+        else:
+            self.extract = predictor(ExtractFactsInContext if settings.earlier else ExtractFacts)
+            self.manage = predictor(ManageMemoryInContext if settings.earlier else ManageMemory)
+
+    @property
+    def relates(self) -> bool:
+        return True
+
+    @property
+    def prepares(self) -> bool:
+        return not self.settings.single_agent
+
+    def prepare(self, item: Item) -> list[list[Fact] | None]:
+        """Extracts the facts of every part of a session, all parts at once; None of a part that could not be."""
+        return self._extracted(item, self._chunks(item))
+
+    def write(self, memory: FactMemory, item: Item, prepared: list[list[Fact] | None] | None = None) -> FactMemory:
+        return self._written(memory, item, self._chunks(item), prepared)
+
+    def write_piece(self, memory: FactMemory, piece: Item) -> FactMemory:
+        """Takes in a piece, which is not cut into parts once more."""
+        return self._written(memory, piece, [_spoken(piece)])
+
+    def relate(
+        self, memory: FactMemory, facts: Sequence[Fact], vectors: Mapping[str, np.ndarray] | None = None
+    ) -> list[list[str]]:
+        """The ids of the memories nearest to each fact; at most `related_total` different ones over all facts.
+
+        Args:
+            memory: What is searched.
+            facts: What to look for.
+            vectors: Those of the facts by their texts, where they are known.
+        """
+        return self._related(memory, [(fact.speaker, fact.fact) for fact in facts], vectors)
+
+    def _related(
+        self, memory: FactMemory, said: Sequence[tuple[str, str]], vectors: Mapping[str, np.ndarray] | None = None
+    ) -> list[list[str]]:
+        """The ids of the memories nearest to each text, of its speaker alone where that is asked for."""
+        settings = self.settings
+        hits: list[list[Hit]] = [[] for _ in said]
+        for speaker in dict.fromkeys(who for who, _ in said) if self.settings.same_speaker else [None]:
+            own = [n for n, (who, _) in enumerate(said) if speaker in (None, who)]
+            where = None if speaker is None else Spoken(speaker)
+            texts = [said[n][1] for n in own]
+            known = np.stack([vectors[text] for text in texts]) if vectors else None
+            found = self.indexes.search(memory, texts, settings.related, settings.min_score, where, known)
+            near = memory.having({hit.id for each in found for hit in each})
+            there = {fact.id for fact in near if as_left(fact, memory.entry) is not None}
+            for n, each in zip(own, found, strict=True):
+                hits[n] = [hit for hit in each if hit.id in there]
+        ranked = sorted((hit for found in hits for hit in found), key=lambda hit: -hit.score)
+        shown = set(list(dict.fromkeys(hit.id for hit in ranked))[: settings.related_total])
+        return [[hit.id for hit in found if hit.id in shown] for found in hits]
+
+    def _chunks(self, item: Item) -> list[Sequence[Turn]]:
+        turns = _spoken(item)
+        size = self.settings.chunk_turns or max(1, -(-len(turns) // self.settings.parts))
+        return [turns[n : n + size] for n in range(0, len(turns), size)]
+
+    def _extracted(self, item: Item, chunks: Sequence[Sequence[Turn]]) -> list[list[Fact] | None]:
+        return gather([lambda n=n: self._extract(item, chunks, n) for n in range(len(chunks))])
+
+    def _extract(self, item: Item, chunks: Sequence[Sequence[Turn]], n: int) -> list[Fact] | None:
+        context = {"earlier": _lines(item, chunks[:n])} if self.settings.earlier else {}
+        found = self.attempt(self.extract, **context, dialogue=_lines(item, [chunks[n]]))
+        ids = {turn.id for turn in chunks[n]}
+        return None if found is None else [_grounded(fact, ids, chunks[n]) for fact in found.facts if fact.fact.strip()]
+
+    def _written(
+        self,
+        memory: FactMemory,
+        item: Item,
+        chunks: Sequence[Sequence[Turn]],
+        prepared: list[list[Fact] | None] | None = None,
+    ) -> FactMemory:
+        found = self._extracted(item, chunks) if prepared is None and not self.settings.single_agent else prepared
+        facts = list(dict.fromkeys(fact.fact for each in found or () for fact in each or ()))
+        # Those of all parts with one call, of an embedder that keeps nothing too.
+        vectors = dict(zip(facts, query_vectors(self.embedder, facts) if facts else (), strict=True))
+        for n, chunk in enumerate(chunks):
+            if found is None:
+                after = self._edit(memory, item, chunks, n)
+            else:
+                before = [fact for each in found[:n] for fact in each or ()]
+                after = self._manage(memory, item, found[n], before, vectors)
+            memory = memory.left(item, {turn.id for turn in chunk}) if after is None else after
+        return memory
+
+    def _manage(
+        self,
+        memory: FactMemory,
+        item: Item,
+        facts: list[Fact] | None,
+        before: list[Fact],
+        vectors: Mapping[str, np.ndarray],
+    ) -> FactMemory | None:
+        """The memory after the facts of a part; None where there are none to be had."""
+        if not facts:
+            return None if facts is None else memory
+        related = self.relate(memory, facts, vectors)
+        shown = {id for ids in related for id in ids}
+        managed = self.attempt(
+            self.manage,
+            session_date=format_time(item.time) if item.time else "unknown",
+            **({"earlier_facts": before} if self.settings.earlier else {}),
+            memories=_stored(memory, shown),
+            new_facts=[
+                NewFact(**fact.model_dump(), related_memory_ids=ids) for fact, ids in zip(facts, related, strict=True)
+            ],
+        )
+        return None if managed is None else self._applied(self.manage, memory, item, facts, shown, managed.operations)
+
+    def _edit(self, memory: FactMemory, item: Item, chunks: Sequence[Sequence[Turn]], n: int) -> FactMemory | None:
+        """The one prompt of the single agent."""
+        turns = chunks[n]
+        shown = {id for ids in self._related(memory, [(turn.speaker, turn.content) for turn in turns]) for id in ids}
+        edited = self.attempt(
+            self.edit,
+            session_date=format_time(item.time) if item.time else "unknown",
+            memories=_stored(memory, shown),
+            earlier=_lines(item, chunks[:n]) if self.settings.earlier else "",
+            dialogue=_lines(item, [turns]),
+        )
+        said = [Fact(speaker=turn.speaker, turn_id=turn.id, fact=turn.content) for turn in turns]
+        return None if edited is None else self._applied(self.edit, memory, item, said, shown, edited.operations)
+
+    def _applied(
+        self,
+        asked: Predictor,
+        memory: FactMemory,
+        item: Item,
+        facts: Sequence[Fact],
+        shown: set[str],
+        operations: Sequence[Operation],
+    ) -> FactMemory:
+        after = memory.apply([_edit(operation, facts) for operation in operations], sorted(shown), item.time)
+        refuse(asked, after.counts.get("refused", 0) - memory.counts.get("refused", 0))
+        return after
+
+
+class FactReader(EntryReader):
+    """Recalls the nearest memories of each of two sides: the first speaker, and everybody else.
+
+    Args:
+        min_score: Lowest cosine of a hit.
+        read_top: Memories per side.
+        indexes: Searches memories.
+        hybrid: Whether `indexes` add BM25 and cosine.
+    """
+
+    def __init__(self, min_score: float, read_top: int, indexes: Indexes, hybrid: bool = False) -> None:
+        super().__init__(min_score=min_score, indexes=indexes, hybrid=hybrid)
+        self.read_top = read_top
+
+    def amended(self, memory: FactMemory, amend: Amend) -> FactMemory:
+        def reworded(fact: StoredFact, text: str) -> StoredFact:
+            return fact.model_copy(update={"content": text, "earlier": ()})
+
+        return memory.model_copy(update={"facts": amend.parts(memory.facts, memory.entry, reworded)})
+
+    def recall(self, memory: FactMemory, query: Query) -> Context:
+        """The nearest memories of each side, best first; the first speaker's name is in the notes."""
+        speakers = query.speakers or tuple(dict.fromkeys(fact.speaker for fact in memory.facts))
+        first = speakers[0] if speakers else ""
+        sides = Spoken(first), Spoken(first, same=False)
+        found = [self.indexes.search(memory, [query.probe], self.read_top, self.min_score, side)[0] for side in sides]
+        hits = sorted((hit for side in found for hit in side), key=lambda hit: -hit.score)
+        return Context(hits=tuple(hits), notes={FIRST: first})
+
+
+class MemoryReader(QuestionAnswering):
+    """The paper's answer prompt: memories of both sides, grouped by session date.
+
+    Args:
+        abstain: Whether it says what to answer where the memories say nothing, which the paper's does not.
+    """
+
+    prompt = AnswerFromMemories
+
+    def __init__(self, abstain: bool = False) -> None:
+        super().__init__()
+        if abstain:
+            told = AnswerFromMemories.with_instructions(f"{AnswerFromMemories.instructions}\n{NOT_MENTIONED}")
+            self.answer = predictor(told)
+
+    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+        first = context.notes.get(FIRST, "")
+        mine = [hit for hit in context.hits if hit.speaker == first]
+        others = [hit for hit in context.hits if hit.speaker != first]
+        return {
+            "first_speaker_memories": _grouped(mine),
+            "second_speaker_memories": with_items(_grouped(others), query.shown),
+            "question": query.line,
+        }
 
 
 class MemoryR2(Method):
@@ -35,47 +297,71 @@ class MemoryR2(Method):
 
     Args:
         embedder: Vectors for relating facts to memories and questions to memories.
-        related: Nearest memories shown for a new fact.
-        related_total: Most memories shown to the manager at once.
-        min_score: Lowest cosine that counts as related, for writing and reading.
-        read_top: Memories per speaker that the reader sees (the released code uses 50 for 16 sessions and more).
-        hybrid: Whether reading ranks memories by BM25 and cosine together, instead of by cosine.
-        parts: How many parts a session is cut into.
-        chunk_turns: Turns of a part instead, however many parts that makes.
-        earlier: Whether a part is shown with the parts of its session before it.
-        same_speaker: Whether the memories related to a fact are of its speaker alone.
-        single_agent: Whether one prompt edits the memory from the turns, without facts in between (an ablation).
-        abstain: Whether the reader is told what to answer where the memories say nothing; for benchmarks that ask such
-            questions.
+        settings: `MemoryR2Settings`.
     """
 
+    Settings = MemoryR2Settings
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": MemoryReader}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "memory-env": {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False}
     }
     """Prompts short enough for a model of half a million weights."""
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        related: int = 5,
-        related_total: int = 25,
-        min_score: float = 0.1,
-        read_top: int = 30,
-        hybrid: bool = False,
-        parts: int = 4,
-        chunk_turns: int | None = None,
-        earlier: bool = True,
-        same_speaker: bool = True,
-        single_agent: bool = False,
-        abstain: bool = False,
-    ) -> None:
-        indexes = Indexes(embedder)
-        cut = (parts, chunk_turns, earlier, same_speaker, single_agent)
-        writer = FactWriter(embedder, related, related_total, min_score, indexes, *cut)
+    def __init__(self, embedder: Embedder, settings: MemoryR2Settings) -> None:
+        indexes, hybrid = Indexes(embedder), settings.hybrid
+        writer = FactWriter(embedder, settings.only(FactSettings), indexes)
         read = Indexes(embedder, hybrid=True) if hybrid else indexes
-        super().__init__(writer, FactReader(min_score, read_top, read, hybrid), embedder)
-        self.abstain = abstain
+        super().__init__(writer, FactReader(settings.min_score, settings.read_top, read, hybrid), embedder)
+        self.abstain = settings.abstain
 
     def answering(self, task: str) -> dspy.Module:
         return MemoryReader(self.abstain)
+
+
+def _spoken(item: Item) -> Sequence[Turn]:
+    return [turn for turn in item.turns if turn.content.strip()]
+
+
+def _lines(item: Item, chunks: Sequence[Sequence[Turn]]) -> str:
+    return "\n".join(turn.line(item.time) for chunk in chunks for turn in chunk)
+
+
+def _stored(memory: FactMemory, shown: set[str]) -> list[StoredMemory]:
+    return [
+        StoredMemory(
+            memory_id=fact.id,
+            speaker=fact.speaker,
+            content=left.text,
+            date=format_time(fact.time) if fact.time else None,
+        )
+        for fact in memory.having(shown)
+        if (left := as_left(fact, memory.entry)) is not None
+    ]
+
+
+def _grounded(fact: Fact, ids: set[str], chunk: Sequence[Turn]) -> Fact:
+    """A fact whose turn id is one of the chunk's: models shorten ids or make them up."""
+    if fact.turn_id in ids:
+        return fact
+    bare = fact.turn_id.strip("[]() ")
+    said_by = [turn.id for turn in chunk if turn.speaker == fact.speaker]
+    return fact.model_copy(update={"turn_id": bare if bare in ids else (said_by or [chunk[0].id])[0]})
+
+
+def _edit(operation: Operation, facts: Sequence[Fact]) -> Edit:
+    """An operation with its sources: the turn it names, else all turns of the facts it answers."""
+    turns = tuple(dict.fromkeys(fact.turn_id for fact in facts))
+    named = re.split("[,;]", operation.turn_id or "")[0].strip()
+    sources = (named,) if named in turns else turns
+    speaker = operation.speaker or next((fact.speaker for fact in facts if fact.turn_id in sources), "")
+    target = None if operation.op == "INSERT" else operation.memory_id
+    return Edit(operation.op, target, speaker, operation.content, tuple(s for s in sources if s))
+
+
+def _grouped(hits: Sequence[Hit]) -> str:
+    """Memories by session date, oldest first; those of one session stay in rank order."""
+    dated = sorted(hits, key=lambda hit: comparable(hit.time))
+    return "\n".join(
+        one_line(f"[{hit.id}]{f' ({format_time(hit.time)})' if hit.time else ''} {hit.speaker}: {hit.text}")
+        for hit in dated
+    )

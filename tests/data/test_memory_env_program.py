@@ -11,7 +11,7 @@ from mempiler.optimizers.demonstrations import UNSEEN, demonstrate
 from mempiler.programs.catalog import build
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
-from mempiler.programs.memory_r2.method import MemoryR2
+from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from mempiler.programs.tasks.lookup import lookup
 from mempiler.records import Hit, Query
 from mempiler.signatures.memory_r2 import Fact
@@ -21,7 +21,7 @@ SETTINGS: dict[str, Any] = dict(MemoryR2.preset("memory-env"))
 
 def written(env: MemoryEnv, user: str) -> tuple[FactMemory, list[bool]]:
     """A user's memory by a perfect writer, and whether each entry to be changed was among the related ones."""
-    method, memory, found = MemoryR2(embedder(), **SETTINGS), FactMemory(), []
+    method, memory, found = MemoryR2(embedder(), MemoryR2Settings(**SETTINGS)), FactMemory(), []
     for event in env.conversations[user].events:
         about = f"{event.speaker} {event.key}"
         fact = Fact(speaker=event.speaker, turn_id=event.turn_id, fact=f"{about} {event.value or 'none'}")
@@ -70,7 +70,7 @@ def test_the_oldest_matching_entry_answers(entries: list[tuple[str, str]], answe
 
 
 def test_demonstrations_are_the_same_each_time_and_leave_the_method_alone() -> None:
-    method = MemoryR2(embedder(), **SETTINGS)
+    method = MemoryR2(embedder(), MemoryR2Settings(**SETTINGS))
     extract = method.writer.extract
     first, second = (demonstrate(method, CompactAdapter(), 4, seed=3) for _ in range(2))
     assert first == second
@@ -81,7 +81,7 @@ def test_demonstrations_are_the_same_each_time_and_leave_the_method_alone() -> N
 
 def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> None:
     """A model that answers by the demonstrations knows every prompt it meets when the method writes the same user."""
-    method = MemoryR2(embedder(), **SETTINGS)
+    method = MemoryR2(embedder(), MemoryR2Settings(**SETTINGS))
     shown = demonstrate(method, CompactAdapter(), 1, seed=0)
     known = {messages[-1]["content"]: answer for messages, answer in shown}
     lm = scripted(lambda kind, asked, n: next(known[prompt] for prompt in known if prompt in asked))

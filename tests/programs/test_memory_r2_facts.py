@@ -39,18 +39,6 @@ def test_an_update_keeps_both_provenances_the_old_wording_and_the_first_date():
     assert (fact.sources, fact.earlier, fact.time) == (("D1:1", "D2:1"), ("Ann lives in Lisbon",), BASE.facts[0].time)
 
 
-def test_a_merged_insert_unites_the_turns():
-    memory = BASE.apply([Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D3:1", "D1:1"))])
-    assert memory.facts[0].sources == ("D1:1", "D3:1")
-
-
-def test_a_deleted_entry_cannot_be_updated_in_the_same_breath():
-    edits = [Edit("DELETE", "m1"), Edit("UPDATE", "m1", "Ann", "back again")]
-    memory = BASE.apply(edits, ["m1"])
-    assert [fact.id for fact in memory.facts] == ["m2"]
-    assert [fact.id for fact in memory.removed] == ["m1"]
-
-
 def test_ids_are_never_given_twice():
     memory = BASE.apply([Edit("DELETE", "m2")], ["m2"]).apply([Edit("INSERT", speaker="B", content="new")])
     assert [fact.id for fact in memory.facts] == ["m1", "m3"]

@@ -35,8 +35,6 @@ def section(text: str, name: str) -> str:
         (8, {}, [2, 2, 2, 2]),
         (17, {}, [5, 5, 5, 2]),
         (5, {}, [2, 2, 1]),  # the released code rounds up as well, so the fourth part is missing
-        (1, {}, [1]),
-        (17, {"parts": 2}, [9, 8]),
         (9, {"chunk_turns": 4}, [4, 4, 1]),
     ],
 )

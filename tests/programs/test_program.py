@@ -115,7 +115,7 @@ def test_wrong_method_names_are_one_line(name, error, message):
     [
         ("turn-rag", {"kk": 3}, "'turn-rag' has no setting 'kk'"),
         ("pgr+turn-rag", {"inner_k": "many"}, "k = 'many' is no int"),
-        ("memory-r2", {"parts": 0}, "at least 1"),
+        ("memory-r2", {"parts": 0}, "parts = 0: input should be greater than or equal to 1 .how many parts"),
         ("memory-r2", {"longest_text": 0}, "longest_text = 0 is no number of characters above 0"),
         ("memory-bank", {"days": float("nan")}, "days"),
         ("logs+turn-rag", {"earlier": "all"}, "^earlier = 'all' is none of search, summary, none$"),

@@ -16,7 +16,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.errors import MempilerError, UserError
 from mempiler.programs.adapter import adapter
 from mempiler.programs.catalog import build
-from mempiler.programs.memory_r2 import writer as memory_r2
+from mempiler.programs.memory_r2 import method as memory_r2
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks import task as tasks
 from mempiler.programs.tasks.task import QuestionAnswering

@@ -13,12 +13,14 @@ from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.tiny import create, make_tokenizer, scaffolding
 from mempiler.optimizers.demonstrations import demonstrate
 from mempiler.programs.compact_adapter import CompactAdapter
-from mempiler.programs.memory_r2.method import MemoryR2
+from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 
 
 @pytest.fixture(scope="module")
 def examples() -> Any:
-    return demonstrate(MemoryR2(embedder(), **MemoryR2.preset("memory-env")), CompactAdapter(), 12, seed=0)
+    return demonstrate(
+        MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env"))), CompactAdapter(), 12, seed=0
+    )
 
 
 @pytest.fixture(scope="module")
