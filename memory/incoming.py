@@ -18,8 +18,9 @@ import math
 import operator
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -257,23 +258,6 @@ def _condition(given: Any) -> Any:
 Condition = Annotated[Range, BeforeValidator(_condition, json_schema_input_type=Plain | Range)]
 Where = Annotated[dict[Name, Condition], Field(max_length=MOST, examples=[{"channel": "phone", "year": {"gte": 2024}}])]
 """Conditions of the metadata of sessions, all of which must hold."""
-_METADATA: TypeAdapter[dict[str, Scalar]] = TypeAdapter(Metadata)
-_WHERE: TypeAdapter[dict[str, Range]] = TypeAdapter(Where)
-
-
-def checked_metadata(given: object) -> dict[str, Scalar]:
-    """What a caller says of a session, as it is stored; {} for nothing, a `UserError` for no dict of plain values."""
-    return _checked("metadata", _METADATA, given)
-
-
-def checked_conditions(given: object) -> dict[str, Range]:
-    """Conditions as they come from outside, or a `UserError`; none, for None and {}, are met by everything."""
-    return _checked("where", _WHERE, given)
-
-
-def meets(metadata: Mapping[str, Scalar], conditions: Mapping[str, Range]) -> bool:
-    """Whether a session of this metadata fulfils all conditions."""
-    return all(name in metadata and one.holds(metadata[name]) for name, one in conditions.items())
 
 
 def _checked(what: str, kind: TypeAdapter[Any], given: object) -> Any:
@@ -281,3 +265,14 @@ def _checked(what: str, kind: TypeAdapter[Any], given: object) -> Any:
         return kind.validate_python({} if given is None else given)
     except ValidationError as error:
         raise UserError(f"{what}: {misfit(error)!a:.200}") from None
+
+
+checked_metadata: Callable[[object], dict[str, Scalar]] = partial(_checked, "metadata", TypeAdapter(Metadata))
+"""What a caller says of a session, as it is stored; {} for nothing, a `UserError` for no dict of plain values."""
+checked_conditions: Callable[[object], dict[str, Range]] = partial(_checked, "where", TypeAdapter(Where))
+"""Conditions as they come from outside, or a `UserError`; none, for None and {}, are met by everything."""
+
+
+def meets(metadata: Mapping[str, Scalar], conditions: Mapping[str, Range]) -> bool:
+    """Whether a session of this metadata fulfils all conditions."""
+    return all(name in metadata and one.holds(metadata[name]) for name, one in conditions.items())

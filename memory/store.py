@@ -272,7 +272,8 @@ def _queue(db: Connection, owner: Owner, item: Item, digest: str, metadata: Mapp
     id = item.id or f"D{number}"
     item = item.model_copy(update={"id": id, "turns": _numbered(item.turns, id)})
     _put_item(db, owner, StoredItem(position, cast("AnyItem", item), "queued", digest=digest))
-    _put_metadata(db, owner, {id: metadata})
+    if metadata:
+        _put_metadata(db, owner, {id: metadata})
     return Added(id=id, position=position, new=True)
 
 
