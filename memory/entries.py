@@ -21,11 +21,8 @@ MOST = 1000
 """Most entries of one search, or of one page."""
 
 
-def _zoned(time: datetime) -> datetime:
-    return time.replace(tzinfo=UTC)
-
-
-Moment = Annotated[datetime, AfterValidator(utc), PlainSerializer(_zoned, when_used="json")]
+_ZONED = PlainSerializer(lambda time: time.replace(tzinfo=UTC), return_type=datetime, when_used="json")
+Moment = Annotated[datetime, AfterValidator(utc), _ZONED]
 
 
 class _Frozen(BaseModel):

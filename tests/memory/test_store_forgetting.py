@@ -143,6 +143,34 @@ def test_write_that_began_before_is_refused_in_every_process(open_store: Callabl
     assert [found.owner for found in one.users()] == [ADA, BOB]
 
 
+def test_write_that_waits_for_its_turn_while_the_user_is_forgotten_is_refused(open_store: Callable[..., Store]) -> None:
+    one, two = open_store(), open_store()
+    locked, done = threading.Event(), threading.Event()
+    errors: list[Exception] = []
+    before = two.forgets
+
+    def slow() -> int:
+        count = before()
+        locked.set()
+        done.wait(10)
+        return count
+
+    def add() -> None:
+        try:
+            two.add(ADA, session("one"))
+        except ConflictError as error:
+            errors.append(error)
+
+    two.forgets = slow  # pyright: ignore[reportAttributeAccessIssue]
+    writing = threading.Thread(target=add)
+    writing.start()
+    assert locked.wait(10)
+    one.forget(ADA)
+    done.set()
+    writing.join()
+    assert (len(errors), one.users()) == (1, [])
+
+
 @pytest.mark.parametrize("first", ["write", "import"])
 def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callable[..., Store], first: str) -> None:
     """Before it is committed nobody else sees that there is such a user."""
