@@ -1,24 +1,10 @@
-"""Embedders: one of our own, small models that run here, and any OpenAI-compatible or litellm one by its name.
-
-    embedder()                                          "offline": hashed words and character n-grams, 384 numbers
-    embedder("minilm"), embedder("e5")                  models in this process, see `mempiler list weights`
-    embedder("onnx:DIR")                                any folder with a `model.onnx` and its `tokenizer.json`
-    embedder("openai/text-embedding-3-small")           OpenAI, key from OPENAI_API_KEY
-    embedder("bge-m3", "http://localhost:8000/v1")      any OpenAI-compatible server; a key is optional
-    embedder("gemini/gemini-embedding-001")             any name that litellm supports
-
-All are a `TextEmbedder`: rows of length 1, a bounded cache of the texts last seen, each distinct text of a batch
-embedded once, usable from many threads. Vectors that cost something outlive the process (`engines.vectors`).
+"""Embedders by name: hashed spelling, models that run here, and endpoints; all rows have length 1.
 
 Example:
     >>> from mempiler.engines.embedders import embedder
     >>> a, b, c = embedder().embed(["Ann moved to Lisbon", "When did Ann move?", "Bob likes jazz"])
     >>> bool(a @ b > a @ c)
     True
-
-Limits: the offline embedder compares spelling, not meaning (`engines.hashed`). Vectors of the models that run here
-belong to their weights, those of an endpoint to its address and the model's name: that a server swapped the model
-behind a name is noticed only where the vectors have another length.
 """
 
 from __future__ import annotations
@@ -28,7 +14,6 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -44,26 +29,10 @@ Compute = Callable[[Sequence[str]], np.ndarray]
 """Embeds distinct texts, none of them blank, as [n, dimension]."""
 
 
-@dataclass(frozen=True)
-class Model:
-    """How a model that runs in this process is asked."""
+MODELS = {"minilm": (256, "", ""), "e5": (512, "query: ", "passage: ")}
+"""Models that run in this process: most tokens of a text, what a query begins with, and what is searched.
 
-    longest: int
-    """Most tokens of a text."""
-    query: str = ""
-    """What a query begins with."""
-    passage: str = ""
-    """What is searched begins with."""
-
-
-MODELS = {
-    "minilm": Model(256),
-    "e5": Model(512, "query: ", "passage: "),
-}
-"""Models that run in this process; their files are in `engines.weights`.
-
-Both find as much beside BM25, and MiniLM takes a third of the time. Alone E5 finds more, in any language. What was
-saved relies on the vectors of a name: other weights need another name.
+Both find as much beside BM25, and MiniLM takes a third of the time. Alone E5 finds more, in any language.
 """
 IN_PROCESS = (OFFLINE, *MODELS)
 """Embedders that send nothing anywhere."""
@@ -123,11 +92,7 @@ class TextEmbedder:
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Embeds what is searched for, as `embed` does what is searched: some models tell the two apart."""
-        return self._embed(_begun(texts, self.query), queries=True)
-
-    def embed_as_given(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds texts that begin as a query or a passage already; otherwise as `embed`."""
-        return self._embed(texts)
+        return self.embed_as_given(_begun(texts, self.query), queries=True)
 
     def clear(self) -> None:
         """Forgets the texts that this process has seen so far, and their words."""
@@ -139,7 +104,8 @@ class TextEmbedder:
         # DSPy copies programs freely; an embedder has no state but its cache, and sharing that is the point of it.
         return self
 
-    def _embed(self, texts: Sequence[str], queries: bool = False) -> np.ndarray:
+    def embed_as_given(self, texts: Sequence[str], queries: bool = False) -> np.ndarray:
+        """Embeds texts that begin as a query or a passage already; otherwise as `embed`."""
         if isinstance(texts, str):
             raise UserError(f"embed takes a list of texts, got the string {texts!r:.80}; put it in a list")
         rows = self._known(texts)
@@ -219,26 +185,24 @@ def embedder(name: str = OFFLINE, api_base: str | None = None) -> TextEmbedder:
 
 
 def _begun(texts: Sequence[str], beginning: str) -> Sequence[str]:
-    """The texts behind a beginning; one without words stays one, and what is no list is refused elsewhere."""
     if not beginning or isinstance(texts, str):
         return texts
     return [beginning + text if text.strip() else "" for text in texts]
 
 
 def _encoder(name: str) -> TextEmbedder:
-    """A model of this process; its files are checked with the first text."""
     from .encoder import Encoder
 
     if name in MODELS:
-        found, model = present(name), MODELS[name]
+        found, (longest, query, passage) = present(name), MODELS[name]
         files, digests = [file.path for file in found.files], [file.sha256 for file in found.files]
     else:
-        found, model = None, Model(512)
+        found, longest, query, passage = None, 512, "", ""
         files = [Path(name.removeprefix(ONNX)) / file for file in ("model.onnx", "tokenizer.json")]
         if missing := [file for file in files if not file.is_file()]:
             raise DataError(f"{missing[0]}: no such file; give onnx:DIR with model.onnx and tokenizer.json in it")
         digests = [digest_of(file) for file in files]
-    encode = Encoder(files[0], files[1], model.longest)
+    encode = Encoder(files[0], files[1], longest)
 
     @functools.cache
     def checked() -> Encoder:
@@ -246,5 +210,5 @@ def _encoder(name: str) -> TextEmbedder:
             verify(found)
         return encode
 
-    kept = Kept(f"{digests} {model.longest}")
-    return TextEmbedder(name, lambda texts: checked()(texts), kept=kept, query=model.query, passage=model.passage)
+    kept = Kept(f"{digests} {longest}")
+    return TextEmbedder(name, lambda texts: checked()(texts), kept=kept, query=query, passage=passage)

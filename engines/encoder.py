@@ -1,7 +1,5 @@
 """A sentence encoder in an ONNX file: tokens, the network, the mean of its last hidden states.
 
-    text ── tokenizer.json ──> tokens ── model.onnx ──> [tokens, width] ── mean ──> vector
-
 Every text goes through the network alone: in a batch, its neighbours would decide how a text is rounded to 8 bits, and
 it would have cosines down to .97 with itself.
 """

@@ -1,13 +1,7 @@
-"""A GGUF file as a model with an endpoint: llama.cpp's server, in this process, on loopback.
+"""A GGUF file as a model with an endpoint: llama.cpp's server, in this process, on loopback, on the CPU.
 
-    gguf:FILE ── GgufServer ──> http://127.0.0.1:PORT/v1, with a key that only this process has
-
-Prompts that begin alike are read once: the server keeps what it has read per slot. What an answer repeats of its prompt
-or of itself is guessed from there, and read as one block; what is not what the model says is dropped. It runs as long
-as anybody holds a model of it.
-
-Limits: CPU only, as the prebuilt wheels are. The context is shared by the slots: each has `context` tokens. The engine
-keeps all cores busy; what runs beside it makes it many times slower.
+Prompts that begin alike are read once. What an answer repeats of its prompt or of itself is guessed from there and read
+as one block; what the model does not say is dropped. The engine keeps all cores busy.
 """
 
 from __future__ import annotations

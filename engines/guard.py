@@ -1,13 +1,8 @@
 """The guard at the LM boundary: stops a run whose budget is spent or whose endpoint does not answer.
 
 Optimizers catch failures and would spend a whole budget on a dead endpoint. Once the guard has tripped, every call is
-refused before it is made: a running optimizer ends within moments, and its caller reads the reason from the guard.
-
-    budget    calls are counted before they are made, so `max_calls` is exact; what a call may take of the other limits
-              is reserved while it is in flight, so a limit is overrun by one call at most; time may be overrun by more
-    breaker   trips after `DEAD_AFTER` failures in a row, when over half of at least `SHARE_FROM` calls failed, or at
-              once when the endpoint refuses the key
-    lanes     so many calls are in flight at one endpoint at most; the others wait, see `engines.endpoint.lanes`
+refused before it is made. Calls are counted before they are made, so `max_calls` is exact; what a call may take of the
+other limits is reserved while it is in flight, so a limit is overrun by one call at most; time may be overrun by more.
 """
 
 from __future__ import annotations

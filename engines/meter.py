@@ -1,8 +1,4 @@
-"""Counts calls, tokens and cost of language models, at the LM boundary.
-
-Every model of a run is a `MeteredLM` with a role (task, prompt, judge) and shares the run's `Meter`. Copies that
-optimizers make (other temperature, rollout id) keep counting into the same meter; answers from DSPy's cache are
-counted apart, with no tokens and no cost.
+"""Counts calls, tokens and cost of language models; copies of a model count into the same meter.
 
 Example:
     >>> from mempiler.engines.meter import Meter
@@ -262,7 +258,6 @@ class MeteredLM(dspy.LM):
             raise
 
     def _result(self, call: Call, ask: Callable[[], Any]) -> CallResult:
-        """The result of a call, of the run's answers where it is among them."""
         if self.answers is None:
             return self._paid(call, ask)
         made: list[CallResult] = []
@@ -321,7 +316,6 @@ class MeteredLM(dspy.LM):
         return Spending(call.n - 1, asked, answer, self.priced(None, asked, answer) or 0.0)
 
     def _finished(self, call: Call, result: CallResult) -> Any:
-        """What a caller is given; who listens, and the piece of work that takes it, hear of it."""
         call.result = result
         if call.outputs is None:
             call.outputs = self._given(call.prompt, messages=call.messages, **call.kwargs)
@@ -334,7 +328,7 @@ class MeteredLM(dspy.LM):
 
     @with_callbacks
     def _given(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """The outputs of a call whose answer was known; callbacks and history hear of it like of any other."""
+        # Callbacks and history hear of an answer that was known like of any other.
         call: Any = going_on.get()
         if not call.quiet:
             self.update_history(call.entry(call.result))

@@ -1,11 +1,4 @@
-"""Language models by name.
-
-`offline` is the engine that needs no key (see `engines.offline`: it is no language model). `gguf:` and a name of
-`mempiler list weights` or the path of a GGUF file is one that llama.cpp runs in this process (see `engines.gguf`).
-`local:` and the folder or hub id of a transformers model is one that runs here and can be trained (`engines.local`).
-Every other name goes to DSPy as it is: `openai/gpt-4.1-mini`, `ollama_chat/qwen3`, `hosted_vllm/my-model` with
-`--api-base`, ...
-"""
+"""Language models by name: `offline`, `gguf:...` and `local:...` run here; any other name goes to DSPy as it is."""
 
 from __future__ import annotations
 

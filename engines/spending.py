@@ -1,16 +1,7 @@
 """A piece of work: what it takes (calls, tokens, US dollars, seconds), and for whom it is.
 
-A meter counts what a run pays. Here a call counts wherever its answer came from: the model, a cache, an earlier go at
-the same run. So the same work takes the same, however often it was broken off. Of pieces within one another the inner
-one takes what it asks: writing a memory is no part of the question that needed it first.
-
-Example:
-    >>> from mempiler.engines.models import language_model
-    >>> from mempiler.engines.spending import taking
-    >>> with taking() as work:
-    ...     _ = language_model("offline")("question: Where?")
-    >>> work.taken.calls
-    1
+A meter counts what a run pays. Here a call counts wherever its answer came from, so the same work takes the same
+however often it was broken off. Of pieces within one another the inner one takes what it asks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What calls for asyncio do in threads, under the caller's settings: read a store, search, write a memory.
-
-No thread waits for the answer to a question, so there are few however many questions wait. What a method asks a model
-while it recalls or writes is asked from one of these threads, and so is a model without asynchronous calls.
-"""
+"""Threads for what asyncio calls that blocks: reading a store, searching, writing a memory, a model without asyncio."""
 
 from __future__ import annotations
 

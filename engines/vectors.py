@@ -1,14 +1,7 @@
-"""Vectors that outlive a process: what an embedder has embedded once, the next one reads.
-
-    embedder ── sha256(identity, text) ──> the shelf of whoever it works for (`working_for`): a user of a store
-                                     └───> else `mempiler/vectors.sqlite` in the cache of the user who runs it
-
-The identity says what else decides about a text's vector: the digest of the weights, or the model's name and address;
-what a query or a passage begins with is part of the text. So vectors of two embedders never meet.
+"""Vectors that outlive a process, by a digest of the text and of what else decides about its vector.
 
 Vectors are data about what was said. Those of a user of a store go onto no other shelf than that user's: they are
-forgotten with everything else of theirs, and with nothing of anybody else's. What is asked of a user's memory is kept
-nowhere.
+forgotten with everything else of theirs. What is asked of a user's memory is kept nowhere.
 """
 
 from __future__ import annotations
@@ -61,12 +54,7 @@ class Kept:
         self._identity, self._file = identity, file or VectorFile()
 
     def read(self, texts: Sequence[str], queries: bool = False) -> dict[str, np.ndarray]:
-        """The vectors that are there, by text; all of one length.
-
-        Args:
-            texts: The texts.
-            queries: Whether they are searched for, not searched.
-        """
+        """The vectors that are there, by text, all of one length; none of `queries` that are for a user."""
         shelf = self._shelf(queries)
         if shelf is None:
             return {}
@@ -76,13 +64,7 @@ class Kept:
         return {text: vector for text, vector in found.items() if len(vector) == length}
 
     def write(self, used: Mapping[str, np.ndarray], new: Collection[str], queries: bool = False) -> None:
-        """Keeps vectors: of a user all that were used, since another one's text may have been the same.
-
-        Args:
-            used: Vectors by text.
-            new: Those of them that were computed just now.
-            queries: Whether the texts are searched for, not searched.
-        """
+        """Keeps the new vectors; of a user all that were used, since another one's text may have been the same."""
         shelf = self._shelf(queries)
         texts = new if shelf is self._file else used
         if shelf is not None and texts:

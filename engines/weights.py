@@ -1,16 +1,7 @@
 """Weights by name: what they must be, where they come from, and where they are kept.
 
-    qwen2.5-0.5b ──> the hub ─────┐
-    minilm ────────> packages ────┼──> sha256 ──> ~/.cache/mempiler/models/minilm/model.onnx, tokenizer.json
-    --from FILE|FOLDER ───────────┘
-
 A name stands for exact bytes: a file of another digest is refused, wherever it came from. The folder is
 `MEMPILER_MODELS`, or `mempiler/models` of the user's cache.
-
-Example:
-    >>> from mempiler.engines.weights import WEIGHTS
-    >>> WEIGHTS["smollm2"].licence
-    'Apache-2.0'
 """
 
 from __future__ import annotations

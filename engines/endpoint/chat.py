@@ -1,12 +1,7 @@
 """The endpoint behind a language model, asked in OpenAI's own form: what it is sent and what it says stay as they are.
 
-    MeteredLM ── upstream_of ──> Upstream ── ask(body) ──> status, headers, lines as they come
-
-DSPy asks a model for the fields of a signature. Tools, images, response formats and whatever else OpenAI's chat has are
-no such fields: a service hands these requests on as they are. The bounds are those of every call, see `endpoint`.
-
-Limits: endpoints that speak OpenAI's chat only, which are OpenAI, any server at an address of one's own, and the
-providers that litellm knows to speak it. No retries: clients make their own, and see the endpoint's answer.
+The bounds are those of every call, see `endpoint`. There are no retries: clients make their own, and see the
+endpoint's answer. Only endpoints that speak OpenAI's chat are asked so.
 """
 
 from __future__ import annotations
@@ -69,9 +64,7 @@ class Upstream:
             body: As the endpoint takes it; its `model` is replaced.
 
         Raises:
-            LMAuthError: The endpoint refuses the key of whoever runs this; what it says of the key is nobody else's.
-            LMTransportError: It cannot be reached, or is cut off.
-            LMTimeoutError: It is silent for too long, or not through in time.
+            LMError: It cannot be reached, is cut off, silent, or refuses the key; what it says of that is not told.
             EndpointError: It has failed again and again, and is not asked for a while.
         """
         engine: Any = self.lm.engine
@@ -97,7 +90,6 @@ class Upstream:
         self.lm.guard.worked(sum(tokens.values()), cost)
 
     async def _parts(self, body: Mapping[str, Any], silence: float) -> AsyncGenerator[Any]:
-        """Status and headers, and then the body as it comes."""
         headers = [("Authorization", f"Bearer {self.key}"), ("Content-Type", "application/json")]
         headers += [("Accept", "text/event-stream" if body.get("stream") else "application/json")]
         content = json.dumps({**body, "model": self.model}).encode()

@@ -1,15 +1,4 @@
-"""Deadlines of work, handed down by the context: a call deep inside a program ends when the request does that wants it.
-
-Example:
-    >>> from mempiler.engines.endpoint.deadline import Deadline, within
-    >>> request = Deadline(60)
-    >>> with within(request):
-    ...     Deadline(600).left <= 60
-    True
-    >>> request.cancel()
-    >>> request.passed
-    True
-"""
+"""Deadlines of work, handed down by the context: a call deep inside a program ends with the request that wants it."""
 
 from __future__ import annotations
 

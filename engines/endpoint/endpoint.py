@@ -1,11 +1,7 @@
 """An endpoint of language models: who answers for a name there, and what a call may take in time, retries and waits.
 
-    call ──> attempt ──> too many requests, wait 2 s ──> attempt ──> answer
-    └──────────────────────────── deadline ───────────────────────┘
-
-Names that `dspy.lm15` knows are asked by its clients, over `http.Transport`. All others are asked by litellm.
-
-Limits: what litellm reads is bounded in time, not in bytes, and waits that such a provider asks for are not heard of.
+Names that `dspy.lm15` knows are asked by its clients, over `http.Transport`. All others are asked by litellm: what it
+reads is bounded in time, not in bytes, and waits that such a provider asks for are not heard of.
 """
 
 from __future__ import annotations

@@ -21,14 +21,7 @@ from .loop import aiterate, arun, iterate, run
 
 
 class Engine:
-    """Asks an endpoint for a model; errors are those of `dspy.lm15`.
-
-    What DSPy asks an engine of its model, `supported_params` and the like, is what it knows of a model of this name.
-
-    Args:
-        endpoint: What is asked.
-        model: The name, as `dspy.LM` takes it.
-    """
+    """Asks an endpoint for a model by its name in DSPy; errors are those of `dspy.lm15`."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self.endpoint, self.model = endpoint, model
@@ -72,6 +65,7 @@ class Engine:
         return self.endpoint.route(self.model) or (self.model.partition("/")[0], self.model)
 
     def __getattr__(self, name: str) -> Any:
+        # What DSPy asks an engine of its model, `supported_params` and the like.
         if not name.startswith("support"):
             raise AttributeError(name)
         found = self.__dict__[name] = getattr(dspy.LM(self.model), name)
@@ -103,10 +97,6 @@ def engines(endpoint: Endpoint, model: str) -> dict[str, Any]:
 
 def request_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of every request as `dspy.LM` takes them; those that it refuses become fields of the body.
-
-    Args:
-        settings: By name, as the endpoint calls them: temperature, top_p, seed, reasoning_effort, top_k,
-            chat_template_kwargs, ...
 
     Raises:
         UserError: A name is what each call sets by itself, or a value is none that it may have.

@@ -94,7 +94,6 @@ class Reply:
 
 
 def _unpacking(encoding: str) -> Any:
-    """What unpacks a body that is packed though it was asked for as it is; None for one that is not."""
     if encoding.lower() in ("gzip", "x-gzip", "deflate"):
         return zlib.decompressobj(47)
     if encoding.lower() == "identity":
@@ -104,14 +103,12 @@ def _unpacking(encoding: str) -> Any:
 
 @functools.cache
 def _proxy(scheme: str, host: str) -> str | None:
-    """The proxy that the environment names for an address."""
     found = getproxies().get(scheme)
     return None if found is None or proxy_bypass(host) else found
 
 
 @functools.cache
 def _session(loop: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
-    """The connections of the loop."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE)
     made = aiohttp.ClientSession(connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar())
     atexit.register(_close, made, os.getpid())

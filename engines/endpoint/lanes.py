@@ -1,11 +1,7 @@
 """Places for calls at an endpoint: so many are in flight at most, and who waits for one is served in turn.
 
-    Ada   call, call, call ──┐
-    Ben   call ──────────────┼── Ada, Ben, Ada, Ada ──> at most `places` at once ──> endpoint
-    Cleo  (slow) call ───────┘                          holds one of them
-
-This bounds what an endpoint is asked, so that nothing else need be bounded for its sake. Whoever has one call waiting
-is served before the second of another, however many that one has.
+Whoever has one call waiting is served before the second of another, however many that one has. This bounds what an
+endpoint is asked, so that nothing else need be bounded for its sake.
 """
 
 from __future__ import annotations

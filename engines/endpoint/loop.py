@@ -1,8 +1,4 @@
-"""The event loop that asks endpoints, in a thread of its own.
-
-    thread ── run(work) ──┐
-    thread ── run(work) ──┼──> one loop in one daemon thread
-    asyncio ─ arun(work) ─┘
+"""The one event loop that asks endpoints, in a daemon thread of its own.
 
 Work that is cancelled leaves neither thread nor connection behind. A process that was forked begins a loop of its own.
 Work must not block, for it would hold up all other calls.

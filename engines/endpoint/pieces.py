@@ -1,11 +1,7 @@
-"""Who wants the text of a call piece by piece, while the model writes it.
+"""Who wants the text of a call piece by piece, while the model writes it; each attempt begins anew.
 
-    with in_pieces(begin):
-        lm(prompt)          begin() ──> take("I m") take("oved") ...      begun anew at each attempt
-
-The endpoint is then asked for a stream, usage included, which makes the response that it gives otherwise: meters,
-budgets, caches and recordings see a call like any other. Models of this process and answers from a cache give no
-pieces. The sampled candidates of a call with `n` are attempts of their own.
+The endpoint is then asked for a stream, usage included, which makes the response that it gives otherwise. Models of
+this process and answers from a cache give no pieces.
 """
 
 from __future__ import annotations
