@@ -145,11 +145,7 @@ class Replayed(Protocol):
     """A run whose answers are given again; `runs.replay` has one over its store."""
 
     def answer(self, call: Call) -> CallResult:
-        """The answer to a call.
-
-        Raises:
-            UserError: The run has none.
-        """
+        """The answer to a call; a `UserError` where the run has none."""
         ...
 
 
@@ -181,12 +177,9 @@ class MeteredLM(dspy.LM):
         replay: Replayed | None = None,
         **settings: Any,
     ) -> None:
-        self.meter = meter
-        self.prices = prices
+        self.meter, self.guard, self.prices = meter, guard or Guard(), prices
         self.role: Role = role
-        self.guard = guard or Guard()
-        self.answers = answers
-        self.replay = replay
+        self.answers, self.replay = answers, replay
         self._blocks = settings.get("async_engine") is None
         super().__init__(model, **settings)
 
@@ -244,11 +237,7 @@ class MeteredLM(dspy.LM):
 
     @contextmanager
     def admitted(self) -> Generator[None]:
-        """Lets a call through that is in the limits; one that fails is counted.
-
-        Raises:
-            MempilerError: See `Guard.admit` and `Guard.failed`.
-        """
+        """Lets a call through that is in the limits, see `Guard.admit`; one that fails is counted."""
         self.guard.admit()
         try:
             yield

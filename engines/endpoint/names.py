@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import io
-from contextlib import redirect_stdout
 from typing import Any
 
 from dspy.lm15 import Config, LM15Error, Message, Request, UnsupportedModelError
@@ -29,8 +27,7 @@ def check_provider(name: str, endpoint: Endpoint) -> None:
         return
     litellm = litellm_module()
     try:
-        with redirect_stdout(io.StringIO()):  # it prints an advertisement
-            litellm.get_llm_provider(name, api_base=endpoint.address)
+        litellm.get_llm_provider(name, api_base=endpoint.address)
     except litellm.exceptions.BadRequestError:
         raise UserError(
             f"language model {name!r}: no provider is known for it; write PROVIDER/MODEL, e.g. "
@@ -53,8 +50,7 @@ def check_askable(lm: Any) -> None:
     if endpoint.route(name):
         _client(name, endpoint)
         return
-    with redirect_stdout(io.StringIO()):
-        found = litellm_module().validate_environment(name, api_key=endpoint.key, api_base=endpoint.address)
+    found = litellm_module().validate_environment(name, api_key=endpoint.key, api_base=endpoint.address)
     missing = found["missing_keys"]
     # Other settings may come from elsewhere, e.g. the rights of a machine in a cloud.
     if missing and not endpoint.address and all(each.endswith("_API_KEY") for each in missing):

@@ -1,14 +1,8 @@
 """The offline engine: a language model's place taken by rules, so that everything runs with no weights, key or network.
 
-What it is: a deterministic reader. It sees only the prompt it is sent, and fills every output with spans, sentences,
-ids and dates of the inputs, chosen and shaped by the nearest demos in that prompt. So demos truly change its answers.
-
-What it is not: a model. It infers and paraphrases nothing and knows no question forms. The gain it can honestly show
-from compiling is mainly this: demos teach it that "When" questions want a date. Its scores are wiring checks, never
-comparable with a model's.
-
-With a temperature repeated prompts get different answers, seeded by the prompt and how often the engine has seen it, or
-by `Config.seed`: the same ones in every run, but which of several threads gets which is open.
+It fills every output with spans, sentences, ids and dates of its prompt, chosen and shaped by the nearest demos there,
+and infers nothing: its scores are wiring checks. What compiling honestly shows is that demos teach it that "When"
+questions want a date. With a temperature, answers are seeded by the prompt and how often it was seen, or `Config.seed`.
 """
 
 from __future__ import annotations
@@ -52,7 +46,7 @@ _FENCED = re.compile(r"```\w*\n(.*?)\n?```(?=.*```)(.*)", re.S)
 
 
 class OfflineEngine:
-    """A DSPy engine that answers from the prompt alone; see the module for what it can and cannot do."""
+    """A DSPy engine that answers from the prompt alone."""
 
     supports_function_calling: ClassVar[bool] = False
     supports_reasoning: ClassVar[bool] = False

@@ -1,6 +1,8 @@
-"""A cache of its own for each test: vectors are kept there."""
+"""What tests of engines share: a cache of their own, since vectors are kept there, and both ways to ask."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,3 +11,13 @@ import pytest
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors are kept in a folder of the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(params=["call", "acall"])
+def ask(request: pytest.FixtureRequest) -> Any:
+    """Asks a model, from a thread or from a loop."""
+
+    def asked(lm: Any, text: str = "question: Where?") -> Any:
+        return lm(text) if request.param == "call" else asyncio.run(lm.acall(text))
+
+    return asked

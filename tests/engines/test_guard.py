@@ -1,9 +1,11 @@
 """The guard: exact budgets, dead endpoints, and reasons that stay what they were."""
 
 import contextlib
+import math
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import dspy
@@ -12,6 +14,7 @@ from dspy.utils.exceptions import AdapterParseError, LMAuthError, LMServerError
 from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, Guard, Limits
 from mempiler.engines.spending import Spending
 from mempiler.errors import BudgetError, EndpointError, MempilerError, UserError
+from mempiler.runs.setup import Setup
 
 
 class Asked(dspy.Signature):
@@ -134,6 +137,18 @@ def test_answers_from_a_cache_are_free():
     assert guard.spent().calls == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_usd", math.nan), ("max_calls", 10**400), ("max_tokens", "5"), ("max_lost", 1.5), ("threads", 0)],
+)
+def test_a_limit_that_stops_nothing_is_refused_by_name(name: str, value: Any) -> None:
+    limits: Any = Limits if name.startswith("max_") and name != "max_lost" else partial(Setup, "locomo")
+    with pytest.raises(UserError, match=f"{name} = .*give a finite number"):
+        limits(**{name: value})
+    assert Limits(max_usd=0)
+    assert not Limits()
+
+
 def test_a_phase_keeps_back_what_comes_after_it():
     guard = Guard(Limits(max_calls=10))
     with guard.phase(Spending(calls=7)):
@@ -166,14 +181,6 @@ def test_half_of_the_calls_may_fail_but_not_more():
     assert "failed 21 of 41 calls" in str(fail(guard))
 
 
-def test_few_calls_are_no_share():
-    guard = Guard()
-    for _ in range((SHARE_FROM - 1) // 3):
-        assert fail(guard, 2) is None
-        guard.worked(1, None)
-    assert guard.dead is None
-
-
 def test_a_refused_key_ends_the_run_at_once():
     guard = Guard()
     with pytest.raises(UserError, match="refuses the key: no such key"):
@@ -187,14 +194,6 @@ def test_the_first_reason_stands():
     first = fail(guard, DEAD_AFTER, "is down")
     assert str(fail(guard, 3, "another reason")) == str(first)
     with pytest.raises(EndpointError, match="is down"):
-        guard.admit()
-
-
-def test_a_run_may_be_stopped_for_a_reason_of_its_own():
-    guard = Guard()
-    guard.stop(UserError("the disk is full"))
-    guard.stop(UserError("later"))
-    with pytest.raises(UserError, match="the disk is full"):
         guard.admit()
 
 

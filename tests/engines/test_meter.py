@@ -6,13 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import dspy
 import pytest
 from dspy.lm15 import AuthError, ConfigurationError, NotConfiguredError, ServerError
 from dspy.lm15 import Usage as Usage15
 from dspy.utils.exceptions import LMServerError
 from mempiler.engines.meter import Meter, Usage
-from mempiler.engines.models import language_model
 from mempiler.engines.spending import taking
 from mempiler.errors import UserError
 
@@ -108,13 +106,6 @@ def test_what_only_the_user_can_mend_ends_the_run_at_once(scripted, failure, wor
         with pytest.raises(UserError, match=words):
             lm("hello")
     assert len(lm.engine.prompts) == 1
-
-
-def test_the_offline_engine_needs_no_cache_and_counts():
-    lm = language_model("offline", Meter(), "judge")
-    dspy.Predict("question -> answer")(question="Where?", lm=lm)
-    assert lm.meter.read().by_role() == {"task": 0, "prompt": 0, "judge": 1, "cached": 0}
-    assert lm.cache is False
 
 
 def test_an_answer_without_a_cost_is_priced_by_its_tokens(scripted):

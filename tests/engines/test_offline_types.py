@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import random
 from datetime import date, datetime
 from typing import Any, Literal, Optional
 
@@ -99,23 +98,3 @@ def test_a_type_is_filled(kind: Any, adapter: str) -> None:
 )
 def test_without_demos_values_come_from_the_text_or_are_the_first_option(kind: Any, value: Any) -> None:
     assert predict({"value": kind}, "chat").value == value
-
-
-def random_type(rng: random.Random, depth: int = 0) -> Any:
-    flat: list[Any] = [str, int, float, bool, date, Literal["keep", "drop"], Optional[str], Optional[float]]  # noqa: UP045
-    if depth >= 2 or rng.random() < 0.4:
-        return rng.choice(flat)
-    if rng.random() < 0.5:
-        return list[random_type(rng, depth + 1)]
-    fields: dict[str, Any] = {f"p{n}": (random_type(rng, depth + 1), ...) for n in range(rng.randint(1, 4))}
-    return pydantic.create_model(f"Made{rng.randint(0, 10**6)}", **fields)
-
-
-@pytest.mark.parametrize("adapter", ["chat", "json"])
-@pytest.mark.parametrize("seed", range(10))
-def test_a_generated_signature_is_filled_with_valid_types(seed: int, adapter: str) -> None:
-    rng = random.Random(seed)
-    outputs = {f"out_{n}": random_type(rng) for n in range(rng.randint(1, 4))}
-    prediction = predict(outputs, adapter)
-    for name, kind in outputs.items():
-        assert_valid(prediction[name], kind)

@@ -1,0 +1,212 @@
+"""What a model writes, piece by piece, and requests in OpenAI's own form that are handed on."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import dspy
+import pytest
+from dspy.utils.exceptions import LMError, LMTimeoutError, LMTransportError
+from mempiler import UserError
+from mempiler.engines.endpoint.chat import OPENAI, Upstream, upstream_of
+from mempiler.engines.endpoint.deadline import Deadline, within
+from mempiler.engines.endpoint.loop import NobodyWaitsError
+from mempiler.engines.endpoint.pieces import in_pieces
+from mempiler.engines.models import language_model
+
+from ..stub_server import StubServer, at, every
+from .servers import connections, failing, named, until
+
+HI = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+@pytest.fixture
+def ask_in_pieces(ask: Any) -> Callable[..., tuple[Any, list[list[str]]]]:
+    """Asks a model; returns what it says, and the pieces of each attempt."""
+
+    def asked(lm: Any, pieces: Any = None) -> tuple[Any, list[list[str]]]:
+        heard: list[list[str]] = [] if pieces is None else pieces
+
+        def begin() -> Any:
+            heard.append([])
+            return heard[-1].append
+
+        with in_pieces(begin):
+            return ask(lm), heard
+
+    return asked
+
+
+def test_pieces_make_the_text_and_the_call_is_counted_as_without(ask_in_pieces: Any) -> None:
+    with StubServer(answer=lambda body: "I moved to Lisbon.", reused=0.5) as server:
+        streaming, whole = named(server), named(server)
+        said, pieces = ask_in_pieces(streaming)
+        assert (said, pieces) == (["I moved to Lisbon."], [["I", " moved", " to", " Lisbon."]])
+        assert whole("question: Where?") == said
+        assert streaming.meter.read() == whole.meter.read()
+        assert [bool(body.get("stream")) for _, _, body in server.requests] == [True, False]
+        assert server.requests[0][2]["stream_options"] == {"include_usage": True}
+
+
+def test_cached_answer_has_no_pieces(ask_in_pieces: Any) -> None:
+    with StubServer(answer=lambda body: "fine") as server:
+        lm = named(server, cache=True)
+        assert [ask_in_pieces(lm) for _ in range(2)] == [(["fine"], [["fine"]]), (["fine"], [])]
+        assert lm.meter.read().cached == 1
+
+
+def test_answer_that_a_run_kept_has_no_pieces(ask_in_pieces: Any) -> None:
+    kept: dict[str, Any] = {}
+
+    class Kept:
+        def once(self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False) -> tuple[Any, bool]:
+            known = key in kept
+            return kept.setdefault(key, None if known else compute()), known
+
+    with StubServer(answer=lambda body: "fine") as server:
+        lm = named(server, answers=Kept())
+        assert [ask_in_pieces(lm) for _ in range(2)] == [(["fine"], [["fine"]]), (["fine"], [])]
+        assert lm.meter.read().calls == {"task": 1}
+
+
+def test_attempt_that_is_repeated_begins_anew(ask_in_pieces: Any) -> None:
+    with StubServer(at({1: "429"}), lambda body: "one two") as server:
+        assert ask_in_pieces(named(server, retries=1)) == (["one two"], [[], ["one", " two"]])
+
+
+def test_endpoint_that_does_not_stream_is_asked_without(ask_in_pieces: Any) -> None:
+    whole = b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "fine"}}]}'
+    with StubServer(answer=lambda body: whole if not body.get("stream") else b" " + whole) as server:
+        assert ask_in_pieces(named(server)) == (["fine"], [[]])
+        assert len(server.requests) == 2
+
+
+ONE = b'data: {"choices": [{"delta": {"content": "one"}}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (ONE, None),
+        (ONE + b'data: {"error": {"message": "no"}}\n\n', None),
+        (ONE + b'data: {"choi\n\n', None),
+        (ONE + ONE.replace(b"one", b"x" * 40_000) * 101, "larger than 4000000 bytes"),
+    ],
+    ids=["cut", "error", "odd", "endless"],
+)
+def test_stream_that_breaks_off_is_a_failed_call(ask_in_pieces: Any, body: bytes, message: str | None) -> None:
+    heard: list[list[str]] = []
+    with failing(body) as server:
+        lm = named(server)
+        with pytest.raises(LMError, match=message):
+            ask_in_pieces(lm, heard)
+        assert (heard[0][0], len(heard), lm.meter.read().failed) == ("one", 1, 1)
+
+
+@pytest.mark.parametrize("fault", ["stall", "trickle"])
+def test_stream_ends_at_the_deadline(ask_in_pieces: Any, fault: str) -> None:
+    with StubServer(every(fault)) as server, pytest.raises(LMTimeoutError):
+        ask_in_pieces(named(server, deadline=0.4))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_streamify_gives_the_words_of_a_field(asynchronous: bool) -> None:
+    program = dspy.Predict("question -> answer")
+    listeners = [dspy.streaming.StreamListener("answer")]
+    text = "[[ ## answer ## ]]\nto Lisbon in May\n\n[[ ## completed ## ]]"
+
+    async def streamed() -> list[Any]:
+        called: Any = dspy.streamify(program, stream_listeners=listeners, is_async_program=asynchronous)
+        return [part async for part in called(question="Where?")]
+
+    with StubServer(answer=lambda body: text) as server, dspy.context(lm=named(server)):
+        *parts, last = asyncio.run(streamed())
+    assert "".join(part.chunk for part in parts).strip() == last.answer == "to Lisbon in May"
+
+
+# OpenAI's own form
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "variables", "address", "model", "key"),
+    [
+        ("openai/gpt-4.1-mini", None, {"OPENAI_API_KEY": "sk-1"}, OPENAI, "gpt-4.1-mini", "sk-1"),
+        ("openai/own", "http://localhost:1/v1", {}, "http://localhost:1/v1", "own", "none"),
+        ("openai/own", None, {"OPENAI_BASE_URL": "http://localhost:2/v1"}, "http://localhost:2/v1", "own", "none"),
+        ("hosted_vllm/Qwen/Qwen3-8B", "http://localhost:3/v1", {}, "http://localhost:3/v1", "Qwen/Qwen3-8B", "none"),
+        ("groq/llama", None, {"GROQ_API_KEY": "gsk"}, "https://api.groq.com/openai/v1", "llama", "gsk"),
+        ("offline", None, {}, None, "", ""),
+        ("anthropic/claude-sonnet-4-5", None, {}, None, "", ""),
+        ("gemini/gemini-2.5-flash", None, {}, None, "", ""),
+    ],
+)
+def test_endpoint_of_a_model_that_speaks_the_chat_of_openai(
+    monkeypatch: Any, name: str, base: str | None, variables: dict[str, str], address: Any, model: str, key: str
+) -> None:
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    found = upstream_of(language_model(name, api_base=base))
+    if address is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.address, found.model, found.key) == (address, model, key)
+        assert key not in repr(found)
+
+
+def reach(server: Any, **settings: Any) -> Upstream:
+    found = upstream_of(named(server, **settings))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("told", [10**400, -5, "many", None], ids=["long", "negative", "text", "none"])
+def test_tokens_that_no_call_takes_are_not_counted(told: Any) -> None:
+    with StubServer(answer=lambda body: "fine") as server:
+        upstream = reach(server, prices=(0.5, 0.5))
+        upstream.count({"prompt_tokens": told, "completion_tokens": 2})
+        used = upstream.lm.meter.read()
+    assert (used.calls, used.input_tokens, used.output_tokens, used.cost) == ({"task": 1}, 0, 2, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "settings", "error"),
+    [
+        ("stall", {"deadline": 0.4}, LMTimeoutError),
+        ("endless", {}, LMTransportError),
+        ("401", {}, UserError),
+    ],
+)
+def test_what_does_not_end_is_ended(fault: str, settings: dict[str, Any], error: type[Exception]) -> None:
+    with StubServer(every(fault)) as server:
+        upstream, begun = reach(server, **settings), time.monotonic()
+        with pytest.raises(error), upstream.ask(HI) as reply:
+            b"".join(reply.lines)
+        assert time.monotonic() - begun < 8
+        assert upstream.lm.meter.read().failed == 1
+        assert upstream.lm.guard.lane(upstream.lm.endpoint).free == upstream.lm.guard.in_flight
+
+
+def test_a_request_that_nobody_waits_for_is_given_up_and_tells_nothing_of_the_endpoint() -> None:
+    with StubServer(every("stall")) as server:
+        upstream = reach(server)
+        with within(Deadline(0.3)), pytest.raises(NobodyWaitsError), upstream.ask(HI):
+            pass
+        assert upstream.lm.guard.dead is None
+
+
+def test_an_answer_that_is_left_early_leaves_nothing() -> None:
+    with StubServer(every("trickle")) as server:
+        with reach(server).ask(HI) as reply:
+            assert reply.status == 200
+        assert until(lambda: not connections(server))
+
+
+def test_model_and_key_are_those_of_the_service() -> None:
+    with StubServer(answer=lambda body: "fine") as server:
+        with reach(server).ask({**HI, "model": "another", "top_k": 3}) as reply:
+            assert (reply.status, b"fine" in b"".join(reply.lines)) == (200, True)
+        ((path, headers, body),) = server.requests
+    assert (path, headers["Authorization"]) == ("/v1/chat/completions", "Bearer none")
+    assert (body["model"], body["top_k"], body["messages"]) == (server.model[7:], 3, HI["messages"])

@@ -1,0 +1,376 @@
+"""The offline engine: what it says without demos, what demos and cues change, lists, prompts, and as an engine."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import dspy
+import pydantic
+import pytest
+from dspy.lm15 import Config, Message, Request
+from mempiler.engines.offline.engine import OfflineEngine
+from mempiler.programs.compact_adapter import CompactAdapter
+
+from tests.engines.offline_prediction import chat, make_lm, make_signature, predict
+
+CONTEXT = "\n".join(
+    [
+        "[D4:2] (27 June 2023, Tuesday 10:37) Ann: Did you like the pottery class? I saw the bowls there.",
+        "[D1:3] (8 May 2023, Monday 13:56) Ann: I joined a pottery class yesterday. It was fun!",
+        "[D2:1] (25 May 2023, Thursday 13:14) Bob: My brother Tom ran a charity race last Saturday.",
+        "[D3:7] (9 June 2023, Friday 19:55) Ann: We adopted 2 kittens from the shelter, both grey and very shy.",
+    ]
+)
+WHEN_DEMOS = [
+    {"question": "When did Joe leave Rome?", "answer": "3 March 2022"},
+    {"question": "When is the fair?", "answer": "12 July 2021"},
+]
+WHAT_DEMOS = [
+    {"question": "What did Joe eat at home?", "answer": "fish soup"},
+    {"question": "What animal does Eve own?", "answer": "old horse"},
+]
+
+
+def ask(
+    question: str, demos: list[dict[str, str]] | None = None, instructions: str = "", context: str = CONTEXT
+) -> str:
+    signature = make_signature("context, question -> answer", instructions)
+    return predict(signature, demos or [], context=context, question=question).answer
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [
+        ("Who ran a charity race?", "My brother Tom ran a charity race last Saturday."),
+        ("Which class did Ann join?", "I joined a pottery class yesterday."),
+    ],
+)
+def test_without_demos_the_best_matching_sentence_answers(question: str, sentence: str) -> None:
+    assert ask(question) == sentence
+
+
+@pytest.mark.parametrize(
+    ("question", "demos", "answer"),
+    [
+        ("When did Ann join a pottery class?", WHEN_DEMOS, "7 May 2023"),
+        ("When did Ann join a pottery class?", WHAT_DEMOS, "class yesterday"),
+        ("When did Tom run a charity race?", WHEN_DEMOS, "20 May 2023"),
+        ("What did Tom run?", WHEN_DEMOS + WHAT_DEMOS, "charity race"),
+        ("How many kittens were adopted?", [{"question": "How many cats are there?", "answer": "3"}], "2"),
+        ("Did Ann adopt kittens?", [{"question": "Did Joe move?", "answer": "Yes"}], "Yes"),
+    ],
+)
+def test_demos_of_the_same_form_decide_kind_and_length(question: str, demos: list[dict[str, str]], answer: str) -> None:
+    assert ask(question, demos) == answer
+
+
+@pytest.mark.parametrize(
+    ("told", "answer"),
+    [
+        ("yesterday", "7 May 2023"),
+        ("tomorrow", "9 May 2023"),
+        ("next month", "June 2023"),
+        ("next Monday", "15 May 2023"),
+        ("two days ago", "6 May 2023"),
+        ("on 3 June 2022", "3 June 2022"),
+        ("in high spirits", "8 May 2023"),
+    ],
+)
+def test_relative_time_is_resolved_against_the_date_of_its_line(told: str, answer: str) -> None:
+    """8 May 2023 is a Monday."""
+    context = f"[D1:1] (8 May 2023, Monday) Ann: I visited the museum {told}.\n[D1:2] (9 May 2023) Bob: Hello Ann."
+    assert ask("When did Ann visit the museum?", WHEN_DEMOS, context=context) == answer
+
+
+@pytest.mark.parametrize(
+    ("instructions", "question", "answer"),
+    [
+        ("Give the absolute date.", "When did Ann join a pottery class?", "7 May 2023"),
+        ('When the question asks "when", give the absolute date.', "When did Ann join a pottery class?", "7 May 2023"),
+        (
+            'When the question asks "when", give the absolute date.',
+            "Who joined?",
+            "I joined a pottery class yesterday.",
+        ),
+        ("Answer with at most two words.", "Which class did Ann join?", "class yesterday"),
+        ('Answer "who" with at most 2 words.', "Which class did Ann join?", "I joined a pottery class yesterday."),
+    ],
+)
+def test_plain_cues_in_the_instructions_count_without_demos(instructions: str, question: str, answer: str) -> None:
+    assert ask(question, instructions=instructions) == answer
+
+
+@pytest.mark.parametrize(("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")])
+def test_empty_inputs_are_answered(context: str, question: str) -> None:
+    assert isinstance(ask(question, context=context), str)
+
+
+def choose(question: str, options: list[str], records: str, demos: list[dict[str, Any]] | None = None) -> str:
+    signature = "records, question, options: list[str] -> answer"
+    return predict(signature, demos or [], records=records, question=question, options=options).answer
+
+
+RATED = "\n".join(
+    [
+        "[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5",
+        "[u:2] (9 May 2023) user: Robot Night, a horror film => 2",
+        "[u:3] (9 May 2023) user: Still Water, a drama => yes",
+    ]
+)
+STARS = ["1", "2", "5"]
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "answer"),
+    [
+        ("How many stars for a horror film?", STARS, "2"),
+        ("How many stars for a drama about sailors?", STARS, "5"),
+        ("Will a drama be watched?", ["No", "Yes"], "Yes"),
+        ("Will a drama be watched?", ["Never", "Always"], "Never"),
+    ],
+    ids=["the nearest that names one", "another is nearer", "whatever its case", "none is named: the first"],
+)
+def test_of_a_list_of_words_one_is_chosen(question: str, options: list[str], answer: str) -> None:
+    assert choose(question, options, RATED) == answer
+
+
+def test_of_options_that_head_a_list_the_two_that_fit_the_rest_are_chosen() -> None:
+    kinds = make_signature("memories, question, ideas: list[str] -> picks: list[Literal['A1', 'A2', 'A3', 'A4']]")
+    ideas = [
+        "A1: Go to a loud concert.",
+        "A2: Brew green tea.",
+        "A3: Climb a tower.",
+        "A4: Walk along the quiet river.",
+    ]
+    said = "[D1:1] Ann: I love tea.\n[D1:2] Ann: The river is quiet."
+    found = predict(kinds, memories=said, question="What to do today?", ideas=ideas)
+    assert sorted(found.picks) == ["A2", "A4"]
+
+
+# Lists: one item per unit of the source
+
+
+class Fact(pydantic.BaseModel):
+    fact: str
+    speaker: str
+    turn_id: str
+
+
+class Entry(pydantic.BaseModel):
+    id: str
+    text: str
+    speaker: str
+
+
+class Operation(pydantic.BaseModel):
+    op: Literal["INSERT", "UPDATE", "DELETE"]
+    memory_id: str | None = None
+    content: str
+    speaker: str
+
+
+class Extract(dspy.Signature):
+    """Extract facts."""
+
+    lines: str = dspy.InputField()
+    facts: list[Fact] = dspy.OutputField()
+
+
+class Manage(dspy.Signature):
+    """Manage memories."""
+
+    facts: list[Fact] = dspy.InputField()
+    memories: list[Entry] = dspy.InputField()
+    operations: list[Operation] = dspy.OutputField()
+
+
+TOLD = (
+    "[D1:1] (8 May 2023, Monday 13:56) Ann: I moved to Rome last week.\n"
+    "[D1:2] (8 May 2023, Monday 13:56) Bob: My dog Rex likes long walks. He is old."
+)
+FACTS = [
+    Fact(fact="Ann moved to Rome in May", speaker="Ann", turn_id="D1:1"),
+    Fact(fact="Bob bought a drum", speaker="Bob", turn_id="D1:2"),
+]
+MEMORIES = [
+    Entry(id="m7", text="Ann moved to Rome", speaker="Ann"),
+    Entry(id="m8", text="Bob cooks on Sundays", speaker="Bob"),
+]
+
+
+@pytest.mark.parametrize("adapter", [None, dspy.JSONAdapter()], ids=["chat", "json"])
+def test_lines_become_one_fact_each_with_speaker_and_id(adapter: Any) -> None:
+    facts = predict(Extract, adapter=adapter, lines=TOLD).facts
+    assert [(fact.fact, fact.speaker, fact.turn_id) for fact in facts] == [
+        ("I moved to Rome last week.", "Ann", "D1:1"),
+        ("My dog Rex likes long walks. He is old.", "Bob", "D1:2"),
+    ]
+
+
+def test_facts_become_insertions_and_the_referenced_list_is_no_source() -> None:
+    operations = predict(Manage, facts=FACTS, memories=MEMORIES).operations
+    assert [(o.op, o.content, o.speaker, o.memory_id) for o in operations] == [
+        ("INSERT", "Ann moved to Rome in May", "Ann", "m7"),
+        ("INSERT", "Bob bought a drum", "Bob", None),
+    ]
+
+
+def test_options_of_an_item_follow_the_most_alike_item_of_the_demos() -> None:
+    sold = Fact(fact="Eve moved to Lima", speaker="Eve", turn_id="D2:1")
+    cooked = Fact(fact="Joe bought a boat", speaker="Joe", turn_id="D2:2")
+    made = [
+        Operation(op="UPDATE", memory_id="m1", content=sold.fact, speaker="Eve"),
+        Operation(op="DELETE", content=cooked.fact, speaker="Joe"),
+    ]
+    demo = {"facts": [sold, cooked], "memories": [Entry(id="m1", text="Eve moved", speaker="Eve")], "operations": made}
+    operations = predict(Manage, [demo], facts=FACTS, memories=MEMORIES).operations
+    assert [(o.op, o.memory_id) for o in operations] == [("UPDATE", "m7"), ("DELETE", None)]
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs", "expected"),
+    [
+        ("lines -> facts: list[str]", {"lines": TOLD}, ["Ann: I moved to Rome last week.", None]),
+        ("text -> facts: list[str]", {"text": "Ann moved. Bob stayed."}, ["Ann moved.", "Bob stayed."]),
+        ("question -> queries: list[str]", {"question": "Where is Ann?"}, ["Where is Ann?"]),
+        ("facts: list[str] -> kept: list[str]", {"facts": ["a b", "c d"]}, ["a b", "c d"]),
+        ("facts: list[str] -> kept: list[str]", {"facts": []}, []),
+        ("turns, question -> turn_ids: list[str]", {"turns": TOLD, "question": "Who has a dog?"}, ["D1:2"]),
+        ("turns, question -> turn_id", {"turns": TOLD, "question": "Who has a dog?"}, "D1:2"),
+    ],
+)
+def test_lists_of_text_and_ids(signature: str, inputs: dict[str, Any], expected: Any) -> None:
+    value = next(iter(predict(signature, **inputs).values()))
+    if isinstance(expected, list) and None in expected:
+        value = [value[0], None]
+    assert value == expected
+
+
+# Prompts of adapters and optimizers
+
+
+TWO_LINES = "[D1:1] (8 May 2023) Ann: I joined a pottery class yesterday.\n[D1:2] (8 May 2023) Bob: I like fishing."
+QUESTION = "When did Ann join a pottery class?"
+MIXED_DEMOS = [{"question": "When did Joe leave?", "answer": "3 March 2022"}, {"context": "x: y", "question": "When?"}]
+ADAPTERS = {"chat": chat, "json": dspy.JSONAdapter}
+
+
+def complete(*messages: Message, system: str | None = None) -> str:
+    asked = Request(model="extractive-1", messages=messages, system=system, config=Config())
+    return OfflineEngine().complete(asked).message.text or ""
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("kind", [dspy.Predict, dspy.ChainOfThought])
+def test_every_adapter_gets_the_same_answer(adapter: str, kind: Any) -> None:
+    program = kind("context, question -> answer")
+    (program if kind is dspy.Predict else program.predict).demos = MIXED_DEMOS
+    with dspy.context(lm=make_lm(), adapter=ADAPTERS[adapter]()):
+        assert program(context=TWO_LINES, question=QUESTION).answer == "7 May 2023"
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_a_retry_conversation_is_answered_like_the_request(adapter: str) -> None:
+    signature = make_signature("context, question -> answer")
+    messages = ADAPTERS[adapter]().format(signature, MIXED_DEMOS, {"context": TWO_LINES, "question": QUESTION})
+    system, *turns = [(message["role"], message["content"]) for message in messages]
+    asked = [Message.user(text) if role == "user" else Message.assistant(text) for role, text in turns]
+    complaint = "The reply could not be parsed. Expected the field [[ ## answer ## ]]; got nothing. Please try again."
+    retried = [*asked, Message.assistant("I think [[ ## answer ## ]]"), Message.user(complaint)]
+    assert complete(*retried, system=system[1]) == complete(*asked, system=system[1])
+
+
+def test_a_header_in_the_answer_does_not_break_the_reply() -> None:
+    text = "Ann wrote [[ ## answer ## ]] on the wall."
+    assert "on the wall" in predict("context, question -> answer", context=text, question="What wall?").answer
+
+
+def test_prompts_of_the_compact_adapter_are_answered_from_their_text() -> None:
+    found = predict("context, question -> answer", adapter=CompactAdapter(), context=TWO_LINES, question=QUESTION)
+    assert "pottery class" in found.answer
+
+
+@pytest.mark.parametrize(
+    "text", ["a" + " " * 100_000 + "b", "(" * 100_000, "```\n" * 20_000, "[1] " * 30_000, "[D1:1] (" + "2019 " * 16_000]
+)
+def test_a_long_prompt_without_sense_takes_no_longer_than_another(text: str) -> None:
+    began = time.process_time()
+    assert complete(Message.user(text)) != ""
+    assert time.process_time() - began < 5
+
+
+# As an engine of dspy.LM
+
+
+POTTERY = (
+    "[D1:1] (8 May 2023) Ann: I joined a pottery class yesterday. It was fun, and I met Bob there!\n"
+    "[D1:2] (8 May 2023) Bob: Pottery is fun. I like the class too, because of the people.\n"
+    "[D2:1] (9 May 2023) Ann: The class was moved. We meet in the old mill now."
+)
+PLACES = [
+    {"question": "Where is Joe?", "answer": "in the garden"},
+    {"question": "Where is Eve?", "answer": "at home now"},
+]
+
+
+def lm_of(engine: OfflineEngine, temperature: float = 0.0) -> dspy.LM:
+    return dspy.LM(
+        "offline/extractive-1",
+        engine=engine,
+        temperature=temperature,
+        cache=False,
+    )
+
+
+def answers(engine: OfflineEngine, temperature: float, times: int, demos: list[dict[str, str]] = PLACES) -> list[str]:
+    predict = dspy.Predict("context, question -> answer")
+    predict.demos = demos
+    with dspy.context(lm=lm_of(engine, temperature)):
+        return [predict(context=POTTERY, question="Where is the pottery class?").answer for _ in range(times)]
+
+
+def request(text: str, **config: Any) -> Request:
+    return Request(model="extractive-1", messages=(Message.user(text),), config=Config(**config))
+
+
+def test_at_temperature_zero_the_answer_is_a_function_of_the_prompt() -> None:
+    engine = OfflineEngine()
+    assert len({*answers(engine, 0.0, 3), *answers(OfflineEngine(), 0.0, 3)}) == 1
+
+
+@pytest.mark.parametrize("demos", [[], PLACES], ids=["sentences", "spans"])
+def test_with_temperature_repeated_prompts_differ(demos: list[dict[str, str]]) -> None:
+    assert len(set(answers(OfflineEngine(), 1.0, 8, demos))) >= 4
+
+
+def test_a_seed_takes_the_place_of_the_occurrence() -> None:
+    engine = OfflineEngine()
+    seeded = [engine.complete(request(POTTERY, temperature=1.0, seed=7)).message.text for _ in range(4)]
+    assert len(set(seeded)) == 1
+
+
+def test_the_engine_is_pickled_without_its_counts_and_locks() -> None:
+    engine = OfflineEngine()
+    first = answers(engine, 1.0, 2)
+    assert answers(pickle.loads(pickle.dumps(engine)), 1.0, 2) == first
+
+
+def test_a_saved_program_brings_its_engine_back(tmp_path: Path) -> None:
+    predict = dspy.Predict("context, question -> answer")
+    predict.set_lm(lm_of(OfflineEngine()))
+    predict.save(tmp_path / "program.json")
+    loaded = dspy.Predict("context, question -> answer")
+    loaded.load(tmp_path / "program.json", allow_unsafe_lm_state=True)
+    assert loaded(context=POTTERY, question="Who met Bob?").answer == "It was fun, and I met Bob there!"
+
+
+def test_a_stream_adds_up_to_the_response() -> None:
+    asked = request("Ann: I moved.\nBob: Where to?\n\nWhere did Ann move?")
+    start, *deltas, end = OfflineEngine().stream(asked)
+    whole = OfflineEngine().complete(asked)
+    assert (start.type, end.type) == ("start", "end")
+    assert "".join(event.delta.text for event in deltas) == whole.message.text
+    assert end.usage == whole.usage
