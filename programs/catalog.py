@@ -1,31 +1,49 @@
 """The methods by name, and how a program is put together from names.
 
-A method is one of `names.METHODS`, or `module:Class` of one's own.
-
 Example:
     >>> from mempiler.programs.catalog import build
     >>> build("turn-rag", k=20).method.config
     {'k': 20, 'hybrid': True}
-    >>> type(build("pgr+turn-rag", inner_k=20).method).__name__
-    'PGROver'
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.index import Embedder
-from .external.resolve import program_of, takes_embedder, thing_of
+from .external.program import program_of, takes_embedder, thing_of
 from .method import Method, Policy
 from .names import METHODS, POLICIES, imported, plugins
 from .program import MemoryProgram
 from .remember import MemoryCache
 from .tasks.task import task as task_class
-from .thresholds import suited
+
+RULES: Mapping[tuple[str, str], str] = {
+    ("pgr", "min_score"): "near",
+    ("pgr", "augment_score"): "close",
+    ("pgr", "merge_score"): "same",
+    ("memory_r2", "min_score"): "related",
+    ("rgmem", "node_cosine"): "named",
+    ("rgmem", "merge_cosine"): "same",
+}
+"""What each setting of a method's room asks for of cosines, whose numbers differ by embedder.
+
+Chosen with `perf/embedders.py` of commit b9d2176 on facts and questions of LoCoMo's conv-26, checked on conv-30:
+`related` is above half of the facts of another conversation, `near` above 19 of 20, `named` above 999 of 1,000; half
+of the evidence is above `close`; one in 10,000 pairs of facts of one conversation is above `same`.
+"""
+
+COSINES: Mapping[str, Mapping[str, float]] = {
+    "offline": {"near": 0.13, "named": 0.27, "close": 0.44},
+    "minilm": {"related": 0.16, "near": 0.31, "named": 0.44, "close": 0.75, "same": 0.92},
+    "e5": {"related": 0.73, "near": 0.77, "named": 0.8, "close": 0.88, "same": 0.98},
+}
+"""By embedder. What is not here is the method's default: of the offline one, those that were chosen under it."""
 
 
 def build(
@@ -40,11 +58,11 @@ def build(
 
     Args:
         method: A name of `METHODS`, `module:Class` of one's own, or `pgr+` or `logs+` and one of these. Or what is no
-            method: `module:thing` that answers or is searched, the URL of an endpoint (`external.resolve`).
+            method: `module:thing` that answers or is searched, the URL of an endpoint (`external.program`).
         task: A name of `tasks.TASKS`.
         embedder: Vectors for methods that search by meaning; the offline embedder for those that cannot do without, if
             None. It compares spelling: name an embedding model for real use. Thresholds for cosines that `config` does
-            not name are those of the embedder (`thresholds`), or the method's defaults.
+            not name are those of the embedder (`RULES`), or the method's defaults.
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
         **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`. And
@@ -175,7 +193,8 @@ def _checked(method: str, kind: type[Method], embedder: Embedder | None, config:
         UserError: The method has no such setting, or the value is of another kind or out of its range.
     """
     package, _, room = kind.__module__.rpartition(".")[0].rpartition(".")
-    found = suited(room, embedder.name) if embedder is not None and package == __package__ else {}
+    cosines = COSINES.get(embedder.name, {}) if embedder is not None and package == __package__ else {}
+    found = {name: cosines[rule] for (of, name), rule in RULES.items() if of == room and rule in cosines}
     known = settings_of(kind)
     given = {**{name: value for name, value in found.items() if name in known}, **config}
     if kind.Settings is not None:

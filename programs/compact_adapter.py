@@ -4,16 +4,9 @@
     user        new_facts: Ada D3:1 Ada pet cat (m1 Ada Ada pet dog) | Ben D3:2 Ben city Oslo
     assistant   [{"op": "UPDATE", "memory_id": "m1", "content": "Ada pet cat", "turn_id": "D3:1"}]
 
-`dspy.ChatAdapter` spends some 490 words on a call of a memory manager, mostly on headers and schemas. Here an object is
-its values in the order of its fields, parted by spaces; objects of a list are parted by " | ". A list whose objects
-have an id (`memory_id`) is written out where another input names those ids (`related_memory_ids`): a small model need
-not look them up. An answer leaves out what is as its default. With several outputs each begins with its name.
-
-Reading is strict, since a reward for form needs to see what was wrong: an answer that is cut short or is no JSON raises
-AdapterParseError with the raw text. It is neither repaired nor asked for again.
-
-Limits: values hold no marks of where one ends; the rules in the system message name their order. Inputs lose their line
-breaks. A model from nothing sees the first line of the system message only, by its own chat template.
+An object is its values in the order of its fields; objects of a list are parted by " | ". A list whose objects have an
+id is written out where another input names those ids. An answer leaves out what is as its default. Reading is strict,
+since a reward for form needs to see what was wrong: what is no JSON is neither repaired nor asked for again.
 """
 
 from __future__ import annotations

@@ -2,21 +2,19 @@
 
     prompt ──> answer ── read (`reading`) ──> outputs, mends
                  └ unreadable ── the same request, the answer and what was wrong with it ──> answer
-                 └ cut short ─── the same request with twice the room ──> answer
-                      └ going round in circles ── as one that is unreadable: no room would be enough
+                 └ cut short ─── the same request with twice the room, unless it goes round in circles ──> answer
 
-DSPy's own fallback repeats the whole request in another format and does not name the error. Small models do
-better when they see their own answer and the error. A second malformed answer is raised, and becomes a typed failure.
+A second malformed answer is raised, and becomes a typed failure.
 """
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import copy
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, cast, get_origin
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import nullcontext, suppress
+from typing import Any, cast, get_origin
 
 import dspy
 from dspy.adapters.utils import format_field_value
@@ -29,7 +27,7 @@ from ..reading.markers import neutral
 from ..reading.mends import Mend, UnreadableError
 from .failing import CutShortError
 from .recording import note_asked_again, note_mends
-from .streaming import overheard
+from .streaming import ANSWERING, overheard
 
 longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
 """Most characters of a text that is read; writers set it for the answers they keep."""
@@ -67,13 +65,17 @@ class Correcting(dspy.ChatAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        one = self._of(inputs)
+        steps = self._steps(lm, signature, inputs)
+        one = next(steps)
         while True:
             try:
-                with overheard(signature, one.layout):
-                    return super(Correcting, one).__call__(lm, one._room(lm, lm_kwargs), signature, demos, inputs)
-            except AdapterParseError as error:
-                one = one._again(error)
+                with overheard(signature, one.layout) if ANSWERING.get() else nullcontext():
+                    found = super(Correcting, one).__call__(lm, one._room(lm, lm_kwargs), signature, demos, inputs)
+            except Exception as error:
+                one = steps.throw(error)
+            else:
+                next(steps, None)
+                return found
 
     async def acall(
         self,
@@ -83,13 +85,35 @@ class Correcting(dspy.ChatAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        one = self._of(inputs)
+        steps = self._steps(lm, signature, inputs)
+        one = next(steps)
         while True:
             try:
-                with overheard(signature, one.layout):
-                    return await super(Correcting, one).acall(lm, one._room(lm, lm_kwargs), signature, demos, inputs)
+                with overheard(signature, one.layout) if ANSWERING.get() else nullcontext():
+                    found = await super(Correcting, one).acall(lm, one._room(lm, lm_kwargs), signature, demos, inputs)
+            except Exception as error:
+                one = steps.throw(error)
+            else:
+                next(steps, None)
+                return found
+
+    def _steps(
+        self, lm: Any, signature: type[dspy.Signature], inputs: Mapping[str, Any]
+    ) -> Generator[Correcting, None, None]:
+        """What asks, attempt by attempt: is thrown the error of one that failed, and raises it if there is no other."""
+        # Copies, since adapters are shared by threads.
+        one = copy.copy(self)
+        one._inputs = inputs
+        while True:
+            try:
+                yield one
+                return
             except AdapterParseError as error:
-                one = one._again(error)
+                if one.corrections < 1:
+                    raise
+                note_asked_again("cut" if isinstance(error, CutShortError) else "parse")
+                one = copy.copy(one)
+                one.corrections, one._error = one.corrections - 1, error
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         """Reads an answer, and tells the running call what was mended.
@@ -171,21 +195,6 @@ class Correcting(dspy.ChatAdapter):
         # Instructions are named beside the signature: InferRules edits them in place.
         return self._rendered.once((part, type(self), signature, signature.instructions), render)
 
-    def _of(self, inputs: Mapping[str, Any]) -> Self:
-        """A copy for one request: adapters are shared by threads."""
-        one = copy.copy(self)
-        one._inputs = inputs
-        return one
-
-    def _again(self, error: AdapterParseError) -> Self:
-        """A copy for the request that follows one that failed; raises the error if there is to be none."""
-        if self.corrections < 1:
-            raise error
-        note_asked_again("cut" if isinstance(error, CutShortError) else "parse")
-        one = copy.copy(self)
-        one.corrections, one._error = self.corrections - 1, error
-        return one
-
     def _room(self, lm: Any, lm_kwargs: dict[str, Any]) -> dict[str, Any]:
         """The settings of a request: after an answer that was cut, twice its room."""
         if not isinstance(self._error, CutShortError):
@@ -217,7 +226,7 @@ def _text(field: Any, value: Any) -> str:
         return value
     kind = next((_JSON[known] for known in _JSON if type(value) is known and field.annotation is not str), None)
     if kind is not None:
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             return json.dumps(kind.dump_python(value, mode="json", fallback=str), ensure_ascii=False)
     return str(format_field_value(field, value))
 

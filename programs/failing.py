@@ -2,13 +2,6 @@
 
 A refusal (parse, cut, refused, too-long) concerns one prompt: it is counted and skipped. Only `endpoint` says something
 of other prompts.
-
-    parse      the answer could not be read, also the second time
-    cut        the answer ended for want of room, also with more room
-    refused    the endpoint refuses this prompt, e.g. for its content
-    too-long   the prompt is longer than the model's window
-    endpoint   the endpoint failed
-    error      anything else
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Folding a history into a memory: prepare all items at once, write them in order, settle.
 
-The order exists once, here. Who folds says by its `Steps` what each step is: the memory cache shares steps among
-threads, the queue of a store commits them, rollouts keep what was sampled.
-
-    items ── prepare, all at once ──> write, one after the other ──> settle
-
-What could not be taken into a memory is kept in it as it was said, and tried again in smaller pieces: with the next
-item (`take`), and before the memory is settled (`close`). A writer says what it could not take in by
-`memory.left(item, turns)`. It sees memories of which nothing is unwritten, so it cannot lose what was left before.
-Rollouts of reinforcement learning call `write` and `settle` themselves: there, what an action failed to do is to be
-seen in its reward.
+The order exists once, here; who folds says by its `Steps` what each step is. What could not be taken into a memory is
+kept in it as it was said (`memory.left`), and tried again in halves: with the next item, and before the memory settles.
+A writer sees memories of which nothing is unwritten. Rollouts of reinforcement learning call `write` and `settle`
+themselves: there, what an action failed to do is to be seen in its reward.
 """
 
 from __future__ import annotations
@@ -70,11 +64,7 @@ class Steps(Protocol, Generic[S]):
 
 
 class PlainSteps:
-    """Steps over a bare memory: no cache, no store, nothing kept but the memory.
-
-    Args:
-        writer: Whose steps are taken.
-    """
+    """Steps over a bare memory: no cache, no store, nothing kept but the memory."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -90,14 +80,7 @@ class PlainSteps:
 
 
 def fold(items: Sequence[Item], state: S, steps: Steps[S], settle: bool = True) -> S:
-    """Takes items into what was there before.
-
-    Args:
-        items: In time order.
-        state: What was there before.
-        steps: How each step is taken.
-        settle: Whether the past ends with the last item.
-    """
+    """Takes items, in time order, into what was there before; `settle` says whether the past ends with the last."""
     prepared = steps.prepare(items) if steps.writer.prepares and items else [NOTHING] * len(items)
     for item, ready in zip(items, prepared, strict=True):
         state = steps.write(state, item, ready)
@@ -112,14 +95,7 @@ def perform(work: Callable[[], Any], raw: bool = False) -> Performed:
 
 
 def take(writer: Writer, memory: Any, item: Item, prepared: Any = None) -> Any:
-    """The memory with one more item, after what could not be taken in before was tried again.
-
-    Args:
-        writer: Whose `write` is called.
-        memory: The memory so far.
-        item: The next item in time order.
-        prepared: What `prepare(item)` returned.
-    """
+    """The memory with one more item, after what could not be taken in before was tried again."""
     memory = again(writer, memory)
     return _with(writer.write(bare(memory), item, prepared), memory.unwritten)
 
@@ -131,13 +107,7 @@ def close(writer: Writer, memory: Any) -> Any:
 
 
 def again(writer: Writer, memory: Any, most: int = TRIES) -> Any:
-    """The memory after one more try of what could not be taken in, in halves.
-
-    Args:
-        writer: Whose `write_piece` is called.
-        memory: The memory so far.
-        most: Tries after which turns are left alone.
-    """
+    """The memory after one more try, in halves, of what could not be taken in; not of what had `most` tries."""
     kept = tuple(each for each in memory.unwritten if each.tries >= most)
     if len(kept) == len(memory.unwritten):
         return memory

@@ -1,14 +1,8 @@
 """Running independent LM calls of one step at the same time, as if they had run one after another.
 
-`gather` gives every call a copy of the caller's context (so `dspy.context` settings reach it) and a trace of its own;
-afterwards the traces are joined in call order, so an optimizer sees the same trace as in a loop. The caller works on
-the calls too, and takes back what the pool has not started: nested gathers cannot deadlock. A failing call fails the
-gather. `dspy.Parallel` is not used because it mixes up traces, loses usage and turns failures into None.
-
-Example:
-    >>> from mempiler.programs.gather import gather
-    >>> gather([lambda: 1, lambda: 2])
-    [1, 2]
+Every call has a copy of the caller's context and a trace of its own; traces are joined in call order. The caller works
+on the calls too, and takes back what the pool has not started: nested gathers cannot deadlock. `dspy.Parallel` mixes up
+traces, loses usage and turns failures into None.
 """
 
 from __future__ import annotations
@@ -60,24 +54,20 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
     if _in_order.get():
         for job in jobs:
             job.run()
-        return _joined(jobs, outer)
-    futures: list[Future[None]] = [_pool().submit(job.run) for job in jobs[1:]]
-    jobs[0].run()
-    for job, future in zip(jobs[1:], futures, strict=True):
-        if future.cancel():
-            job.run()
-        else:
-            future.result()
-    return _joined(jobs, outer)
-
-
-def _joined(jobs: Sequence[_Job], outer: list[Any] | None) -> list[Any]:
-    """The values in call order; the first failure is raised, and traces are joined."""
+    else:
+        futures: list[Future[None]] = [_pool().submit(job.run) for job in jobs[1:]]
+        jobs[0].run()
+        for job, future in zip(jobs[1:], futures, strict=True):
+            if future.cancel():
+                job.run()
+            else:
+                future.result()
     for job in jobs:
         if job.error is not None:
             raise job.error
     if outer is not None:
-        _extend(outer, [entry for job in jobs for entry in job.trace])
+        room = max(0, dspy.settings.max_trace_size - len(outer))
+        outer.extend([entry for job in jobs for entry in job.trace][:room])
     return [job.value for job in jobs]
 
 
@@ -103,11 +93,6 @@ class _Job:
                 self.value = self._call()
             except Exception as error:
                 self.error = error
-
-
-def _extend(trace: list[Any], entries: list[Any]) -> None:
-    room = max(0, dspy.settings.max_trace_size - len(trace))
-    trace.extend(entries[:room])
 
 
 @functools.cache

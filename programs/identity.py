@@ -1,9 +1,4 @@
-"""Who a program is: one digest of what a model sees of it, for caches, stored memories, journals and manifests.
-
-    of_predictor   instructions, fields, types, demos and settings of one prompt
-    of_writer      class, settings, prompts, embedder, shape of the memory: two writers of one identity write alike
-    of_program     method, settings, task and every prompt
-    writer_key     of_writer under one adapter, model and rollout: what the memory cache goes by
+"""Who a program is: digests of what a model sees of it, for caches, stored memories, journals and manifests.
 
 A demo that no prompt shows changes nothing, and neither does the key, address or header of a client. Digests of prompts
 are remembered by identity, since every question asks for them.
@@ -29,7 +24,7 @@ from .. import __version__
 from ..memory.flight import Flight
 from ..records.scope import holding
 from .method import Method, Writer
-from .part import Part, modules_below
+from .part import Part
 from .state import dump_predictor, signature_of
 
 _rollout: contextvars.ContextVar[str] = contextvars.ContextVar("rollout", default="")
@@ -78,7 +73,14 @@ class Identities:
     def of_writer(self, writer: Writer) -> str:
         """Digest of what decides the memories that a writer makes, but for the model and the adapter."""
         embedder = getattr(getattr(writer, "embedder", None), "name", None)
-        return digest([*self._of_part(writer), embedder, _schema(writer.Memory)])
+        about: list[Any] = []
+        asked: dict[str, str] = {}
+        for path, one in writer.named_sub_modules():
+            if isinstance(one, Part):
+                about.append([_name(type(one)), one.config])
+            elif isinstance(one, dspy.Predict):
+                asked[path.removeprefix("self.")] = self.of_predictor(one)
+        return digest([about, asked, embedder, _schema(writer.Memory)])
 
     def of_program(self, program: Any) -> str:
         """Digest of a program: method, task, adapter and every prompt."""
@@ -94,13 +96,6 @@ class Identities:
         return digest(
             [self.of_writer(writer), _source_digest(type(writer)), _adapter_key(adapter), lms, _rollout.get()]
         )
-
-    def _of_part(self, part: Part) -> list[Any]:
-        below = modules_below(part, dspy.Module)
-        parts = [one for _, one in below if isinstance(one, Part)]
-        about = [[_name(type(one)), one.config] for one in parts]
-        asked = [(path.removeprefix("self."), one) for path, one in below if isinstance(one, dspy.Predict)]
-        return [about, {name: self.of_predictor(one) for name, one in asked}]
 
     def __deepcopy__(self, memo: object = None) -> Identities:
         return self

@@ -2,12 +2,10 @@
 
     memory = method.writer.Memory()
     for item in history: memory = method.writer.write(memory, item, method.writer.prepare(item))
-    memory = method.writer.settle(memory)
-    context = method.reader.recall(memory, Query(text="Where does Ann live?"))
+    context = method.reader.recall(method.writer.settle(memory), Query(text="Where does Ann live?"))
 
-Both are DSPy modules: their prompts are predictors that teleprompters can tune. Predictors below the writer write,
-those below the reader read; there is no list of names to keep. A retrieval policy over another method takes that
-method's writer as it is, and calls its reader's `search`.
+Both are DSPy modules: predictors below the writer write, those below the reader read. A retrieval policy over another
+method takes that method's writer as it is, and calls its reader's `search`.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from .part import Part
 from .predictor import adopt
 from .recording import recalled_by
 from .settings import Settings
-from .waiting import RAW_TURNS, Recalled, Waiting, raw_indexes, with_raw, with_unwritten
+from .waiting import NOTHING_WAITS, RAW_TURNS, Recalled, Waiting, raw_indexes, with_raw, with_unwritten
 
 FEW = 5
 """Most entries that are shown where nothing was found."""
@@ -255,7 +253,7 @@ class Method(Part):
             query: What is asked.
             waiting: Items that are not in the memory yet.
         """
-        items = with_unwritten(memory, waiting)
+        items = with_unwritten(memory, waiting) if waiting is not None or memory.unwritten else NOTHING_WAITS
         raw = tuple(self.raw.search(items, [query.probe], RAW_TURNS)[0]) if items.items else ()
         asked = with_raw(query, items, raw) if raw else query
         context = self.reader.recall(memory, asked)

@@ -1,14 +1,12 @@
 """The names of the methods, without importing one: what the command line lists.
 
-A method of the suite is a folder beside this file whose `__init__` says what is in it; one of an installed package is
-an entry point of the group `mempiler.methods`; any other is named `module:Class`.
+A method of the suite is declared by the `__init__` of its folder; one of an installed package is an entry point of the
+group `mempiler.methods`; any other is named `module:Class`.
 
 Example:
     >>> from mempiler.programs.names import METHODS, is_method
-    >>> METHODS["turn-rag"].path
-    'mempiler.programs.baselines.retrieval:TurnRAG'
-    >>> is_method("pgr+turn-rag")
-    True
+    >>> METHODS["turn-rag"].path, is_method("pgr+turn-rag")
+    ('mempiler.programs.baselines.retrieval:TurnRAG', True)
 """
 
 from __future__ import annotations

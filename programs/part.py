@@ -1,21 +1,7 @@
 """Parts of a program that know what they were made with: the base of methods, writers and readers.
 
-The constructor arguments of a part are its settings. They are taken down when it is made, so nothing has to be kept by
-hand: they are saved with a program, and those of a writer name the memories that it writes.
-
-A prompt that is longer than the model's window is asked in two halves, where its longest list can be cut, and where the
-answers can be put together: every output that must be there is a list.
-
-    update(existing_facts=[f1 ... f900], dialogue=...)      too long
-    update(existing_facts=[f1 ... f450], dialogue=...)  +  update(existing_facts=[f451 ... f900], dialogue=...)
-
-Example:
-    >>> from mempiler.programs.part import Part
-    >>> class Shouting(Part):
-    ...     def __init__(self, loud: bool = True) -> None:
-    ...         super().__init__()
-    >>> Shouting().config
-    {'loud': True}
+The constructor arguments of a part are its settings, taken down when it is made: they are saved with a program, and
+those of a writer name the memories that it writes.
 """
 
 from __future__ import annotations
@@ -23,18 +9,17 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self, TypeVar, cast, get_origin
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 import dspy
-from dspy.primitives.base_module import BaseModule
 from pydantic import BaseModel
 
 from ..errors import UserError
 from ..memory.indexes import Indexes
 from .adapter import adapter as make_adapter
 from .correcting import longest_text
-from .failing import LOST, concerns_prompt, failure_of, kind_of
+from .failing import LOST, concerns_prompt, failure_of
 from .recording import record_failure
 
 M = TypeVar("M", bound=dspy.Module)
@@ -72,10 +57,10 @@ class Part(dspy.Module):
 
     def predictors_below(self) -> dict[str, dspy.Predict]:
         """Every predictor at or below the part by its path, e.g. "extract" or "extract.predict"."""
-        return {path.removeprefix("self."): module for path, module in modules_below(self, dspy.Predict)}
+        return {path.removeprefix("self."): module for path, module in self.named_sub_modules(dspy.Predict)}
 
     def attempt(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
-        """Calls a predictor, or a module made of them; a prompt that is too long is asked in halves, where it can be.
+        """Calls a predictor, or a module made of them.
 
         Returns:
             The prediction; None where the answer stays unreadable, or the endpoint refuses the prompt for its content
@@ -88,11 +73,6 @@ class Part(dspy.Module):
         except LOST as error:
             if not concerns_prompt(error):
                 raise
-            parts = halves(predictor, inputs) if kind_of(error) == "too-long" else []
-            if parts:
-                found = [self.attempt(predictor, **part) for part in parts]
-                read = [each for each in found if each is not None]
-                return together(read) if len(read) == len(parts) else None
             record_failure(failure_of(self._name(predictor), error))
             return None
         finally:
@@ -103,7 +83,7 @@ class Part(dspy.Module):
         return self.attempt(getattr(self, name), **inputs)
 
     def _name(self, module: dspy.Module) -> str:
-        paths = (path for path, found in modules_below(self, dspy.Module) if found is module)
+        paths = (path for path, found in self.named_sub_modules() if found is module)
         return next(paths, type(module).__name__).removeprefix("self.")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -114,34 +94,6 @@ class Part(dspy.Module):
         return new
 
 
-def modules_below(module: dspy.Module, kind: type[M]) -> list[tuple[str, M]]:
-    """The modules of a kind at or below one, each with its path, as `named_sub_modules` of DSPy's gives them.
-
-    Every question asks for them, so settings, which can hold no module, are not looked at.
-    """
-    found: list[tuple[str, M]] = []
-    queue: list[tuple[str, Any]] = [("self", module)]
-    seen = {id(module)}
-    for path, at in queue:
-        is_module = isinstance(at, BaseModule)
-        if is_module and isinstance(at, kind):
-            found.append((path, at))
-        form = ".{}" if is_module else "[{}]"
-        for key, each in _pairs(vars(at) if is_module else at):
-            made_of = cast(type[Any], type(each))
-            if made_of in _PLAIN or id(each) in seen:
-                continue
-            if issubclass(made_of, BaseModule) or (issubclass(made_of, (list, dict, tuple)) and each):
-                seen.add(id(each))
-                queue.append((path + form.format(key), each))
-    return found
-
-
-def _pairs(values: Any) -> Iterable[tuple[Any, Any]]:
-    return values.items() if hasattr(values, "items") else enumerate(cast(Iterable[Any], values))
-
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
 _PIECES = ("embedder", "indexes", "stores", "thing")
 """Arguments that are never settings."""
 
@@ -176,37 +128,3 @@ def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
 def _is_made_of(value: Any) -> bool:
     """Whether an argument is a piece of the part rather than a setting."""
     return isinstance(value, dspy.Module | Indexes) or hasattr(value, "embed")
-
-
-def is_context(name: str) -> bool:
-    """Whether an input is shown to understand the others by, and nothing is to be done about it: by its name."""
-    return name.startswith("earlier")
-
-
-def halves(predictor: Any, inputs: dict[str, Any]) -> list[dict[str, Any]]:
-    """The inputs with their longest list cut in two; [] where nothing can be cut, or answers not be put together."""
-    lists = {name: cast("list[Any]", value) for name, value in inputs.items() if isinstance(value, list)}
-    # What is context alone belongs to both halves: cut, it would have the same work done twice.
-    lists = {name: value for name, value in lists.items() if len(value) > 1 and not is_context(name)}
-    if not isinstance(predictor, dspy.Predict) or not lists:
-        return []
-    signature: Any = predictor.signature
-    needed = [field for field in signature.output_fields.values() if field.is_required()]
-    if not needed or any(get_origin(field.annotation) is not list for field in needed):
-        return []
-    name = max(lists, key=lambda each: len(str(lists[each])))
-    value, middle = lists[name], (len(lists[name]) + 1) // 2
-    return [{**inputs, name: part} for part in (value[:middle], value[middle:])]
-
-
-def together(found: Sequence[dspy.Prediction]) -> dspy.Prediction:
-    """The answers to the halves as one: lists one after the other, texts likewise."""
-    fields: dict[str, Any] = {}
-    for prediction in found:
-        for name in prediction.keys():  # noqa: SIM118
-            value = prediction[name]
-            if isinstance(value, list):
-                fields[name] = [*fields.get(name, []), *cast("list[Any]", value)]
-            else:
-                fields[name] = "\n".join(part for part in (str(fields.get(name) or ""), str(value or "")) if part)
-    return dspy.Prediction(**fields)

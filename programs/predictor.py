@@ -1,9 +1,8 @@
 """The predictor of all programs: `dspy.Predict` that can pick the demos nearest to its inputs.
 
-DSPy's KNNFewShot picks demos per call by replacing `program.forward`, which no saved state holds. Here the pool is the
-predictor's own demos and `nearest` says how many of them a prompt shows, so both are saved and loaded like the rest.
-Nearness is BM25 over the question, where all demos of the pool have one as text, and else over those text inputs that
-they all have: what was recalled for two questions says little of how near the questions are.
+DSPy's KNNFewShot replaces `program.forward`, which no saved state holds. Here the pool is the predictor's own demos and
+`nearest` says how many a prompt shows. Nearness is BM25 over the question, else over the text inputs all demos have:
+what was recalled for two questions says little of how near the questions are.
 """
 
 from __future__ import annotations

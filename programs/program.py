@@ -1,16 +1,16 @@
-"""A memory program: a method and a task as one DSPy module.
+"""A memory program: a method and a task as one DSPy module, which every teleprompter can compile.
 
     forward(history, question) ── remember ──> memory ── recall ──> context ── task ──> answer
 
-DSPy sees an ordinary module, so every teleprompter can compile it. The memory of a history is written once and shared
-by all questions about it (`remember`); while an optimizer listens, the write steps that mattered for the question are
-replayed into its trace. `stage` restricts an optimizer to the writing or the reading predictors.
+The memory of a history is written once and shared by all questions about it (`remember`). `stage` restricts an
+optimizer to the writing or the reading predictors.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +24,6 @@ from ..memory.memory import Memory
 from ..records import Context, History, Item, Query
 from .adapter import adapter as make_adapter
 from .method import Method
-from .part import modules_below
 from .predictor import adopt
 from .recording import record_context
 from .remember import MemoryCache, Node, replay
@@ -180,15 +179,17 @@ class MemoryProgram(dspy.Module):
         Returns:
             The last node: `.memory`, the `.failures` of its item, its `.chain()`.
         """
-        lm = self._writing_lm if self._writers_frozen and self._writing_lm is not None else dspy.settings.lm
-        with dspy.context(lm=lm, adapter=self.asking()):
+        with self._writing():
             return self.cache.remember(self.method.writer, history)
 
     def unwritten(self, histories: Iterable[History]) -> int:
         """How many items `remember` would have to write, or read from a store; 0 where nothing is asked to write."""
-        lm = self._writing_lm if self._writers_frozen and self._writing_lm is not None else dspy.settings.lm
-        with dspy.context(lm=lm, adapter=self.asking()):
+        with self._writing():
             return self.cache.unwritten(self.method.writer, histories)
+
+    def _writing(self) -> AbstractContextManager[None]:
+        lm = self._writing_lm if self._writing_lm is not None and self._writers_frozen else dspy.settings.lm
+        return dspy.context(lm=lm, adapter=self.asking())
 
     def asking(self) -> dspy.Adapter:
         """The adapter of `dspy.settings`, or else the program's own: one for all its calls and copies."""
@@ -215,7 +216,7 @@ class MemoryProgram(dspy.Module):
 
     def all_predictors(self) -> dict[str, dspy.Predict]:
         """Every predictor by name, frozen ones and those of compiled sub-modules included."""
-        return {path.removeprefix("self."): module for path, module in modules_below(self, dspy.Predict)}
+        return {path.removeprefix("self."): module for path, module in self.named_sub_modules(dspy.Predict)}
 
     def writer_names(self) -> frozenset[str]:
         """The names, in `all_predictors`, of the predictors that write memories."""
@@ -269,7 +270,7 @@ class MemoryProgram(dspy.Module):
 def _whole(answered: dspy.Prediction, found: Recalled, memory: Memory) -> dspy.Prediction:
     """What a task answered, with what was recalled for it."""
     outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
-    return dspy.Prediction(**outputs, context=found.whole(), memory=memory)
+    return dspy.Prediction(**outputs, context=found.whole() if found.raw else found.context, memory=memory)
 
 
 def _refuse_equal_signatures(predictors: dict[str, dspy.Predict]) -> None:

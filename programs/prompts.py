@@ -1,14 +1,4 @@
-"""The prompts of a program as text for people: instructions, fields and demos of every predictor.
-
-Example:
-    >>> from mempiler.programs.catalog import build
-    >>> from mempiler.programs.prompts import prompts_text
-    >>> from mempiler.programs.state import dump_predictor
-    >>> program = build("turn-rag")
-    >>> text = prompts_text({name: dump_predictor(each) for name, each in program.all_predictors().items()})
-    >>> text.splitlines()[0]
-    'task.answer'
-"""
+"""The prompts of a program as text for people: instructions, fields and demos of every predictor."""
 
 from __future__ import annotations
 

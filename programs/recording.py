@@ -1,14 +1,7 @@
 """What the predictors of a piece of work were asked, what came back, and what failed: the one recorder of the suite.
 
-    with recording() as record:
-        memory = writer.write(memory, item, prepared)
-    record.calls[0].predictor, record.calls[0].prediction, record.calls[0].error, record.failures
-
-Memories keep the calls that wrote them, tables count the failures, and reinforcement learning takes the raw completions
-too (`raw`): read, half read or empty. The calls come in program order, also those of `gather`, so that two rollouts
-can be compared. It costs nothing while no recording is active; an inner recording keeps its calls to itself.
-
-Limits: calls of `programs.predictor.Predictor` are seen, which every `dspy.Predict` of a program is (`method.adopt`).
+Calls come in program order, also those of `gather`, so that two rollouts can be compared. It costs nothing while no
+recording is active; an inner recording keeps its calls to itself. Raw completions are those of metered models.
 """
 
 from __future__ import annotations
@@ -18,12 +11,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import dspy
-from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import LMError
 
 from ..engines.call import hearing
@@ -85,14 +77,10 @@ class Call:
         return "asked again" if self.asked_again else "salvaged" if self.faults else "ok"
 
     def hear(self, asked: Any, answers: Sequence[Any]) -> None:
-        """Keeps the raw completions of a prompt.
-
-        Args:
-            asked: Its messages, or its text.
-            answers: As DSPy has them.
-        """
+        """Keeps the raw completions of a prompt, messages or a text; answers are as DSPy has them."""
         messages = _plain(asked)
-        self.completions += [Completion(messages, _text(each)) for each in answers]
+        texts = (each.get("text") if isinstance(each, dict) else each for each in answers)
+        self.completions += [Completion(messages, str(text or "")) for text in texts]
 
 
 @dataclass
@@ -123,12 +111,7 @@ _open: contextvars.ContextVar[Call | None] = contextvars.ContextVar("open_call",
 
 @contextmanager
 def recording(raw: bool = False, depth: int = 0) -> Generator[Recording]:
-    """Records every predictor call and failure of the block.
-
-    Args:
-        raw: Whether raw completions are kept too, with what a local model records of them.
-        depth: How many hits of a plain search are wanted, beside those that are recalled.
-    """
+    """Records every predictor call and failure of the block; arguments as the fields of `Recording`."""
     record = Recording(raw, depth)
     try:
         with holding(_recording, record), holding(_open, None), holding(place, Place()), hearing(None):
@@ -152,7 +135,7 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
     if record is not None:
         record.calls.append(call)
     try:
-        with holding(_open, call), _heard(record, call, meter) if record is not None else nullcontext():
+        with holding(_open, call), _heard(record, call) if record is not None else nullcontext():
             yield call
     except Exception as error:
         call.error = one_line(error, 300) or type(error).__name__
@@ -167,17 +150,14 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
 
 
 @contextmanager
-def _heard(record: Recording, call: Call, meter: Any) -> Generator[None]:
-    """Keeps what a call takes, and its prompts and answers where they are kept.
-
-    A metered model tells those itself, others by DSPy's callbacks. The piece of work around a call takes that too.
-    """
+def _heard(record: Recording, call: Call) -> Generator[None]:
+    """Keeps what a call takes, and its prompts and answers; the piece of work around the call takes that too."""
     try:
         with ExitStack() as stack:
             if record.raw:
                 samples = stack.enter_context(capture())
                 stack.callback(_join, call, samples)
-                stack.enter_context(hearing(call.hear) if meter is not None else _listening(call))
+                stack.enter_context(hearing(call.hear))
             work = stack.enter_context(taking())
             try:
                 yield
@@ -200,11 +180,6 @@ def note_asked_again(kind: str) -> None:
     if call is not None:
         call.asked_again = True
         call.faults[kind] += 1
-
-
-def _listening(call: Call) -> AbstractContextManager[None]:
-    heard = [each for each in dspy.settings.callbacks or [] if not isinstance(each, _Listener)]
-    return dspy.context(callbacks=[*heard, _Listener(call)])
 
 
 def record_failure(failure: Failure) -> None:
@@ -251,25 +226,6 @@ def _join(call: Call, samples: list[Any]) -> None:
         call.completions = [Completion(_plain(sample.messages), sample.text, sample) for sample in samples]
 
 
-class _Listener(BaseCallback):
-    """Callback that receives prompts and answers of language models."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._started: dict[str, Any] = {}
-
-    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Keeps the prompt; those of another call, which this one makes, are not asked for here."""
-        if _open.get() is self._call:
-            self._started[call_id] = inputs.get("messages") or inputs.get("prompt")
-
-    def on_lm_end(self, call_id: str, outputs: Any | None, exception: BaseException | None = None) -> None:
-        """Keeps the raw completions; a call that reached no model has none."""
-        asked = self._started.pop(call_id, None)
-        if asked is not None and outputs is not None:
-            self._call.hear(asked, outputs)
-
-
 def _plain(asked: Any) -> tuple[dict[str, str], ...]:
     messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked or ()
     return tuple({"role": str(message["role"]), "content": _content(message.get("content"))} for message in messages)
@@ -279,7 +235,3 @@ def _content(content: str | list[str | dict[str, Any]] | None) -> str:
     if isinstance(content, list):
         return "".join(part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
     return str(content or "")
-
-
-def _text(output: str | dict[str, Any] | None) -> str:
-    return str(output.get("text") or "") if isinstance(output, dict) else str(output or "")

@@ -1,23 +1,12 @@
 """Remembering once: a benchmark asks 200 questions about one conversation, and its memory is written once.
 
-`MemoryCache.remember` folds a writer over a history. Every prefix of the history is a node of its own, keyed by what
-the language model would see (`identity.writer_key`) and by the digest of the items. A longer history continues from its
-longest known prefix; of many threads that need a node, one writes it and the others wait.
+Every prefix of a history is a node, keyed by what the language model would see (`identity.writer_key`) and the digest
+of the items. A longer history continues from its longest known prefix; of many threads that need a node, one writes it.
+Nodes keep their LM steps, and `replay` puts those that mattered for a question into the trace of an optimizer: it keeps
+one call per predictor, which of all steps would hardly ever be the one that saw the evidence.
 
-    history   item 1 ──> item 2 ──> item 3        prepare(item): all at once, beforehand
-    nodes     (key, h1)  (key, h2)  (key, h3)     write(memory, item): in order, each once
-    settled                         (key, h3:settled)
-
-Optimizers learn from traces, but a memory from the cache was written in another call. Every node keeps its LM steps,
-and `replay` puts those of the items that mattered for a question into the trace of the running program. Replaying all
-of them would teach the wrong lesson: optimizers keep one random or last call per predictor, which would hardly ever be
-the one that saw the evidence.
-
-A store keeps the nodes that took a call. What took none is made again from the node before it, as if it had been kept:
-a history of turns that are only kept as they are costs nothing on disk.
-
-Limits: rollouts of one question share a memory unless each runs in a `identity.rollout` scope. Nodes with a failure are
-kept for the life of the cache, never on disk.
+A store keeps the nodes that took a call; what took none is made again from the node before it. Nodes with a failure are
+kept for the life of the cache, never on disk. Rollouts share a memory unless each runs in an `identity.rollout` scope.
 """
 
 from __future__ import annotations
@@ -40,7 +29,6 @@ from .fold import NOTHING, Performed, close, fold, perform, take
 from .gather import gather
 from .identity import Identities, digest, jsonable
 from .method import Writer
-from .part import is_context
 
 FREE = 4096
 """Nodes of writers that ask nothing that are kept, those used last: some eighty histories of fifty sessions."""
@@ -109,32 +97,23 @@ class MemoryCache:
 
     def __init__(self, store: NodeStore | None = None) -> None:
         self.identities = Identities()
-        self._nodes = Flight()
-        self._free = Flight(capacity=FREE)
-        self._prepared = Flight()
-        self._store = store
-        self._heard: Callable[[], None] | None = None
+        self.store, self.prepared = store, Flight()
+        self.heard: Callable[[], None] | None = None
+        self._nodes, self._free = Flight(), Flight(capacity=FREE)
 
     def remember(self, writer: Writer, history: History) -> Node:
-        """The settled memory of a history.
-
-        Args:
-            writer: Writes the memory, under the LM and adapter of the current context.
-            history: The history to write.
-
-        Returns:
-            The node after the last item, settled.
+        """The settled memory of a history, written under the LM and adapter of the current context.
 
         Raises:
             Exception: What the endpoint raised; every thread that waits for the same item gets the same.
         """
-        # What is written without asking anything can be written again.
-        nodes, store = (self._nodes, self._store) if writer.asks else (self._free, None)
         key = self.identities.writer_key(writer)
+        # What is written without asking anything can be written again.
+        nodes = self._nodes if writer.asks else self._free
         whole = (key, f"{history.digest}:whole")
         node = nodes.peek(whole)
         if node is None:
-            steps = _SharedSteps(nodes, self._prepared, store, writer, key, history, self._heard)
+            steps = _SharedSteps(self, nodes, writer, key, history)
             # Before anything is prepared: what another process has written needs no extraction either.
             node = steps.known()
             node = fold(history.items[steps.at :], node, steps)
@@ -142,12 +121,7 @@ class MemoryCache:
         return node
 
     def unwritten(self, writer: Writer, histories: Iterable[History]) -> int:
-        """How many items of some histories are not in this process's memory yet; 0 where nothing is asked to write.
-
-        Args:
-            writer: Under the LM and adapter of the current context.
-            histories: Those that begin alike share what they begin with.
-        """
+        """How many items of some histories are not in this process's memory yet; 0 where nothing is asked to write."""
         if not writer.asks:
             return 0
         key = self.identities.writer_key(writer)
@@ -160,11 +134,11 @@ class MemoryCache:
 
         It may be called by several threads at once.
         """
-        before, self._heard = self._heard, heard
+        before, self.heard = self.heard, heard
         try:
             yield
         finally:
-            self._heard = before
+            self.heard = before
 
     def __deepcopy__(self, memo: object = None) -> MemoryCache:
         return self
@@ -176,19 +150,10 @@ class MemoryCache:
 class _SharedSteps:
     """Steps of one history, shared between threads: each is run by the first thread that needs it."""
 
-    def __init__(
-        self,
-        nodes: Flight,
-        prepared: Flight,
-        store: NodeStore | None,
-        writer: Writer,
-        key: str,
-        history: History,
-        heard: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, cache: MemoryCache, nodes: Flight, writer: Writer, key: str, history: History) -> None:
         self.writer, self.key = writer, key
-        self._heard = heard
-        self._nodes, self._prepared, self._store = nodes, prepared, store
+        self._nodes, self._prepared, self._heard = nodes, cache.prepared, cache.heard
+        self._store = cache.store if writer.asks else None
         self._history = history
         self.at = 0
         """Items that are written."""
@@ -235,24 +200,21 @@ class _SharedSteps:
         key = (self.key, prefix)
 
         def make() -> Node:
-            made = found()
+            node = self._store.get(key, self.writer, item, parent) if self._store else None
+            node = node or self._made(key, item, parent, work())
             if self._heard is not None and item is not None:
                 self._heard()
-            return made
-
-        def found() -> Node:
-            stored = self._store.get(key, self.writer, item, parent) if self._store else None
-            if stored is not None:
-                return stored
-            done = work()
-            node = Node(done.value, item, self._steps(done), done.failures, parent, taken=done.taken)
-            if self._store is None or node.failures:
-                return node
-            if done.calls:
-                return self._store.put(key, self.writer, node)
-            return replace(node, version=digest([parent.version, prefix]) if parent.version else "")
+            return node
 
         return self._nodes.once(key, make)
+
+    def _made(self, key: tuple[str, str], item: Item | None, parent: Node, done: Performed) -> Node:
+        node = Node(done.value, item, self._steps(done), done.failures, parent, taken=done.taken)
+        if self._store is None or node.failures:
+            return node
+        if done.calls:
+            return self._store.put(key, self.writer, node)
+        return replace(node, version=digest([parent.version, key[1]]) if parent.version else "")
 
     def _steps(self, done: Performed) -> tuple[Step, ...]:
         """The calls that could be read, by their predictors' paths."""
@@ -271,17 +233,11 @@ def _step(work: Callable[[], object]) -> Performed:
 
 
 def replay(writer: Writer, node: Node, recalled: Sequence[str], focus: Sequence[str]) -> None:
-    """Puts the write steps that mattered for a question into an optimizer's trace.
+    """Puts the write steps that mattered for a question into an optimizer's trace, bound to the writer's predictors.
 
     Nothing happens where no optimizer listens: without a trace, or with the process-wide one that plain evaluation
     uses. With gold evidence (`focus`) only the steps that saw it are replayed: the recalled context may hold half of
-    all sessions, and optimizers keep one call per predictor. Otherwise the steps behind the best-ranked hits are.
-
-    Args:
-        writer: That of the running program; steps are bound to its own predictors.
-        node: The memory that was recalled from.
-        recalled: Ids of the turns the recalled hits came from, best first.
-        focus: Ids of the gold evidence turns, if known.
+    all sessions. Otherwise those behind the best-ranked hits are.
     """
     trace = dspy.settings.trace
     if trace is None or trace is main_thread_config["trace"]:
@@ -316,7 +272,7 @@ def _relevant(node: Node, wanted: list[str]) -> list[Step]:
 
 
 def saw(inputs: dict[str, Any], turn: str) -> bool:
-    """Whether a turn id is anywhere in the inputs of a call that are more than context."""
-    worked = {name: value for name, value in inputs.items() if not is_context(name)}
+    """Whether a turn id is anywhere in the inputs of a call but those that are context alone, by their name."""
+    worked = {name: value for name, value in inputs.items() if not name.startswith("earlier")}
     text = json.dumps(worked, default=jsonable, ensure_ascii=False)
     return re.search(rf"(?<![\w:]){re.escape(turn)}(?![\w:])", text) is not None

@@ -1,11 +1,8 @@
 """A predictor's tuned state as plain JSON, and back: instructions, fields and demos.
 
-Demos are dumped and validated by the types of the predictor's own fields, so that after loading they are the same
-models they were before and render to the same prompt. Keys of a demo that the predictor has no field for (a labelled
-example's history, for one) are left out, and so are demos that no prompt would show.
-
-A state cannot decide where a request goes: of a predictor's config only settings of sampling are kept (`sampling`), and
-demos that show an image or a file, which may lie at any address, are neither saved nor loaded.
+Demos are dumped and validated by the types of the predictor's own fields, so that they render to the same prompt; keys
+it has no field for are left out, and so are demos that no prompt would show. A state cannot decide where a request
+goes: only settings of sampling are kept, and no demo that shows an image or a file, which may lie at any address.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 from ..errors import ProgramError, one_line
 from .predictor import Predictor, is_for
-from .sampling import check_sampling, sampling
 
 AUGMENTED = "augmented"
 """Key of a demo that an optimizer made, beside its fields."""
@@ -56,7 +52,7 @@ class PredictorState(BaseModel):
     decisions: dict[str, Any] = {}
     """DSPy's per-field decision settings."""
     config: dict[str, Any] = {}
-    """Settings of sampling, see `sampling.Sampling`."""
+    """Settings of sampling, see `Sampling`."""
     nearest: Annotated[int, Field(strict=True, ge=0, le=100_000)] | None = None
     """How many of the demos a prompt shows (`predictor.Predictor`)."""
 
@@ -249,3 +245,61 @@ def _without_prose(schema: JsonValue) -> JsonValue:
 def _field(fingerprint: list[str]) -> str:
     name, kind, type_, _ = fingerprint
     return f"{name!r} ({kind}, {type_})"
+
+
+_Word = Annotated[str, Field(max_length=200)]
+
+
+class Sampling(BaseModel):
+    """The settings of a request that a saved program may hold, with their bounds; None is the provider's default.
+
+    Whatever a predictor's `config` holds becomes part of its requests. An address, a header, a key, a provider or the
+    name of a model there would decide where a user's words go: those come from whoever runs the program.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=0, le=100_000)
+    max_tokens: int | None = Field(None, ge=1, le=1_000_000)
+    max_completion_tokens: int | None = Field(None, ge=1, le=1_000_000)
+    n: int | None = Field(None, ge=1, le=64)
+    stop: _Word | Annotated[list[_Word], Field(max_length=16)] | None = None
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    reasoning_effort: Annotated[str, Field(pattern="^(none|minimal|low|medium|high|xhigh|max)$")] | None = None
+    rollout_id: int | _Word | None = None
+    """DSPy's mark of an answer that is sampled anew; it is sent to no one."""
+
+
+def sampling(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a predictor's config may be saved; the rest, which may be secret, is left out."""
+    return {name: value for name, value in config.items() if _reason(name, value) is None}
+
+
+def check_sampling(predictor: str, config: Mapping[str, Any]) -> None:
+    """Refuses a saved config that holds anything but settings of sampling.
+
+    Raises:
+        ProgramError: The message names the predictor and the first such key.
+    """
+    for name, value in config.items():
+        reason = _reason(name, value)
+        if reason is not None:
+            raise ProgramError(
+                f"predictor {predictor}: saved setting {name!r:.80}: {reason}; "
+                "a saved program may hold settings of sampling only, save it again without"
+            )
+
+
+def _reason(name: str, value: Any) -> str | None:
+    """Why a setting may not be saved or loaded."""
+    if name not in Sampling.model_fields:
+        return "is none of " + ", ".join(Sampling.model_fields)
+    try:
+        Sampling.model_validate({name: value})
+    except ValidationError as error:
+        return f"{error.errors()[0]['msg'][0].lower()}{error.errors()[0]['msg'][1:]}"
+    return None

@@ -1,16 +1,8 @@
-"""The words of an answer while the model writes them.
+"""The words of an answer while the model writes them: those of the task's predictor, and of no other.
 
-    words = Words(send)
-    with wanted(words):
-        found = memory.ask(question)     send("I moved"), send(" to Lis"), ...
-    send(words.rest(found.answer))       "bon."
-
-The predictor of the program's task is listened to, and no other: not those that write, recall or judge. What was sent
-is the beginning of the answer, or `rest` says that it is not: a call that is repeated, for a broken connection or an
-answer that could not be read, goes on where it says the same again, and sends nothing where it says something else.
-
-Limits: nothing is sent before the end where the model gives no pieces (`endpoint.pieces`) or their form does not tell
-(`reading.growing`), under an adapter that is not `correcting`, and by tasks that make something else of the answer.
+What was sent is the beginning of the answer, or `rest` says that it is not: a call that is repeated goes on where it
+says the same again. Nothing is sent before the end where the model gives no pieces or their form does not tell
+(`reading.growing`), under other adapters than `correcting`, and by tasks that make something else of the answer.
 """
 
 from __future__ import annotations
@@ -76,22 +68,19 @@ class Words:
             self._send(words)
 
 
-_wanted: contextvars.ContextVar[Words | None] = contextvars.ContextVar("wanted_words", default=None)
-_answering: contextvars.ContextVar[Words | None] = contextvars.ContextVar("answering", default=None)
+WANTED: contextvars.ContextVar[Words | None] = contextvars.ContextVar("wanted_words", default=None)
+"""Who takes the words of the answer that is asked for; None mostly, and then nothing below need be called."""
+ANSWERING: contextvars.ContextVar[Words | None] = contextvars.ContextVar("answering", default=None)
 
 
 def wanted(words: Words | None) -> AbstractContextManager[None]:
     """Sends the words of the answer that the block asks a program for; None sends nothing."""
-    return holding(_wanted, words)
+    return holding(WANTED, words)
 
 
 def answering(as_written: bool) -> AbstractContextManager[None]:
-    """Says that the block's predictor writes the answer.
-
-    Args:
-        as_written: Whether it is given as the model writes it.
-    """
-    return holding(_answering, _wanted.get() if as_written else None)
+    """Says that the block's predictor writes the answer, and whether it is given as the model writes it."""
+    return holding(ANSWERING, WANTED.get() if as_written else None)
 
 
 async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGenerator[str]:
@@ -128,7 +117,7 @@ async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGe
 
 def overheard(signature: type[dspy.Signature], layout: Layout) -> AbstractContextManager[None]:
     """Sends the words of an answer that the block's call writes, where they are wanted."""
-    words = _answering.get()
+    words = ANSWERING.get()
     if words is None or not followed(signature, ANSWER):
         return nullcontext()
     return in_pieces(lambda: words.begin(layout))

@@ -1,8 +1,5 @@
 """Items that are not in a memory yet are searched as raw turns, before a model has written them.
 
-    memory ── recall ──> hits ─────────────────────────────────┐
-    waiting items ── as turn RAG searches ──> turns that bear on the query, shown as they are
-
 What waits for one user is searched by one index, which is moved along as items come and are taken in.
 """
 
@@ -45,6 +42,9 @@ class Waiting:
         return tuple(found[:most])
 
 
+NOTHING_WAITS = Waiting()
+
+
 class Recalled(NamedTuple):
     """What was recalled for a query."""
 
@@ -61,25 +61,14 @@ class Recalled(NamedTuple):
 
 
 def raw_indexes(embedder: Embedder | None = None) -> Indexes:
-    """Indexes over the turns of waiting items.
-
-    Args:
-        embedder: Adds search by meaning.
-    """
-
-    def items(waiting: Waiting) -> Sequence[Item]:
-        return waiting.items
-
-    def made(waiting: Any, item: Item) -> Any:
-        return turn_entries(item)
-
-    return Indexes(embedder, hybrid=True, parts=items, made=made)
+    """Indexes over the turns of waiting items; an embedder adds search by meaning."""
+    return Indexes(embedder, True, lambda waiting: waiting.items, lambda waiting, item: turn_entries(item))
 
 
 def with_unwritten(memory: Any, waiting: Waiting | None) -> Waiting:
     """What waits, and before it what could not be taken into the memory."""
-    if not memory.unwritten:
-        return waiting or Waiting()
+    if not memory.unwritten and waiting:
+        return waiting
     items = (*(each.item for each in memory.unwritten), *(waiting.items if waiting else ()))
     return Waiting(items, waiting.line if waiting else memory.line)
 

@@ -27,7 +27,7 @@ from ..errors import ProgramError, UserError
 from ..memory.index import Embedder
 from ..programs.adapter import ADAPTERS
 from ..programs.catalog import build, needs_embedder
-from ..programs.external.resolve import WEB, program_of, takes_embedder
+from ..programs.external.program import WEB, program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import (
     PredictorState,

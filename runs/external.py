@@ -1,7 +1,7 @@
 """What is scored that is no method of ours and no saved program, by its name.
 
 It is `system:NAME`, a shipped adapter of somebody's memory system, `module:thing` or a URL
-(`programs.external.resolve`), or a file of answers that were made elsewhere, JSON lines:
+(`programs.external.program`), or a file of answers that were made elsewhere, JSON lines:
 
     {"id": "conv-26:17", "answer": "in Lisbon", "recalled": ["I moved to Lisbon.", {"id": "D3:11", "text": "..."}]}
 """
@@ -22,7 +22,7 @@ from ..data.dataset import refuse_fatal
 from ..data.rows import json_rows
 from ..engines.spending import Spending, note
 from ..errors import DataError, UserError
-from ..programs.external.resolve import WEB, kind_of, takes_embedder, thing_of
+from ..programs.external.program import WEB, kind_of, takes_embedder, thing_of
 from ..programs.external.stores import parameters
 from ..programs.failing import ExternalError
 from ..records import History, Query

@@ -20,10 +20,10 @@ from ..engines.models import language_model
 from ..engines.prices import needed_prices
 from ..errors import EndpointError, MempilerError, UserError
 from ..memory.flight import Flight
+from ..programs.adapter import AutoAdapter
 from ..programs.adapter import adapter as make_adapter
-from ..programs.auto_adapter import AutoAdapter
 from ..programs.catalog import answering, build, needs_embedder, preset
-from ..programs.external.resolve import program_of, takes_embedder
+from ..programs.external.program import program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from .artifact import chosen_embedder, load, versions

@@ -25,7 +25,7 @@ from ..engines.guard import Guard, Limits
 from ..engines.meter import Meter, Usage
 from ..engines.spending import Spending
 from ..errors import MempilerError, ProgramError
-from ..programs.auto_adapter import AutoAdapter
+from ..programs.adapter import AutoAdapter
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, load_predictor, parse_predictor
 from .evaluate import Written, answered, written

@@ -1,11 +1,12 @@
-"""Programs of what is no method of ours: a store that is searched, or whatever answers by itself.
+"""Anything that answers questions about a history, as a program like ours: same questions, same reader, same scorers.
 
-    store                      settle: it is written (`stores`) ── search(query, k) ──> hits ──> the benchmark's task
-    thing(history, question)   answer, or (answer, recalled), or a mapping or `dspy.Prediction` of these
+    store: add(session), search(query, k) ──> hits ──> the benchmark's task; or its own `ask(question)` answers
+    thing(history, question)                 answer, or (answer, recalled), or a mapping or `dspy.Prediction` of these
+    http://...                               a chat endpoint with a memory of its own (`stores.Endpoint`)
 
-The memory is the history itself, so memories stay values. `question` is a text with everything about the question in
-it; a thing with a parameter `options`, `date` or `query` is given that by name, and options are then not in the text. A
-module's predictors are the program's, so every optimizer compiles it.
+The memory is the history itself, so memories stay values; a store is written when it settles. `question` is a text with
+everything about the question in it; a thing with a parameter `options`, `date` or `query` is given that by name, and
+options are then not in the text. A module's predictors are the program's, so every optimizer compiles it.
 
 What was recalled names the turns it rests on by `sources`, `ids` or `id`; else a recalled text that holds the words of
 a turn, or is held by one, rests on it. What matches no turn, e.g. a fact that a model put into other words, is a
@@ -14,25 +15,37 @@ a turn, or is held by one, rests on it. What matches no turn, e.g. a fact that a
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import dspy
+from pydantic import Field
 
-from ...memory.index import Entry
+from ...errors import ProgramError, UserError
+from ...memory.index import Embedder, Entry
 from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
 from ..failing import ExternalError
 from ..method import Method, Reader, Writer
+from ..names import imported
+from ..program import MemoryProgram
+from ..remember import MemoryCache
+from ..settings import Settings
 from ..tasks.task import Task
+from ..tasks.task import task as task_class
 from ..waiting import Recalled, Waiting
-from .stores import CallThread, Stores, parameters
+from .stores import CallThread, Endpoint, Stores, parameters
 
+WEB = ("http://", "https://")
+UNKNOWN = "has neither add and search nor the parameters (history, question)"
 GIVEN = "given"
 """Where a query has what a thing answered, for a task that gives it on."""
 TEXTS = ("text", "memory", "content", "page_content")
@@ -41,6 +54,118 @@ LONG = 16
 """Characters that a text must have to be looked for in another: "Yes." is in many."""
 MOST = 1000
 """Most things that are taken of what one search returned."""
+
+
+class AnswerSettings(Settings):
+    """What can be set of whatever answers."""
+
+    timeout: float = Field(600.0, gt=0, lt=1e9, description="seconds that one call may take")
+
+
+class SearchSettings(AnswerSettings):
+    """What can be set of a store that is searched."""
+
+    k: int = Field(10, gt=0, lt=10**9, description="entries recalled")
+
+
+class EndpointSettings(AnswerSettings):
+    """What can be set of an endpoint."""
+
+    model: str = Field("", min_length=1, validate_default=True, description="which of its models answers (`--model`)")
+
+
+def thing_of(name: str) -> Any | None:
+    """What a name stands for that is no method of ours; None for a method.
+
+    Raises:
+        UserError: It cannot be imported.
+        ProgramError: It is nothing that can be scored.
+    """
+    if name.startswith(WEB):
+        return Endpoint
+    if ":" not in name or "+" in name:
+        return None
+    found = imported(name)
+    if inspect.isclass(found) and issubclass(found, Method):
+        return None
+    if kind_of(found) is None:
+        raise ProgramError(f"method {name!r} is not a subclass of mempiler.Method, and {UNKNOWN}")
+    return found
+
+
+def kind_of(thing: Any) -> Literal["search", "ask", "answer"] | None:
+    """How something is asked; None for what cannot be scored.
+
+    "search" and "ask" are stores, or classes and factories of such, which are given sessions; a factory of stores that
+    answer by themselves says so by an attribute `asks`. "answer" takes a history and a question.
+    """
+    makes = not isinstance(thing, type) and "folder" in parameters(thing)
+    if makes or (hasattr(thing, "add") and (hasattr(thing, "search") or hasattr(thing, "ask"))):
+        return "search" if getattr(thing, "asks", False) is not True and (makes or hasattr(thing, "search")) else "ask"
+    if isinstance(thing, type):
+        return "answer" if issubclass(thing, dspy.Module) else None
+    given = [each for each in parameters(thing).values() if each.kind in (0, 1)]
+    return "answer" if isinstance(thing, dspy.Module) or len(given) > 1 else None
+
+
+def takes_embedder(thing: Any) -> bool:
+    """Whether a store asks for the run's embedder."""
+    return kind_of(thing) in ("search", "ask") and "embedder" in parameters(thing)
+
+
+def program_of(
+    thing: Any,
+    name: str,
+    task: str,
+    embedder: Embedder | None = None,
+    cache: MemoryCache | None = None,
+    adapter: str = "chat",
+    folder: Path | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> MemoryProgram:
+    """The program of a thing.
+
+    Args:
+        thing: What `thing_of` gives, or any such object.
+        name: What tables call it.
+        task: What the questions are.
+        embedder: Given to systems that ask for one.
+        cache: Memories to share with other programs.
+        adapter: Name of the adapter it runs under.
+        folder: Where the stores of a system are; a temporary folder if None.
+        config: Its settings, by name.
+
+    Raises:
+        UserError: It cannot be scored, or has no such setting.
+    """
+    kind = kind_of(thing)
+    if kind is None:
+        raise UserError(f"{name}: {UNKNOWN}")
+    at_endpoint: bool = thing is Endpoint
+    form = EndpointSettings if at_endpoint else SearchSettings if kind == "search" else AnswerSettings
+    settings = form.read(name, config or {}).model_dump()
+    if kind == "answer":
+        made = thing() if isinstance(thing, type) else thing
+        # Other answers of a file are another program.
+        method = External(name, {**settings, **getattr(made, "version", {})}, thing=made)
+    else:
+        make = partial(Endpoint, name, **settings) if at_endpoint else _making(thing, name, embedder)
+        method = External(name, settings, Stores(make, name, folder, settings["timeout"]))
+    asked = task_class(task)
+    if kind != "search":
+        asked = type(asked.__name__, (asked,), {"prompt": None, "forward": given, "__module__": asked.__module__})
+    return MemoryProgram(method, asked(), cache, adapter, name)
+
+
+def _making(thing: Any, name: str, embedder: Embedder | None) -> Callable[..., Any]:
+    """What makes the system of one history; it may ask for its folder by that name."""
+    if isinstance(thing, type) or "folder" in parameters(thing):
+        return partial(thing, **({"embedder": embedder} if "embedder" in parameters(thing) else {}))
+    try:
+        copy.deepcopy(thing)
+    except Exception as error:
+        raise UserError(f"{name}: cannot be copied, one for every history; give its class ({error})") from error
+    return lambda: copy.deepcopy(thing)
 
 
 class HistoryMemory(Memory):

@@ -1,5 +1,7 @@
 """Stores of a system that changes when it is written: one per history, each in a folder of its own, written once.
 
+A running chat endpoint with a memory of its own is such a system, too (`Endpoint`).
+
 A run that was killed writes them anew, and its own store replays what they ask of a model. docs/own_systems.md says
 what a system may have.
 
@@ -12,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import shutil
 import tempfile
 import threading
+import uuid
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
@@ -37,6 +41,9 @@ RUN_ENDS = (BudgetError, EndpointError, UserError)
 """Errors that are no fault of what is called: a limit, an endpoint that is gone, a mistake of the user's."""
 CLOSING = 10.0
 """Seconds that a system has to end by itself."""
+KEY = "OPENAI_API_KEY"
+"""The environment variable with the endpoint's key."""
+REMEMBER = "Please remember this conversation. Answer with the word OK."
 
 
 class CallThread:
@@ -202,3 +209,53 @@ async def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | No
         return (await value if inspect.isawaitable(value) else value), None
     except BaseException as error:
         return None, error
+
+
+class Endpoint:
+    """A running chat endpoint with a memory of its own, as a store: any server with OpenAI's chat completions.
+
+    Every history is a `user` of its own, and every message a conversation of its own (`metadata.session`), so nothing
+    but the endpoint's memory joins them. Its `usage` is counted; evidence that a service of ours names is taken as
+    recalled. It sees questions as messages, and may remember them too; a run that is killed goes on with new users.
+
+    Args:
+        url: Its base URL, e.g. "http://127.0.0.1:8000/v1".
+        model: The model's name there.
+        timeout: Seconds that one request may take.
+    """
+
+    def __init__(self, url: str, model: str, timeout: float) -> None:
+        import openai
+
+        self.url, self.model, self.user = url, model, f"mempiler-{uuid.uuid4().hex}"
+        self._client = openai.OpenAI(base_url=url, api_key=os.environ.get(KEY) or "none", timeout=timeout)
+        self.close = self._client.close
+
+    def add(self, session: Item) -> None:
+        """Says a session to it, with the date before every line."""
+        self._said("\n".join([REMEMBER, "", *session.lines()]), session.id)
+
+    def ask(self, question: str) -> tuple[Any, Any]:
+        """Its answer, and the evidence that it names, if it does."""
+        found = self._said(question, f"question-{uuid.uuid4().hex}")
+        more: Any = getattr(found, "mempiler", None)
+        answer = found.choices[0].message.content if found.choices else None
+        return answer, more.get("evidence") if isinstance(more, dict) else None
+
+    def _said(self, text: str, session: str) -> Any:
+        import openai
+
+        message: Any = {"role": "user", "content": text}
+        try:
+            found = self._client.chat.completions.create(
+                model=self.model, user=self.user, messages=[message], metadata={"session": session}
+            )
+        except openai.AuthenticationError as error:
+            raise UserError(f"{self.url}: refuses the key; set {KEY}") from error
+        except openai.APITimeoutError as error:
+            raise ExternalError(f"{self.url}: no answer in time") from error
+        except openai.APIConnectionError as error:
+            raise EndpointError(f"{self.url}: cannot be reached") from error
+        usage = found.usage
+        note(Spending(1, usage.prompt_tokens if usage else 0, usage.completion_tokens if usage else 0, unpriced=1))
+        return found

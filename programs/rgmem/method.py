@@ -30,7 +30,7 @@ cosine (`extraction.Names`, merge_cosine); where two people talk, both are the u
 w/o L0 (the graph is written as ever, but no evidence is recalled or searched), w/o L1 (no graph) and w/o RG (every
 concept with new evidence is rewritten at every step from raw evidence, with one flat prompt).
 
-Limits: merge_cosine and node_cosine belong to their embedder (`programs.thresholds`). The offline one compares
+Limits: merge_cosine and node_cosine belong to their embedder (`programs.catalog`). The offline one compares
 spelling: "Pottery class" and "Pottery classes" have .90, "Pottery" and "Pottery class" .71, "Running" and "Jogging"
 .21, unrelated names 0; so .85 joins spellings of one name, and its node_cosine is .27, not the paper's .5. The offline
 engine plans no keyword but the question, which reaches that with few names, and files everything under the first base

@@ -1,14 +1,8 @@
 """Behaviour prediction: which of some options a user takes in a situation, from memory and the newest records.
 
-    history + recent ── newest records within a budget ──> suffix ┐
-    memory ── recall ───────────────────────────────────> context ┴── PredictBehavior ──> one of the options
-
 Every method sees the same suffix (PraMem, equation 2: the k records right before the situation), so that methods differ
-by their memory alone. The memory may be frozen at an earlier moment: the records since then come in as `recent`, and
-the suffix reaches back into the history where they are few. A profile is always shown.
-
-Limits: an answer that names no option, or several, is returned as the model wrote it, and counts as a failed
-parse; it is not asked for again (the released code asks up to five times, at the default temperature).
+by their memory alone. An answer that names no option is returned as the model wrote it, and counts as a failed parse
+(the released code asks up to five times, at the default temperature).
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
 """The tasks of PAL-Bench: restating a requirement, proposing and selecting solutions, one reply of a dialogue.
 
-    requirement-restatement   user query ──> the whole requirement           about "needs"
-    solution-proposal         requirement ──> one solution                   about "solutions"
-    solution-selection        requirement, S1..S8 ──> two ids                about "solutions"
-    dialogue-reply            what was said, kind of reply ──> one reply     about by the kind of reply
-
 Source: Mem-PAL, "Evaluation Tasks" and appendix B. `Query.about` gives a method which half of a memory bears on the
-query: needs alone while a requirement is being understood, solutions and preferences as well after that (appendix C).
-
-Limits: a selection that does not name two candidates is returned unchanged and scores 0; the
-released code asks for it up to ten times. Critical path of each: one LM call.
+query: needs while a requirement is being understood, solutions and preferences after that (appendix C). A selection
+that does not name two candidates scores 0; the released code asks for it up to ten times.
 """
 
 from __future__ import annotations

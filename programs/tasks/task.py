@@ -6,7 +6,10 @@ to a question, the choice of one option, and responses to a user's request.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from datetime import datetime
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -14,11 +17,11 @@ import dspy
 
 from ...engines.threads import in_thread
 from ...errors import UnknownNameError, UserError
-from ...records import Context, Item, Query
+from ...records import Context, Hit, Item, Query, comparable
 from ...records.context import About, Modality
 from ...signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
 from ..predictor import predictor
-from ..streaming import answering
+from ..streaming import WANTED, answering
 
 
 class Task(dspy.Module):
@@ -90,7 +93,7 @@ class Task(dspy.Module):
             context: What the memory recalled.
             query: What is asked, with the raw items to show.
         """
-        with answering(type(self).made is Task.made):
+        with answering(type(self).made is Task.made) if WANTED.get() else nullcontext():
             found = self.answer(**self.asked(context, query))
         return self.made(found, query)
 
@@ -98,7 +101,7 @@ class Task(dspy.Module):
         """`forward` for asyncio; no thread waits for the language model."""
         if type(self).forward is not Task.forward:
             return await in_thread(lambda: self.forward(context, query))
-        with answering(type(self).made is Task.made):
+        with answering(type(self).made is Task.made) if WANTED.get() else nullcontext():
             found = await self.answer.acall(**self.asked(context, query))
         return self.made(found, query)
 
@@ -113,6 +116,10 @@ class Task(dspy.Module):
 
 
 _FIELDS = {"question", "options", "date", "dialogue"}
+_PLAIN = frozenset({"a", "an", "the", "is", "are", "was", "of", "what", "who", "where", "which", "s", "as", "has"})
+_WORD = re.compile(r"\w+")
+NOT_FOUND = "none"
+"""The answer where no entry matches."""
 
 
 class QuestionAnswering(Task):
@@ -146,6 +153,50 @@ class PersonalResponse(Task):
         return {"context": seen(context, query), "date": query.when, "question": query.text}
 
 
+class MemoryLookup(Task):
+    """Answers by code from the oldest entry that holds every word of the question; without a language model.
+
+    For synthetic worlds whose notes are a subject, an attribute and a value ("Ada pet parrot"): there a reward that
+    depends on the memory alone needs no reader model. That the oldest entry answers makes a stale duplicate cost as
+    much as a missing update.
+    """
+
+    name = "memory-lookup"
+
+    def forward(self, context: Context, query: Query) -> dspy.Prediction:
+        return dspy.Prediction(answer=lookup(context.hits, query.text))
+
+
+def lookup(hits: Sequence[Hit], question: str) -> str:
+    """The words that the oldest matching entry has beyond the question, or "none".
+
+    Example:
+        >>> lookup([Hit(id="m1", text="Ada pet parrot", score=1.0)], "What is Ada's pet?")
+        'parrot'
+
+    Args:
+        hits: Entries in any order. The oldest is the one with the earliest time; of equal times, or without any, the
+            one with the lowest number in its id.
+        question: Its words, without articles and question words, must all be in a matching entry.
+    """
+    wanted = set(_words(question))
+    for hit in sorted(hits, key=_age):
+        found = _words(hit.text)
+        if wanted <= set(found):
+            rest = [word for word in found if word not in wanted]
+            return " ".join(rest) or NOT_FOUND
+    return NOT_FOUND
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in _WORD.findall(text.lower()) if word not in _PLAIN]
+
+
+def _age(hit: Hit) -> tuple[datetime, int, str]:
+    digits = re.sub(r"\D", "", hit.id)
+    return comparable(hit.time), int(digits or 0), hit.id
+
+
 def seen(context: Context, query: Query) -> str:
     """What a prompt shows of a context: its text, followed by the raw items of the query."""
     return with_items(context.text(), query.shown)
@@ -158,8 +209,7 @@ def with_items(text: str, items: Sequence[Item]) -> str:
 
 
 TASKS: dict[str, type[Task] | str] = {
-    **{task.name: task for task in (QuestionAnswering, MultipleChoice, PersonalResponse)},
-    "memory-lookup": "lookup:MemoryLookup",
+    **{task.name: task for task in (QuestionAnswering, MultipleChoice, PersonalResponse, MemoryLookup)},
     "behavior-prediction": "behavior:BehaviorPrediction",
     "requirement-restatement": "pal:RequirementRestatement",
     "solution-proposal": "pal:SolutionProposal",

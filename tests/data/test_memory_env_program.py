@@ -12,7 +12,7 @@ from mempiler.programs.catalog import build
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
-from mempiler.programs.tasks.lookup import lookup
+from mempiler.programs.tasks.task import lookup
 from mempiler.records import Hit, Query
 from mempiler.signatures.memory_r2 import Fact
 

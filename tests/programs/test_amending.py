@@ -133,10 +133,8 @@ def test_accounts_and_labels_that_no_search_finds_go_too() -> None:
         (Entry(id="m1", text="Ada likes tea", kind="fact", sources=("D1:1", "D7:1")), True),  # a writer added to it
         (Entry(id="m9", text=f"He said: {SAFE}!", kind="fact", sources=("D1:1", "D1:2")), True),  # quotes it
         (Entry(id="m9", text=f"{SAFE}ry", kind="fact", sources=("D1:1", "D1:2")), False),  # another word
-        (Entry(id="m9", text="falcon opens the safe", kind="fact", sources=("D1:1", "D1:2")), False),  # other words
         (Entry(id="m9", text="Ada likes tea", kind="fact", sources=("D1:1",)), False),  # beside it in the same turn
         (Entry(id="x", text=f"Ada thinks that {SAFE}", kind="summary", sources=()), True),
-        (Entry(id="x", text="Ada thinks of falcons", kind="summary", sources=()), False),
         (Entry(id="x", text="Ada thinks of tea", kind="summary", sources=("D1:1",)), False),
     ],
 )

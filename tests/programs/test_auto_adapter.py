@@ -1,8 +1,6 @@
 """The adapter "auto": schemas are tried, refused ones are remembered, and answers under one are read as they come."""
 
 import copy
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -11,21 +9,11 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError, LMError
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.programs.adapter import adapter
-from mempiler.programs.auto_adapter import AutoAdapter, SchemaAdapter, output_schema
-from mempiler.programs.predictor import Predictor
-from mempiler.programs.recording import recording
+from mempiler.programs.adapter import AutoAdapter, SchemaAdapter, adapter, output_schema
 from mempiler.reading.answer import CutText
-from mempiler.runs.setup import Setup
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
-from tests.stub_server import StubServer, fill
 from tests.suite import suite
-
-SUITE = suite()
-TEXT = "1"
-"""What the stub writes for every text; the inputs show it as an id."""
-
 
 ASKED = dspy.Signature("question -> answer, sure: bool")
 """Made once: Python 3.11 may fail with a SystemError where threads parse such texts at the same time."""
@@ -54,19 +42,6 @@ def test_a_schema_is_tried_once_over_questions_and_copies(stub: Any, schemas: st
     assert chosen.endpoints.found() == {server.model: {OUTPUTS: kind}}
     assert sum(found is not None for found in server.formats) == (1 if kind == "chat" else 6)
     assert len(server.texts) == (7 if kind == "chat" else 6)
-
-
-def test_threads_that_are_refused_at_once_all_get_an_answer(stub: Any) -> None:
-    server, chosen, began = stub(schemas="refuse", delay=0.02), AutoAdapter(), threading.Barrier(8)
-    lm = _model(server)
-
-    def ask(n: int) -> str:
-        began.wait(10)
-        return _asked(lm, chosen, f"Question {n}?").answer
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(ask, range(8)))
-    assert chosen.endpoints.found() == {server.model: {OUTPUTS: "chat"}}
 
 
 def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
@@ -112,12 +87,6 @@ def test_what_was_found_before_holds_at_any_address(stub: Any) -> None:
     other = stub(schemas="refuse")
     _asked(language_model(server.model, api_base=other.url), second, "And then?")
     assert other.formats == [None]
-
-
-def test_models_in_this_process_are_not_asked() -> None:
-    lm = language_model("offline")
-    _asked(lm, AutoAdapter())
-    assert lm.meter.read().calls["task"] == 1
 
 
 class Replying(dspy.utils.DummyLM):
@@ -174,14 +143,20 @@ def test_an_answer_too_long_to_be_read_is_not_shown_again_in_full() -> None:
     assert all(len(message["content"]) < 10_000 for message in lm.asked[1])
 
 
-@pytest.mark.parametrize("signature", SUITE, ids=lambda signature: signature.__name__)
-def test_schemas_are_closed_and_complete(signature: type[dspy.Signature]) -> None:
-    schema = output_schema(signature)
-    assert schema
-    assert list(schema["properties"]) == list(signature.output_fields)
-    for node in _objects(schema):
-        assert node["additionalProperties"] is False
-        assert node["required"] == list(node["properties"])
+def test_schemas_are_closed_and_complete() -> None:
+    for signature in suite():
+        schema = output_schema(signature)
+        assert schema
+        assert list(schema["properties"]) == list(signature.output_fields)
+        assert all(node["additionalProperties"] is False for node in _objects(schema))
+        assert all(node["required"] == list(node["properties"]) for node in _objects(schema))
+
+
+@pytest.mark.parametrize(("lm", "kind"), [("openai/any", "schema"), ("offline", "chat")])
+def test_models_of_this_process_are_asked_in_the_chat_layout(stub: Any, lm: str, kind: str) -> None:
+    server = stub(schemas="honour")
+    _asked(_model(server) if kind == "schema" else language_model(lm), chosen := adapter("auto"))
+    assert chosen.endpoints.found() == ({server.model: {OUTPUTS: "schema"}} if kind == "schema" else {})
 
 
 def _objects(node: Any) -> list[dict[str, Any]]:
@@ -205,44 +180,3 @@ def test_a_signature_without_a_strict_schema_falls_to_chat(stub: Any, kind: Any)
     with suppress(AdapterParseError), dspy.context(lm=_model(server), adapter=AutoAdapter()):
         dspy.Predict(signature)(question="Where?")
     assert set(server.formats) == {None}
-
-
-@pytest.fixture(scope="module")
-def honouring() -> Any:
-    """One server that holds to schemas, for all signatures."""
-    with StubServer(schemas="honour") as server:
-        yield server, AutoAdapter()
-
-
-@pytest.mark.parametrize("signature", SUITE, ids=lambda signature: signature.__name__)
-def test_under_a_schema_no_answer_is_malformed(honouring: Any, signature: type[dspy.Signature]) -> None:
-    server, chosen = honouring
-    lm, inputs = _model(server), {name: _simple(field) for name, field in signature.input_fields.items()}
-    with dspy.context(lm=lm, adapter=chosen), recording() as record:
-        Predictor(signature)(**inputs)
-    (call,) = record.calls
-    assert not call.asked_again
-    assert not call.lost
-    assert not call.faults.keys() & {"layout", "parse", "cut", "field"}, call.faults
-    assert set(chosen.endpoints.found()[server.model].values()) == {"schema"}
-
-
-def _simple(field: Any) -> Any:
-    if field.annotation in (str, list[str]):
-        lines = [f"[{TEXT}] A text.", "[S1] Another."]
-        return lines if field.annotation == list[str] else "\n".join(lines)
-    kind: TypeAdapter[Any] = TypeAdapter(field.annotation)
-    return kind.validate_python(fill(kind.json_schema()))
-
-
-@pytest.mark.parametrize(
-    ("lm", "named", "expected"),
-    [
-        ("offline", None, "chat"),
-        ("openai/gpt-4.1-mini", None, "auto"),
-        ("openai/gpt-4.1-mini", "json", "json"),
-    ],
-)
-def test_named_models_run_under_auto_unless_told_otherwise(lm: str, named: str | None, expected: str) -> None:
-    assert Setup("locomo", lm=lm, adapter=named).default_adapter == expected
-    assert isinstance(adapter("auto"), AutoAdapter)

@@ -5,9 +5,10 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler import History, Session, Turn
+from mempiler import History, Logs, Session, Turn
+from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
-from mempiler.records import Context, Query, estimate_tokens
+from mempiler.records import Context, Query
 
 
 def session(n: int, *texts: str, id: str = "") -> Session:
@@ -59,13 +60,6 @@ def test_what_is_recalled(name: str, config: dict[str, Any], question: str, turn
 def test_two_sessions_of_one_id_stay_two() -> None:
     history = History(id="twice", items=(session(1, "Rye bread.", id="S"), session(2, "Rye beer.", id="S")))
     assert [hit.id for hit in recalled("session-rag", "rye", history).hits] == ["D1:1", "D2:1"]
-
-
-@pytest.mark.parametrize("max_tokens", [0, 30, 60, 10_000])
-def test_truncation_keeps_its_budget_and_the_newest_turns(max_tokens: int) -> None:
-    found = recalled("truncation", "", max_tokens=max_tokens)
-    assert sum(estimate_tokens(hit.line()) + 1 for hit in found.hits) <= max_tokens
-    assert [hit.id for hit in found.hits] == list(HISTORY.turns)[len(HISTORY.turns) - len(found.hits) :]
 
 
 def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
@@ -120,8 +114,92 @@ def test_a_summary_over_the_limit_loses_its_last_sentences(scripted: Any, max_wo
     assert memory.summary == summary
 
 
-def test_a_session_without_words_asks_nobody(scripted: Any) -> None:
-    lm = scripted(summaries())
+# Logs beside any method
+
+
+SEARCHING = ["turn-rag", "session-rag", "condition-mem", "memory-bank"]
+EARLIER = {"no-memory": "none", "recursive-summary": "summary", **dict.fromkeys(SEARCHING, "search")}
+ALL = list(EARLIER)
+
+
+def logs(n: int, *texts: str) -> Logs:
+    turns = tuple(
+        Turn(id=f"L{n}:{t}", speaker="phone", text=text, time=datetime(2024, n, 2, t))
+        for t, text in enumerate(texts, 1)
+    )
+    return Logs(id=f"L{n}", time=datetime(2024, n, 2), turns=turns)
+
+
+def talk(n: int, *texts: str) -> Session:
+    turns = tuple(
+        Turn(id=f"D{n}:{t}", speaker=("assistant", "user")[t % 2], text=text) for t, text in enumerate(texts, 1)
+    )
+    return Session(id=f"D{n}", time=datetime(2024, n, 3), turns=turns)
+
+
+LOGGED = History(
+    id="ann",
+    items=(
+        logs(1, "bought running shoes", "booked a dentist"),
+        talk(1, "Which running shoes suit me?", "Try the light ones."),
+        logs(2, "ran around the lake in new shoes", "watched a film"),
+        talk(2, "My knee hurts after the run.", "Rest it."),
+        logs(3, "searched for a knee brace", "set an alarm"),
+    ),
+)
+
+
+def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+    if kind == "records":
+        return {"records": [{"turn_id": "D1:1", "condition": "buying shoes", "content": f"likes running shoes {n}"}]}
+    return {kind: f"{kind} about running shoes, number {n}."}
+
+
+def with_logs(name: str, **config: Any) -> Any:
+    """The baseline with the handling of logs that Mem-PAL gives it."""
+    return build(f"logs+{name}", embedder=embedder("offline"), **{"earlier": EARLIER[name], **config})
+
+
+def logs_recalled(scripted: Any, made: Any, history: History = LOGGED, shown: tuple[Any, ...] = ()) -> list[Any]:
+    with dspy.context(lm=scripted(reply)):
+        query = Query(text="running shoes", shown=shown)
+        return list(made.method.reader.recall(made.remember(history).memory, query).hits)
+
+
+@pytest.mark.parametrize(("items", "current"), [(5, "L3"), (4, "L2")])
+@pytest.mark.parametrize("name", ALL)
+def test_all_logs_of_the_current_session_come_last(scripted: Any, name: str, items: int, current: str) -> None:
+    """Also after their dialogue, until there are newer ones."""
+    found = logs_recalled(scripted, with_logs(name), History(id="ann", items=LOGGED.items[:items]))
+    assert [(hit.id, hit.kind) for hit in found][-2:] == [(f"{current}:{n}", "log") for n in (1, 2)]
+
+
+@pytest.mark.parametrize("name", SEARCHING)
+def test_of_earlier_logs_the_nearest_are_found_beside_the_dialogues(scripted: Any, name: str) -> None:
+    # In the time that the example spans, all that was said would be forgotten.
+    more = {"inner_forgetting": False} if name == "memory-bank" else {}
+    ids = [hit.id for hit in logs_recalled(scripted, with_logs(name, k=1, inner_k=1, **more))]
+    *dialogue, earlier, _, _ = ids
+    assert earlier in ("L1:1", "L2:1")
+    assert dialogue
+    assert not [id for id in dialogue if id.startswith("L")]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_logs_that_the_task_shows_are_not_recalled_again(scripted: Any, name: str) -> None:
+    found = logs_recalled(scripted, with_logs(name), shown=(LOGGED.items[-1],))
+    assert not [hit.id for hit in found if hit.id.startswith("L3")]
+
+
+def test_the_summaries_of_dialogues_and_of_logs_are_two(scripted: Any) -> None:
+    lm = scripted(reply)
+    made = with_logs("recursive-summary")
     with dspy.context(lm=lm):
-        memory = build("recursive-summary").remember(History(id="mute", items=(session(1, ""),))).memory
-    assert (memory.summary, lm.engine.prompts) == ("", [])
+        memory = made.remember(LOGGED).memory
+    assert lm.engine.calls == {"summary": 2, "log_summary": 3}
+    first, second, *_ = made.method.reader.recall(memory, Query(text="x")).hits
+    assert (first.id, set(first.sources)) == ("summary", {"D1:1", "D1:2", "D2:1", "D2:2"})
+    assert (second.id, set(second.sources)) == ("log_summary", {f"L{n}:{t}" for n in (1, 2, 3) for t in (1, 2)})
+    asked = [text for kind, text in lm.engine.prompts if kind == "log_summary"]
+    assert "log_summary about running shoes, number 1." in asked[1]
+    assert not any("[D" in text for text in asked)

@@ -13,11 +13,10 @@ from mempiler.data.dataset import Source
 from mempiler.data.locomo import Locomo
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.errors import BudgetError, EndpointError, ProgramError, UserError
+from mempiler.errors import EndpointError, ProgramError, UserError
 from mempiler.memory.index import Entry
-from mempiler.programs.external.endpoint import Endpoint
-from mempiler.programs.external.program import hits_of
-from mempiler.programs.external.resolve import program_of, thing_of
+from mempiler.programs.external.program import hits_of, program_of, thing_of
+from mempiler.programs.external.stores import Endpoint
 from mempiler.runs.evaluate import evaluate
 
 SAMPLE = Source("sample.json", "0" * 64, sample=True)
@@ -39,20 +38,6 @@ class Lines:
 
     def __len__(self) -> int:
         return len(self.lines)
-
-
-class Later(Lines):
-    """The same with coroutines, bound to one loop."""
-
-    async def add(self, session: Any) -> None:
-        import asyncio
-
-        self.loop = getattr(self, "loop", asyncio.get_running_loop())
-        assert self.loop is asyncio.get_running_loop()
-        self.lines += session.lines()
-
-    async def search(self, query: str, k: int) -> list[str]:
-        return self.lines[-k:]
 
 
 def questions(history: History, count: int = 3) -> list[dspy.Example]:
@@ -95,8 +80,8 @@ def test_a_store_is_written_once_for_each_history_however_many_ask(make_history)
 
 @pytest.mark.parametrize(
     "thing",
-    [Lines, Later, Lines(), lambda folder: Lines()],
-    ids=["class", "class of coroutines", "object", "factory"],
+    [Lines, Lines(), lambda folder: Lines()],
+    ids=["class", "object", "factory"],
 )
 def test_classes_objects_factories_and_coroutines_are_stores(thing, make_history):
     found = run(program_of(thing, "mine", "question-answering", config={"k": 2}), questions(make_history(2)))
@@ -166,16 +151,6 @@ def test_what_a_hostile_store_does_concerns_the_questions_of_its_history(how, re
     assert time.monotonic() - started < 3
 
 
-def test_a_spent_budget_is_no_fault_of_a_store(make_history):
-    class Spender(Lines):
-        def add(self, session: Any) -> None:
-            raise BudgetError("budget reached: max-calls 1")
-
-    found = run(program_of(Spender, "mine", "question-answering"), questions(make_history(1)))
-    assert found.stopped == "budget reached: max-calls 1"
-    assert found.rows == ()
-
-
 # What answers by itself
 
 
@@ -207,11 +182,10 @@ async def coroutine(history: History, question: str) -> tuple[str, list[Any]]:
         (plain, {}),
         (pair, {"shown": 1.0}),
         (coroutine, {"shown": 1.0}),
-        (Agent(), {"shown": 1.0}),
         (Agent, {"shown": 1.0}),
         (lambda history, question: {"answer": "Bob", "recalled": ["Ann: nothing of the kind"]}, {}),
     ],
-    ids=["text", "pair", "coroutine", "module", "class", "mapping"],
+    ids=["text", "pair", "coroutine", "class", "mapping"],
 )
 def test_callables_and_modules_are_scored(thing, recall, make_history):
     found = run(program_of(thing, "mine", "question-answering"), questions(make_history(2)))
@@ -239,7 +213,6 @@ def test_a_module_is_told_of_options_where_it_asks_for_them(make_history):
     [
         (None, "answered NoneType, expected a text"),
         (b"\xff", "answered bytes"),
-        ({"text": "Bob"}, "answered NoneType"),
         (("Bob", 3), "recalled int"),
     ],
 )
@@ -263,12 +236,12 @@ def test_predictors_of_a_module_are_the_program_s():
 @pytest.mark.parametrize(
     ("thing", "config", "problem"),
     [
-        (Lines, {"size": 3}, "mine: size: .*not permitted; its settings are timeout, k"),
-        (Lines, {"k": 0}, "mine: k: .* greater than 0"),
-        (Lines, {"k": True}, "mine: k: .* integer"),
-        (Lines, {"timeout": float("nan")}, "mine: timeout: .* less than"),
-        (plain, {"k": 3}, "mine: k: .*not permitted; its settings are timeout"),
-        (Endpoint, {}, "mine: model: Field required; its settings are timeout, model"),
+        (Lines, {"size": 3}, "'mine' has no setting 'size'; it has: timeout=600.0, k=10"),
+        (Lines, {"k": 0}, "'mine': k = 0: .* greater than 0"),
+        (Lines, {"k": True}, "'mine': k = True: .* integer"),
+        (Lines, {"timeout": float("nan")}, "'mine': timeout = nan: .* finite"),
+        (plain, {"k": 3}, "'mine' has no setting 'k'; it has: timeout"),
+        (Endpoint, {}, "'mine': model = '': .*which of its models"),
         (object(), {}, "mine: has neither add and search nor"),
         (type("Locked", (Lines,), {"__deepcopy__": lambda self, memo: 1 / 0})(), {}, "mine: cannot be copied"),
     ],
@@ -295,7 +268,6 @@ def test_what_a_name_stands_for():
     ("recalled", "sources", "kind"),
     [
         ("Ann said: I saw Oslo with 1 friends", ("D1:1",), "entry"),
-        ("saw Oslo with 1 friends", ("D1:1",), "entry"),
         ("Oslo", (), "summary"),
         ({"memory": "Bob likes Oslo", "id": "x"}, (), "summary"),
         ({"text": "anything", "sources": ["D1:2", "D9:9"]}, ("D1:2",), "entry"),

@@ -136,15 +136,6 @@ def test_no_edit_of_what_is_shown_changes_a_deleted_fact(edits: list[Edit]) -> N
     assert after.facts[0] == memory.facts[0]
 
 
-@given(some.lists(some.tuples(some.sampled_from(WORDS), some.sampled_from([None, "f2", "f3"])), max_size=6))
-def test_no_change_of_what_is_shown_changes_a_deleted_fact_of_pgr(said: list[tuple[str, str | None]]) -> None:
-    memory = PersonalMemory().upsert([Change(text, "Activity", sources=("D1:1",)) for text in WORDS], [])
-    with writing_under(amended(memory.entries(), 0, None)):
-        after = memory.upsert([Change(text, "Activity", fact_id=id) for text, id in said], [])
-    assert after.facts[0] == memory.facts[0]
-    assert len({fact.id for fact in after.facts}) == len(after.facts)
-
-
 def test_an_amended_fact_is_consolidated_with_none(scripted: Any) -> None:
     import dspy
 

@@ -15,7 +15,6 @@ from mempiler.programs.identity import Identities, rollout
 from mempiler.programs.method import EntryReader, Method, Writer
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
-from mempiler.serving.memories import stamp_of
 
 
 def made(**config: Any) -> MemoryProgram:
@@ -41,19 +40,15 @@ def program_of(program: MemoryProgram) -> str:
         (lambda: made(adapter="json"), True, False),
         (lambda: build("pgr+memory-r2", embedder=embedder()), True, False),
         (lambda: build("fact-store", embedder=embedder()), False, False),
+        (lambda: build("memory-r2", embedder=TextEmbedder("other", embedder().embed, 384)), False, False),
     ],
-    ids=["again", "copy", "reading setting", "writing setting", "task", "adapter", "policy", "method"],
+    ids=["again", "copy", "reading setting", "writing setting", "task", "adapter", "policy", "method", "embedder"],
 )
 def test_what_a_program_is_and_what_its_writer_is(
     other: Callable[[], MemoryProgram], writes_like: bool, same: bool
 ) -> None:
     assert (writer_of(other()) == writer_of(made())) is writes_like
     assert (program_of(other()) == program_of(made())) is same
-
-
-def test_vectors_of_another_name_make_another_writer() -> None:
-    other = TextEmbedder("other", embedder().embed, 384)
-    assert writer_of(build("memory-r2", embedder=other)) != writer_of(made())
 
 
 def test_an_instruction_changes_a_writer_and_changing_it_back_makes_it_the_same() -> None:
@@ -94,13 +89,6 @@ class Reshaped(Keeping):
 def test_class_and_memory_of_a_writer_count() -> None:
     digests = {Identities().of_writer(kind()) for kind in (Keeping, Shared, Reshaped)}
     assert len(digests) == 3
-
-
-def test_a_stamp_holds_the_adapter_only_where_something_is_asked() -> None:
-    def writers(name: str) -> set[str]:
-        return {stamp_of(build(name, embedder=embedder(), adapter=adapter)).writer for adapter in ("chat", "json")}
-
-    assert (len(writers("memory-r2")), len(writers("turn-rag"))) == (2, 1)
 
 
 def test_a_rollout_has_a_key_of_its_own(scripted: Any, fact_replies: Any) -> None:

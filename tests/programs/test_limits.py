@@ -1,4 +1,4 @@
-"""Prompts and texts that are too long: prompts are asked in halves, texts are no answers."""
+"""Prompts and texts that are too long: turns are taken in by halves, texts are no answers."""
 
 from typing import Any
 
@@ -15,17 +15,6 @@ def facts(*texts: str) -> dict[str, Any]:
     return {"facts": [{"speaker": "Ada", "turn_id": "D1:1", "fact": text} for text in texts]}
 
 
-def insert(text: str) -> dict[str, Any]:
-    """Inserts every new fact of a prompt."""
-    return {
-        "operations": [
-            {"op": "INSERT", "speaker": "Ada", "content": thing, "turn_id": "D1:1"}
-            for thing in ("Likes jazz", "Likes tea")
-            if f'"{thing}"' in text
-        ]
-    }
-
-
 REFUSALS = [
     ContextLengthError("too long"),
     # As llama.cpp, vLLM and an OpenAI-compatible gateway word it, without a code for it.
@@ -36,36 +25,21 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: str(refusal)[:20])
-def test_a_prompt_that_is_too_long_is_asked_in_halves(scripted: Any, refusal: Exception) -> None:
+def test_turns_whose_prompt_is_too_long_are_taken_in_by_halves(scripted: Any, refusal: Exception) -> None:
     def reply(kind: str, text: str, n: int) -> Any:
-        if kind == "operations" and "Likes jazz" in text and "Likes tea" in text:
+        asked = [f"Likes {thing}" for thing in ("jazz", "tea") if f"like {thing}" in text or f'"Likes {thing}"' in text]
+        if len(asked) == 2:
             raise refusal
-        return facts("Likes jazz", "Likes tea") if kind == "facts" else insert(text)
+        if kind == "facts":
+            return facts(*asked)
+        return {"operations": [{"op": "INSERT", "speaker": "Ada", "content": each} for each in asked]}
 
     lm = scripted(reply)
     with dspy.context(lm=lm):
         node = build("memory-r2", parts=1).remember(SAID)
     assert [fact.content for fact in node.memory.facts] == ["Likes jazz", "Likes tea"]
-    assert (lm.engine.calls["operations"], node.memory.unwritten) == (3, ())
-
-
-def test_what_is_context_alone_is_not_cut(scripted: Any) -> None:
-    asked: list[str] = []
-
-    def reply(kind: str, text: str, n: int) -> Any:
-        if kind == "facts":
-            return facts("Likes jazz", "Likes tea") if "[D1:1]" in text.split("## earlier")[0] else facts("Likes rain")
-        asked.append(text)
-        if "Likes rain" in text and len(asked) < 3:
-            raise REFUSALS[0]
-        return {"operations": []}
-
-    with dspy.context(lm=scripted(reply)):
-        build("memory-r2", parts=2).remember(SAID)
-    # The one new fact of the second part cannot be cut, and the two earlier ones are not.
-    second = next(text for text in asked if "Likes rain" in text)
-    assert "Likes jazz" in second
-    assert not any(("Likes jazz" in text) != ("Likes tea" in text) for text in asked)
+    assert (lm.engine.calls, node.memory.unwritten) == ({"facts": 3, "operations": 2}, ())
+    assert {failure.kind for part in node.chain() for failure in part.failures} == {"too-long"}
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(4000, ["Likes tea"]), (200_000, ["Likes tea", "x" * 200_000])])

@@ -14,10 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 import dspy
-import hypothesis
 import pytest
 from dspy.lm15 import Message
-from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
@@ -207,18 +205,3 @@ def test_no_prompt_loses_anything_silently(method: str) -> None:
     found = {predictor: harmed(conversation, predictor) for predictor in conversation.predictors}
     assert len(found) > 2
     assert all(counted for kinds in found.values() for counted in kinds.values()), found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_an_answer_of_any_text_crashes_nothing_and_loses_no_session(method: str) -> None:
-    conversation = Conversation(method, 2)
-    sessions = conversation.sessions
-
-    @hypothesis.settings(max_examples=25)
-    @hypothesis.given(st.sampled_from(conversation.predictors), st.text(max_size=60))
-    def holds(predictor: Fields, text: str) -> None:
-        conversation.run(SpoiledEngine(predictor, lambda answer: text or " "))
-        assert sessions <= conversation.sessions
-
-    holds()

@@ -132,16 +132,6 @@ def test_without_forgetting_all_stays_and_nothing_grows(scripted: Any) -> None:
     assert memory.recalled == {}
 
 
-def test_settling_twice_asks_once_and_a_longer_history_asks_again(scripted: Any) -> None:
-    made, lm = program(), scripted(reply)
-    with dspy.context(lm=lm):
-        memory = made.remember(History(id="ann", items=HISTORY.items[:2])).memory
-        assert made.method.writer.settle(memory) is memory
-        assert lm.engine.calls["user_portrait"] == 1
-        assert made.remember(HISTORY).memory.settled == 3
-    assert lm.engine.calls["user_portrait"] == 2
-
-
 def test_a_broken_digest_is_a_counted_failure_and_the_turns_stay(scripted: Any) -> None:
     made = program()
     with dspy.context(lm=scripted(lambda kind, text, n: "{{{" if kind == "event_digest" else reply(kind, text, n))):
@@ -187,11 +177,3 @@ def test_reflection_keeps_the_records_that_help(scripted: Any) -> None:
         found = made.method.reader.recall(memory, Query(text="Should a vet see Pepper, or the rye bread?"))
     assert ([hit.id for hit in found.hits], found.counts["calls"]) == (["r2"], 1)
     assert "reflect" not in dict(program("condition-mem").method.named_parameters())
-
-
-def test_a_broken_reflection_keeps_all_records(scripted: Any) -> None:
-    made = program("condition-mem", reflection=True)
-    with dspy.context(lm=scripted(lambda kind, text, n: "{{{" if kind == "helpful_ids" else records(kind, text, n))):
-        memory = made.remember(HISTORY).memory
-        found = made.method.reader.recall(memory, Query(text="Pepper the greyhound, a vet, rye bread"))
-    assert (len(found.hits), found.counts["calls"]) == (3, 1)

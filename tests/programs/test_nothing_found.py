@@ -2,7 +2,6 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import dspy
 import pytest
@@ -78,26 +77,12 @@ def test_pgr_falls_back_on_the_facts_nearest_to_the_query_below_tau() -> None:
     assert {hit.score for hit in found.hits} == {0.0}
 
 
-@pytest.mark.parametrize("method", ["no-memory", "logs+no-memory"])
-def test_no_memory_recalls_nothing(method: str) -> None:
-    assert asked(build(method), QUESTION, STORY) == Context()
-
-
 def test_what_a_memory_bank_forgot_is_not_shown_for_want_of_a_hit() -> None:
     program = build("memory-bank")
     with dspy.context(lm=language_model("offline")):
         memory = program.remember(history(STORY)).memory
         query = program.task.query({"question": "Zebra?", "date": "1 March 2034"}, (), (), ("Ada",))
         assert program.answer(memory, query).context.hits == ()
-
-
-def test_a_model_that_picks_none_of_the_records_is_believed(scripted: Any) -> None:
-    record = {"condition": "", "content": STORY, "turn_id": "D1:1"}
-    replies = {"records": {"records": [record]}, "helpful_ids": {"helpful_ids": []}, "answer": {"answer": "?"}}
-    lm = scripted(lambda kind, text, n: replies.get(kind, {"answer": "?"}))
-    with dspy.context(lm=lm):
-        found = build("condition-mem", reflection=True)(history=history(STORY), question="Where did Ada move, Lisbon?")
-    assert found.context.hits == ()
 
 
 def test_the_newest_turns_that_wait_come_before_those_of_the_memory(tmp_path: Path) -> None:

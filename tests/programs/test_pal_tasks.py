@@ -55,11 +55,6 @@ def test_methods_are_told_what_a_query_is_about(name: str, fields: dict[str, Any
     assert (query.about, query.modality) == (about, modality)
 
 
-def test_a_reply_is_searched_for_with_the_whole_dialogue() -> None:
-    query = task("dialogue-reply")().query({"question": "yes", "dialogue": "user: fit?\nassistant: the knee?"})
-    assert query.probe.splitlines() == ["user: fit?", "assistant: the knee?", "user: yes"]
-
-
 @pytest.mark.parametrize("action", ASSISTANT_ACTIONS)
 def test_a_reply_is_of_the_kind_that_is_asked_for(action: str, ask: Any) -> None:
     _, text = ask("dialogue-reply", question="yes", dialogue="user: fit?\nassistant: why?", action=action)

@@ -8,7 +8,7 @@ import pytest
 from mempiler import History
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
-from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.errors import UnknownNameError, UserError
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
 from mempiler.programs.predictor import predictor
@@ -56,13 +56,6 @@ def test_editing_instructions_in_place_stays_in_one_program():
     first.method.writer.extract.signature.instructions = "changed"
     others = [program.method.writer.extract.signature.instructions for program in (twin, second)]
     assert "changed" not in others
-
-
-def test_copies_share_the_cache_and_the_embedder():
-    program = memory_r2()
-    twin = program.deepcopy()
-    assert twin.cache is program.cache
-    assert twin.method.embedder is program.method.embedder
 
 
 def test_two_predictors_with_equal_signatures_are_refused():
@@ -118,7 +111,7 @@ def test_wrong_method_names_are_one_line(name, error, message):
         ("memory-r2", {"parts": 0}, "parts = 0: input should be greater than or equal to 1 .how many parts"),
         ("memory-r2", {"longest_text": 0}, "longest_text = 0 is no number of characters above 0"),
         ("memory-bank", {"days": float("nan")}, "days"),
-        ("logs+turn-rag", {"earlier": "all"}, "^earlier = 'all' is none of search, summary, none$"),
+        ("logs+turn-rag", {"earlier": "all"}, "earlier = 'all': input should be 'search', 'summary' or 'none'"),
         ("pramem", {"rounds": 0}, "rounds = 0: input should be greater than or equal to 1"),
         ("pramem", {"start": "empty"}, "'pramem' has no setting 'start'"),
         ("pramem", {"patterns": False, "alerts": False}, "patterns and alerts are both off"),
@@ -143,15 +136,6 @@ def test_settings_without_sense_are_one_line(name, settings, message):
         build(name, embedder=embedder(), **settings)
 
 
-def test_recent_items_are_seen_by_the_task_and_not_remembered(scripted, make_history):
-    lm, history = scripted(lambda kind, text, n: {"answer": "x"}), make_history(2)
-    past = History(id="past", items=history.items[:1])
-    with dspy.context(lm=lm):
-        prediction = build("turn-rag")(history=past, recent=history.items[1:], question="Who saw Quito?")
-    assert "Quito" in lm.engine.prompts[0][1].split("[[ ## question ## ]]")[0]
-    assert all(source.startswith("D1:") for source in prediction.context.sources)
-
-
 SAID = [
     [
         {"role": "user", "name": "Ada", "content": "I moved to Lisbon with my dog Rex."},
@@ -173,8 +157,3 @@ def test_a_history_may_be_plain_json_and_a_program_awaited():
         assert found[0].memory == program.remember(History.parse(SAID)).memory
     assert answers == [one.answer for one in found]
     assert "Lisbon" in answers[0]
-
-
-def test_what_is_no_history_is_refused_in_one_line():
-    with dspy.context(lm=language_model("offline")), pytest.raises(DataError, match=r"expected .* a list of messages"):
-        build("turn-rag")(history=7, question="Where?")

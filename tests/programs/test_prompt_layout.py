@@ -4,8 +4,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.programs.adapter import ADAPTERS, adapter
-from mempiler.programs.auto_adapter import SchemaAdapter, output_schema
+from mempiler.programs.adapter import ADAPTERS, SchemaAdapter, adapter, output_schema
 from mempiler.programs.catalog import build
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks.task import TASKS

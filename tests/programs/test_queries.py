@@ -44,14 +44,6 @@ def test_what_is_known_of_a_question_is_in_its_query() -> None:
     )
 
 
-def test_a_task_that_shows_the_end_of_a_history_is_given_it(make_history: Any) -> None:
-    history = make_history(2)
-    fields = {"question": "Like it?", "options": ["Yes", "No"]}
-    assert build("no-memory").query(fields, history).shown == ()
-    shown = build("no-memory", task="behavior-prediction").query(fields, history).shown
-    assert shown == history.items
-
-
 def test_the_query_of_an_example_holds_its_own_fields_and_no_evidence(make_history: Any) -> None:
     history = make_history(2)
     fields = {"question": "Who?", "mood": "calm", "answer": "Ann", "focus": ("D1:1",), "recent": (LOGS,)}
@@ -59,17 +51,6 @@ def test_the_query_of_an_example_holds_its_own_fields_and_no_evidence(make_histo
     program = build("turn-rag")
     expected = Query(text="Who?", speakers=("Bob", "Ann"), shown=(LOGS,), since=(LOGS,), more={"mood": "calm"})
     assert program.query_of(example) == expected
-
-
-def test_a_memory_is_answered_from_without_its_history(scripted: Any, make_history: Any) -> None:
-    told: list[Context] = []
-    program = build("turn-rag", k=1)
-    memory = program.remember(make_history(2)).memory
-    with dspy.context(lm=scripted(lambda *_: {"answer": "x"})):
-        found = program.answer(memory, Query(text="Who saw Quito with 3 friends?"), recalled=told.append)
-    assert (found.answer, found.memory) == ("x", memory)
-    assert [hit.id for hit in found.context.hits] == ["D2:3"]
-    assert told == [found.context]
 
 
 def test_what_waits_is_shown_as_it_was_said(scripted: Any, make_history: Any) -> None:
@@ -90,11 +71,3 @@ def test_what_waits_is_shown_as_it_was_said(scripted: Any, make_history: Any) ->
     assert "[D10:1]" not in text
     assert [hit.id for hit in found.context.hits][-1] == "D9:1"
     assert "D9:1" not in told[0].sources
-
-
-def test_what_waits_and_is_shown_anyway_is_shown_once(scripted: Any) -> None:
-    lm, program = scripted(lambda *_: {"answer": "x"}), build("turn-rag")
-    query = Query(text="What was bought?", shown=(LOGS,))
-    with dspy.context(lm=lm):
-        program.answer(program.method.writer.Memory(), query, Waiting((LOGS,)))
-    assert lm.engine.prompts[0][1].count("bought a bike") == 1

@@ -6,10 +6,11 @@ import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.programs.adapter import CorrectingAdapter
+from mempiler.programs.fold import perform
 from mempiler.programs.gather import gather
 from mempiler.programs.predictor import predictor
-from mempiler.programs.recording import record_context, record_failure, recording, refuse
-from mempiler.records import Context, Failure, Query
+from mempiler.programs.recording import record_failure, recording, refuse
+from mempiler.records import Failure
 
 
 class Name(dspy.Signature):
@@ -35,7 +36,7 @@ def test_calls_come_in_program_order_whatever_ran_at_the_same_time(scripted: Any
     assert all(call.completions[0].text.startswith("[[ ## name") for call in record.calls)
 
 
-@pytest.mark.parametrize("said", ["", "no heading at all", "[[ ## other ## ]]\nx"])
+@pytest.mark.parametrize("said", ["", "[[ ## other ## ]]\nx"])
 def test_unreadable_output_is_kept_raw_with_what_was_wrong(scripted: Any, said: str) -> None:
     ask = predictor(Name)
     with dspy.context(lm=scripted(lambda *_: said), adapter=CorrectingAdapter(0)), recording(raw=True) as record:
@@ -68,15 +69,6 @@ def test_refusals_belong_to_the_latest_call_of_the_predictor(scripted: Any) -> N
     assert [call.refused for call in record.calls] == [0, 2, 0]
 
 
-def test_failures_and_contexts_are_in_the_same_record() -> None:
-    failures = [Failure(kind="parse", where=where, message="no") for where in ("manage", "extract")]
-    with recording() as record:
-        gather([lambda failure=failure: record_failure(failure) for failure in failures])
-        record_context(Context(notes={"a": "b"}), Query(text="Where?"))
-    assert [failure.where for failure in record.failures] == ["extract", "manage"]
-    assert [context.notes for context in record.contexts] == [{"a": "b"}]
-
-
 def test_an_inner_recording_keeps_what_it_hears_to_itself(scripted: Any) -> None:
     ask = predictor(Name)
     with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording() as outer:
@@ -99,3 +91,17 @@ def test_prompts_of_an_inner_recording_are_kept_by_nobody_who_did_not_ask(script
         ask(thing="outer again")
     assert [len(call.completions) for call in outer.calls] == [1, 1]
     assert [len(call.completions) for call in inner.calls] == [0]
+
+
+def test_a_step_keeps_what_it_asked_and_what_failed(scripted: Any) -> None:
+    ask = predictor(Name)
+
+    def work() -> int:
+        ask(thing="x")
+        record_failure(Failure(kind="error", where="here", message="no"))
+        return 7
+
+    with dspy.context(lm=scripted(lambda *_: {"name": "x"})):
+        done, captured = perform(work), perform(work, raw=True)
+    assert (done.value, len(done.calls), [failure.where for failure in done.failures]) == (7, 1, ["here"])
+    assert [len(step.calls[0].completions) for step in (done, captured)] == [0, 1]

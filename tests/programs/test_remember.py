@@ -70,15 +70,6 @@ def test_a_failing_write_is_tried_once_for_all_that_wait(scripted, fact_replies,
     assert lm.engine.calls == {"facts": 1, "operations": 2, "reasoning": 1}
 
 
-def test_a_second_bootstrap_round_gets_a_memory_of_its_own(scripted, fact_replies, make_history):
-    lm, program, history = scripted(fact_replies), memory_r2(), make_history(1)
-    with dspy.context(lm=lm):
-        program.remember(history)
-        with dspy.context(lm=lm.copy(rollout_id=1, temperature=1.0)):
-            program.remember(history)
-    assert lm.engine.calls["operations"] == 6
-
-
 def change_demos(program):
     program.method.writer.extract.demos = [dspy.Example(dialogue="x", facts=[])]
 
@@ -115,32 +106,22 @@ def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, chan
 
 
 @pytest.mark.parametrize(
-    ("settings", "differs"),
-    [({"temperature": 0.5}, True), ({"max_tokens": 7}, True), ({"rollout_id": 3}, True), ({}, False)],
+    ("settings", "name", "differs"),
+    [
+        ({"temperature": 0.5}, "chat", True),
+        ({"max_tokens": 7}, "chat", True),
+        ({"rollout_id": 3}, "chat", True),
+        ({}, "json", True),
+        ({}, "compact", True),
+        ({"api_key": "other", "api_base": "http://other"}, "chat", False),
+    ],
 )
-def test_the_key_holds_the_settings_of_the_lm(scripted, fact_replies, settings, differs):
+def test_the_key_holds_settings_of_lm_and_adapter_and_no_secret(scripted, fact_replies, settings, name, differs):
     program, lm = memory_r2(), scripted(fact_replies)
-    with dspy.context(lm=lm):
+    with dspy.context(lm=lm, adapter=adapter("chat")):
         before = writer_key(program)
-    with dspy.context(lm=lm.copy(**settings)):
+    with dspy.context(lm=lm.copy(**settings), adapter=adapter(name)):
         assert (writer_key(program) != before) is differs
-
-
-def test_the_key_holds_the_adapter(scripted, fact_replies):
-    program, keys = memory_r2(), set()
-    for name in ("chat", "json", "compact"):
-        with dspy.context(lm=scripted(fact_replies), adapter=adapter(name)):
-            keys.add(writer_key(program))
-    assert len(keys) == 3
-
-
-def test_the_key_does_not_depend_on_the_api_key():
-    program = memory_r2()
-    keys = set()
-    for secret in ("one", "two"):
-        with dspy.context(lm=dspy.LM("openai/x", api_key=secret, api_base=f"http://{secret}")):
-            keys.add(writer_key(program))
-    assert len(keys) == 1
 
 
 def test_sessions_are_extracted_concurrently(scripted, fact_replies, make_history):

@@ -68,17 +68,3 @@ def test_plain_evaluation_replays_nothing(scripted, fact_replies, make_history, 
         for _ in range(3):
             program(history=make_history(2), question="Where?", focus=("D1:1",))
         assert len(dspy.settings.trace) == before + 3
-
-
-def test_the_read_stage_replays_nothing(scripted, fact_replies, make_history, program):
-    with dspy.context(lm=scripted(fact_replies)):
-        student = program.staged("read")
-        trace = traced(student, history=make_history(1), question="Where?", focus=("D1:1",))
-    assert len(trace) == 1
-
-
-def test_evidence_reaches_no_predictor(scripted, fact_replies, make_history, program):
-    lm = scripted(fact_replies)
-    with dspy.context(lm=lm):
-        program(history=make_history(1), question="Where?", focus=("D9:99",))
-    assert not any("D9:99" in text for _, text in lm.engine.prompts)

@@ -1,7 +1,6 @@
 """Which methods add an embedding model to their search by words, and what thresholds mean then."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -63,22 +62,6 @@ def test_an_embedding_model_searches_alone_where_it_is_told_to(method: str) -> N
     assert searched_by(program.method.reader) == "words"
 
 
-@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
-def test_the_offline_embedder_is_left_out_of_it(method: str) -> None:
-    program = build(method, embedder=embedder())
-    assert program.method.embedder is None
-    assert searched_by(program.method.reader) == "words"
-    assert recalled(method, embedder(), "Where do I live?").hits == ()
-
-
-def test_turns_that_wait_are_found_by_meaning(tmp_path: Path) -> None:
-    memory = build("turn-rag", embedder=meaning()).memory(tmp_path / "m.sqlite", "ada", lm=language_model("offline"))
-    memory.add([{"role": "user", "name": "Ada", "content": "My boat leaks"}], remember=False)
-    memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon"}], remember=False)
-    assert memory.recall("Where do I live?").sources[0] == "D2:1"
-    assert memory.recall("Who can sail?").sources[0] == "D1:1"
-
-
 @pytest.mark.parametrize(
     ("method", "usual"),
     [("fact-store", "vectors"), ("pgr", "vectors"), ("memory-r2", "vectors"), ("rgmem", "words")],
@@ -95,8 +78,22 @@ def test_methods_of_papers_search_as_their_papers_do_unless_told(method: str, us
         assert reader.search(memory, ["Lisbon"], 3)[0]
 
 
-def test_the_threshold_of_a_policy_over_turn_rag_is_a_cosine() -> None:
-    search = build("turn-rag", embedder=meaning()).method.reader.search
-    memory = build("turn-rag").remember(history()).memory
-    assert [hit.id for hit in search(memory, ["Where do I live?"], 9, 0.5)[0]] == ["D1:1"]
-    assert len(search(memory, ["Where do I live?"], 9)[0]) == 4
+@pytest.mark.parametrize(
+    ("method", "embedder", "expected"),
+    [
+        ("pgr", "openai/text-embedding-3-small", {"min_score": 0.3, "augment_score": 0.6, "merge_score": 0.8}),
+        ("pgr+turn-rag", "minilm", {"min_score": 0.31}),
+        ("pgr", "minilm", {"min_score": 0.31, "augment_score": 0.75, "merge_score": 0.92}),
+        ("pgr+memory-r2", "minilm", {"min_score": 0.31, "augment_score": 0.75, "inner_min_score": 0.16}),
+        ("memory-r2", "e5", {"min_score": 0.73}),
+        ("rgmem", "offline", {"node_cosine": 0.27, "merge_cosine": 0.85}),
+    ],
+)
+def test_an_embedder_brings_its_thresholds(method: str, embedder: str, expected: dict[str, float]) -> None:
+    config = build(method, embedder=meaning(embedder)).method.config
+    assert {name: config[name] for name in expected} == expected
+
+
+def test_a_setting_that_is_named_wins() -> None:
+    assert build("pgr", embedder=meaning("minilm"), min_score=0.2).method.config["min_score"] == 0.2
+    assert build("pgr+turn-rag").method.config["min_score"] == 0.3

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -98,34 +97,6 @@ def test_python_gets_the_words_before_the_model_has_ended(store: Store) -> None:
         memory = build("turn-rag").memory(store, "ada", lm=named(server))
         memory.add(SAID, remember=False)
         assert asyncio.run(asked(memory)) == ["To", " Lisbon.", " In", " spring."]
-
-
-def test_model_of_this_process_gives_its_answer_in_one_part(store: Store) -> None:
-    memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
-    memory.add(SAID, remember=False)
-
-    async def asked() -> list[str]:
-        return [part async for part in memory.astream("Where did I move?")]
-
-    assert asyncio.run(asked()) == ["I moved to Lisbon."]
-
-
-def test_who_stops_listening_ends_the_call(store: Store) -> None:
-    left = threading.Event()
-
-    def between(n: int) -> None:
-        assert n < 7 or left.wait(10)
-
-    async def asked(memory: Any) -> str:
-        async with aclosing(memory.astream("Where did I move?")) as parts:
-            first = await anext(parts)
-        left.set()
-        return first
-
-    with StubServer(answer=lambda body: f"{ANSWER} In spring.", between=between) as server:
-        memory = build("turn-rag").memory(store, "ada", lm=named(server))
-        memory.add(SAID, remember=False)
-        assert asyncio.run(asked(memory)) == "To"
 
 
 @pytest.mark.parametrize(

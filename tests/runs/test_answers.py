@@ -11,7 +11,7 @@ from mempiler.data.locomo import Locomo
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.errors import DataError
-from mempiler.programs.external.resolve import program_of
+from mempiler.programs.external.program import program_of
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.external import Answers
 

@@ -22,7 +22,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.errors import UserError
 from mempiler.programs.catalog import build
-from mempiler.programs.sampling import Sampling
+from mempiler.programs.state import Sampling
 from mempiler.runs.artifact import chosen_embedder, load, open_program, save
 from mempiler.runs.manifest import Manifest, digest_of
 

@@ -14,7 +14,7 @@ from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.errors import ProgramError, UserError
-from mempiler.programs.external.resolve import program_of, thing_of
+from mempiler.programs.external.program import program_of, thing_of
 from mempiler.runs.artifact import load, save
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.experiment import run_evaluate
