@@ -40,7 +40,7 @@ def program_of(program: MemoryProgram) -> str:
         (lambda: made(adapter="json"), True, False),
         (lambda: build("pgr+memory-r2", embedder=embedder()), True, False),
         (lambda: build("fact-store", embedder=embedder()), False, False),
-        (lambda: build("memory-r2", embedder=TextEmbedder("other", embedder().embed, 384)), False, False),
+        (lambda: build("memory-r2", embedder=TextEmbedder("other", embedder().embed, 384)), False, True),
     ],
     ids=["again", "copy", "reading setting", "writing setting", "task", "adapter", "policy", "method", "embedder"],
 )

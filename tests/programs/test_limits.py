@@ -28,11 +28,11 @@ REFUSALS = [
 def test_turns_whose_prompt_is_too_long_are_taken_in_by_halves(scripted: Any, refusal: Exception) -> None:
     def reply(kind: str, text: str, n: int) -> Any:
         asked = [f"Likes {thing}" for thing in ("jazz", "tea") if f"like {thing}" in text or f'"Likes {thing}"' in text]
-        if len(asked) == 2:
+        if kind == "facts" and len(asked) == 2:
             raise refusal
         if kind == "facts":
             return facts(*asked)
-        return {"operations": [{"op": "INSERT", "speaker": "Ada", "content": each} for each in asked]}
+        return {"operations": [{"op": "INSERT", "speaker": "Ada", "content": asked[-1]}]}
 
     lm = scripted(reply)
     with dspy.context(lm=lm):
