@@ -267,7 +267,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 def versions() -> dict[str, str]:
     """The versions of the packages that decide what a program does."""
-    found = dict.fromkeys(PACKAGES, "not installed")
+    found: dict[str, str] = dict.fromkeys(PACKAGES, "not installed")
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             found[name] = version(name)

@@ -41,7 +41,7 @@ from .report import difference_line, known_facts, spent_line
 from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference, refuse_broken
 from .runtime import Parent, Runtime
-from .setup import Setup, parameters, replayed_setup
+from .setup import Setup, data_of, parameters, replayed_setup
 from .statistics import Difference
 from .tracking import Tracker
 
@@ -180,7 +180,7 @@ def run_compile(
             plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
         folder = Path(out) if out else runtime.folder.program
         lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
-        made = {"benchmark": _data(benchmark, split), "lms": lms, "lm_settings": dict(setup.lm_settings)}
+        made = {"benchmark": data_of(benchmark, split), "lms": lms, "lm_settings": dict(setup.lm_settings)}
         manifest = Manifest(method=start.name, task=benchmark.task, **made)
         check_writable(folder)
         older = is_intact(folder)
@@ -330,11 +330,3 @@ def _page(
     verdict = difference_line(outcome.difference, outcome.refused)
     changes = program_changes(states(start), states(kept))
     return run_page("compile", outcome.run.name, phases, facts, notes, verdict, changes, outcome.candidates)
-
-
-def _data(benchmark: Benchmark, split: Split) -> dict[str, Any]:
-    source = benchmark.source
-    sizes = {"train": len(split.train), "dev": len(split.dev), "test": len(split.test)}
-    where = {"name": benchmark.name, "file": source.name, "sha256": source.sha256, "sample": source.sample}
-    where["metric"] = benchmark.scorer.title
-    return {**where, "split_sha256": split.digest, "sizes": sizes}

@@ -225,3 +225,11 @@ def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> di
         **{f"limit.{name}": value for name, value in asdict(setup.limits).items() if value is not None},
         **{f"method.{key}": value for key, value in program.method.config.items()},
     }
+
+
+def data_of(benchmark: Benchmark, split: Split) -> dict[str, Any]:
+    """What a manifest says of the data: the file by its name and digest, the metric, the split and its sizes."""
+    source = benchmark.source
+    where = {"name": benchmark.name, "file": source.name, "sha256": source.sha256, "sample": source.sample}
+    sizes = {"train": len(split.train), "dev": len(split.dev), "test": len(split.test)}
+    return {**where, "metric": benchmark.scorer.title, "split_sha256": split.digest, "sizes": sizes}

@@ -34,7 +34,7 @@ from .experiment import Note
 from .manifest import Manifest
 from .pages.html import keep_page
 from .runtime import Parent, Runtime
-from .setup import Setup, parameters
+from .setup import Setup, data_of, parameters
 from .trained import Trained, TrainedRow, answered_row, measured
 
 ROW = "row.json"
@@ -130,12 +130,10 @@ class _Job:
                 tracker.steps(rows[-1].label, rows[-1].steps)
             run = self.path, tracker.run_id
             outcome = Trained(tuple(rows), course.objective, folder, *run, benchmark.name, course.quick)
-            source = benchmark.source
-            data = {"name": benchmark.name, "file": source.name, "sha256": source.sha256}
             manifest = Manifest(
                 method=self.program.name,
                 task=benchmark.task,
-                benchmark={**data, "sample": source.sample, "split_sha256": self.split.digest},
+                benchmark=data_of(benchmark, self.split),
                 lms={"task": f"local:{outcome.kept.model}"},
                 optimizer={"name": course.objective, "seed": outcome.kept.seed, "settings": _plain(asdict(course))},
                 scores={"rows": [row.summary() for row in rows]},
