@@ -113,13 +113,6 @@ def test_a_store_that_breaks_its_process_fails_for_its_history_alone(name, reaso
     assert all(reason in row.failure.message for row in found.rows[:2])
 
 
-def test_what_a_store_prints_is_not_heard(module, make_history, capfd):
-    found = scored("mine_to_score:Noisy", [make_history(2)], module / "stores")
-    assert found.failures == 0
-    assert found.rows[0].hits > 0
-    assert "garbage" not in "".join(capfd.readouterr())
-
-
 def test_a_system_that_answers_does_so_in_its_own_process(module, make_history):
     found = scored("mine_to_score:Talker", [make_history(3)], module / "stores")
     assert [row.answer for row in found.rows] == ["3", "3"]

@@ -28,14 +28,6 @@ def healthy(stub) -> Evaluation:
     return evaluation(stub())
 
 
-def test_a_malformed_answer_is_asked_for_once_more_with_the_error(stub):
-    server = stub(at({2: "garbled"}))
-    found = evaluation(server)
-    assert (found.failures, found.calls["task"], len(server.texts)) == (0, 5, 5)
-    assert server.texts[2].startswith(server.texts[1])
-    assert "I would rather not say.\nThat could not be read" in server.texts[2]
-
-
 @pytest.mark.parametrize(
     ("faults", "kind", "words"),
     [

@@ -48,7 +48,6 @@ def test_a_row_is_answered_with_its_evidence(served):
     "past",
     [
         {"messages": [[SAID], [SAID]]},
-        {"messages": [SAID], "history": None},
         {"messages": [SAID], "history": float("nan")},
         {
             "history": {

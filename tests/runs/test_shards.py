@@ -125,15 +125,6 @@ def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(ray: Any, st
     assert server.answered == len(set(server.texts))
 
 
-def test_workers_warn_nobody_who_has_one_conversation(
-    ray: Any, stub: Any, mempiler_cli: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    found = mempiler_cli(stub(), "evaluate", "turn-rag", "--part", "train", "--workers", "4", train=1, threads=4).found
-    assert found["n"] == 1
-    assert not caplog.records
-
-
 @pytest.mark.slow
 def test_a_cluster_gives_the_same_table(ray: Any, stub: Any, mempiler_cli: Any, tmp_path: Path) -> None:
     words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]

@@ -11,19 +11,7 @@ from mempiler.runs.evaluate import evaluate
 from mempiler.runs.rows import SHOWN, Row, Seen
 from mempiler.runs.trained import answered_row
 
-SAME = [
-    "id",
-    "group",
-    "category",
-    "counts",
-    "question",
-    "gold",
-    "answer",
-    "score",
-    "parts",
-    "sources",
-    "recalled",
-]
+SAME = ["id", "group", "category", "counts", "question", "gold", "answer", "score", "parts", "sources", "hits"]
 
 
 def untimed(row: Row) -> Seen:

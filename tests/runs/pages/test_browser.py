@@ -91,19 +91,6 @@ def test_filters_leave_what_they_name(opened: Browser, field: str, value: str, l
     assert text(opened, "#count") == ["4 questions"]
 
 
-def test_questions_are_walked_by_keys(opened: Browser) -> None:
-    opened.press("j")
-    assert text(opened, "#detail > h3") == ["Question 1?"]
-    opened.press("ArrowDown")
-    assert text(opened, "#detail > h3") == ["Question 2?"]
-    opened.press("k")
-    assert text(opened, "#list [aria-current] .asked") == ["Question 1?"]
-    opened.press("/")
-    assert opened.evaluate("document.activeElement.id") == "f-words"
-    opened.press("j")
-    assert opened.evaluate("document.activeElement.value") == "j"
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_serious_fault_of_accessibility(opened: Browser, scheme: str) -> None:
     opened.media(prefers_color_scheme=scheme)
