@@ -19,7 +19,7 @@ import dspy
 from dspy.utils.exceptions import LMError
 
 from ..engines.call import hearing
-from ..engines.local.capture import capture
+from ..engines.local.sampling import capture
 from ..engines.spending import Spending, note, taking
 from ..errors import one_line
 from ..reading.mends import Mend

@@ -113,17 +113,22 @@ def _thinned(examples: list[Example], share: float, seed: int) -> list[Example]:
 def _make(folder: Path, good: list[Example], poor: list[Example], settings: WarmUp, seed: int) -> Path:
     from ..engines.local import sft
     from ..engines.local.model import LocalModel
+    from ..engines.local.settings import Finetuning
     from ..engines.local.tiny import create
 
     ids = [f"m{n}" for n in range(1, ENTRIES + 1)]
     turns = [f"D{s}:{n}" for s in range(1, SESSIONS + 1) for n in range(1, UTTERANCES + 1)]
     create(folder, [*good, *poor], [*ids, *turns, *vocabulary()], seed)
     model = LocalModel.load(folder, device="cpu", threads=1)
-    shared: dict[str, Any] = {"batch": settings.batch, "micro_batch": settings.batch}
+
+    def warm(examples: list[Example], steps: int, rate: float, seed: int, cosine: bool = True) -> None:
+        sizes = {"batch_size": settings.batch, "micro_batch_size": settings.batch}
+        sft.fit(model, examples, Finetuning(steps=steps, learning_rate=rate, seed=seed, cosine=cosine, **sizes))
+
     # A few small steps first: Adam's first ones are too long for an untrained model.
-    sft.fit(model, good, steps=20, learning_rate=settings.learning_rate / 4, cosine=False, seed=seed + 1, **shared)
-    sft.fit(model, good, steps=settings.steps, learning_rate=settings.learning_rate, seed=seed, **shared)
-    sft.fit(model, poor, steps=settings.poor_steps, learning_rate=settings.poor_learning_rate, seed=seed, **shared)
+    warm(good, 20, settings.learning_rate / 4, seed + 1, cosine=False)
+    warm(good, settings.steps, settings.learning_rate, seed)
+    warm(poor, settings.poor_steps, settings.poor_learning_rate, seed)
     return model.save(folder)
 
 

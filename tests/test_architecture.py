@@ -83,7 +83,7 @@ class Module:
 FROM_ENGINES = (
     ".engines.embedders.embedder",
     ".engines.call.hearing",
-    ".engines.local.capture.capture",
+    ".engines.local.sampling.capture",
     ".engines.endpoint.pieces.Take",
     ".engines.endpoint.pieces.in_pieces",
     ".engines.spending.Spending",

@@ -1,7 +1,5 @@
-"""Calls of many threads as one batch, without a thread of its own.
+"""Calls of many threads as one batch: it sets out when nobody else has come for a few milliseconds, or when it is full.
 
-The first caller leads: it waits until nobody else has come for a few milliseconds, or the batch is full, runs the
-batch, and returns the results to all; threads that came meanwhile form the next batch. No thread outlives its call.
 Threads that go in step come one after the other, since Python runs one at a time: a batch that set out after a fixed
 time would leave half of them behind, and run twice.
 
@@ -13,12 +11,13 @@ Example:
 
 from __future__ import annotations
 
-import threading
+import queue
 import time
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
 
-from .parts import memory_ran_out
+from .parts import in_halves
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
@@ -32,7 +31,7 @@ LIMIT = 128
 
 
 class Batcher(Generic[Row, Result]):
-    """Coalesces concurrent calls.
+    """Coalesces concurrent calls; one thread of its own runs the batches.
 
     Args:
         run: Gets the rows of a batch and returns their results, in order. Its failure fails every call of the batch;
@@ -42,14 +41,11 @@ class Batcher(Generic[Row, Result]):
     """
 
     def __init__(
-        self, run: Callable[[list[Row]], Sequence[Result]], window: float = WINDOW, limit: int = LIMIT
+        self, run: Callable[[Sequence[Row]], Sequence[Result]], window: float = WINDOW, limit: int = LIMIT
     ) -> None:
         self._run, self.window, self.limit = run, window, limit
-        self._lock = threading.Lock()
-        self._filled = threading.Condition(self._lock)
-        """What the leader waits for, and nobody else: a caller that wakes all others costs more than its row."""
-        self._waiting: list[_Ticket[Row, Result]] = []
-        self._led = False
+        self._waiting: queue.SimpleQueue[tuple[Row, Future[Result]]] = queue.SimpleQueue()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mempiler-batches")
 
     def call(self, row: Row) -> Result:
         """The result of one row, once its batch has run.
@@ -57,91 +53,32 @@ class Batcher(Generic[Row, Result]):
         Raises:
             Exception: What running the batch raised.
         """
-        ticket: _Ticket[Row, Result] = _Ticket(row)
+        done: Future[Result] = Future()
+        self._waiting.put((row, done))
+        # One turn for each call: those whose calls went with an earlier batch find nobody waiting.
+        self._thread.submit(self._serve)
+        return done.result()
+
+    def _serve(self) -> None:
+        batch = self._gathered()
+        if not batch:
+            return
         try:
-            with self._lock:
-                self._waiting.append(ticket)
-                if not self._led:
-                    self._hand_over()
-                elif len(self._waiting) >= self.limit:
-                    self._filled.notify()
-            while not ticket.done:
-                ticket.turn.wait()
-                if ticket.leads:
-                    self._lead(ticket)
-        finally:
-            with self._lock:
-                if ticket in self._waiting:  # an interrupt: no thread waits for the result any more
-                    self._waiting.remove(ticket)
-                if ticket.leads:
-                    self._hand_over()
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.results[0]
+            found: list[Any] = in_halves(self._run, [row for row, _ in batch])
+            for (_, done), result in zip(batch, found, strict=True):
+                done.set_result(result)
+        except BaseException as error:  # nobody else hears of it, and callers would wait for ever
+            for _, done in batch:
+                if not done.done():
+                    done.set_exception(error)
 
-    def _hand_over(self) -> None:
-        """Lets the first of those who wait lead; the lock is held."""
-        self._led = bool(self._waiting)
-        if self._led:
-            self._waiting[0].leads = True
-            self._waiting[0].turn.set()
-
-    def _lead(self, leader: _Ticket[Row, Result]) -> None:
-        """Collects and runs one batch."""
-        batch: list[_Ticket[Row, Result]] = []
-        leader.turn.clear()
-        try:
-            with self._lock:
-                self._gather()
-                batch, self._waiting = self._waiting[: self.limit], self._waiting[self.limit :]
-            self._serve(batch)
-        finally:
-            for ticket in batch:
-                if not ticket.done:
-                    ticket.error = RuntimeError("the batch of this call was interrupted")
-                    ticket.done = True
-            with self._lock:
-                leader.leads = False
-                self._hand_over()
-            for ticket in batch:
-                ticket.turn.set()
-
-    def _gather(self) -> None:
-        """Waits for company; the lock is held."""
+    def _gathered(self) -> list[tuple[Row, Future[Result]]]:
+        batch: list[tuple[Row, Future[Result]]] = []
         last = time.monotonic() + PATIENCE * self.window
-        came = -1
-        while came < len(self._waiting) < self.limit and (left := last - time.monotonic()) > 0:
-            came = len(self._waiting)
-            self._filled.wait(min(self.window, left))
-
-    def _serve(self, batch: list[_Ticket[Row, Result]]) -> None:
-        try:
-            found = list(self._run([ticket.row for ticket in batch]))
-            if len(found) != len(batch):
-                raise RuntimeError(f"{len(found)} results for a batch of {len(batch)}")
-        except Exception as error:
-            if len(batch) > 1 and memory_ran_out(error):
-                half = len(batch) // 2
-                self._serve(batch[:half])
-                self._serve(batch[half:])
-                return
-            for ticket in batch:
-                ticket.error = error
-        else:
-            for ticket, result in zip(batch, found, strict=True):
-                ticket.results.append(result)
-        for ticket in batch:
-            ticket.done = True
-
-
-class _Ticket(Generic[Row, Result]):
-    """One call and its outcome."""
-
-    def __init__(self, row: Row) -> None:
-        self.row = row
-        self.results: list[Result] = []
-        self.error: Exception | None = None
-        self.done = False
-        self.leads = False
-        self.turn = threading.Event()
-        """Set when its batch has run, or when it leads the next one."""
+        while len(batch) < self.limit:
+            try:
+                patience = min(self.window, last - time.monotonic()) if batch else 0.0
+                batch.append(self._waiting.get(timeout=max(0.0, patience)))
+            except queue.Empty:
+                break
+        return batch

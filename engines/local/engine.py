@@ -10,9 +10,10 @@ Every raw completion goes to `capture`. Tokens are metered; calls have no price.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from dspy.clients.provider import TrainingJob
 from dspy.lm15 import (
@@ -30,16 +31,10 @@ from dspy.lm15 import (
 from ...errors import InternalError
 from ..meter import Meter, MeteredLM
 from .batching import LIMIT, WINDOW, Batcher
-from .capture import Sample, record
 from .model import MAX_NEW_TOKENS, LocalModel
-from .sampling import row_seed
-
-if TYPE_CHECKING:
-    pass
+from .sampling import Sample, record, row_seed
 
 StreamEvent = StreamStartEvent | StreamDeltaEvent | StreamEndEvent
-
-_REMEMBERED = 20_000
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ class LocalEngine:
         self.seed, self.model = seed, model
         self._batcher: Batcher[_Row, Sample] = Batcher(self._run, window, LIMIT)
         self._lock = threading.Lock()
-        self._seen: dict[tuple[int, ...], int] = {}
+        self._seen: Counter[tuple[int, ...]] = Counter()
 
     @property
     def weights_version(self) -> str:
@@ -126,7 +121,7 @@ class LocalEngine:
     def __reduce__(self) -> tuple[Any, ...]:
         return self.load_state, (self.dump_state(),)
 
-    def _run(self, rows: list[_Row]) -> list[Sample]:
+    def _run(self, rows: Sequence[_Row]) -> list[Sample]:
         return self.model.sample(
             [row.prompt for row in rows],
             [row.temperature for row in rows],
@@ -140,10 +135,8 @@ class LocalEngine:
         if seed is not None:
             return row_seed(self.seed, prompt, seed)
         with self._lock:
-            # Forgetting the oldest prompt keeps a long training run from growing without bound.
-            if len(self._seen) >= _REMEMBERED and prompt not in self._seen:
-                del self._seen[next(iter(self._seen))]
-            count = self._seen[prompt] = self._seen.get(prompt, 0) + 1
+            self._seen[prompt] += 1
+            count = self._seen[prompt]
         return row_seed(self.seed, prompt, -count)
 
 

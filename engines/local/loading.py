@@ -22,18 +22,15 @@ class MissingLocalError(MissingDependencyError):
 
 
 def check_installed() -> None:
-    """Names what is missing of the `local` extra.
-
-    Raises:
-        MissingDependencyError: torch, transformers or peft is not installed.
-    """
+    """Raises a MissingLocalError that names what is missing."""
     for package in ("torch", "transformers", "peft"):
         if importlib.util.find_spec(package) is None:
             raise MissingLocalError(package)
 
 
-DTYPES = ("float32", "bfloat16")
-"""What weights may be loaded as."""
+_DTYPES = ("float32", "bfloat16")
+_NO_CODE: dict[str, Any] = {"trust_remote_code": False}
+"""Without it transformers asks on a terminal whether to run the code that came with a model."""
 
 
 def load(
@@ -43,24 +40,9 @@ def load(
     seed: int = 0,
     dtype: str | None = None,
 ) -> tuple[Any, Any]:
-    """Loads a causal language model and its tokenizer.
-
-    Args:
-        name: A folder, or the id of a hub model.
-        device: Where to; a GPU where there is one if None.
-        lora: Arguments of `peft.LoraConfig` for a new adapter.
-        seed: Of the new adapter's weights.
-        dtype: One of `DTYPES`, of the weights; None: float32 on the CPU, bfloat16 on a GPU. A new adapter is float32.
-
-    Returns:
-        The model, a peft model where it has an adapter, and the tokenizer.
-
-    Raises:
-        MissingDependencyError: A package of the `local` extra is missing.
-        UserError: There is no such model, no such LoRA argument, or no such dtype.
-    """
-    if dtype is not None and dtype not in DTYPES:
-        raise UserError(f"dtype {dtype!r} is unknown; choose one of: {', '.join(DTYPES)}")
+    """Loads a causal language model, a peft model where it has an adapter, and its tokenizer; see `LocalModel.load`."""
+    if dtype is not None and dtype not in _DTYPES:
+        raise UserError(f"dtype {dtype!r} is unknown; choose one of: {', '.join(_DTYPES)}")
     check_installed()
     import torch
 
@@ -121,26 +103,18 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-_NO_CODE: dict[str, Any] = {"trust_remote_code": False}
-"""Without it transformers asks on a terminal whether to run the code that came with a model."""
-
-
 def _read(name: str, dtype: Any) -> tuple[Any, Any]:
     import transformers
 
     folder = Path(name)
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{name}: is a file; name the folder of a model, or a GGUF file")
+        raise UserError(f"{name}: is a file; name the folder of a model")
     if not folder.is_dir() and (folder.is_absolute() or name.startswith(("./", "../", "~"))):
         raise UserError(f"{name}: no such folder")
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **_NO_CODE)
+    kind: Any = transformers.AutoModelForCausalLM
     if not (folder / "adapter_config.json").is_file():
-        return transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype, **_NO_CODE), tokenizer
-    from peft import PeftConfig, PeftModel
+        return kind.from_pretrained(str(folder), dtype=dtype, **_NO_CODE), tokenizer
+    from peft import AutoPeftModelForCausalLM
 
-    base = str(PeftConfig.from_pretrained(name).base_model_name_or_path)
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype, **_NO_CODE)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{name}: its base model {base} is not there; put it back, or load that one") from error
-    return PeftModel.from_pretrained(model, name, is_trainable=True), tokenizer
+    return AutoPeftModelForCausalLM.from_pretrained(name, is_trainable=True, dtype=dtype, **_NO_CODE), tokenizer

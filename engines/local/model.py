@@ -1,9 +1,5 @@
 """One transformers model with its tokenizer: sampling with log-probabilities, scoring, state, saving.
 
-Sampling draws each token by inverse transform: row r, step t uses the t-th uniform number of a generator seeded for
-that row alone, so what a row gets does not depend on its neighbours in the batch (up to rounding in the logits, which
-can tip a draw that falls on the border between two tokens; bfloat16 makes that likelier).
-
 Weights: float32 on the CPU, bfloat16 on a GPU, or as `load` is told. A model that was loaded as bfloat16 computes in
 bfloat16 from then on; the first update turns its trainable weights into float32 (small steps would be rounded away
 otherwise). With LoRA only the adapter is trainable.
@@ -11,7 +7,10 @@ otherwise). With LoRA only the adapter is trainable.
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
@@ -19,8 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from .capture import Sample
-from .template import knows_system, prompt_ids
+from .parts import buckets, in_halves
+from .sampling import Sample, draw, row_seed
+from .scoring import computing, is_plain, token_logprobs
+from .template import prompt_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +34,8 @@ TINY = 50_000_000
 MAX_NEW_TOKENS = 512
 PROMPTS = 128
 """Prompts whose tokens are kept: the rollouts of a group ask the same."""
+_WHOLE = 1 << 16
+"""Elements up to which a tensor enters the digest whole; of larger ones, so many evenly spaced elements do."""
 
 
 class LocalModel:
@@ -58,7 +61,6 @@ class LocalModel:
         self._fingerprint: tuple[int, str] | None = None
         self._reference: Any = None
         self._plain: bool | None = None
-        self._system_role: bool | None = None
         self._prompt_ids = lru_cache(PROMPTS)(partial(prompt_ids, tokenizer))
         self.half = any(p.dtype == torch.bfloat16 for p in model.parameters())
         """Whether it computes in bfloat16."""
@@ -121,13 +123,23 @@ class LocalModel:
         return frozenset(found)
 
     @property
-    def fingerprint(self) -> str:
-        """A digest of the trainable weights (a sample of each large tensor): the same weights, the same digest."""
-        from .weights import fingerprint
+    def pad(self) -> int:
+        """A token id to fill rows with; the mask hides it."""
+        found = self.tokenizer.pad_token_id
+        return int(found) if found is not None else min(self.ends, default=0)
 
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the trainable weights, or of all where none is (a sample of each large tensor)."""
         with self.lock:
             if self._fingerprint is None or self._fingerprint[0] != self.version:
-                self._fingerprint = (self.version, fingerprint(self.model))
+                named, digest = list(self.model.named_parameters()), hashlib.sha256()
+                for name, parameter in [(n, p) for n, p in named if p.requires_grad] or named:
+                    flat = parameter.detach().reshape(-1)
+                    taken = flat[:: max(1, flat.numel() // _WHOLE)].float().cpu().numpy()
+                    digest.update(f"{name}{tuple(parameter.shape)}".encode())
+                    digest.update(taken.tobytes())
+                self._fingerprint = (self.version, digest.hexdigest())
             return self._fingerprint[1]
 
     def updated(self) -> None:
@@ -142,10 +154,7 @@ class LocalModel:
         thinking. Where the template has no system role, that text comes first in the user's first message. A tokenizer
         without a template gets each message as a line `role: content`, and a last line `assistant:`.
         """
-        said = tuple((message["role"], message["content"]) for message in messages)
-        if self._system_role is None and any(role == "system" for role, _ in said):
-            self._system_role = knows_system(self.tokenizer)
-        return list(self._prompt_ids(said, self._system_role is not False))
+        return list(self._prompt_ids(tuple((message["role"], message["content"]) for message in messages)))
 
     def encode_completion(self, text: str) -> list[int]:
         """Token ids of an answer, with the token that ends it: for training on texts."""
@@ -181,15 +190,28 @@ class LocalModel:
         Raises:
             UserError: A prompt is empty, or fills the context.
         """
-        from .sampling import sample
+        import torch
 
         for prompt in prompts:
             if not 0 < len(prompt) < self.context:
                 raise UserError(
                     f"a prompt of {len(prompt)} tokens does not fit {self.name}, which holds {self.context}"
                 )
-        with self.lock:
-            return sample(self, prompts, temperature, max_new_tokens, seed)
+        heats, limits = _each(temperature, len(prompts)), _each(max_new_tokens, len(prompts))
+        limits = [min(limit, self.context - len(prompt)) for limit, prompt in zip(limits, prompts, strict=True)]
+        seeds = list(seed) if isinstance(seed, Sequence) else _seeds(seed, prompts)
+        drawn: dict[int, Sample] = {}
+        with self.lock, torch.no_grad():
+            for rows in buckets([len(prompt) for prompt in prompts], len(prompts)):
+                part: list[Any] = [[of[row] for row in rows] for of in (prompts, heats, limits, seeds)]
+                found = draw(self.model, *part, self.ends, self.pad, self.half)
+                drawn |= {row: self._sample(prompts[row], *each) for row, each in zip(rows, found, strict=True)}
+        return [drawn[row] for row in range(len(prompts))]
+
+    def _sample(self, prompt: Sequence[int], ids: list[int], values: list[float]) -> Sample:
+        finished = bool(ids) and ids[-1] in self.ends
+        text = self.decode(ids[:-1] if finished else ids)
+        return Sample((), tuple(prompt), tuple(ids), tuple(values), text, finished)
 
     def logprobs(
         self,
@@ -212,8 +234,6 @@ class LocalModel:
             UserError: There is no reference, or memory does not suffice for one row.
         """
         import torch
-
-        from .parts import buckets, in_halves
 
         def scored(pairs: Sequence[_Pair]) -> list[list[float]]:
             asked, answers = [prompt for prompt, _ in pairs], [answer for _, answer in pairs]
@@ -241,8 +261,6 @@ class LocalModel:
         Returns:
             Log-probabilities and a mask of the tokens that are there, both (rows, longest completion).
         """
-        from .scoring import computing, is_plain, token_logprobs
-
         off: AbstractContextManager[Any] = nullcontext()
         model = self.model
         if reference and hasattr(model, "disable_adapter"):
@@ -263,17 +281,9 @@ class LocalModel:
         With LoRA there is nothing to keep: the reference is the model with its adapter off, that is without any
         training of that adapter. Otherwise the model is copied, which doubles its memory.
         """
-        from .weights import frozen_copy
-
         with self.lock:
             if not hasattr(self.model, "disable_adapter"):
-                self._reference = frozen_copy(self.model)
-
-    @property
-    def pad(self) -> int:
-        """A token id to fill rows with; the mask hides it."""
-        found = self.tokenizer.pad_token_id
-        return int(found) if found is not None else min(self.ends, default=0)
+                self._reference = copy.deepcopy(self.model).requires_grad_(False)
 
     def parameters(self) -> list[Any]:
         """The trainable weights, as float32 from here on."""
@@ -295,32 +305,50 @@ class LocalModel:
         Raises:
             UserError: They are those of another model.
         """
-        from .weights import restore
+        import torch
 
-        with self.lock:
-            restore(self.model, state, self.name)
+        with self.lock, torch.no_grad():
+            own = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+            wrong = {name for name in {*own, *state} if _shape(own, name) != _shape(state, name)}
+            if wrong:
+                raise UserError(f"the weights are not those of {self.name}: {min(wrong)} differs; load their own model")
+            for name, parameter in own.items():
+                parameter.data = parameter.data.to(state[name].dtype)
+                parameter.copy_(state[name])
             self.updated()
 
     def copy(self) -> LocalModel:
         """An independent copy of the model: training one does not change the other."""
-        from .weights import duplicate
-
         with self.lock:
-            found = LocalModel(duplicate(self.model), self.tokenizer, self.name)
+            found = LocalModel(copy.deepcopy(self.model), self.tokenizer, self.name)
             found.half = self.half
             return found
 
-    def save(self, folder: str | Path, merge: bool = False) -> Path:
+    def save(self, folder: str | Path) -> Path:
         """Writes the model for `load`, in the format of transformers.
 
-        With LoRA only the adapter is written, beside the name of its base model, which has to stay where it is: that
-        is small, and exact. `merge` writes a whole model with the adapter worked in, for servers that know no adapters.
+        With LoRA only the adapter is written, beside the name of its base model, which has to stay where it is.
         """
         from .loading import quiet
-        from .weights import merged
 
         with self.lock, quiet():
-            model = merged(self.model) if merge else self.model
-            model.save_pretrained(str(folder))
+            self.model.save_pretrained(str(folder))
             self.tokenizer.save_pretrained(str(folder))
         return Path(folder)
+
+
+def _each(value: Any, rows: int) -> list[Any]:
+    return list(value) if isinstance(value, Sequence) else [value] * rows
+
+
+def _seeds(seed: int, prompts: Sequence[Sequence[int]]) -> list[int]:
+    seen: Counter[tuple[int, ...]] = Counter()
+    found = []
+    for prompt in map(tuple, prompts):
+        found.append(row_seed(seed, prompt, seen[prompt]))
+        seen[prompt] += 1
+    return found
+
+
+def _shape(weights: Mapping[str, Tensor], name: str) -> Any:
+    return tuple(weights[name].shape) if name in weights else None

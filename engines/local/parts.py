@@ -27,13 +27,6 @@ def chunks(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
 def buckets(lengths: Sequence[int], size: int) -> list[list[int]]:
     """Parts of at most `size` rows each, by number, the longest rows first.
 
-    Args:
-        lengths: Tokens of every row.
-        size: Most rows of a part.
-
-    Returns:
-        Every row once. The padding of a part is at most as many tokens as its rows have, or `SLACK`.
-
     Example:
         >>> from mempiler.engines.local.parts import buckets
         >>> buckets([40, 9000, 35, 30], 8)
@@ -58,7 +51,6 @@ def in_halves(run: Callable[[Sequence[Row]], Sequence[Result]], rows: Sequence[R
 
     Raises:
         UserError: Memory does not suffice for one row.
-        Exception: What running them raised.
     """
     try:
         return list(run(rows))
@@ -67,19 +59,15 @@ def in_halves(run: Callable[[Sequence[Row]], Sequence[Result]], rows: Sequence[R
             raise
     if len(rows) < 2:
         raise UserError("memory ran out at a single completion; load the model with dtype bfloat16, or a smaller one")
-    release()
     half = len(rows) // 2
     return in_halves(run, rows[:half]) + in_halves(run, rows[half:])
 
 
 def memory_ran_out(error: Exception) -> bool:
-    """Whether an error says that memory is full, of this machine or of a GPU."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-
-
-def release() -> None:
-    """Gives back what torch holds of a GPU's memory without using it."""
+    """Whether memory is full, of this machine or of a GPU; what torch holds of a GPU's without need is given back."""
+    if not (isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"):
+        return False
     import torch
 
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()
+    return True

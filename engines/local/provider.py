@@ -18,7 +18,7 @@ from .loading import with_lora
 from .model import LocalModel
 from .reinforce import LocalReinforceJob
 from .settings import Finetuning
-from .sft import Example, Fit, fit
+from .sft import Example, fit
 
 Row = Mapping[str, Any]
 
@@ -27,7 +27,6 @@ class LocalTrainingJob(TrainingJob):
     """A fine-tuning in a thread of this process; its result is an LM over the trained copy, or what went wrong."""
 
     tuned: LocalModel | None = None
-    fit: Fit | None = None
 
     def status(self) -> TrainingStatus:
         """The state of the job."""
@@ -66,7 +65,7 @@ class LocalProvider(Provider):
         """Fine-tunes a copy of the model on chats: the last message of each, by the assistant, is learned.
 
         Args:
-            job: Gets the copy as `tuned`, and the losses.
+            job: Gets the copy as `tuned`.
             model: Its name.
             train_data: Rows of {"messages": [{"role", "content"}, ...]}.
             train_data_format: CHAT or None.
@@ -88,25 +87,12 @@ class LocalProvider(Provider):
         tuned = self.model.copy()
         if settings.lora is not None:
             tuned.model = with_lora(tuned.model, {"r": settings.lora}, settings.seed)
-        found = fit(
-            tuned,
-            [_example(row) for row in train_data],
-            epochs=settings.epochs,
-            steps=settings.steps,
-            learning_rate=settings.learning_rate,
-            batch=settings.batch_size,
-            seed=settings.seed,
-            cosine=settings.cosine,
-            micro_batch=settings.micro_batch_size,
-            max_grad_norm=settings.max_grad_norm,
-            weight_decay=settings.weight_decay,
-            checkpointing=settings.gradient_checkpointing,
-        )
+        fit(tuned, [_example(row) for row in train_data], settings)
         tuned.name = f"{self.model.name}+{tuned.fingerprint[:8]}"
         if settings.output_dir:
             tuned.name = str(tuned.save(Path(settings.output_dir)))
         if isinstance(job, LocalTrainingJob):
-            job.tuned, job.fit = tuned, found
+            job.tuned = tuned
         return f"local/{tuned.name}"
 
 

@@ -11,9 +11,9 @@ Three keys more are read where they are given:
 - a group's `weight`, which multiplies its advantages after they are normalised.
 
 Groups whose rewards are all equal say nothing and are left out (with `beta` too: their rows are not trained). Rows
-with the same prompt and completion stand in the same batch where it has room, and are computed once: their losses
-differ by nothing but the advantage. A checkpoint holds weights, the optimizer's moments and the count of steps; since
-the order of rows is drawn from the seed and that count, a resumed job gives the same weights as an unbroken one.
+with the same prompt and completion stand in the same batch where it has room, and are computed once. A checkpoint holds
+weights, the optimizer's moments and the count of steps; the order of rows is drawn from the seed and that count, so a
+resumed job gives the same weights as an unbroken one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from __future__ import annotations
 import functools
 import math
 import random
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,65 +101,48 @@ class LocalReinforceJob(ReinforceJob):
         self.steps = 0
         self.last = Step()
         """What the last step was like."""
-        self.id = f"local-{uuid.uuid4().hex[:8]}"
         self._update: Update | None = None
         self._status = "pending"
 
     def initialize(self) -> None:
         """Freezes the reference, where the KL term needs one, and makes the optimizer."""
-        settings = self.settings
-        self._update = Update(
-            self.model,
-            settings.learning_rate,
-            settings.max_grad_norm,
-            settings.weight_decay,
-            settings.micro_batch_size,
-            settings.gradient_checkpointing,
-        )
-        if settings.beta > 0:
+        self._update = Update(self.model, self.settings)
+        if self.settings.beta > 0:
             self.model.freeze_reference()
         self._status = "running"
+
+    @property
+    def _running(self) -> Update:
+        if self._update is None:
+            raise UserError("the job does not run; call initialize() first, and terminate() last")
+        return self._update
 
     def get_status(self) -> dict[str, Any]:
         """What DSPy's GRPO polls; the ids it may send groups under."""
         first = self.steps * self.settings.groups_per_step
-        return {
-            "job_id": self.id,
-            "status": self._status,
-            "current_model": self.lm.model,
-            "checkpoints": dict(self.checkpoints),
-            "last_checkpoint": self.last_checkpoint,
-            "pending_batch_ids": list(range(first, first + self.settings.groups_per_step)),
-        }
+        pending = list(range(first, first + self.settings.groups_per_step))
+        return {"status": self._status, "pending_batch_ids": pending, "last_checkpoint": self.last_checkpoint}
 
     def status(self) -> str:
-        """pending, running or terminated."""
+        """One of pending, running, terminated."""
         return self._status
 
     def step(
         self, train_data: Sequence[Mapping[str, Any]], train_data_format: TrainDataFormat | str | None = None
     ) -> Step:
-        """Trains on groups of completions.
-
-        Args:
-            train_data: Groups; see the module.
-            train_data_format: GRPO_CHAT or None.
-
-        Returns:
-            What the step was like; also `last`.
+        """Trains on groups of completions, see the module, and says what the step was like; also `last`.
 
         Raises:
             DataError: A group is not of that form.
             UserError: The job does not run.
         """
-        if self._update is None:
-            raise UserError("the job does not run; call initialize() first, and step() before terminate()")
+        update = self._running
         if train_data_format not in (None, TrainDataFormat.GRPO_CHAT, TrainDataFormat.GRPO_CHAT.value):
             raise DataError(f"training data is {train_data_format!r}; reinforcement takes grpo_chat")
         with self.model.lock:
             rewards, rows, left_out = self._rows(train_data)
             mean = sum(rewards) / len(rewards) if rewards else 0.0
-            self.last = self._train(self._scored(rows), self._update, mean, left_out)
+            self.last = self._train(self._scored(rows), update, mean, left_out)
         self.steps += 1
         return self.last
 
@@ -172,14 +154,13 @@ class LocalReinforceJob(ReinforceJob):
         """
         import torch
 
-        if self._update is None:
-            raise UserError("the job does not run; call initialize() before save_checkpoint()")
+        update = self._running
         if self.settings.output_dir is None:
             raise UserError("a checkpoint needs a folder; set output_dir in train_kwargs")
         path = Path(self.settings.output_dir) / f"{checkpoint_name}.pt"
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        torch.save({"weights": self.model.state(), "optimizer": self._update.state(), "steps": self.steps}, partial)
+        torch.save({"weights": self.model.state(), "optimizer": update.state(), "steps": self.steps}, partial)
         partial.replace(path)
         self.checkpoints[checkpoint_name] = str(path)
         self.last_checkpoint = checkpoint_name
@@ -192,8 +173,7 @@ class LocalReinforceJob(ReinforceJob):
         """
         import torch
 
-        if self._update is None:
-            raise UserError("the job does not run; call initialize() before load_checkpoint()")
+        update = self._running
         try:
             # Only tensors and plain values are read: no code of the file is run.
             state = torch.load(path, map_location="cpu", weights_only=True)
@@ -201,7 +181,7 @@ class LocalReinforceJob(ReinforceJob):
         except Exception as error:  # torch raises errors of pickle, which is not imported here
             raise UserError(f"{path}: is no checkpoint of a local job: {one_line(error, 120)}") from error
         self.model.load_state(weights)
-        self._update.load_state(optimizer)
+        update.load_state(optimizer)
         self.steps = steps
 
     def update_model(self) -> None:
@@ -212,10 +192,6 @@ class LocalReinforceJob(ReinforceJob):
         if self._update is not None and self.settings.output_dir is not None:
             self.model.save(Path(self.settings.output_dir) / "model")
         self._update, self._status = None, "terminated"
-
-    def cancel(self) -> None:
-        """Ends the job without writing anything."""
-        self._update, self._status = None, "cancelled"
 
     def _rows(self, groups: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[_Row], int]:
         """All rewards, the completions to train, and how many groups were left out."""
@@ -240,14 +216,13 @@ class LocalReinforceJob(ReinforceJob):
         return rewards, rows, left_out
 
     def _row(self, item: Mapping[str, Any], advantage: float) -> _Row:
-        if item.get("completion_ids") is None:
-            prompt = tuple(item.get("prompt_ids") or self.model.encode(item["messages"]))
+        prompt = tuple(item.get("prompt_ids") or self.model.encode(item["messages"]))
+        completion, old = item.get("completion_ids"), item.get("logprobs")
+        if completion is None:
             return _Row(prompt, tuple(self.model.encode_completion(item["completion"]["content"])), advantage)
-        completion, old = tuple(item["completion_ids"]), item.get("logprobs")
         if old is not None and len(old) != len(completion):
             raise ValueError(f"{len(old)} log-probabilities for {len(completion)} tokens")
-        prompt = tuple(item.get("prompt_ids") or self.model.encode(item["messages"]))
-        return _Row(prompt, completion, advantage, None if old is None else tuple(old))
+        return _Row(prompt, tuple(completion), advantage, None if old is None else tuple(old))
 
     def _scored(self, rows: Sequence[_Row]) -> list[_Row]:
         """The rows that fit the context, with the log-probabilities they lack, as before the step."""
@@ -270,47 +245,32 @@ class LocalReinforceJob(ReinforceJob):
             return Step(reward=reward, left_out=left_out)
         settings = self.settings
         losses: list[float] = []
-        marks: dict[int, int] = {}
-        gaps: dict[int, float] = {}
-        first: float | None = None
+        notes: dict[int, tuple[int, float]] = {}
+        mismatch: float | None = None
         for epoch in range(settings.epochs):
             order = _alike(rows)
             random.Random(f"{settings.seed}-{self.steps}-{epoch}").shuffle(order)
             for batch in chunks([row for same in order for row in same], settings.batch_size):
                 parts = _alike(batch)
                 lengths = [len(same[0].prompt) + len(same[0].completion) for same in parts]
-                loss = functools.partial(self._loss, total=self._total(batch), marks=marks, gaps=gaps)
-                losses.append(update.step(parts, lengths, loss))
-                if first is None:
-                    first = sum(gaps.values()) / sum(len(row.completion) for row in batch)
+                _, mask = _padded([row.old or () for row in batch], "cpu")
+                total = denominator(mask, settings.loss_type)
+                losses.append(update.step(parts, lengths, functools.partial(self._loss, total=total, notes=notes)))
+                if mismatch is None:
+                    mismatch = sum(gap for _, gap in notes.values()) / sum(len(row.completion) for row in batch)
         tokens = sum(len(row.completion) for row in rows)
+        clipped = sum(outside for outside, _ in notes.values()) / tokens
         gap = self._gap(rows) / tokens if settings.beta > 0 else 0.0
-        return Step(
-            sum(losses) / len(losses),
-            reward,
-            sum(marks.values()) / tokens,
-            gap,
-            len(rows),
-            tokens,
-            first or 0.0,
-            left_out,
-        )
+        return Step(sum(losses) / len(losses), reward, clipped, gap, len(rows), tokens, mismatch or 0.0, left_out)
 
-    def _total(self, batch: Sequence[_Row]) -> float:
-        """The denominator of a batch, which its parts share."""
-        _, mask = _padded([[1.0] * len(row.completion) for row in batch], "cpu")
-        return denominator(mask, self.settings.loss_type)
-
-    def _loss(
-        self, parts: Sequence[Sequence[_Row]], total: float, marks: dict[int, int], gaps: dict[int, float]
-    ) -> Tensor:
-        """What rows add to the loss of their batch; of each, by its identity, clipped tokens and distance are noted.
+    def _loss(self, parts: Sequence[Sequence[_Row]], total: float, notes: dict[int, tuple[int, float]]) -> Tensor:
+        """What rows add to the loss of their batch.
 
         Args:
             parts: Rows that are alike together.
             total: The denominator of the batch.
-            marks: Takes the clipped tokens of each row.
-            gaps: Takes the distance from the old log-probabilities of each row.
+            notes: Takes of each row, by its identity, the clipped tokens and the distance from the old
+                log-probabilities: a part is computed again where memory ran out.
         """
         import torch
 
@@ -324,14 +284,15 @@ class LocalReinforceJob(ReinforceJob):
         gains = torch.tensor([row.advantage for row in rows], device=device)
         frozen = _padded([row.reference or () for row in rows], device)[0] if settings.beta > 0 else None
         rho = ratios(now.detach(), old, mask, settings.ratio, settings.log_ratio_clip)
-        outside = (rho < 1 - settings.clip_low) | (rho > 1 + settings.clip_high)
-        gaps |= zip(map(id, rows), ((now.detach() - old).abs() * mask).sum(-1).tolist(), strict=True)
-        marks |= zip(map(id, rows), (outside & (mask > 0)).sum(-1).tolist(), strict=True)
-        same = ("clip_low", "clip_high", "beta", "ratio", "dual_clip", "log_ratio_clip", "divergence_clip")
-        more = {name: getattr(settings, name) for name in same}
+        outside = ((rho < 1 - settings.clip_low) | (rho > 1 + settings.clip_high)) & (mask > 0)
+        gaps = ((now.detach() - old).abs() * mask).sum(-1).tolist()
+        notes |= zip(map(id, rows), zip(outside.sum(-1).tolist(), gaps, strict=True), strict=True)
+        same = {"clip_low", "clip_high", "beta", "ratio", "dual_clip", "log_ratio_clip", "divergence_clip"}
+        more = settings.model_dump(include=same)
         return grpo_loss(now, old, gains, mask, frozen, kind=settings.loss_type, total=total, **more)
 
     def _gap(self, rows: Sequence[_Row]) -> float:
+        """The sum of the k3 estimates from the reference, before the step."""
         old, mask = _padded([row.old or () for row in rows], "cpu")
         frozen, _ = _padded([row.reference or () for row in rows], "cpu")
         return float((divergence(old, frozen) * mask).sum())

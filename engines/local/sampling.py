@@ -1,24 +1,65 @@
-"""Drawing completions token by token, for a batch of prompts of different lengths.
+"""Drawing completions token by token, for a batch of prompts of different lengths; and who keeps the raw ones.
 
-Prompts of similar length are drawn together and padded in front; keys and values of what was read are kept; rows that
-ended are dropped from the batch once they are half of it.
+Prompts are padded in front; keys and values of what was read are kept; rows that ended are dropped from the batch once
+they are half of it. Each token is drawn by inverse transform: row r, step t uses the t-th uniform number of a generator
+seeded for that row alone, so what a row gets does not depend on its neighbours in the batch (up to rounding in the
+logits, which can tip a draw that falls on the border between two tokens; bfloat16 makes that likelier).
+
+DSPy's traces hold parsed fields; a completion that cannot be parsed is lost there, and one that can is rendered anew.
+Inside `capture()` every completion of a local model is kept as it was sampled, which is what reinforcement trains on.
+Threads started with a copied context (`programs.gather`, `asyncio.to_thread`) write into the same list, in the order in
+which calls ended; DSPy's own thread pools copy only DSPy's settings. A call answered by a cache has no sample.
 """
 
 from __future__ import annotations
 
+import contextvars
 import hashlib
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .capture import Sample
-from .parts import buckets
+from ...records.scope import holding
 from .scoring import forward, positions
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .model import LocalModel
+_samples: contextvars.ContextVar[list[Sample] | None] = contextvars.ContextVar("samples", default=None)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One completion of a local model."""
+
+    messages: tuple[dict[str, str], ...] = field(repr=False)
+    """What was asked, as {role, content}; empty where the model was sampled by token ids alone."""
+    prompt_ids: tuple[int, ...] = field(repr=False)
+    completion_ids: tuple[int, ...] = field(repr=False)
+    """What was sampled, the end-of-sequence token included where the model set one."""
+    logprobs: tuple[float, ...] = field(repr=False)
+    """Of each of `completion_ids` under the distribution it was drawn from, the temperature included; at temperature 0
+    under the distribution at temperature 1. Natural logarithms."""
+    text: str
+    """The completion without its end-of-sequence token."""
+    finished: bool
+    """Whether the model ended it, rather than the limit of tokens."""
+
+
+@contextmanager
+def capture() -> Iterator[list[Sample]]:
+    """Collects the completions that local models give to calls of the block; an inner block keeps its own."""
+    samples: list[Sample] = []
+    with holding(_samples, samples):
+        yield samples
+
+
+def record(sample: Sample) -> None:
+    """Adds a completion to the list of the innermost `capture`, if there is one."""
+    samples = _samples.get()
+    if samples is not None:
+        samples.append(sample)
 
 
 def row_seed(seed: int, prompt: Sequence[int], occurrence: int) -> int:
@@ -27,70 +68,35 @@ def row_seed(seed: int, prompt: Sequence[int], occurrence: int) -> int:
     return int.from_bytes(hashlib.sha256(told.encode()).digest()[:8], "big") >> 1
 
 
-def sample(
-    model: LocalModel,
-    prompts: Sequence[Sequence[int]],
-    temperature: float | Sequence[float],
-    max_new_tokens: int | Sequence[int],
-    seed: int | Sequence[int],
-) -> list[Sample]:
-    """Completes prompts; see `LocalModel.sample`."""
-    import torch
-
-    if not prompts:
-        return []
-    heats = _each(temperature, len(prompts))
-    limits = [min(m, model.context - len(p)) for m, p in zip(_each(max_new_tokens, len(prompts)), prompts, strict=True)]
-    seeds = list(seed) if isinstance(seed, Sequence) else _seeds(seed, prompts)
-    drawn: dict[int, tuple[list[int], list[float]]] = {}
-    for part in buckets([len(prompt) for prompt in prompts], len(prompts)):
-        with torch.no_grad():
-            taken: list[Any] = [[of[row] for row in part] for of in (prompts, heats, limits, seeds)]
-            found = _draw(model, *taken)
-        drawn |= zip(part, found, strict=True)
-    return [_sample(model, prompt, *drawn[row]) for row, prompt in enumerate(prompts)]
-
-
-def _each(value: Any, rows: int) -> list[Any]:
-    return list(value) if isinstance(value, Sequence) else [value] * rows
-
-
-def _seeds(seed: int, prompts: Sequence[Sequence[int]]) -> list[int]:
-    seen: Counter[tuple[int, ...]] = Counter()
-    found = []
-    for prompt in map(tuple, prompts):
-        found.append(row_seed(seed, prompt, seen[prompt]))
-        seen[prompt] += 1
-    return found
-
-
-def _sample(model: LocalModel, prompt: Sequence[int], ids: list[int], values: list[float]) -> Sample:
-    finished = bool(ids) and ids[-1] in model.ends
-    text = model.decode(ids[:-1] if finished else ids)
-    return Sample((), tuple(prompt), tuple(ids), tuple(values), text, finished)
-
-
-def _draw(
-    model: LocalModel,
+def draw(
+    model: Any,
     prompts: Sequence[Sequence[int]],
     heats: Sequence[float],
     limits: Sequence[int],
     seeds: Sequence[int],
+    ends: frozenset[int],
+    pad: int,
+    half: bool = False,
 ) -> list[tuple[list[int], list[float]]]:
+    """Completes prompts, given as token ids, as one batch; rows are filled up with `pad`, and end with one of `ends`.
+
+    Returns:
+        Of each prompt the tokens that were drawn, and their log-probabilities.
+    """
     import torch
 
-    device, front, ends = model.device, max(map(len, prompts)), model.ends
+    device, front = next(model.parameters()).device, max(map(len, prompts))
     drawn: list[tuple[list[int], list[float]]] = [([], []) for _ in prompts]
     uniforms = _uniforms(heats, limits, seeds).to(device)
     warmth = torch.tensor(heats, device=device, dtype=torch.float32)
     live = list(range(len(prompts)))
-    rows = [[model.pad] * (front - len(p)) + list(p) for p in prompts]
+    rows = [[pad] * (front - len(p)) + list(p) for p in prompts]
     known = [[0] * (front - len(p)) + [1] * len(p) for p in prompts]
     ids, attention = torch.tensor(rows, device=device), torch.tensor(known, device=device)
     places, cache = positions(attention), None
     open_rows = {row for row in live if limits[row] > 0}
     for step in range(max(limits)):
-        out = forward(model.model, ids, attention, places, model.half, past_key_values=cache, use_cache=True)
+        out = forward(model, ids, attention, places, half, past_key_values=cache, use_cache=True)
         cache = out.past_key_values
         index = torch.tensor(live, device=device)
         tokens, values = _choose(out.logits[:, -1].float(), warmth[index], uniforms[index, step])

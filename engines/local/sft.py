@@ -2,8 +2,7 @@
 
     loss = - sum of log p(token) over the completions' tokens / number of those tokens in the batch
 
-Prompts are read, not learned. The learning rate falls along a cosine to 0, if wanted. Every epoch goes through the
-examples in an order of its own, drawn from the seed.
+Prompts are read, not learned. Every epoch goes through the examples in an order of its own, drawn from the seed.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from ...errors import DataError
 from .model import LocalModel
 from .parts import chunks
+from .settings import Finetuning
 from .update import Update
 
 if TYPE_CHECKING:
@@ -38,35 +38,13 @@ class Fit:
     """Examples longer than the model's context."""
 
 
-def fit(
-    model: LocalModel,
-    examples: Sequence[Example],
-    epochs: int = 3,
-    steps: int | None = None,
-    learning_rate: float = 1e-5,
-    batch: int = 8,
-    seed: int = 0,
-    cosine: bool = True,
-    micro_batch: int = 8,
-    max_grad_norm: float = 1.0,
-    weight_decay: float = 0.0,
-    checkpointing: bool = False,
-) -> Fit:
+def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) -> Fit:
     """Trains a model, in place, to complete prompts as the examples do.
 
     Args:
         model: What learns; its version grows with every step.
         examples: Prompts with their completions.
-        epochs: Passes over the examples.
-        steps: Steps of the optimizer; replaces `epochs` if given.
-        learning_rate: Of AdamW, at its highest.
-        batch: Examples per step.
-        seed: Decides the order.
-        cosine: Whether the learning rate falls to 0 along a cosine.
-        micro_batch: Examples per forward pass.
-        max_grad_norm: Gradients are scaled down to it.
-        weight_decay: As in AdamW.
-        checkpointing: Whether layers are computed again in the backward pass, to save memory.
+        settings: Epochs or steps, learning rate, batches, seed.
 
     Returns:
         The losses.
@@ -80,19 +58,20 @@ def fit(
     if not pairs:
         kind = "no example to learn from" if not encoded else f"no example fits the {model.context} tokens of the model"
         raise DataError(f"fine-tuning has {kind}")
-    count = steps if steps is not None else epochs * math.ceil(len(pairs) / batch)
-    update = Update(model, learning_rate, max_grad_norm, weight_decay, micro_batch, checkpointing)
+    count = settings.steps or settings.epochs * math.ceil(len(pairs) / settings.batch_size)
+    update = Update(model, settings)
     losses: list[float] = []
     epoch = 0
     while len(losses) < count:
         order = list(pairs)
-        random.Random(f"{seed}-{epoch}").shuffle(order)
+        random.Random(f"{settings.seed}-{epoch}").shuffle(order)
         epoch += 1
-        for rows in chunks(order, batch)[: count - len(losses)]:
+        for rows in chunks(order, settings.batch_size)[: count - len(losses)]:
             tokens = sum(len(completion) for _, completion in rows)
-            share = (1 + math.cos(math.pi * len(losses) / count)) / 2 if cosine else 1.0
+            share = (1 + math.cos(math.pi * len(losses) / count)) / 2 if settings.cosine else 1.0
             lengths = [len(prompt) + len(completion) for prompt, completion in rows]
-            losses.append(update.step(rows, lengths, partial(_loss, model, tokens), learning_rate * share))
+            rate = settings.learning_rate * share
+            losses.append(update.step(rows, lengths, partial(_loss, model, tokens), rate))
     return Fit(tuple(losses), len(encoded) - len(pairs))
 
 

@@ -11,37 +11,22 @@ from typing import Any
 _MARK = "mark7"
 
 
-def prompt_ids(tokenizer: Any, messages: Sequence[tuple[str, str]], system: bool) -> tuple[int, ...]:
-    """Token ids of a prompt, ready for the model to answer.
-
-    Args:
-        tokenizer: With a chat template or without.
-        messages: Roles and contents.
-        system: Whether the template, if there is one, has a system role.
-    """
+def prompt_ids(tokenizer: Any, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
+    """Token ids of a prompt of roles and contents, ready for the model to answer; see `LocalModel.encode`."""
     if not getattr(tokenizer, "chat_template", None):
         text = "".join(f"{role}: {content}\n" for role, content in messages) + "assistant:"
         return tuple(tokenizer(text)["input_ids"])
-    plain = [{"role": role, "content": content} for role, content in messages]
-    ids = tokenizer.apply_chat_template(
-        plain if system else without_system(plain),
-        add_generation_prompt=True,
-        tokenize=True,
-        return_dict=False,
-        enable_thinking=False,
-    )
-    return tuple(int(token) for token in ids)
+    told = [{"role": role, "content": content} for role, content in messages]
+    if any(role == "system" for role, _ in messages) and not _shows_system(tokenizer):
+        told = without_system(told)
+    how = {"add_generation_prompt": True, "return_dict": False, "enable_thinking": False}
+    return tuple(int(token) for token in tokenizer.apply_chat_template(told, tokenize=True, **how))
 
 
-def knows_system(tokenizer: Any) -> bool:
-    """Whether a tokenizer's chat template shows what a system message says, rather than refusing or dropping it.
-
-    Without a template it is shown.
-    """
+def _shows_system(tokenizer: Any) -> bool:
+    """Whether a chat template shows what a system message says, rather than refusing or dropping it."""
     from jinja2 import TemplateError
 
-    if not getattr(tokenizer, "chat_template", None):
-        return True
     asked = [{"role": "system", "content": _MARK}, {"role": "user", "content": "x"}]
     try:
         return _MARK in tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)

@@ -1,27 +1,29 @@
 """Gradient steps on a local model: accumulation, clipping, and a state to resume from.
 
 A batch is computed in parts of rows of similar length. Where memory runs out, the whole batch is done again in parts of
-half as many rows, which add up to the same gradient; later batches keep that size.
+half as many rows, which add up to the same gradient; later batches keep that size. With gradient checkpointing the
+forward pass keeps each layer's input alone, and the backward pass computes the rest again.
 
 The model stays in evaluation mode, without dropout: otherwise the ratio of new to old probabilities would not start at
-1. A step whose gradient is not finite is left out and counted.
+1. So layers are wrapped here for one pass; transformers' own switch needs the training mode. A step whose gradient is
+not finite is left out and counted.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import UserError
-from .checkpointing import checkpointed, layers
-from .parts import buckets, memory_ran_out, release
+from .model import LocalModel
+from .parts import buckets, memory_ran_out
+from .settings import Training
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from .model import LocalModel
 
 Row = TypeVar("Row")
 
@@ -31,35 +33,23 @@ class Update:
 
     Args:
         model: What learns.
-        learning_rate: Unless a step says otherwise.
-        max_grad_norm: Gradients are scaled down to it.
-        weight_decay: As in AdamW.
-        micro_batch: Most rows of a forward pass.
-        checkpointing: Whether layers are computed again in the backward pass, to save memory.
+        settings: Learning rate, weight decay, the norm that gradients are scaled down to, rows of a forward pass.
 
     Raises:
         UserError: The model has no layers that can be computed again.
     """
 
-    def __init__(
-        self,
-        model: LocalModel,
-        learning_rate: float,
-        max_grad_norm: float = 1.0,
-        weight_decay: float = 0.0,
-        micro_batch: int = 8,
-        checkpointing: bool = False,
-    ) -> None:
+    def __init__(self, model: LocalModel, settings: Training) -> None:
         import torch
 
-        self.model, self.learning_rate, self.max_grad_norm = model, learning_rate, max_grad_norm
-        self.micro_batch, self.checkpointing = micro_batch, checkpointing
-        if checkpointing:
-            layers(model.model)
+        self.model, self.settings, self.micro_batch = model, settings, settings.micro_batch_size
+        self._again = layers(model.model) if settings.gradient_checkpointing else []
         self.skipped = 0
         """Steps left out because their gradient was not finite."""
         self._parameters = model.parameters()
-        self._optimizer = torch.optim.AdamW(self._parameters, lr=learning_rate, weight_decay=weight_decay)
+        self._optimizer = torch.optim.AdamW(
+            self._parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay
+        )
 
     def step(
         self,
@@ -74,7 +64,7 @@ class Update:
             rows: The batch.
             lengths: Tokens of every row.
             loss: What some rows add to the loss of the batch. Called again for rows whose part ran out of memory.
-            learning_rate: Of this step.
+            learning_rate: Of this step; that of the settings if None.
 
         Returns:
             The loss before the step.
@@ -86,12 +76,12 @@ class Update:
 
         with self.model.lock, torch.enable_grad():
             found = self._accumulated(rows, lengths, loss)
-            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.max_grad_norm)
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm)
             if not math.isfinite(float(norm)):
                 self.skipped += 1
             else:
                 for group in self._optimizer.param_groups:
-                    group["lr"] = self.learning_rate if learning_rate is None else learning_rate
+                    group["lr"] = self.settings.learning_rate if learning_rate is None else learning_rate
                 self._optimizer.step()
                 self.model.updated()
             self._optimizer.zero_grad(set_to_none=True)
@@ -112,22 +102,18 @@ class Update:
             size = min(self.micro_batch, len(rows))
             if size == 1:
                 self._optimizer.zero_grad(set_to_none=True)
-                raise UserError(self._too_long(max(lengths)))
+                raise UserError(
+                    "memory ran out in training on one completion at a time; the longest of the batch has "
+                    f"{max(lengths)} tokens with its prompt. Train with gradient_checkpointing = true, an adapter "
+                    "(lora), dtype bfloat16, or shorter prompts or a smaller model"
+                )
             self.micro_batch = size // 2
-            release()
 
     def _part(self, rows: Sequence[Row], loss: Callable[[Sequence[Row]], Tensor]) -> float:
-        saving: AbstractContextManager[None] = checkpointed(self.model.model) if self.checkpointing else nullcontext()
-        with saving:
+        with checkpointed(self._again):
             found = loss(rows)
         found.backward()
         return float(found.detach())
-
-    def _too_long(self, longest: int) -> str:
-        named = ["an adapter (lora)", "dtype bfloat16", "shorter prompts or a smaller model"]
-        fixes = named if self.checkpointing else ["gradient_checkpointing = true", *named]
-        told = f"memory ran out in training on one completion at a time; the longest of the batch has {longest} tokens"
-        return f"{told} with its prompt. Train with {', '.join(fixes[:-1])}, or {fixes[-1]}"
 
     def state(self) -> dict[str, Any]:
         """The optimizer's moments and counters."""
@@ -136,3 +122,31 @@ class Update:
     def load_state(self, state: dict[str, Any]) -> None:
         """Puts back what `state` gave."""
         self._optimizer.load_state_dict(state)
+
+
+def layers(model: Any) -> list[Any]:
+    """The layers of a model that can be computed again.
+
+    Raises:
+        UserError: It has none.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    found = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not found:
+        raise UserError(f"gradient_checkpointing: {type(model).__name__} has no layers for it; leave it off")
+    return found
+
+
+@contextmanager
+def checkpointed(layers: Sequence[Any]) -> Iterator[None]:
+    """Forward passes inside keep only the inputs of these layers; their backward passes may come after it."""
+    from torch.utils.checkpoint import checkpoint
+
+    for layer in layers:
+        layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward

@@ -42,6 +42,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     from mempiler.engines.embedders import embedder
     from mempiler.engines.local import sft
     from mempiler.engines.local.model import LocalModel
+    from mempiler.engines.local.settings import Finetuning
     from mempiler.engines.local.tiny import create
     from mempiler.optimizers.demonstrations import demonstrate
     from mempiler.programs.catalog import build
@@ -53,7 +54,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     shown = demonstrate(method, CompactAdapter(), 8, sessions=2, seed=1)
     create(home / "start", shown, vocabulary(), seed=0)
     model = LocalModel.load(home / "start", device="cpu", threads=1)
-    sft.fit(model, shown, steps=120, learning_rate=3e-3, batch=8, seed=0)
+    sft.fit(model, shown, Finetuning(steps=120, learning_rate=3e-3))
     model.save(home / "start")
     return {"home": home, "start": home / "start"}
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mempiler.engines.local.capture import capture
+from mempiler.engines.local.sampling import capture
 from mempiler.programs.gather import gather
 
 PROMPT = "w1 w2"

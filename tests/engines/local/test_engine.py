@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from dspy.utils.exceptions import ContextWindowExceededError  # noqa: E402
 from mempiler.engines.call import Call  # noqa: E402
-from mempiler.engines.local.capture import capture  # noqa: E402
 from mempiler.engines.local.engine import LocalEngine, local_lm  # noqa: E402
+from mempiler.engines.local.sampling import capture  # noqa: E402
 from mempiler.engines.meter import Meter  # noqa: E402
 from mempiler.engines.models import keep, language_model  # noqa: E402
 from mempiler.engines.prices import token_prices  # noqa: E402
@@ -42,12 +42,10 @@ def test_a_rollout_id_decides_what_a_metered_lm_samples(model):
 
 
 def test_a_repeated_prompt_gets_other_answers_and_a_new_engine_repeats_them(model):
-    def draw():
-        lm = local_lm(model, temperature=1.0, max_tokens=8)
-        return [ask(lm, "w1 w2") for _ in range(6)]
-
-    assert len(set(draw())) > 1
-    assert draw() == draw()
+    draws = [[ask(lm, "w1 w2") for _ in range(6)] for lm in (local_lm(model, temperature=1.0, max_tokens=8),) * 2]
+    again = local_lm(model, temperature=1.0, max_tokens=8)
+    assert len(set(draws[0])) > 1
+    assert [ask(again, "w1 w2") for _ in range(12)] == draws[0] + draws[1]
 
 
 def test_capture_keeps_every_raw_completion_of_gathered_calls(model):
@@ -137,10 +135,5 @@ def test_a_model_is_named_by_its_folder_and_found_again(model, tmp_path):
     assert ask(lm, "w1 w2") == ask(local_lm(model), "w1 w2")
     assert language_model(name, loaded=loaded).engine.model is lm.engine.model
     assert lm.kwargs["temperature"] == 0.0
+    assert LocalEngine.load_state(lm.engine.dump_state()).model.fingerprint == model.fingerprint
     assert keep(language_model("openai/gpt-4.1-mini"), tmp_path) == "openai/gpt-4.1-mini"
-
-
-def test_a_saved_lm_loads_its_model_again(model, tmp_path):
-    lm = language_model(keep(local_lm(model), tmp_path / "model"))
-    state = lm.engine.dump_state()
-    assert LocalEngine.load_state(state).model.fingerprint == model.fingerprint

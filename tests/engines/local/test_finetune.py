@@ -13,6 +13,7 @@ from mempiler.cli import main  # noqa: E402
 from mempiler.data.catalog import benchmark  # noqa: E402
 from mempiler.engines.local import provider  # noqa: E402
 from mempiler.engines.local.model import LocalModel  # noqa: E402
+from mempiler.engines.local.settings import Finetuning  # noqa: E402
 from mempiler.engines.local.sft import fit  # noqa: E402
 from mempiler.errors import UserError  # noqa: E402
 from mempiler.optimizers import catalog  # noqa: E402
@@ -85,7 +86,7 @@ def folder(questions, tmp_path_factory):
     ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
     config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=2048, **sizes, **ids)
     model = LocalModel(LlamaForCausalLM(config), tokenizer)
-    fit(model, [(messages, SAID) for messages in prompts], steps=30, learning_rate=2e-2, batch=3)
+    fit(model, [(messages, SAID) for messages in prompts], Finetuning(steps=30, learning_rate=2e-2, batch_size=3))
     said = model.sample([model.encode(messages) for messages in prompts], 0.0, 40)
     assert {sample.text for sample in said} == {SAID}
     return model.save(tmp_path_factory.mktemp("models") / "start")

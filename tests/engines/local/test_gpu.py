@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available()
 from mempiler.engines.local.engine import local_lm  # noqa: E402
 from mempiler.engines.local.loading import with_lora  # noqa: E402
 from mempiler.engines.local.model import LocalModel  # noqa: E402
+from mempiler.engines.local.settings import Training  # noqa: E402
 from mempiler.engines.local.update import Update  # noqa: E402
 
 from tests.engines.local.groups import text_group  # noqa: E402
@@ -85,7 +86,7 @@ def test_a_pass_of_eight_completions_fits(make_model: Any, name: str, most: int,
         values, mask = model.token_logprobs([prompt for prompt, _ in rows], [answer for _, answer in rows])
         return -(values * mask).sum() / (8 * ANSWER)
 
-    update = Update(model, 1e-5, micro_batch=8, checkpointing=again)
+    update = Update(model, Training(gradient_checkpointing=again))
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     for _ in range(2):  # the second time memory is known

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from mempiler.engines.local import loading  # noqa: E402
 from mempiler.engines.local.model import LocalModel  # noqa: E402
+from mempiler.engines.local.template import without_system  # noqa: E402
 from mempiler.errors import MissingDependencyError, UserError  # noqa: E402
 
 MESSAGES = [{"role": "system", "content": "w1"}, {"role": "user", "content": "w2 w3"}]
@@ -19,17 +21,50 @@ TEMPLATE = (
 )
 
 
-def words(model, ids):
-    return model.tokenizer.convert_ids_to_tokens(ids)
+REFUSES = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + TEMPLATE
+)
+DROPS = TEMPLATE.replace("{{ m['role'] +", "{% if m['role'] != 'system' %}{{ m['role'] +").replace(
+    "{% endfor %}", "{% endif %}{% endfor %}"
+)
+FAILS = "{{ raise_exception('roles must alternate') }}"
 
 
-def test_a_tokenizer_without_a_template_gets_lines(model):
-    assert words(model, model.encode(MESSAGES)) == ["system:", "w1", "user:", "w2", "w3", "assistant:"]
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (None, "system: w1 user: w2 w3 assistant:"),
+        (TEMPLATE, "system: w1 user: w2 w3 w0"),
+        (REFUSES, "user: w1 w2 w3 w0"),
+        (DROPS, "user: w1 w2 w3 w0"),
+    ],
+)
+def test_the_system_s_text_reaches_the_model_whatever_its_template(make_model, template, expected):
+    model = make_model(template=template)
+    for _ in range(2):
+        assert model.tokenizer.convert_ids_to_tokens(model.encode(MESSAGES)) == expected.split()
 
 
-def test_a_chat_template_is_used_with_its_generation_prompt(make_model):
-    model = make_model(template=TEMPLATE)
-    assert words(model, model.encode(MESSAGES)) == ["system:", "w1", "user:", "w2", "w3", "w0"]
+def test_other_faults_of_a_template_are_not_hidden(make_model):
+    with pytest.raises(Exception, match="roles must alternate"):
+        make_model(template=FAILS).encode(MESSAGES[1:])
+
+
+SYSTEM, USER, ASSISTANT = ({"role": role, "content": f"w{n}"} for n, role in enumerate(("system", "user", "assistant")))
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([SYSTEM, ASSISTANT], [{"role": "user", "content": "w0"}, ASSISTANT]),
+        ([SYSTEM, USER, ASSISTANT, USER], [{"role": "user", "content": "w0\n\nw1"}, ASSISTANT, USER]),
+        ([SYSTEM, SYSTEM, USER], [{"role": "user", "content": "w0\n\nw0\n\nw1"}]),
+    ],
+)
+def test_messages_without_a_system_role(messages, expected):
+    before = [dict(message) for message in messages]
+    assert without_system(messages) == expected
+    assert messages == before
 
 
 def test_a_saved_model_is_the_same_model(model, tmp_path):
@@ -66,20 +101,14 @@ def test_a_saved_adapter_is_loaded_over_its_base_and_can_be_trained_on(adapted, 
     assert loaded.state().keys() == adapted.state().keys()
 
 
-def test_a_merged_model_needs_no_adapter(adapted, tmp_path):
-    merged = LocalModel.load(adapted.save(tmp_path / "merged", merge=True))
-    assert not any("lora" in name for name in merged.state())
-    assert merged.logprobs([[6]], [[8, 9]])[0] == pytest.approx(adapted.logprobs([[6]], [[8, 9]])[0], abs=1e-5)
-    assert any("lora" in name for name in adapted.state())
-
-
-def test_a_second_adapter_is_refused(adapted):
+def test_an_adapter_that_cannot_be_made_is_refused(model, adapted):
     with pytest.raises(UserError, match="has an adapter already"):
         loading.with_lora(adapted.model, {"r": 2})
+    with pytest.raises(UserError, match=r"lora = {'rank': 2}: .*rank"):
+        loading.with_lora(model.model, {"rank": 2})
 
 
 def test_a_new_adapter_follows_from_its_seed_alone(model, tmp_path):
-    torch = pytest.importorskip("torch")
     folder = model.save(tmp_path / "base")
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
@@ -88,11 +117,6 @@ def test_a_new_adapter_follows_from_its_seed_alone(model, tmp_path):
     torch.rand(3)
     again, other = LocalModel.load(folder, lora={"r": 2}, seed=1), LocalModel.load(folder, lora={"r": 2}, seed=2)
     assert first.fingerprint == again.fingerprint != other.fingerprint
-
-
-def test_an_unknown_lora_setting_is_refused(model):
-    with pytest.raises(UserError, match=r"lora = {'rank': 2}: .*rank"):
-        loading.with_lora(model.model, {"rank": 2})
 
 
 def test_a_copy_shares_nothing(model):
@@ -122,31 +146,27 @@ def test_weights_of_another_model_are_refused(model, make_model, adapted):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "how", "message"),
     [
-        ("/no/such/folder", "/no/such/folder: no such folder"),
-        ("./no-such-folder", "no such folder"),
-        ("someone/no-such-model", "no such folder, and no hub model"),
+        ("/no/such/folder", {}, "/no/such/folder: no such folder"),
+        ("someone/no-such-model", {}, "no such folder, and no hub model"),
+        (".", {}, "cannot be loaded as a language model"),
+        ("file", {}, "is a file"),
+        ("x", {"dtype": "int4"}, "dtype 'int4' is unknown; choose one of: float32, bfloat16"),
     ],
 )
-def test_a_model_that_is_not_there_is_told_in_one_line(name, message):
-    with pytest.raises(UserError, match=message) as told:
-        LocalModel.load(name)
-    assert "\n" not in str(told.value)
-
-
-def test_a_folder_without_a_model_is_told(tmp_path):
-    with pytest.raises(UserError, match="cannot be loaded as a language model"):
-        LocalModel.load(tmp_path)
+def test_a_model_that_is_not_there_is_told_in_one_line(name, how, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="is a file"):
-        LocalModel.load(tmp_path / "file")
+    with pytest.raises(UserError, match=message) as told:
+        LocalModel.load(name, **how)
+    assert "\n" not in str(told.value)
 
 
 def test_an_adapter_whose_base_is_gone_is_told(adapted, tmp_path):
     folder = adapted.save(tmp_path / "adapter")
     (tmp_path / "base" / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"its base model .*base is not there"):
+    with pytest.raises(UserError, match=r"adapter: cannot be loaded as a language model: .*base"):
         LocalModel.load(folder)
 
 
@@ -173,11 +193,6 @@ def test_weights_are_loaded_as_bfloat16_where_that_is_asked_for_and_an_adapter_l
         assert row == pytest.approx(sample.logprobs, abs=0.2)
 
 
-def test_an_unknown_dtype_is_refused(tmp_path):
-    with pytest.raises(UserError, match="dtype 'int4' is unknown; choose one of: float32, bfloat16"):
-        LocalModel.load(tmp_path, dtype="int4")
-
-
 def test_a_missing_extra_is_told_with_the_install_line(monkeypatch):
     find = loading.importlib.util.find_spec
     monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
@@ -187,11 +202,8 @@ def test_a_missing_extra_is_told_with_the_install_line(monkeypatch):
 
 
 def test_no_module_of_the_engine_imports_torch_before_it_is_used():
-    names = (
-        "capture model batching engine loss update settings sft reinforce provider sampling scoring weights loading "
-        "parts head checkpointing template"
-    )
-    lines = [f"import mempiler.engines.local.{name}" for name in names.split()]
+    names = [path.stem for path in Path(loading.__file__).parent.glob("[a-z]*.py")]
+    lines = [f"import mempiler.engines.local.{name}" for name in names]
     script = "; ".join([*lines, "import sys; print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))"])
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -23,6 +23,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that has seen some demonstrations: it is right now and then, and malformed now and then."""
     from mempiler.data.synthesis.memory_env import vocabulary
     from mempiler.engines.local import sft
+    from mempiler.engines.local.settings import Finetuning
     from mempiler.engines.local.tiny import create
     from mempiler.optimizers.demonstrations import demonstrate
     from mempiler.programs.compact_adapter import CompactAdapter
@@ -32,7 +33,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [*vocabulary(), *(f"m{n}" for n in range(1, 9)), *(f"D{s}:{t}" for s in (1, 2) for t in (1, 2))]
     create(folder, shown, words, seed=0)
     model = LocalModel.load(folder, device="cpu", threads=1)
-    sft.fit(model, shown, steps=30, learning_rate=3e-3, batch=12, seed=0)
+    sft.fit(model, shown, Finetuning(steps=30, learning_rate=3e-3, batch_size=12))
     return model.save(folder)
 
 
