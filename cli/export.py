@@ -31,8 +31,7 @@ def command(kind: Any, method: str, as_json: bool, **values: Any) -> None:
     The model that is trained is named there. --lm names one that stays as it is: it answers the questions rewards come
     from.
     """
-    from ..runs.exports.environment import Export, kept
-    from ..runs.exports.writing import write
+    from ..runs.exports.environment import Export, kept, write
     from ..runs.registry import pinned
 
     source = click.get_current_context().get_parameter_source
@@ -52,4 +51,7 @@ def command(kind: Any, method: str, as_json: bool, **values: Any) -> None:
     if as_json:
         print_json(written)
         return
-    output().print(f"{written['folder']}: {written['histories']} histories; see its README.md", soft_wrap=True)
+    output().print(f"{written['folder']}: {written['histories']} histories", soft_wrap=True)
+    output().print(
+        f"pip install -e {written['folder']}; vf-eval {str(written['name']).replace('_', '-')} ...", soft_wrap=True
+    )

@@ -7,7 +7,7 @@ adversarial ones) are not trained on. Optimizers that choose by a valset get a t
 
 When the budget is exhausted while an optimizer runs, or the optimizer breaks after calls were made, the best candidate
 that was scored in full is returned; when the endpoint dies, nothing is: DSPy's optimizers would hand back an untuned
-program as compiled. Proposals that cannot be read are asked for again (`proposals`).
+program as compiled.
 """
 
 from __future__ import annotations
@@ -181,9 +181,7 @@ def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -
     # Optimizers get a copy, so that a rescue never sees a half changed student.
     student: Any = job.student.deepcopy()
     prompt_lm = ProposingLM.over(job.prompt_lm, history.proposals)
-    work = replace(
-        job, student=student, prompt_lm=prompt_lm, ended=history.end, scored=history.scored, noted=history.note
-    )
+    work = replace(job, student=student, prompt_lm=prompt_lm, ended=history.end, noted=history.note)
     callbacks = [*(dspy.settings.callbacks or []), history, history.proposals]
     # Without a trace of its own, plain calls inside an optimizer would fill the process-wide one.
     with dspy.context(trace=None, callbacks=callbacks, max_errors=ENDLESS, disable_history=True):

@@ -1,13 +1,12 @@
 """The candidates an optimizer tried, with their scores: what curves, budgets and rescues are made from.
 
 Optimizers score candidates through `dspy.Evaluate`, whose calls a DSPy callback sees; SIMBA does not, so its own logs
-are read when it is done, and until then its metric tells every answer with its score. The best candidate that was
-scored in full is kept as a program, in case the budget ends, or the optimizer breaks, before it returns.
+are read when it is done. The best candidate that was scored in full is kept as a program, in case the budget ends, or
+the optimizer breaks, before it returns.
 """
 
 from __future__ import annotations
 
-import contextvars
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -20,9 +19,6 @@ from ..engines.meter import Meter, MeteredLM
 from ..errors import MempilerError, one_line
 from ..programs.program import MemoryProgram
 from .proposals import ATTEMPTS, Proposals
-
-_answering: contextvars.ContextVar[MemoryProgram | None] = contextvars.ContextVar("answering", default=None)
-"""The program that was asked last, which a metric in the same thread is about."""
 
 
 @dataclass(frozen=True)
@@ -65,33 +61,19 @@ class CandidateHistory(BaseCallback):
         self._lock = threading.Lock()
         self._open: dict[str, tuple[Any, int]] = {}
         self._best: tuple[int, float, MemoryProgram] | None = None
-        self._told: dict[str, tuple[MemoryProgram, dict[str, float]]] = {}
         self._progress, self._asked = told, 0
         self.most = 0
         """How often the optimizer asks a question at most, as plans have it; 0 where that is not known."""
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Remembers which program is asked."""
+        """Counts the questions that are asked."""
         if not isinstance(instance, MemoryProgram):
             return
-        _answering.set(instance)
         with self._lock:
             self._asked += 1
             asked = self._asked
         if self._progress is not None and self.most:
             self._progress(min(asked, self.most), self.most)
-
-    def scored(self, example: Any, prediction: Any, score: float) -> None:
-        """Adds an answer of the program asked last; metrics tell of them where `dspy.Evaluate` is not used."""
-        program = _answering.get()
-        if program is None or not _answered(prediction):
-            return
-        key = program.identities.of_program(program)
-        with self._lock:
-            if key not in self._told:
-                copied: Any = program.deepcopy()
-                self._told[key] = copied, {}
-            self._told[key][1][str(example.id)] = score
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Remembers which program an evaluation scores."""
@@ -110,7 +92,9 @@ class CandidateHistory(BaseCallback):
         answered = all(_answered(prediction) for _, prediction, _ in outputs.results)
         whole = answered and self._meter.read().failed == failed
         if whole and isinstance(program, MemoryProgram):
-            self._keep(n, score, program)
+            with self._lock:
+                if self._best is None or (n, score) > self._best[:2]:
+                    self._best = (n, score, program.deepcopy())
 
     def end(self, error: Exception) -> None:
         """Remembers what ended the optimizer before its time; errors of ours have a meaning of their own."""
@@ -138,17 +122,7 @@ class CandidateHistory(BaseCallback):
 
     def best(self) -> MemoryProgram | None:
         """The best of the candidates that were scored on the most questions, none of which failed."""
-        if self._best is not None:
-            return self._best[2]
-        told = [
-            (len(scores), sum(scores.values()) / len(scores), n) for n, (_, scores) in enumerate(self._told.values())
-        ]
-        return list(self._told.values())[max(told)[2]][0] if told else None
-
-    def _keep(self, n: int, score: float, program: MemoryProgram) -> None:
-        with self._lock:
-            if self._best is None or (n, score) > self._best[:2]:
-                self._best = (n, score, program.deepcopy())
+        return self._best[2] if self._best is not None else None
 
 
 def _in_one_line(error: BaseException) -> str:

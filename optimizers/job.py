@@ -34,8 +34,6 @@ class Job:
     threads: int = 8
     ended: Callable[[Exception], None] = lambda error: None
     """Told what ended a step of several, which the others outlive."""
-    scored: Callable[[dspy.Example, Any, float], None] = lambda example, prediction, score: None
-    """Told every score of an optimizer whose evaluations nobody else sees."""
     category: Callable[[dspy.Example], str] = lambda example: ""
     """The category of a question: labelled demos are spread over them."""
     noted: Callable[[str], None] = lambda line: None

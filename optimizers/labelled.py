@@ -3,21 +3,16 @@
     question ── remember, recall ──> context ── holds the evidence? ── shortened around it ──> inputs of the task
                                                  └ no: another question                        + gold answer
 
-DSPy's optimizers take an example itself for a labelled demo, and an example of a memory benchmark has no `context`: its
-demos would teach a model to answer without one. So the questions that DSPy is given are `TaskExample`s: as demos they
-hold every input of the answering predictor, as the task renders it, and for anything else they are the question.
+DSPy's optimizers take an example itself for a labelled demo, and an example of a memory benchmark has no `context`. So
+the questions that DSPy is given are `TaskExample`s: as demos they hold every input of the answering predictor, as the
+task renders it, and for anything else they are the question.
 
 A question is passed over where its gold evidence is not among what was recalled, for an answer out of nothing teaches
-guessing. Where none is recalled with all of it (memories that a small model writes lose some), those with half of it or
-more are taken. Where a benchmark names no evidence, contexts are taken as recalled. The context is shortened to the
-entries that hold the evidence and those nearest to them in rank; the raw items that a task shows beside it, to the
-newest.
+guessing. Where none is recalled with all of it, those with half of it or more are taken. The context is shortened to
+the entries that hold the evidence and those nearest to them in rank; the raw items that a task shows beside it, to the
+newest. Demos that DSPy makes of passed answers keep what the model saw, unless they overflow their share of the prompt.
 
-Demos that DSPy makes of passed answers keep what the model saw, unless they overflow their share of the prompt: then
-their context is shortened in the same way. What the answer rests on stays; it was given on the longer one.
-
-Limits: a task that asks several predictors in a row has demos for the first alone. Lengths are estimates
-(`records.estimate_tokens`).
+A task that asks several predictors in a row has demos for the first alone. Lengths are estimates.
 """
 
 from __future__ import annotations
@@ -55,13 +50,7 @@ FIELD = 12
 
 
 class TaskExample(dspy.Example):
-    """A training question whose fields are those of a demo; its inputs are still those of the program.
-
-    Args:
-        base: The fields of the demo, without an output none that a prompt shows; or another one to copy.
-        asked: The training question; that of `base` if None.
-        **fields: As `base`.
-    """
+    """A training question whose fields are those of a demo; its inputs are still those of the program."""
 
     def __init__(self, base: Any = None, *, asked: dspy.Example | None = None, **fields: Any) -> None:
         super().__init__(base, **fields)
@@ -86,11 +75,7 @@ def plain(demo: Any) -> Any:
 
 
 class Labelling:
-    """Makes the labelled demos of a job, and keeps all demos within their bounds.
-
-    Args:
-        job: What an optimizer is run with; of its settings, `demo_context_tokens` and `max_demo_tokens`.
-    """
+    """Makes the labelled demos of a job, and keeps all demos within its `demo_context_tokens` and `max_demo_tokens`."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -137,35 +122,19 @@ class Labelling:
         return self._spread(found)[:wanted]
 
     def fitting(self, demos: Sequence[TaskExample], wanted: int, traced: int = 0) -> int:
-        """How many demos fit a prompt, beside the request.
-
-        Args:
-            demos: Any of these.
-            wanted: The most there are to be.
-            traced: How many of them an optimizer makes of answers.
-        """
+        """How many of the wanted demos fit a prompt, beside the request; `traced` of them are made of answers."""
         if not demos:
             return wanted
         budget, reason = self._budget()
         each = max(map(tokens, demos))
-        beside = traced * min(self._request, budget // max(1, traced))
+        beside = traced * min(max(self._lengths), budget // max(1, traced))
         fits = min(wanted, budget // each, traced + (budget - beside) // each)
         if fits < wanted:
             self._job.noted(f"{fits} of {wanted} demos fit a prompt: they may have {budget:,} tokens ({reason})")
         return fits
 
-    @property
-    def _request(self) -> int:
-        """Tokens of the longest request that was seen."""
-        return max(self._lengths, default=0)
-
     def metric(self, view: Callable[..., Any], traced: int) -> Callable[..., Any]:
-        """A metric for optimizers that make demos of the trace it is given: those demos are kept within their share.
-
-        Args:
-            view: Scores an answer to a training question.
-            traced: How many demos of answers a prompt may have.
-        """
+        """A metric for optimizers that make demos of the trace it is given, of which a prompt may have `traced`."""
 
         def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> Any:
             value = view(question_of(example), prediction)
@@ -190,7 +159,7 @@ class Labelling:
         """Tokens that the demos of a prompt may have, and why."""
         budget, window = self._job.settings["max_demo_tokens"], context_window(self._job.task_lm)
         instructions = max((_tokens({"": signature_of(p).instructions}) for p in self._own.values()), default=0)
-        left = int((window or 0) * USED) - ROOM - instructions - self._request
+        left = int((window or 0) * USED) - ROOM - instructions - max(self._lengths, default=0)
         if window is None or left >= budget:
             return budget, "max_demo_tokens"
         return max(0, left), f"the model's window of {window:,}"
@@ -210,14 +179,14 @@ class Labelling:
     def _demo(self, example: dspy.Example) -> tuple[float, TaskExample] | None:
         """The share of its evidence that a demo of a question holds, and the demo; None where there can be none."""
         try:
-            call, whole, share = self._recalled(example)
+            call, length, share = self._recalled(example)
         except MempilerError:
             raise  # a limit, or the end of the endpoint
         except Exception:
             return None
         if call is None:
             return None
-        self._lengths.append(whole)
+        self._lengths.append(length)
         signature, path = signature_of(call.predictor), call.predictor.path
         try:
             # As it will be loaded: what does not survive being saved is no demo.
@@ -262,11 +231,8 @@ class Labelling:
 def shortened(context: Context, evidence: Sequence[str], most_tokens: int, most_hits: int = MOST_HITS) -> Context:
     """A context of the entries that hold the evidence, and of the others those nearest to them in rank that fit.
 
-    Args:
-        context: Ranked entries, and notes, which stay if they fit beside the evidence.
-        evidence: Ids of turns; the best entry of each stays, whatever its length. Without any, the first entry stays.
-        most_tokens: Tokens of the rendered context.
-        most_hits: Entries, where there is less evidence.
+    The best entry of each turn of evidence stays, whatever its length; without any, the first entry. Notes stay if they
+    fit beside it.
     """
     hits = context.hits
     if len(hits) <= most_hits and estimate_tokens(context.text()) <= most_tokens:
@@ -285,10 +251,6 @@ def shortened(context: Context, evidence: Sequence[str], most_tokens: int, most_
 
 def fit_window(program: MemoryProgram, window: int) -> list[str]:
     """Leaves out the last demos of predictors whose prompts, with a request as long as a demo, would not fit a model.
-
-    Args:
-        program: What is compiled; changed.
-        window: Tokens of a prompt and its answer.
 
     Returns:
         What was left out, a line for each predictor.

@@ -1,7 +1,6 @@
 """One metric, the views of it that optimizers need.
 
-A benchmark scores an answer once (`Score`). Bootstrapping needs to know whether a trace is good enough, search
-a number, reflection text. Passing a `Score` to all of them would be a silent bug: any object is true.
+A benchmark scores an answer once (`Score`); passing that to all optimizers would be a silent bug: any object is true.
 
     passed    bool      bootstrapping (BootstrapFewShot and optimizers that use it)
     number    float     search and reinforcement learning

@@ -83,12 +83,8 @@ def _tries(job: Job, view: Callable[..., Any]) -> tuple[Callable[..., Any], dict
 
 def _judging(job: Job, metric: Callable[..., Any]) -> dict[str, Any]:
     """How optimizers with a threshold score candidates."""
-    return {
-        "metric": metric,
-        "metric_threshold": job.views.threshold,
-        "num_threads": job.threads,
-        "max_errors": ENDLESS,
-    }
+    how = {"metric_threshold": job.views.threshold, "num_threads": job.threads, "max_errors": ENDLESS}
+    return {"metric": metric, **how}
 
 
 def run_bootstrap_random(job: Job) -> Any:
@@ -135,12 +131,7 @@ def run_simba(job: Job) -> Any:
     labelling = Labelling(job)
     del settings["demo_context_tokens"], settings["max_demo_tokens"]
 
-    def number(example: dspy.Example, prediction: Any) -> float:
-        score = job.views.number(example, prediction)
-        job.scored(example, prediction, score)
-        return score
-
-    metric: Any = number
+    metric: Any = job.views.number
     teleprompter = dspy.SIMBA(metric=metric, prompt_model=job.prompt_lm, num_threads=job.threads, **settings)
     add, *others = teleprompter.strategies
 
@@ -179,7 +170,6 @@ def gepa_budget(train: int, val: int) -> int:
 def run_infer_rules(job: Job) -> Any:
     """Rules induced from demos."""
     metric, settings, tries = _tries(job, job.views.number)
-    # The rules would else be asked of the LM of the context, which answers questions.
     teleprompter = InferRules(job.prompt_lm, job.settings["max_demo_tokens"], **_judging(job, metric), **settings)
     return teleprompter.compile(job.student, trainset=tries, valset=list(job.val))
 

@@ -132,8 +132,8 @@ def measured(
         seed=seed,
         model=model,
         evaluation=evaluation,
-        greedy_failures=greedy.format_failures,
-        sampled_failures=sampled.format_failures,
+        greedy_failures=greedy.counts.format_failures,
+        sampled_failures=sampled.counts.format_failures,
     )
 
 

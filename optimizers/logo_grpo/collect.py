@@ -20,9 +20,9 @@ import dspy
 
 from ...programs.program import MemoryProgram
 from ...records import History
-from .groups import END, Group, Roles, grouped, with_variance
+from .groups import END, Group, Roles, grouped
 from .policy import Counts
-from .reward import Answered, Metric, answer, chosen, reward, session_rewards
+from .reward import Answered, Metric, SessionReward, answer, chosen, reward, session_rewards
 from .rollout import Rollout, head, rerun, roll_out, together
 from .settings import TrainingSettings
 
@@ -49,26 +49,13 @@ class Taken:
 
 @dataclass(frozen=True)
 class Collector:
-    """Makes the batches of a training.
-
-    Args:
-        program: Writes and answers; not changed.
-        histories: The training conversations, whole.
-        questions: What can be asked when.
-        metric: Scores an answer.
-        settings: Everything else.
-    """
+    """Makes the batches of a training."""
 
     program: MemoryProgram
     histories: Sequence[History]
     questions: Questions
     metric: Metric
     settings: TrainingSettings
-
-    @property
-    def roles(self) -> Roles:
-        """The trained predictors' names."""
-        return {id(predictor): name for name, predictor in self.program.method.writer.predictors_below().items()}
 
     def collect(self, step: int, horizon: int, policy: Any, reader: Any) -> Batch:
         """One step's batch, under the adapter of the context.
@@ -80,13 +67,13 @@ class Collector:
             reader: The language model that answers.
         """
         rng = random.Random(f"{self.settings.seed} {step} step")
-        pool = list(self.histories)
-        drawn = [pool[n] for n in rng.sample(range(len(pool)), min(self.settings.histories, len(pool)))]
+        numbers = rng.sample(range(len(self.histories)), min(self.settings.histories, len(self.histories)))
+        drawn = [self.histories[n] for n in numbers]
         with dspy.context(lm=policy, trace=None, disable_history=True):
             taken = self._trajectories(step, horizon, drawn, reader)
             reruns = self._reruns(step, taken, rng, reader) if self.settings.with_local else {}
         groups = self._groups(taken, reruns)
-        kept, _ = with_variance(groups)
+        kept = [group for group in groups if group.varies]
         everything = [each for many in (*taken.values(), *reruns.values()) for each in many]
         return Batch(tuple(kept), self._numbers(taken, everything, groups, kept))
 
@@ -137,28 +124,25 @@ class Collector:
             return Taken(rollout, answer(self.program, rollout.history, rollout.memory, asked, self.metric))
 
     def _groups(self, taken: dict[History, list[Taken]], reruns: dict[tuple[str, int], list[Taken]]) -> list[Group]:
-        s, roles, groups = self.settings, self.roles, []
+        s, groups = self.settings, []
+        roles: Roles = {id(each): name for name, each in self.program.method.writer.predictors_below().items()}
         if s.with_global:
             for whole, members in taken.items():
-                worths = [self._worths(each) for each in members]
+                worths = [self._worths(each, s.session_reward) for each in members]
                 rollouts = [each.rollout for each in members]
                 groups += grouped("global", (whole.id,), rollouts, worths, roles, s.reward, s.global_weight)
         for key, members in reruns.items():
-            worths = [self._local_worths(each) for each in members]
+            worths = [self._worths(each, "trajectory") for each in members]
             rollouts = [each.rollout for each in members]
             groups += grouped("local", key, rollouts, worths, roles, s.reward, s.local_weight)
         return groups
 
-    def _worths(self, taken: Taken) -> dict[str, float]:
-        """The reward of each session of a trajectory."""
-        s, rollout = self.settings, taken.rollout
-        worths = session_rewards(taken.answered, rollout, s.reward, s.session_reward)
+    def _worths(self, taken: Taken, kind: SessionReward) -> dict[str, float]:
+        """The reward of each session of a rollout."""
+        rollout, settings = taken.rollout, self.settings.reward
+        worths = session_rewards(taken.answered, rollout, settings, kind)
         named = {run.item.id: worth for run, worth in zip(rollout.sessions, worths, strict=True)}
-        return {END: reward(taken.answered, rollout, s.reward), **named}
-
-    def _local_worths(self, taken: Taken) -> dict[str, float]:
-        whole = reward(taken.answered, taken.rollout, self.settings.reward)
-        return {END: whole, **{run.item.id: whole for run in taken.rollout.sessions}}
+        return {END: reward(taken.answered, rollout, settings), **named}
 
     def _numbers(
         self, taken: dict[History, list[Taken]], everything: Sequence[Taken], groups: list[Group], kept: list[Group]

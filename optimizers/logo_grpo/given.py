@@ -47,16 +47,12 @@ class Worth:
 
 
 class GivenEngine:
-    """An engine whose answers are given.
-
-    Args:
-        said: The answers, in the order of the calls; empty text comes after them.
-    """
+    """An engine whose answers are given, in the order of the calls; empty text comes after them."""
 
     supports_function_calling: ClassVar[bool] = False
     supports_reasoning: ClassVar[bool] = False
     supports_response_schema: ClassVar[bool] = False
-    supported_params: ClassVar[tuple[str, ...]] = ("temperature", "max_tokens")
+    supported_params: ClassVar[tuple[str, ...]] = ("temperature",)
 
     def __init__(self, said: Sequence[str]) -> None:
         self.said, self.asked = said, 0
@@ -74,31 +70,20 @@ class GivenEngine:
 
 @dataclass(frozen=True)
 class Rewarded:
-    """Writes with given completions and says what came of it.
-
-    Args:
-        program: Writes and answers.
-        metric: Scores an answer.
-        questions: What can be asked of a history after so many of its sessions.
-        reader: Answers; tasks that answer by code ask none.
-        settings: What a reward is made of.
-        seed: Chooses the questions where there are too many.
-    """
+    """Writes with given completions and says what came of it."""
 
     program: MemoryProgram
     metric: Metric
     questions: Callable[[History, int], Sequence[dspy.Example]]
+    """What can be asked of a history after so many of its sessions."""
     reader: Any = None
+    """Answers; tasks that answer by code ask none."""
     settings: RewardSettings = field(default_factory=RewardSettings)
     seed: int = 0
+    """Chooses the questions where there are too many."""
 
     def write(self, past: History, lm: Any) -> Rollout:
-        """A history written by a model that samples.
-
-        Args:
-            past: Its sessions up to the horizon.
-            lm: The model.
-        """
+        """The sessions of a history up to the horizon, written by a model that samples."""
         with self._context(lm):
             return roll_out(self.program.method.writer, past, "export")
 
@@ -119,12 +104,7 @@ class Rewarded:
         return rollout
 
     def worth(self, rollout: Rollout, whole: History) -> Worth:
-        """What a rollout is worth.
-
-        Args:
-            rollout: The rollout.
-            whole: The history that it is the beginning of.
-        """
+        """What a rollout is worth that is the beginning of a whole history."""
         sessions, settings = len(rollout.history), self.settings
         asked = chosen(
             self.questions(whole, sessions), settings.questions, f"{self.seed} {whole.id} {sessions} questions"

@@ -7,17 +7,16 @@
 Both are plain groups to the trainer, whose advantages are (r - mean) / std within each (Memory-R2's released code
 concatenates them with ids of their own). Their balance is a matter of counts; a weight can be added.
 
-A group whose rewards are all equal teaches nothing: it is dropped and counted. Arbor wants all groups of one size:
-`padded` repeats members, in order.
+A group whose rewards are all equal teaches nothing: it is dropped and counted.
 
-Limits: in a global group the memories of the members differ from the second session on; local groups correct that
-bias.
+In a global group the memories of the members differ from the second session on; local groups correct that bias.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...programs.recording import Call, Completion
@@ -39,19 +38,15 @@ class Member:
     completion: Completion
     reward: float
 
-    def data(self, portable: bool) -> dict[str, Any]:
-        """What the trainer gets: the three fields of DSPy's format, and what the engine recorded, if it takes that.
-
-        Args:
-            portable: Whether only the three fields are allowed.
-        """
+    def data(self) -> dict[str, Any]:
+        """What the trainer gets: the three fields of DSPy's format, and what the engine recorded."""
         found: dict[str, Any] = {
             "messages": [dict(message) for message in self.completion.messages],
             "completion": {"role": "assistant", "content": self.completion.text},
             "reward": self.reward,
         }
         sample = self.completion.sample
-        if sample is not None and not portable:
+        if sample is not None:
             found |= {name: list(getattr(sample, name)) for name in ("prompt_ids", "completion_ids", "logprobs")}
         return found
 
@@ -66,25 +61,10 @@ class Group:
     weight: float = 1.0
 
     @property
-    def role(self) -> str:
-        """The predictor that is trained on it."""
-        return str(self.key[-2])
-
-    @property
     def varies(self) -> bool:
         """Whether some member was rewarded otherwise than another."""
         rewards = [member.reward for member in self.members]
         return max(rewards) - min(rewards) > 1e-9
-
-    def padded(self, size: int) -> Group:
-        """The group with so many members: cut, or with members repeated in order."""
-        times = -(-size // len(self.members))
-        return replace(self, members=(self.members * times)[:size])
-
-    def scaled(self, factor: float) -> Group:
-        """The group with its rewards multiplied: a weight for trainers that do not divide by the spread."""
-        members = tuple(replace(member, reward=member.reward * factor) for member in self.members)
-        return replace(self, members=members, weight=1.0)
 
 
 def grouped(
@@ -112,33 +92,17 @@ def grouped(
     """
     members: dict[tuple[Any, ...], list[Member]] = {}
     for rollout, worth in zip(rollouts, rewards, strict=True):
-        for where, calls in _parts(rollout):
-            for (role, n), call in _numbered(calls, roles):
+        for where, calls in [*((run.item.id, run.calls) for run in rollout.sessions), (END, rollout.last)]:
+            counts: Counter[str] = Counter()
+            for call in calls:
+                role = roles.get(id(call.predictor))
+                if role is None:
+                    continue
+                counts[role] += 1
+                n = counts[role]
                 members.setdefault((*key, where, role, n), []).extend(_members(call, worth[where], settings))
     found = [Group(key, kind, tuple(each), weight) for key, each in members.items() if len(each) > 1]
     return sorted(found, key=lambda group: tuple(map(str, group.key)))
-
-
-def with_variance(groups: Iterable[Group]) -> tuple[list[Group], int]:
-    """The groups that teach something, and how many did not."""
-    groups = list(groups)
-    kept = [group for group in groups if group.varies]
-    return kept, len(groups) - len(kept)
-
-
-def _parts(rollout: Rollout) -> list[tuple[str, Sequence[Call]]]:
-    return [*((run.item.id, run.calls) for run in rollout.sessions), (END, rollout.last)]
-
-
-def _numbered(calls: Sequence[Call], roles: Roles) -> list[tuple[tuple[str, int], Call]]:
-    counts: dict[str, int] = {}
-    found = []
-    for call in calls:
-        role = roles.get(id(call.predictor))
-        if role is not None:
-            counts[role] = counts.get(role, 0) + 1
-            found.append(((role, counts[role]), call))
-    return found
 
 
 def _members(call: Call, worth: float, settings: RewardSettings) -> list[Member]:

@@ -119,11 +119,7 @@ class Journal:
         return Progress(**{**found, **best, "rows": tuple(found["rows"])})
 
     def write(self, progress: Progress) -> None:
-        """Replaces the journal at once.
-
-        Raises:
-            UserError: The folder cannot be written.
-        """
+        """Replaces the journal at once."""
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             with replacing(self._folder / FILE) as file:

@@ -59,11 +59,6 @@ class PolicyScore:
         """Mean score."""
         return sum(self.scores) / len(self.scores) if self.scores else 0.0
 
-    @property
-    def format_failures(self) -> float:
-        """Share of completions that could not be read."""
-        return self.counts.format_failures
-
 
 def by_history(examples: Sequence[dspy.Example]) -> list[tuple[History, list[dspy.Example]]]:
     """Questions by the history they are about, in order of first appearance."""

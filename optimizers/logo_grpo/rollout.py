@@ -65,16 +65,7 @@ class Rollout:
 
 
 def roll_out(writer: Writer, history: History, name: str) -> Rollout:
-    """Writes a history, under the language model and adapter of the context.
-
-    Args:
-        writer: Writes.
-        history: The sessions of the horizon.
-        name: Identifies the rollout; names share no cache.
-
-    Returns:
-        The trajectory with the memory before every session.
-    """
+    """Writes a history, under the language model and adapter of the context; rollouts of other names share no cache."""
     return _sampled(writer, writer.Memory(), history.items, history, name)
 
 

@@ -23,7 +23,7 @@ alone (its trajectories then only provide the memories to start from).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from ...errors import UserError
 from .curriculum import Curriculum
@@ -37,7 +37,6 @@ class TrainingSettings:
     """Settings of a training; see the table above for where the defaults are from."""
 
     objective: Objective = "logo"
-    """Whether all roles are one model, or each has a copy of its own, trained on its own groups."""
     num_rollouts: int = 16
     local_n: int = 4
     local_fraction: float = 0.5
@@ -67,12 +66,9 @@ class TrainingSettings:
         Raises:
             UserError: The message names the setting and the fix.
         """
-        if self.objective not in get_args(Objective):
-            raise UserError(f"objective = {self.objective!r}; choose logo, grpo or local")
-        if self.session_reward not in get_args(SessionReward):
-            raise UserError(
-                f"session_reward = {self.session_reward!r}; choose one of: {', '.join(get_args(SessionReward))}"
-            )
+        for name, known in (("objective", get_args(Objective)), ("session_reward", get_args(SessionReward))):
+            if getattr(self, name) not in known:
+                raise UserError(f"{name} = {getattr(self, name)!r}; choose one of: {', '.join(known)}")
         if self.num_rollouts < (1 if self.objective == "local" else 2):
             raise UserError(f"num_rollouts = {self.num_rollouts}: a group needs at least two members")
         if self.objective != "grpo" and self.local_n < 2:
@@ -96,28 +92,3 @@ class TrainingSettings:
     def with_local(self) -> bool:
         """Whether sessions are run again."""
         return self.objective != "grpo"
-
-    def weight(self, kind: str) -> float:
-        """The weight of a kind of groups."""
-        return self.local_weight if kind == "local" else self.global_weight
-
-    def check_portable(self, train_kwargs: dict[str, Any]) -> None:
-        """Refuses what a trainer of DSPy's bare protocol (Arbor) would silently ignore or reject.
-
-        Args:
-            train_kwargs: What the trainer is told.
-
-        Raises:
-            UserError: A local group is larger than the one size of groups there is, or weights would cancel.
-        """
-        if self.with_local and self.local_n > self.num_rollouts:
-            raise UserError(
-                f"local_n = {self.local_n} is more than num_rollouts = {self.num_rollouts}, the one group size of this "
-                "trainer; make them equal"
-            )
-        uneven = self.with_local and self.with_global and self.local_weight != self.global_weight
-        if uneven and train_kwargs.get("scale_rewards", True) is not False:
-            raise UserError(
-                "local_weight and global_weight differ, but this trainer divides rewards by their spread, which "
-                "undoes weights; pass train_kwargs scale_rewards=False, or balance by counts"
-            )

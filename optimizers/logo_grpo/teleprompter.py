@@ -7,15 +7,8 @@
 The best is the one whose sampled score is highest, averaged over `samples` samples of each validation history: that is
 what is trained. The greedy score is told beside it.
 
-The paper's idea to the code:
-    global objective (whole trajectories)        `collect.Collector`, groups of kind "global"
-    local rerollouts from one memory             `rollout.rerun`, groups of kind "local"
-    one model, two roles                         every writing predictor is a role with groups of its own
-    curriculum 8 -> 16 -> 32                     `curriculum.Curriculum`
-    group-relative advantages, clipped loss      the trainer behind DSPy's provider protocol (`trainer.Trainer`)
-
-Any method that writes session by session can be trained; only weights change,
-prompts stay as they are.
+Any method that writes session by session can be trained; every writing predictor is a role with groups of its own. Only
+weights change, prompts stay as they are.
 
 Deviations from the released code: local reruns sample (there they may be greedy by accident); a penalty for unreadable
 completions; groups of the n-th call of a role instead of one group for all its calls; unreadable completions are asked
@@ -65,10 +58,9 @@ class LoGoGRPO(FinetuneTeleprompter):
             if None.
         reader: The language model that answers; the trained one at temperature 0 if None. Tasks that answer by code
             ask neither.
-        folder: Keeps the journal, a local model's checkpoints, and at the end the model itself under `model`; with one,
-            a killed training resumes at its last checkpoint.
+        folder: Keeps the journal, checkpoints, and at the end the model itself under `model`; with one, a killed
+            training resumes at its last checkpoint.
         note: Told every step and validation.
-        pause: Seconds between two looks at the status of a remote trainer.
         counts: Which questions are rewarded and validated on: a benchmark's own `counts`. LoCoMo's adversarial ones pay
             for an empty memory.
     """
@@ -82,14 +74,13 @@ class LoGoGRPO(FinetuneTeleprompter):
         reader: Any = None,
         folder: Path | None = None,
         note: Note = lambda row: None,
-        pause: float = 1.0,
         counts: Counts = lambda example: True,
     ) -> None:
         super().__init__(train_kwargs=dict(train_kwargs or {}))
         self.settings = settings or TrainingSettings()
         self.metric: Metric = released_f1 if self.settings.reward.metric == "released" else metric
         self.questions, self.reader, self.folder = questions, reader, folder
-        self.note, self.pause, self.counts = note, pause, counts
+        self.note, self.counts = note, counts
         self.progress = Progress()
         """What the last compile did: its rows, its best checkpoint, why it stopped."""
 
@@ -130,15 +121,10 @@ class LoGoGRPO(FinetuneTeleprompter):
         decisive = {name: value for name, value in asdict(self.settings).items() if name != "threads"}
         journal = Journal(self.folder, {**decisive, "train_kwargs": kwargs})
         self.progress = journal.read()
-        trainer = Trainer(lm, kwargs, self.settings, self.folder, self.pause)
-        collector = Collector(
-            student,
-            histories,
-            _asked(trainset, self.questions or _by_evidence, self.counts),
-            self.metric,
-            self.settings,
-        )
-        run = _Run(self, student, lm, trainer, collector, journal, valset)
+        trainer = Trainer(lm, kwargs, self.settings, self.folder)
+        questions = _asked(trainset, self.questions or _by_evidence, self.counts)
+        collector = Collector(student, histories, questions, self.metric, self.settings)
+        run = _Run(self, student, lm, trainer, collector, journal, valset, self.settings)
         try:
             with dspy.context(adapter=single_attempt(student), trace=None, disable_history=True):
                 self.progress = run.train(self.progress)
@@ -172,11 +158,7 @@ class _Run:
     collector: Collector
     journal: Journal
     valset: Sequence[dspy.Example]
-
-    @property
-    def settings(self) -> TrainingSettings:
-        """Those of the training."""
-        return self.owner.settings
+    settings: TrainingSettings
 
     def train(self, progress: Progress) -> Progress:
         """All stages that are left."""
@@ -201,7 +183,8 @@ class _Run:
     def _step(self, progress: Progress, horizon: int) -> Progress:
         started, number = time.perf_counter(), progress.step + 1
         policy = fresh(self.lm, temperature=self.settings.temperature)
-        batch = self.collector.collect(number, horizon, policy, self._reader())
+        reader = self.owner.reader if self.owner.reader is not None else fresh(self.lm)
+        batch = self.collector.collect(number, horizon, policy, reader)
         losses = self.trainer.train(batch.groups)
         row = {"step": number, "stage": progress.stage, "horizon": horizon, **batch.numbers}
         row |= {f"train_{name}": value for name, value in losses.items()}
@@ -236,22 +219,15 @@ class _Run:
 
     def _validated(self) -> dict[str, float]:
         """How good the weights are now, on the questions that choose a checkpoint."""
-        score = partial(
-            score_policy,
-            self.student,
-            self.valset,
-            self.owner.metric,
-            fresh(self.lm),
-            name="validate",
-            threads=self.settings.threads,
-            reader=self.owner.reader,
-        )
+        what: Any = (self.student, self.valset, self.owner.metric, fresh(self.lm))
+        how: Any = {"name": "validate", "threads": self.settings.threads, "reader": self.owner.reader}
+        score = partial(score_policy, *what, **how)
         greedy = score(temperature=0.0)
         sampled = score(temperature=self.settings.temperature, samples=self.settings.samples)
         return {
             "validation": sampled.score,
             "validation_greedy": greedy.score,
-            "validation_failures": sampled.format_failures,
+            "validation_failures": sampled.counts.format_failures,
         }
 
     def _next_stage(self, progress: Progress, stages: int) -> Progress:
@@ -261,7 +237,7 @@ class _Run:
         before, best = progress, progress.stage_best
         if progress.stage + 1 >= stages or progress.stopped is not None:
             return self._kept(before, replace(progress, done=True))
-        if best is not None and best.checkpoint != progress.checkpoint and self.trainer.can_restore:
+        if best is not None and best.checkpoint != progress.checkpoint:
             self.trainer.restore(best.checkpoint)
             progress = replace(progress, checkpoint=best.checkpoint)
         return self._kept(before, replace(progress, stage=progress.stage + 1, stage_steps=0))
@@ -275,9 +251,6 @@ class _Run:
         if len(recent) < self.settings.window or mean <= limit:
             return None
         return f"format collapse: {mean:.0%} of the completions of the last {len(recent)} steps could not be read"
-
-    def _reader(self) -> Any:
-        return self.owner.reader if self.owner.reader is not None else fresh(self.lm)
 
     def _kept(self, before: Progress, progress: Progress) -> Progress:
         """Writes the journal, then drops the checkpoints that it no longer names."""

@@ -1,17 +1,17 @@
-"""What an exported folder rests on: `export.json` names benchmark, method and reward.
+"""A benchmark and a method as an environment for trainers that run elsewhere: a folder, and what opens it there.
 
-    export.json ── open ──> Environment: histories, what completions are worth
+    OUT/pyproject.toml, PACKAGE/__init__.py, PACKAGE/export.json ── open ──> histories, what completions are worth
 
-It is opened where training runs. The file holds no question and no answer. The benchmark's file is read where it lies,
-and its digest must be the one that was exported; so must the method's prompts and settings. Keys are those of the
-environment variables of whoever trains. Addresses and paths are in the file: edit those that differ on the cluster.
+`export.json` names benchmark, method and reward. It holds no question and no answer: the benchmark's file is read where
+it lies, and its digest must be the one that was exported; so must the method's prompts and settings. Keys are those of
+the environment variables of whoever trains. Addresses and paths are in the file: edit those that differ there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,15 @@ from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
 from ...optimizers.logo_grpo.rollout import head
 from ...optimizers.metric_views import MetricViews
 from ...programs.identity import Identities
-from ...programs.program import MemoryProgram
 from ...programs.remember import MemoryCache
 from ...records import History, read_json
 from ..experiment import Part
 from ..folder import RunFolder
+from ..home import make_folder
 from ..runtime import Runtime
 from ..setup import Setup
 from ..tiny import resolve
 
-FILE = "export.json"
 _SETUP = ("benchmark", "data", "options", "lm", "api_base", "lm_settings", "embedder", "embedder_api_base", "adapter")
 _SETUP += ("train", "dev", "test", "seed", "timeout", "retries", "lm_deadline")
 """Fields of a setup that an export keeps."""
@@ -75,16 +74,28 @@ class Environment:
     def __init__(self, export: Export, folder: Path) -> None:
         self.export = export
         self.setup = Setup(**export.setup, config=export.config, allow_code=export.allow_code)
-        self._runtime = Runtime(self.setup, Meter(), Guard(), RunFolder(folder))
-        self.benchmark = self.setup.load(compiling=True)
-        if self.benchmark.scorer.asked:
-            reason = "is scored by a judge, which is no reward to train on; choose a metric"
-            raise UserError(f"{self.benchmark.name} {reason}")
-        self.program: MemoryProgram = self._runtime.program(export.method, self.benchmark, MemoryCache())
+        self.benchmark = benchmark = self.setup.load(compiling=True)
+        if benchmark.scorer.asked:
+            raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
+        runtime = Runtime(self.setup, Meter(), Guard(), RunFolder(folder))
+        self.program = runtime.program(export.method, benchmark, MemoryCache())
         adapter = self.setup.adapter or self.program.adapter
         self.program.adapter = "chat" if adapter == "auto" else adapter
         if not self.program.method.writer.predictors_below():
             raise UserError(f"{export.method} writes without a language model, so there is nothing to train")
+        self.digests = {"benchmark_sha256": benchmark.source.sha256, "program": Identities().of_program(self.program)}
+        """What identifies data and method."""
+        split = self.setup.split(benchmark)
+        self._asked = dict(by_history(benchmark.examples if export.part == "all" else getattr(split, export.part)))
+        self.histories = {history.id: history for history in self._asked if len(history)}
+        """The histories of the exported part, whole, by their ids."""
+        try:
+            reward = RewardSettings(**export.reward)
+        except TypeError as error:
+            raise UserError(f"--reward-set: {error}; it has: {', '.join(vars(RewardSettings()))}") from error
+        metric = released_f1 if reward.metric == "released" else MetricViews(benchmark).number
+        reader = self._reader() if self.program.task.predictors() else None
+        self.rewarded = Rewarded(self.program, metric, self._questions, reader, reward, self.setup.seed)
 
     @classmethod
     def open(cls, path: str | Path) -> Environment:
@@ -103,57 +114,21 @@ class Environment:
         except ValidationError as error:
             raise ProgramError(f"{path}: is no export: {misfit(error)}; export anew") from error
         found = cls(export, path.parent)
-        now = found.digests
-        if now["benchmark_sha256"] != export.benchmark_sha256:
+        if found.digests["benchmark_sha256"] != export.benchmark_sha256:
             where = found.benchmark.source.path
             raise DataError(f"{where}: is not the data that was exported (sha256 differs); export anew")
-        if now["program"] != export.program:
+        if found.digests["program"] != export.program:
             raise ProgramError(f"{path}: {export.method} has other prompts or settings than were exported; export anew")
         return found
 
-    @property
-    def digests(self) -> dict[str, str]:
-        """What identifies data and method."""
-        return {"benchmark_sha256": self.benchmark.source.sha256, "program": Identities().of_program(self.program)}
-
-    @cached_property
-    def histories(self) -> Mapping[str, History]:
-        """The histories of the exported part, whole, by their ids."""
-        return {history.id: history for history in self._asked if len(history)}
-
-    @cached_property
-    def rewarded(self) -> Rewarded:
-        """Writes and rewards."""
-        try:
-            reward = RewardSettings(**self.export.reward)
-        except TypeError as error:
-            known = ", ".join(vars(RewardSettings()))
-            raise UserError(f"--reward-set: {error}; it has: {known}") from error
-        return Rewarded(
-            self.program,
-            released_f1 if reward.metric == "released" else MetricViews(self.benchmark).number,
-            self._questions,
-            self._reader if self.program.task.predictors() else None,
-            reward,
-            self.setup.seed,
-        )
-
     def past(self, id: str) -> History:
-        """The sessions of a history that are written.
-
-        Raises:
-            UserError: There is no such history.
-        """
-        if id not in self.histories:
-            raise UserError(f"{id!r} is no history of the part {self.export.part} of {self.benchmark.name}")
+        """The sessions of a history that are written."""
         return head(self.histories[id], self.export.sessions or len(self.histories[id]))
 
     def worth(self, id: str, said: Sequence[str]) -> Worth:
         """What a history is worth that was written with given completions."""
-        written = self.rewarded.written(self.past(id), said)
-        return self.rewarded.worth(written, self.histories[id])
+        return self.rewarded.worth(self.rewarded.written(self.past(id), said), self.histories[id])
 
-    @cached_property
     def _reader(self) -> MeteredLM:
         """The model of the setup, which answers the questions rewards come from."""
         setup, name = self.setup, resolve(self.setup.lm, self.setup.seed)
@@ -161,15 +136,39 @@ class Environment:
         settings = {"temperature": 0.0, **setup.lm_settings}
         return language_model(name, api_base=setup.api_base, cache=False, **limits, **settings)
 
-    @cached_property
-    def _asked(self) -> Mapping[History, list[dspy.Example]]:
-        split = self.setup.split(self.benchmark)
-        chosen = self.benchmark.examples if self.export.part == "all" else getattr(split, self.export.part)
-        return dict(by_history(chosen))
-
     def _questions(self, history: History, sessions: int) -> Sequence[dspy.Example]:
         found = self.benchmark.questions_after(history, sessions, self._asked[history])
         return [example for example in found if self.benchmark.counts(example)]
+
+
+def write(export: Export, folder: Path) -> dict[str, str | int]:
+    """Writes an export: a package for `verifiers`.
+
+    Args:
+        export: What it is made of, without digests.
+        folder: Where to.
+
+    Returns:
+        The folder, the name of the package, and how many histories it has.
+
+    Raises:
+        UserError: The folder is not empty or cannot be written, or there is nothing to train on.
+    """
+    make_folder(folder)
+    if any(folder.iterdir()):
+        raise UserError(f"{folder}: is not empty; choose another --out")
+    environment = Environment(export, folder)
+    benchmark, histories = environment.benchmark.name, len(environment.histories)
+    if not histories:
+        raise UserError(f"the part {export.part} of {benchmark} has no history; choose another --part")
+    name = re.sub(r"\W+", "_", f"mempiler_{environment.program.name}_{benchmark}").lower()
+    (folder / name).mkdir()
+    whole = export.model_copy(update=environment.digests).model_dump_json(indent=1) + "\n"
+    files = {"pyproject.toml": _PYPROJECT.format(name=name, dashed=name.replace("_", "-"), benchmark=benchmark)}
+    files |= {f"{name}/__init__.py": _PACKAGE, f"{name}/export.json": whole}
+    for path, text in files.items():
+        (folder / path).write_text(text, encoding="utf-8")
+    return {"folder": str(folder), "name": name, "histories": histories}
 
 
 def kept(setup: Setup) -> dict[str, Any]:
@@ -182,3 +181,31 @@ def kept(setup: Setup) -> dict[str, Any]:
         raise UserError("--adapter auto asks an endpoint what it can; choose chat, json or compact for an export")
     data = str(Path(setup.data).absolute()) if setup.data else None
     return {name: value for name, value in asdict(replace(setup, data=data)).items() if name in _SETUP}
+
+
+_PYPROJECT = """\
+[project]
+name = "{dashed}"
+version = "0.1.0"
+description = "Writing the memory of {benchmark}, an environment of Mempiler"
+requires-python = ">=3.11"
+dependencies = ["verifiers>=0.4,<0.5", "mempiler"]
+
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[tool.hatch.build.targets.wheel]
+packages = ["{name}"]
+"""
+
+_PACKAGE = '''\
+"""The task set, the harness and the environment of export.json."""
+
+from pathlib import Path
+
+from mempiler.runs.exports.taskset import make
+
+Taskset, Harness, Env = make(Path(__file__).with_name("export.json"))
+__all__ = ["Env", "Harness", "Taskset"]
+'''

@@ -32,13 +32,7 @@ class HistoryData(vf.TaskData):
 
 
 class HistoryTask(vf.Task[HistoryData]):
-    """One history.
-
-    Args:
-        data: Its id.
-        config: Of the framework.
-        environment: Knows it.
-    """
+    """One history."""
 
     def __init__(self, data: HistoryData, config: Any, environment: Environment) -> None:
         super().__init__(data, config)

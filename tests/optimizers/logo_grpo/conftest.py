@@ -15,6 +15,7 @@ import pytest
 from dspy.clients.provider import Provider, ReinforceJob
 from mempiler import History, Session, Turn
 from mempiler.engines.embedders import embedder
+from mempiler.engines.local.reinforce import Step
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.optimizers.logo_grpo import LoGoGRPO
 from mempiler.programs.catalog import build
@@ -92,12 +93,12 @@ class WeighedJob(ReinforceJob):
     def engine(self) -> SeededEngine:
         return self.lm.engine  # pyright: ignore[reportReturnType]
 
-    def step(self, train_data: Any, train_data_format: Any = None) -> dict[str, float]:
+    def step(self, train_data: Any, train_data_format: Any = None) -> Step:
         self.batches.append(train_data)
         for group in train_data:
             for n, item in enumerate(group["group"]):
                 self.engine.weight += (n + 1) * item["reward"] + 0.001 * len(item["completion"]["content"])
-        return {"loss": self.engine.weight}
+        return Step(loss=self.engine.weight)
 
     def get_status(self) -> dict[str, Any]:
         return {"pending_batch_ids": [0]}
@@ -149,7 +150,7 @@ class World:
 
     def teleprompter(self, settings: Any, **more: Any) -> LoGoGRPO:
         """A LoGo-GRPO that scores answers by the colour they name."""
-        return LoGoGRPO(names_the_colour, settings, note=self.rows.append, pause=0.0, **more)
+        return LoGoGRPO(names_the_colour, settings, note=self.rows.append, **more)
 
     def compile(self, settings: Any, valset: Any = None, **more: Any) -> LoGoGRPO:
         """Trains and returns the teleprompter."""

@@ -9,7 +9,7 @@ from mempiler.data.dataset import askable
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
 from mempiler.optimizers.logo_grpo.curriculum import Curriculum
-from mempiler.optimizers.logo_grpo.groups import Group, Member, with_variance
+from mempiler.optimizers.logo_grpo.groups import Group, Member
 from mempiler.optimizers.logo_grpo.policy import by_history
 from mempiler.optimizers.logo_grpo.reward import RewardSettings
 from mempiler.optimizers.logo_grpo.rollout import single_attempt
@@ -96,9 +96,8 @@ def test_equal_rewards_are_no_variance_and_unequal_ones_are() -> None:
     def group(*values: float) -> Group:
         return Group(("k",), "local", tuple(Member(Completion((), ""), value) for value in values))
 
-    kept, dropped = with_variance([group(1.0, 1.0), group(0.0, 1e-3), group(0.3, 0.1 + 0.2)])
-    assert [rewards(each) for each in kept] == [[0.0, 0.001]]
-    assert dropped == 2
+    made = [group(1.0, 1.0), group(0.0, 1e-3), group(0.3, 0.1 + 0.2)]
+    assert [each.varies for each in made] == [False, True, False]
 
 
 UNREADABLE = {
