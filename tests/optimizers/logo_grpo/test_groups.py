@@ -123,7 +123,7 @@ def test_output_that_cannot_be_read_is_trained_on_with_its_penalty(
         bad = [member for member in group.members if member.completion.text == said]
         good = [member for member in group.members if member.completion.text != said]
         assert bad
-        assert all(member.data(True)["completion"] == {"role": "assistant", "content": said} for member in bad)
+        assert all(member.data()["completion"] == {"role": "assistant", "content": said} for member in bad)
         assert max(member.reward for member in bad) <= min(member.reward for member in good) - cost
 
 

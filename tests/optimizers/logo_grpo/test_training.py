@@ -9,6 +9,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.clients.provider import Provider
+from mempiler.engines.local.reinforce import Step
 from mempiler.errors import DataError, UserError
 from mempiler.optimizers.logo_grpo import LoGoGRPO
 from mempiler.optimizers.logo_grpo.curriculum import Curriculum
@@ -95,9 +96,9 @@ def test_steps_without_a_local_group_are_passed(world: Any, tmp_path: Path) -> N
 class CountingJob(WeighedJob):
     """A trainer whose one weight counts its updates."""
 
-    def step(self, train_data: Any, train_data_format: Any = None) -> dict[str, float]:
+    def step(self, train_data: Any, train_data_format: Any = None) -> Step:
         self.engine.weight += 1
-        return {}
+        return Step()
 
 
 def best_at(world: Any, say: Any, best: int) -> Any:
