@@ -1,7 +1,6 @@
 """The teleprompters by name: what each changes, needs and costs, and how it is run.
 
-An entry is a function from a `Job` to a compiled program, its settings with their defaults, and what it needs. Needs
-are checked before the first paid call. `mempiler list optimizers` prints this catalog.
+Needs are checked before the first paid call. `mempiler list optimizers` prints this catalog.
 """
 
 from __future__ import annotations

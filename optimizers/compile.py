@@ -63,14 +63,7 @@ def plan_job(
     how: Compilation,
     prompt_lm: MeteredLM | None = None,
 ) -> Job:
-    """Makes an optimizer's job and checks its needs, before any paid call.
-
-    Args:
-        program: What to tune; stays as it is.
-        benchmark: Whose metric decides.
-        trainset: Questions with answers.
-        how: Optimizer, stage, seed and settings.
-        prompt_lm: Writes proposals and reflections; the LM of the context if None.
+    """Makes the job of `compile_program` and checks the optimizer's needs, before any paid call.
 
     Raises:
         UserError: No training question counts, a setting is unknown, a need is not met.
@@ -160,11 +153,7 @@ def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
     """Makes what an optimizer returned fit to be saved.
 
     Nothing is frozen, no LM is bound, predictors keep only demos that a prompt shows, and whatever the optimizer hung
-    onto the program (candidate programs, logs, scores) is removed.
-
-    Args:
-        compiled: What the optimizer returned; changed.
-        start: The program it was made from, for the attributes that belong to it.
+    onto the program (candidate programs, logs, scores) is removed: what the start does not have.
     """
     for name in set(vars(compiled)) - set(vars(start)):
         delattr(compiled, name)

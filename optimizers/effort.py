@@ -83,26 +83,12 @@ class _Counts:
 
 
 def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predictors: int) -> Effort:
-    """The effort of an optimizer.
-
-    Args:
-        name: A name of the catalog.
-        settings: Its settings, complete.
-        train: Questions it learns from.
-        val: Questions it chooses by.
-        predictors: Predictors it may change.
-    """
+    """The effort of an optimizer of the catalog with all its settings, by questions to learn from and to choose by."""
     return EFFORTS[name](_Counts(settings, train, val, predictors))
 
 
 def few_proposals(name: str, job: Job, calls: int | None) -> str | None:
-    """Says in one line that a budget allows no more than one proposal; None where it allows more, or none is made.
-
-    Args:
-        name: A name of the catalog.
-        job: What the optimizer is run with.
-        calls: LM calls that are left; None without a limit.
-    """
+    """Says in one line that a budget (`calls` that are left) allows no more than one proposal; None where it does."""
     counts = _Counts(job.settings, len(job.train), len(job.val), len(job.student.named_predictors()))
     done = EFFORTS[name](counts)
     if not done.proposals.high:

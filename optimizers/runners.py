@@ -23,7 +23,7 @@ from ..programs.program import MemoryProgram
 from .constructors import taken, with_objects
 from .job import ENDLESS, Job
 from .labelled import Labelling, TaskExample, question_of
-from .patient import InferRules, Mipro
+from .proposals import InferRules, Mipro
 
 TRIED = 4
 """Training questions that are tried at most for each labelled demo."""

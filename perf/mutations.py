@@ -256,7 +256,7 @@ LOGO_GRPO = (
             "return True",
             "groups without a difference are trained on",
         ),
-        ("curriculum", "min(horizon, longest)", "longest", "the curriculum begins at its end"),
+        ("settings", "min(horizon, longest)", "longest", "the curriculum begins at its end"),
     ),
     Mutation(
         "logo_grpo",

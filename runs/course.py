@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import UserError
-from ..optimizers.logo_grpo.curriculum import Curriculum
 from ..optimizers.logo_grpo.reward import SessionReward
-from ..optimizers.logo_grpo.settings import Objective, TrainingSettings
+from ..optimizers.logo_grpo.settings import Curriculum, Objective, TrainingSettings
 
 TINY = "local:tiny"
 """The model that a training creates and warms up itself."""

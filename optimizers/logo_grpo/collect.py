@@ -71,7 +71,7 @@ class Collector:
         drawn = [self.histories[n] for n in numbers]
         with dspy.context(lm=policy, trace=None, disable_history=True):
             taken = self._trajectories(step, horizon, drawn, reader)
-            reruns = self._reruns(step, taken, rng, reader) if self.settings.with_local else {}
+            reruns = self._reruns(step, taken, rng, reader) if self.settings.objective != "grpo" else {}
         groups = self._groups(taken, reruns)
         kept = [group for group in groups if group.varies]
         everything = [each for many in (*taken.values(), *reruns.values()) for each in many]
@@ -126,7 +126,7 @@ class Collector:
     def _groups(self, taken: dict[History, list[Taken]], reruns: dict[tuple[str, int], list[Taken]]) -> list[Group]:
         s, groups = self.settings, []
         roles: Roles = {id(each): name for name, each in self.program.method.writer.predictors_below().items()}
-        if s.with_global:
+        if s.objective != "local":
             for whole, members in taken.items():
                 worths = [self._worths(each, s.session_reward) for each in members]
                 rollouts = [each.rollout for each in members]

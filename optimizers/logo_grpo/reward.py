@@ -132,15 +132,9 @@ def answer(
     metric: Metric,
     heard: Callable[[Asked], None] | None = None,
 ) -> Answered:
-    """Asks a memory questions, under the reader's language model; a question that fails scores 0.
+    """Asks a settled memory questions about its history, under the reader's model; a question that fails scores 0.
 
-    Args:
-        program: Recalls and answers.
-        history: The history that the memory holds.
-        memory: The settled memory.
-        examples: The questions.
-        metric: Scores an answer, 0 to 1.
-        heard: Told each question with its answer, from any thread; their prompts are kept for that.
+    `heard` is told each question with its answer, from any thread; their prompts are kept for that.
     """
 
     def one(example: dspy.Example) -> float:
@@ -159,13 +153,7 @@ def answer(
 
 
 def reward(answered: Answered, rollout: Rollout, settings: RewardSettings) -> float:
-    """R of a rollout: the mean score of its answers minus lambda c.
-
-    Args:
-        answered: What its memory answered.
-        rollout: Whose memory and sessions are compared in size.
-        settings: lambda and the threshold.
-    """
+    """R of a rollout: the mean score of what its memory answered minus lambda c."""
     said = sum(words(turn.content) for item in rollout.history.items for turn in item.turns)
     return answered.mean - settings.compression * compression_excess(
         memory_words(rollout.memory), said, settings.threshold
@@ -194,13 +182,7 @@ def session_rewards(
 
 
 def penalty(call: Call, last: bool, settings: RewardSettings) -> float:
-    """What a completion of a call costs.
-
-    Args:
-        call: The call.
-        last: Whether it is the call's last completion; earlier ones could not be read, or there would be no later one.
-        settings: The penalties.
-    """
+    """What a completion of a call costs; one that is not its last could not be read, or there would be no later one."""
     malformed = not last or call.error is not None
     return settings.format_penalty * malformed + settings.unknown_id_penalty * (last and call.refused > 0)
 

@@ -26,10 +26,53 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from ...errors import UserError
-from .curriculum import Curriculum
 from .reward import RewardSettings, SessionReward
 
 Objective = Literal["logo", "grpo", "local"]
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """Stages and when each ends: after its steps, or once it has used its share of a budget of generated tokens.
+
+    Training conversations are cut to the stage's horizon; validation always sees whole ones, so that scores of
+    different stages compare and the best checkpoint of one stage can begin the next.
+
+    Example:
+        >>> from mempiler.optimizers.logo_grpo.settings import Curriculum
+        >>> Curriculum((8, 16), steps=10).stages(longest=12)
+        (8, 12)
+    """
+
+    horizons: tuple[int, ...] = (8, 16, 32)
+    steps: int | None = 10
+    """Steps of a stage; None: the budget alone ends it."""
+    tokens: int | None = None
+    """Generated tokens of all stages together, an equal share for each."""
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be trained.
+
+        Raises:
+            UserError: Horizons are missing or do not grow, or nothing ends a stage.
+        """
+        if not self.horizons or min(self.horizons) < 1 or list(self.horizons) != sorted(set(self.horizons)):
+            raise UserError(f"horizons = {self.horizons}: give growing numbers of sessions, e.g. 8,16,32")
+        if self.steps is None and self.tokens is None:
+            raise UserError("nothing ends the training; give steps, tokens or both")
+        for name in ("steps", "tokens"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise UserError(f"{name} = {getattr(self, name)}: at least 1")
+
+    def stages(self, longest: int) -> tuple[int, ...]:
+        """The horizons, those beyond the sessions of the longest training conversation cut to it and not repeated."""
+        return tuple(dict.fromkeys(min(horizon, longest) for horizon in self.horizons))
+
+    def ended(self, stage: int, stages: int, steps: int, tokens: int) -> bool:
+        """Whether one of the stages has ended after so many steps of its own, and tokens in all stages."""
+        if self.steps is not None and steps >= self.steps:
+            return True
+        return self.tokens is not None and tokens >= self.tokens * (stage + 1) / stages
 
 
 @dataclass(frozen=True)
@@ -82,13 +125,3 @@ class TrainingSettings:
                 raise UserError(f"{name} = {getattr(self, name)}: at least 1")
         if min(self.local_weight, self.global_weight) <= 0:
             raise UserError("local_weight and global_weight must be above 0; choose another objective to leave one out")
-
-    @property
-    def with_global(self) -> bool:
-        """Whether whole trajectories are trained on."""
-        return self.objective != "local"
-
-    @property
-    def with_local(self) -> bool:
-        """Whether sessions are run again."""
-        return self.objective != "grpo"

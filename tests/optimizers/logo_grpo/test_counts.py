@@ -11,8 +11,7 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.dataset import Source
 from mempiler.data.locomo import Locomo
 from mempiler.errors import UserError
-from mempiler.optimizers.logo_grpo.curriculum import Curriculum
-from mempiler.optimizers.logo_grpo.settings import TrainingSettings
+from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.programs.catalog import build
 from mempiler.runs.course import Course
 from mempiler.runs.setup import Setup

@@ -8,12 +8,11 @@ import pytest
 from mempiler.data.dataset import askable
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
-from mempiler.optimizers.logo_grpo.curriculum import Curriculum
 from mempiler.optimizers.logo_grpo.groups import Group, Member
 from mempiler.optimizers.logo_grpo.policy import by_history
 from mempiler.optimizers.logo_grpo.reward import RewardSettings
 from mempiler.optimizers.logo_grpo.rollout import single_attempt
-from mempiler.optimizers.logo_grpo.settings import TrainingSettings
+from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.programs.recording import Completion
 
 

@@ -13,8 +13,7 @@ from mempiler.data.memory_env import MemoryEnv
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.model import LocalModel
 from mempiler.optimizers.logo_grpo import LoGoGRPO
-from mempiler.optimizers.logo_grpo.curriculum import Curriculum
-from mempiler.optimizers.logo_grpo.settings import TrainingSettings
+from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.programs.catalog import build, preset
 
 

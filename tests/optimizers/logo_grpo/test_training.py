@@ -12,8 +12,7 @@ from dspy.clients.provider import Provider
 from mempiler.engines.local.reinforce import Step
 from mempiler.errors import DataError, UserError
 from mempiler.optimizers.logo_grpo import LoGoGRPO
-from mempiler.optimizers.logo_grpo.curriculum import Curriculum
-from mempiler.optimizers.logo_grpo.settings import TrainingSettings
+from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 
 from tests.optimizers.logo_grpo.conftest import WeighedJob
 
