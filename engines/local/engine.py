@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from dspy.clients.provider import TrainingJob
@@ -37,12 +37,8 @@ from .sampling import Sample, record, row_seed
 StreamEvent = StreamStartEvent | StreamDeltaEvent | StreamEndEvent
 
 
-@dataclass(frozen=True)
-class _Row:
-    prompt: tuple[int, ...]
-    temperature: float
-    limit: int
-    seed: int
+_Row = tuple[tuple[int, ...], float, int, int]
+"""Prompt, temperature, most tokens, seed."""
 
 
 class LocalEngine:
@@ -84,7 +80,7 @@ class LocalEngine:
             raise ContextLengthError(f"{len(prompt)} tokens do not fit {self.model.name} ({self.model.context})")
         config = request.config
         heat = config.temperature or 0.0
-        row = _Row(prompt, heat, config.max_tokens or MAX_NEW_TOKENS, self._seed(prompt, config.seed, heat))
+        row = (prompt, heat, config.max_tokens or MAX_NEW_TOKENS, self._seed(prompt, config.seed, heat))
         sample = replace(self._batcher.call(row), messages=messages)
         record(sample)
         return Response(
@@ -122,12 +118,8 @@ class LocalEngine:
         return self.load_state, (self.dump_state(),)
 
     def _run(self, rows: Sequence[_Row]) -> list[Sample]:
-        return self.model.sample(
-            [row.prompt for row in rows],
-            [row.temperature for row in rows],
-            [row.limit for row in rows],
-            [row.seed for row in rows],
-        )
+        prompts, heats, limits, seeds = map(list, zip(*rows, strict=True))
+        return self.model.sample(prompts, heats, limits, seeds)
 
     def _seed(self, prompt: tuple[int, ...], seed: int | None, temperature: float) -> int:
         if temperature <= 0:
@@ -145,28 +137,21 @@ class LocalLM(MeteredLM):
 
     def _run_finetune_job(self, job: TrainingJob) -> None:
         # DSPy would keep the engine, and so the old weights, under a new name.
-        from .provider import LocalTrainingJob
+        from .provider import LocalProvider, LocalTrainingJob
 
+        now: Any = self.engine
         try:
             name = self.provider.finetune(
                 job, job.model or self.model, job.train_data or [], job.train_data_format, job.train_kwargs
             )
             if not isinstance(job, LocalTrainingJob) or job.tuned is None:
                 raise InternalError("a local fine-tuning ended without a model")
-            job.set_result(self.over(job.tuned, name))
+            made = self.copy(model=name, engine=LocalEngine(job.tuned, now.seed))
+            made.provider = LocalProvider(job.tuned)
+            job.set_result(made)
         except Exception as error:
             # As in DSPy: the thread that waits for the result raises the exception.
             job.set_result(error)
-
-    def over(self, model: LocalModel, name: str | None = None) -> LocalLM:
-        """The same LM - role, meter, sampling - over another model."""
-        from .provider import LocalProvider
-
-        now: Any = self.engine
-        engine = LocalEngine(model, now.seed)
-        made = self.copy(model=name or f"local/{model.name}", engine=engine)
-        made.provider = LocalProvider(model)
-        return made
 
 
 def local_lm(

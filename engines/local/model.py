@@ -256,11 +256,7 @@ class LocalModel:
         temperature: float = 1.0,
         reference: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """The same as tensors that gradients flow through, in one pass.
-
-        Returns:
-            Log-probabilities and a mask of the tokens that are there, both (rows, longest completion).
-        """
+        """The same in one pass as tensors that gradients flow through, and a mask; both (rows, longest completion)."""
         off: AbstractContextManager[Any] = nullcontext()
         model = self.model
         if reference and hasattr(model, "disable_adapter"):

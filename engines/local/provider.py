@@ -36,11 +36,7 @@ class LocalTrainingJob(TrainingJob):
 
 
 class LocalProvider(Provider):
-    """Trains the model of one engine.
-
-    Args:
-        model: The model that is fine-tuned.
-    """
+    """Trains the model of one engine."""
 
     def __init__(self, model: LocalModel) -> None:
         super().__init__()

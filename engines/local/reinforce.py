@@ -5,7 +5,7 @@
 A group is what DSPy sends: {"batch_id", "group": [{"messages", "completion": {"role", "content"}, "reward"}, ...]}.
 Three keys more are read where they are given:
 
-- an item's `prompt_ids`, `completion_ids` and `logprobs` (of `capture.Sample`): what was sampled is trained, and the
+- an item's `prompt_ids`, `completion_ids` and `logprobs` (of `sampling.Sample`): what was sampled is trained, and the
   ratio is exact. Without them, texts are encoded, and their old log-probabilities are those before the step's first
   update.
 - a group's `weight`, which multiplies its advantages after they are normalised.
@@ -123,10 +123,6 @@ class LocalReinforceJob(ReinforceJob):
         pending = list(range(first, first + self.settings.groups_per_step))
         return {"status": self._status, "pending_batch_ids": pending, "last_checkpoint": self.last_checkpoint}
 
-    def status(self) -> str:
-        """One of pending, running, terminated."""
-        return self._status
-
     def step(
         self, train_data: Sequence[Mapping[str, Any]], train_data_format: TrainDataFormat | str | None = None
     ) -> Step:
@@ -183,9 +179,6 @@ class LocalReinforceJob(ReinforceJob):
         self.model.load_state(weights)
         update.load_state(optimizer)
         self.steps = steps
-
-    def update_model(self) -> None:
-        """Nothing to do: the LM samples the very weights that learn."""
 
     def terminate(self) -> None:
         """Releases the optimizer; the trained weights stay in the model, and are written to `output_dir`/model."""

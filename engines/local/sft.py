@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,17 +27,7 @@ Example = tuple[Sequence[Mapping[str, str]], str]
 _Pair = tuple[list[int], list[int]]
 
 
-@dataclass(frozen=True)
-class Fit:
-    """What a training was like."""
-
-    losses: tuple[float, ...]
-    """Of each step, in nats per token."""
-    left_out: int = 0
-    """Examples longer than the model's context."""
-
-
-def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) -> Fit:
+def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) -> list[float]:
     """Trains a model, in place, to complete prompts as the examples do.
 
     Args:
@@ -47,7 +36,7 @@ def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) ->
         settings: Epochs or steps, learning rate, batches, seed.
 
     Returns:
-        The losses.
+        The loss of each step, in nats per token; examples longer than the model's context are left out.
 
     Raises:
         DataError: There is no example, or none that fits the context.
@@ -72,7 +61,7 @@ def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) ->
             lengths = [len(prompt) + len(completion) for prompt, completion in rows]
             rate = settings.learning_rate * share
             losses.append(update.step(rows, lengths, partial(_loss, model, tokens), rate))
-    return Fit(tuple(losses), len(encoded) - len(pairs))
+    return losses
 
 
 def _loss(model: LocalModel, tokens: int, rows: Sequence[_Pair]) -> Tensor:

@@ -5,12 +5,9 @@
 A word has one id everywhere, in a chat, in a memory or inside JSON, so that copying it is the same act
 everywhere; the scaffolding between the values of JSON answers (`", "content": "`) is one token each, which halves
 their length. The chat template keeps only the first line of a system message: rules in prose are useless to a model
-that has read nothing.
-
-The folder is in the format of transformers: `LocalModel.load` reads it. It is the same for the same examples, words and
-seed. Without training it answers noise; see `runs.tiny` for its warm-up.
-
-Limits: words that no example holds are all one unknown token. A width below 128 did not learn the synthetic world.
+that has read nothing. Words that no example holds are all one unknown token. The folder is the same for the same
+examples, words and seed. Without training it answers noise; see `runs.tiny` for its warm-up. A width below 128 did not
+learn the synthetic world.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ forward pass keeps each layer's input alone, and the backward pass computes the 
 
 The model stays in evaluation mode, without dropout: otherwise the ratio of new to old probabilities would not start at
 1. So layers are wrapped here for one pass; transformers' own switch needs the training mode. A step whose gradient is
-not finite is left out and counted.
+not finite is left out.
 """
 
 from __future__ import annotations
@@ -44,8 +44,6 @@ class Update:
 
         self.model, self.settings, self.micro_batch = model, settings, settings.micro_batch_size
         self._again = layers(model.model) if settings.gradient_checkpointing else []
-        self.skipped = 0
-        """Steps left out because their gradient was not finite."""
         self._parameters = model.parameters()
         self._optimizer = torch.optim.AdamW(
             self._parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay
@@ -77,9 +75,7 @@ class Update:
         with self.model.lock, torch.enable_grad():
             found = self._accumulated(rows, lengths, loss)
             norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm)
-            if not math.isfinite(float(norm)):
-                self.skipped += 1
-            else:
+            if math.isfinite(float(norm)):
                 for group in self._optimizer.param_groups:
                     group["lr"] = self.settings.learning_rate if learning_rate is None else learning_rate
                 self._optimizer.step()

@@ -131,6 +131,8 @@ def test_adversarial_questions_are_not_trained_on(scripted, knowing, make_histor
     result = compiled(lm, program_of("turn-rag"), examples)
     assert not any("question-5" in text for _, text in lm.engine.prompts)
     assert not any("question-5" in demo.question for demo in result.task.answer.demos)
+    with pytest.raises(UserError, match="no training question that counts"):
+        compiled(lm, program_of("turn-rag"), questions(history, ["D1:1"] * 3, "5"))
 
 
 def test_answers_below_the_threshold_teach_nothing(scripted, make_history):
@@ -152,18 +154,10 @@ def gepa(**settings: Any) -> dict[str, Any]:
         ("turn-rag", {"optimizer": "bootstrp"}, UnknownNameError, "did you mean 'bootstrap'"),
         ("turn-rag", {"stage": "write"}, UserError, "no prompt to tune in stage 'write'"),
         ("turn-rag", {"settings": {"rounds": 2}}, UserError, "no setting 'rounds'"),
-        (
-            "turn-rag",
-            {"settings": {"max_rounds": "two"}},
-            UserError,
-            "max_rounds = 'two': Input should be",
-        ),
         ("turn-rag", {"settings": {"max_rounds": True}}, UserError, "max_rounds = True: Input should be"),
-        ("turn-rag", gepa(reflection_minibatch_size="two"), UserError, "reflection_minibatch_size = 'two'"),
         ("turn-rag", gepa(auto="huge"), UserError, "auto = 'huge': Input should be 'light'"),
         ("turn-rag", gepa(use_merge="no"), UserError, "use_merge = 'no'"),
         ("turn-rag", gepa(sampling_strategy="Sampling(2)"), UserError, "proposal_sampling has: .*PxNSampling"),
-        ("turn-rag", gepa(stop_callbacks="[ScoreThresholdStopper()]"), UserError, "stop_callbacks = .*threshold"),
         ("turn-rag", gepa(stop_callbacks="[open('x')]"), UserError, "stop_condition has"),
         ("turn-rag", gepa(use_wandb=True), UserError, "no setting 'use_wandb'"),
     ],
@@ -201,7 +195,6 @@ def test_settings_of_constructors_and_their_objects_reach_gepa(scripted, knowing
         ({"max_metric_calls": 8}, None, "one proposal at most (max_metric_calls = 8 with 2 questions"),
         ({"max_metric_calls": 2}, None, "no proposal (max_metric_calls = 2"),
         ({"max_metric_calls": 9}, None, None),
-        ({"max_metric_calls": 9, "reflection_minibatch_size": 4}, None, "one proposal at most"),
         ({"max_metric_calls": 99}, 9, "one proposal at most (the 9 calls that are left"),
         ({"max_metric_calls": 99}, 10, None),
     ],
@@ -229,11 +222,6 @@ def test_what_an_optimizer_leaves_behind_is_tidied(make_history):
     assert [predictor.lm for predictor in tidied.all_predictors().values()] == [None] * 3
     assert [demo.question for demo in tidied.task.answer.demos] == ["What?"]
     assert {name for name, _ in tidied.named_predictors()} == WRITERS | READERS
-
-
-def test_only_adversarial_questions_are_nothing_to_learn_from(scripted, knowing, make_history):
-    with pytest.raises(UserError, match="no training question that counts"):
-        compiled(scripted(knowing), program_of("turn-rag"), questions(make_history(1), ["D1:1"] * 3, "5"))
 
 
 @pytest.mark.parametrize(

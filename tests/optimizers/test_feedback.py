@@ -51,6 +51,8 @@ def test_each_predictor_hears_which_step_lost_the_evidence(
     assert to_the_writer in told
     assert example.question in told
     assert to_the_answer in views.feedback(example, prediction, None, "task.answer").feedback
+    right = outcome(example, stored, recalled, example.answer)
+    assert views.feedback(example, right).score == views.number(example, right) == 1.0
 
 
 def test_a_writer_that_did_not_see_the_evidence_has_nothing_to_learn(example):
@@ -58,13 +60,6 @@ def test_a_writer_that_did_not_see_the_evidence_has_nothing_to_learn(example):
     prediction = outcome(example, False, False, "wrong")
     found = views.feedback(example, prediction, None, "method.writer.extract", call_that_saw("D99:1"))
     assert "nothing is to be learnt" in found.feedback
-
-
-def test_score_and_feedback_agree_with_the_number(example):
-    views = MetricViews(benchmark("locomo"))
-    prediction = outcome(example, True, True, example.answer)
-    found = views.feedback(example, prediction)
-    assert found.score == views.number(example, prediction) == 1.0
 
 
 def test_removed_entries_do_not_count_as_stored():

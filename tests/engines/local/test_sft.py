@@ -23,8 +23,8 @@ EXAMPLES = [(asked("w1"), "w5 w6"), (asked("w2"), "w7"), (asked("w3 w4"), "w8 w9
 
 def test_a_model_learns_its_examples(model):
     found = fit(model, EXAMPLES, steps=60, learning_rate=2e-2, batch_size=3)
-    assert len(found.losses) == 60
-    assert found.losses[-1] < 0.1 < found.losses[0]
+    assert len(found) == 60
+    assert found[-1] < 0.1 < found[0]
     samples = model.sample([model.encode(messages) for messages, _ in EXAMPLES], 0.0, 8)
     assert [sample.text for sample in samples] == [text for _, text in EXAMPLES]
     assert all(sample.finished for sample in samples)
@@ -34,7 +34,7 @@ def test_a_model_learns_its_examples(model):
 def test_the_loss_is_the_mean_over_completion_tokens(model):
     prompts, completions = zip(*[(model.encode(m), model.encode_completion(c)) for m, c in EXAMPLES], strict=True)
     logprobs = [value for row in model.logprobs(prompts, completions) for value in row]
-    [loss] = fit(model, EXAMPLES, epochs=1, batch_size=3).losses
+    [loss] = fit(model, EXAMPLES, epochs=1, batch_size=3)
     assert loss == pytest.approx(-sum(logprobs) / len(logprobs), abs=1e-5)
 
 
@@ -56,9 +56,9 @@ def test_the_learning_rate_falls_along_a_cosine(make_model):
     assert 0 < last_change(True) < last_change(False)
 
 
-def test_examples_beyond_the_context_are_left_out_and_counted(make_model):
+def test_examples_beyond_the_context_are_left_out(make_model):
     model = make_model(context=12)
-    assert fit(model, [*EXAMPLES, (asked("w1 " * 20), "w2")], epochs=1).left_out == 1
+    assert len(fit(model, [*EXAMPLES, (asked("w1 " * 20), "w2")], epochs=1, batch_size=1)) == 3
     with pytest.raises(DataError, match="no example fits the 12 tokens"):
         fit(model, [(asked("w1 " * 20), "w2")])
     with pytest.raises(DataError, match="no example to learn from"):

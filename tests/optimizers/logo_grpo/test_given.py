@@ -77,16 +77,11 @@ def test_their_reward_is_that_of_the_rollout_less_the_mean_penalty(sampled: Any)
     assert found.reward == pytest.approx(value - sum(costs) / len(costs))
 
 
-def test_where_completions_end_early_the_rest_is_unreadable(sampled: Any) -> None:
-    made, rollout, _ = sampled
+def test_completions_that_end_early_are_unreadable_and_too_many_are_refused(sampled: Any) -> None:
+    made, _, said = sampled
     found = rewarded(made).written(made.train[0].history, [])
     assert len(found.calls) > 0
     assert all(call.lost for call in found.calls)
     assert not found.memory.entries()
-    assert rollout.memory.entries()
-
-
-def test_completions_of_another_history_are_refused(sampled: Any) -> None:
-    made, _, said = sampled
     with pytest.raises(UserError, match=r"completions, but the writer of user0 asked \d+ times"):
         rewarded(made).written(made.train[0].history, [*said, "one more"])

@@ -34,10 +34,6 @@ def collect(made: Any, horizon: int = 3, metric: Any = None, **settings: Any) ->
         return collector.collect(1, horizon, made.lm.copy(temperature=1.0), made.lm)
 
 
-def rewards(group: Group) -> list[float]:
-    return [round(member.reward, 3) for member in group.members]
-
-
 def test_roles_and_sessions_have_global_and_local_groups_of_their_own(world: Any) -> None:
     batch = collect(world(people=1))
     keys = {(group.kind, *group.key[-3:]) for group in batch.groups}
@@ -50,12 +46,9 @@ def test_roles_and_sessions_have_global_and_local_groups_of_their_own(world: Any
         assert len({member.completion.messages[0]["content"] for member in group.members}) == 1
 
 
-@pytest.mark.parametrize(
-    ("objective", "kinds"), [("logo", {"global", "local"}), ("grpo", {"global"}), ("local", {"local"})]
-)
-def test_objectives_are_switches_of_the_same_class(world: Any, objective: str, kinds: set[str]) -> None:
-    batch = collect(world(people=1), objective=objective)
-    assert {group.kind for group in batch.groups} == kinds
+@pytest.mark.parametrize(("objective", "kind"), [("grpo", "global"), ("local", "local")])
+def test_objectives_are_switches_of_the_same_class(world: Any, objective: str, kind: str) -> None:
+    assert {group.kind for group in collect(world(people=1), objective=objective).groups} == {kind}
 
 
 def test_local_rewards_come_right_after_the_session(world: Any) -> None:
@@ -101,7 +94,6 @@ def test_equal_rewards_are_no_variance_and_unequal_ones_are() -> None:
 
 UNREADABLE = {
     "a partial parse": ('[[ ## operations ## ]]\n[{"op": "INS', 0.5),
-    "half a heading": ("[[ ## oper", 0.5),
     # DSPy's parser mends this into an INSERT without content, which code refuses.
     "half an operation": ('[[ ## operations ## ]]\n[{"op": "INSERT", "content"', 0.2),
     "an empty completion": ("", 0.5),
@@ -116,7 +108,8 @@ def test_output_that_cannot_be_read_is_trained_on_with_its_penalty(
     def reply(kind: str, text: str, rng: random.Random) -> str:
         return said if kind == "operations" and rng.random() < 0.5 else say.diligent(kind, text, random.Random(0))
 
-    found = _managing(collect(world(reply, people=1), objective="grpo", num_rollouts=8))
+    batch = collect(world(reply, people=1), objective="grpo", num_rollouts=8)
+    found = [group for group in batch.groups if group.key[-2] == "manage"]
     assert found
     for group in found:
         bad = [member for member in group.members if member.completion.text == said]
@@ -124,10 +117,6 @@ def test_output_that_cannot_be_read_is_trained_on_with_its_penalty(
         assert bad
         assert all(member.data()["completion"] == {"role": "assistant", "content": said} for member in bad)
         assert max(member.reward for member in bad) <= min(member.reward for member in good) - cost
-
-
-def _managing(batch: Batch) -> list[Group]:
-    return [group for group in batch.groups if group.key[-2] == "manage"]
 
 
 @pytest.mark.parametrize(("longest", "stages"), [(40, (8, 16, 32)), (32, (8, 16, 32)), (12, (8, 12)), (3, (3,))])
@@ -150,7 +139,6 @@ def test_a_stage_ends_by_its_steps_or_its_share_of_the_tokens() -> None:
         (Curriculum, {"steps": None}),
         (Curriculum, {"tokens": 0}),
         (RewardSettings, {"compression": -1.0}),
-        (RewardSettings, {"format_penalty": -0.1}),
         (RewardSettings, {"metric": "bleu"}),
         (RewardSettings, {"questions": 0}),
         (TrainingSettings, {"objective": "both"}),
