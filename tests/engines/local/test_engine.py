@@ -42,16 +42,15 @@ def test_a_rollout_id_decides_what_a_metered_lm_samples(model):
 
 
 def test_a_repeated_prompt_gets_other_answers_and_a_new_engine_repeats_them(model):
-    draws = [[ask(lm, "w1 w2") for _ in range(6)] for lm in (local_lm(model, temperature=1.0, max_tokens=8),) * 2]
-    again = local_lm(model, temperature=1.0, max_tokens=8)
-    assert len(set(draws[0])) > 1
-    assert [ask(again, "w1 w2") for _ in range(12)] == draws[0] + draws[1]
+    first, second = ([ask(lm, "w1 w2") for _ in range(6)] for lm in [local_lm(model, temperature=1.0) for _ in "ab"])
+    assert len(set(first)) > 1
+    assert first == second
 
 
 def test_capture_keeps_every_raw_completion_of_gathered_calls(model):
     lm = local_lm(model, temperature=1.0, max_tokens=8)
     with capture() as samples:
-        said = gather([lambda q=q: ask(lm, q) for q in QUESTIONS])
+        said = gather([lambda q=q: ask(lm, q) for q in QUESTIONS]) + asyncio.run(lm.acall("w1 w2"))
     assert sorted(sample.text for sample in samples) == sorted(said)
     for sample in samples:
         assert sample.prompt_ids == tuple(model.encode(sample.messages))
@@ -101,13 +100,6 @@ def test_calls_and_tokens_are_metered(model):
     # "user: w1 w2" and "assistant:"
     assert (used.input_tokens, used.output_tokens) == (4, len(samples[0].completion_ids))
     assert token_prices("local:some/model") == (0.0, 0.0)
-
-
-def test_asynchronous_calls_answer_alike_and_are_captured(model):
-    lm = local_lm(model, max_tokens=5)
-    with capture() as samples:
-        assert asyncio.run(lm.acall("w1 w2")) == [ask(lm, "w1 w2")]
-    assert len(samples) == 2
 
 
 def test_a_prompt_that_fills_the_context_is_the_error_that_adapters_know(make_model):

@@ -74,7 +74,6 @@ def gradients(model: Any, found: Any) -> dict[str, Any]:
     ("kind", "changes", "lora", "plain"),
     [
         ("Llama", {"tie_word_embeddings": True}, None, True),
-        ("Llama", {"tie_word_embeddings": False}, None, True),
         ("Qwen2", {}, {"r": 2}, True),
         ("Qwen2", {}, {"r": 2, "target_modules": ["lm_head", "q_proj"]}, True),
         ("Gemma2", {"final_logit_softcapping": 2.0}, None, False),
@@ -227,7 +226,7 @@ def test_scoring_halves_its_batch_where_memory_runs_out(make_model):
 
 @pytest.mark.parametrize(
     "lengths",
-    [[40, 9000, 35, 8800], [5000] + [30] * 31, list(range(1, 4000, 37)), [7] * 20, [1], [4096, 2048, 1024, 512, 256]],
+    [[40, 9000, 35, 8800], [5000] + [30] * 31, list(range(1, 4000, 37)), [1]],
 )
 def test_padding_of_a_part_is_bounded(lengths):
     parts = buckets(lengths, 8)
