@@ -320,15 +320,18 @@ class LocalModel:
             found.half = self.half
             return found
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, merge: bool = False) -> Path:
         """Writes the model for `load`, in the format of transformers.
 
-        With LoRA only the adapter is written, beside the name of its base model, which has to stay where it is.
+        With LoRA only the adapter is written, beside the name of its base model, which has to stay where it is; `merge`
+        writes a whole model with the adapter worked in, for servers that know no adapters.
         """
         from .loading import quiet
 
         with self.lock, quiet():
-            self.model.save_pretrained(str(folder))
+            merges = merge and hasattr(self.model, "merge_and_unload")
+            model = copy.deepcopy(self.model).merge_and_unload() if merges else self.model
+            model.save_pretrained(str(folder))
             self.tokenizer.save_pretrained(str(folder))
         return Path(folder)
 

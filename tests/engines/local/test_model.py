@@ -101,6 +101,13 @@ def test_a_saved_adapter_is_loaded_over_its_base_and_can_be_trained_on(adapted, 
     assert loaded.state().keys() == adapted.state().keys()
 
 
+def test_a_merged_model_needs_no_adapter(adapted, tmp_path):
+    merged = LocalModel.load(adapted.save(tmp_path / "merged", merge=True))
+    assert not any("lora" in name for name in merged.state())
+    assert merged.logprobs([[6]], [[8, 9]])[0] == pytest.approx(adapted.logprobs([[6]], [[8, 9]])[0], abs=1e-5)
+    assert any("lora" in name for name in adapted.state())
+
+
 def test_an_adapter_that_cannot_be_made_is_refused(model, adapted):
     with pytest.raises(UserError, match="has an adapter already"):
         loading.with_lora(adapted.model, {"r": 2})
