@@ -16,7 +16,6 @@ import shutil
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ..data.benchmark import Benchmark
 from ..data.memory_env import MemoryEnv
