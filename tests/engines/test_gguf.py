@@ -160,4 +160,6 @@ def test_an_answer_has_an_end_unless_a_longer_one_is_wanted(llama: Any, tiny: We
     tiny.path.write_bytes(CONTENT)
     loaded: dict[str, Any] = {}
     assert language_model("gguf:tiny", loaded=loaded).kwargs["max_tokens"] == 1024
+    # With one slot an answer does not depend on what the cache held: a resumed run ends as an unbroken one.
+    assert (llama.seen[0].no_extra_bufts, llama.seen[0].flash_attn_type) == (True, "none")
     assert language_model("gguf:tiny", loaded=loaded, max_tokens=5000).kwargs["max_tokens"] == 5000
