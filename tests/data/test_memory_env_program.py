@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = dict(MemoryR2.preset("memory-env"))
 def written(env: MemoryEnv, user: str) -> tuple[FactMemory, list[bool]]:
     """A user's memory by a perfect writer, and whether each entry to be changed was among the related ones."""
     method, memory, found = MemoryR2(embedder(), MemoryR2Settings(**SETTINGS)), FactMemory(), []
-    for event in env.conversations[user].events:
+    for event in env.talks[user].events:
         about = f"{event.speaker} {event.key}"
         fact = Fact(speaker=event.speaker, turn_id=event.turn_id, fact=f"{about} {event.value or 'none'}")
         [related] = method.writer.relate(memory, [fact])
@@ -40,7 +40,7 @@ def env() -> MemoryEnv:
 
 
 def test_the_entry_to_be_changed_is_always_related(env: MemoryEnv) -> None:
-    found = [each for user in env.conversations for each in written(env, user)[1]]
+    found = [each for user in env.talks for each in written(env, user)[1]]
     assert len(found) > 30
     assert all(found)
 

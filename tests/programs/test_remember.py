@@ -113,15 +113,23 @@ def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, chan
         ({"rollout_id": 3}, "chat", True),
         ({}, "json", True),
         ({}, "compact", True),
-        ({"api_key": "other", "api_base": "http://other"}, "chat", False),
+        ({}, "chat", False),
     ],
 )
-def test_the_key_holds_settings_of_lm_and_adapter_and_no_secret(scripted, fact_replies, settings, name, differs):
+def test_the_key_holds_settings_of_lm_and_adapter(scripted, fact_replies, settings, name, differs):
     program, lm = memory_r2(), scripted(fact_replies)
     with dspy.context(lm=lm, adapter=adapter("chat")):
         before = writer_key(program)
     with dspy.context(lm=lm.copy(**settings), adapter=adapter(name)):
         assert (writer_key(program) != before) is differs
+
+
+def test_the_key_does_not_depend_on_the_api_key():
+    program, keys = memory_r2(), set()
+    for secret in ("one", "two"):
+        with dspy.context(lm=dspy.LM("openai/x", api_key=secret, api_base=f"http://{secret}")):
+            keys.add(writer_key(program))
+    assert len(keys) == 1
 
 
 def test_sessions_are_extracted_concurrently(scripted, fact_replies, make_history):
