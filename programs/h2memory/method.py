@@ -5,18 +5,6 @@
     settle    ── cluster ── abstract, or join ── adjust ──> types of need with principles (M_P)
     query     ──> 3 situations of the current session, their backgrounds, 3 topics, their principles
 
-Equations to functions (Mem-PAL, "Memory Construction"; the paper's equations have no numbers):
-    Upsilon = LLM(L)                     `extraction.situations_of`, `.accepted`
-    G_1 .. G_g, M_G^j = {s_1 .. s_g}     `extraction.components`, `.situations_of`
-    M_B^(j) = LLM(M_B^(j-1), M_G^j)      `UserWriter.write`, `extraction.updated`
-    F_GB: M_G -> P(M_B)                  `HeterogeneousMemory.behind`
-    T = {t_1 .. t_tau}, {r, o, p}        `extraction.topics_of`, `memory.Topic`
-    r^ = LLM(r, R(s))                    `extraction.refined`, `.nearest`
-    M_P = {gamma, rho}, clusters C_i     `principles.Principles`, `.clusters`, `.assigned`
-    F_TP: M_T -> M_P                     `HeterogeneousMemory.above`
-    m = {R(M_G^j), F_GB, R(M_T), F_TP}   `UserReader`, `recall.recalled`
-    R = LLM(m, Q)                        the task
-
 Critical path, in LM calls that must follow one another: 2 for all items together (link, describe; outlines beside
 them), 1 per item of logs to update the background, 1 to refine the last dialogue if no logs follow it, 2 for all
 clusters, and 2 per dialogue that joins later. The needs of a dialogue are refined while the background takes in the

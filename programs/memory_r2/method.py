@@ -3,11 +3,6 @@
     session ── 4 parts ──> extract ──> facts ── relate ──> manage ──> operations ── apply ──> memory
     question ── top 30 memories per speaker ──> read ──> answer
 
-Equations to functions (the paper itself was not available; `docs/coverage.md` names the source of each):
-    fact extraction     `FactWriter.prepare`: all parts of all sessions at once, since it needs no memory
-    memory evolution    `FactWriter.write`: per part `relate`, one manager call, `memory.FactMemory.apply`
-    reading             `FactReader.recall`, `MemoryReader`
-
 Critical path: 1 extraction + one manager call per part of the whole history (the memory must be up to date before the
 next part) + 1 answer.
 

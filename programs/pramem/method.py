@@ -4,14 +4,6 @@
     settle   80 rounds of trial, reflection and review; every 5 rounds what several proposals support becomes experience
     recall   all patterns and alerts; the task adds the newest records as they are
 
-Equations to functions (Li et al., "PraMem: Practice-derived Experiential Memory for Long-horizon Behavior Prediction"):
-    Eq. 2  M_t = Practice(H_t, M_t')       `PracticeWriter.settle`; the suffix: `BehaviorPrediction.shown`
-    Eq. 3  practice samples, trial         `samples.draw`, `practice.Practice.tried`
-    Eq. 4  reflection, proposal pool       `practice.Practice.run`
-    Eq. 5  consensual adjustment           `adjustment.adjust`, `adjustment.adjusted`
-    Eq. 6  groundedness review             `practice.Practice.reviewed`
-    Eq. 7  generalizability review         `practice.Practice.reviewed`
-
 Critical path: 5 calls per `adjust_every` rounds (trial, reflection, two reviews, adjustment), 80 for 80 rounds, where
 496 would follow one another. Rounds between two adjustments see the same experience and are independent, so they run at
 the same time and join the memory in order. Then 1 answer.

@@ -4,18 +4,6 @@
     step    ── R_K1 (mentions >= theta_inf) ── R_K2 (score >= theta_sum) ── R_K3 (dirty, children first) ──> theories
     question ── plan ──> keywords ──> facts, conclusions (BM25), profiles, inferences, history (cosine) ──> answer (L2)
 
-Equations to functions:
-    Eq. 2       memory state                     `memory.GraphMemory`
-    Eq. 4       f_cg = f_synth after f_seg       `extraction.segments`, `extraction.synthesized`
-    Eq. 5       f_extract                        `extraction.placed`, `extraction.taken_in`
-    Eq. 3       one step T(s) -> T(s+1)          `evolution.evolve`
-    Eq. 6       R_K1                             `evolution.Operators.relation`, `evolution.inferred`
-    Eq. 7, 9    mixed-scale input, projection    `evolution.projected`
-    Eq. 8-12    R_K2                             `evolution.Operators.concept`, `evolution.abstracted`
-    Eq. 13      R_K3                             `evolution.Operators.parent`, `evolution.flowed`
-    section 3.4 multi-scale observation          `GraphReader`, `retrieval.Retrieval`
-    Eq. 1, 14-21 are motivation; nothing computes them.
-
 Critical path, in LM calls that must follow one another: 3 for all sessions together (synthesize, extract, label), then
 per session 1 if an R_K1 fires, 1 if an R_K2 fires, and 1 per level of concepts that R_K3 renews. A question takes 1 to
 plan and 1 to answer.

@@ -120,11 +120,6 @@ def test_the_last_month_joins_where_there_is_enough_before(settled):
     assert first.preference.endswith("sleeping soundly 3) & gentle sleeping soundly 4")
 
 
-@pytest.mark.parametrize(("clusters", "clustered"), [(6, 6), (7, 8), (8, 8)])
-def test_with_fewer_topics_before_than_clusters_all_are_clustered(settled, clusters, clustered):
-    assert settled(4, clusters=clusters).memory.clustered == clustered
-
-
 @pytest.mark.parametrize(
     ("verdict", "found"),
     [
@@ -157,25 +152,6 @@ def test_without_a_preference_there_is_no_principle_to_make(settled):
     later = settled(2, {"outlines": outlines}, clusters=1)
     assert asked(later.calls) == {"general_need": 1, "type_verdict": 1, "general_preference": 1}
     assert later.memory.principles[0].preference == "principle(gentle)"
-
-
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("general_need", "Type of need: sleeping soundly in month 1 | Principle: principle(gentle sleeping soundly 1)"),
-        ("general_preference", "Type of need: type(1)"),
-    ],
-)
-def test_malformed_abstraction_leaves_what_there_is(settled, kind, text):
-    memory = settled(1, {kind: "no"}).memory
-    assert memory.principles[0].text() == text
-
-
-def test_of_a_large_cluster_a_sample_is_shown(settled):
-    found = settled(8, clusters=1, sample_per_cluster=5, online_month=False)
-    (shown,) = found.shown("general_need", "specific_needs")
-    assert len(json.loads(shown)) == 5
-    assert len(found.memory.principles[0].members) == 16
 
 
 def test_one_principle_per_topic_needs_no_verdicts(settled):

@@ -94,13 +94,6 @@ def test_a_dialogue_is_summed_up_before_the_search(recalled, pal_script, pal_giv
         assert shown == "user: hi\nassistant: yes?\nuser: sleeping soundly"
 
 
-@pytest.mark.parametrize("said", ["no", {"current_need": " "}])
-def test_without_a_summary_the_dialogue_itself_is_searched_with(recalled, pal_script, said):
-    asked = Query(text="yes", dialogue="user: sleeping soundly", modality="dialogue")
-    _, context, _ = recalled(asked, pal_script(current_need=said))
-    assert "sleeping" in part(context, "t")[0].text
-
-
 def test_what_is_recalled_for_a_dialogue_never_comes_from_it(scripted, pal_script, pal_history):
     program, history = made(clusters=2), pal_history(5)
     with dspy.context(lm=scripted(pal_script())):

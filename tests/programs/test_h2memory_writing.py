@@ -73,16 +73,6 @@ def test_a_need_is_refined_with_its_own_session_and_the_background_of_that_time(
     assert all(f"L{n}:" in needs[id][1] for n, id in ((2, "t3"), (3, "t5"), (4, "t7")))
 
 
-def test_topics_have_turns_solutions_and_preference(lived):
-    memory = lived(sessions=1).memory
-    first, second = memory.topics
-    assert (first.sources, second.sources) == (("D1:1", "D1:2"), ("D1:3", "D1:4"))
-    assert first.text().endswith(
-        "| Proposed: plan sleeping soundly 1 (liked: fine) | Preference: gentle sleeping soundly 1"
-    )
-    assert "spans_repaired" not in memory.counts
-
-
 def test_bad_spans_and_empty_outlines_are_mended_and_counted(lived):
     drafts = [{"turn_span": ["D1:2", "D1:2"], "requirement": "a"}, {"turn_span": "?", "requirement": " "}]
     memory = lived({"outlines": {"outlines": [*drafts, {"requirement": "b"}]}}, sessions=1).memory
@@ -101,14 +91,6 @@ def test_malformed_output_costs_its_part_and_is_counted(lived, kind):
         kind in ("detailed_need", "outlines", "found_situation")
     )
     assert not memory.waiting
-
-
-def test_without_logs_needs_stay_as_they_are(lived, make_history):
-    found = lived(history=make_history(3))
-    memory = found.memory
-    assert set(found.calls) == {"outlines", "general_need", "general_preference"}
-    assert len(memory.topics) == 6
-    assert [topic.need for topic in memory.topics] == [topic.stated for topic in memory.topics]
 
 
 def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(lived, pal_history):

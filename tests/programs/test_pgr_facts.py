@@ -120,13 +120,6 @@ def test_a_second_merge_keeps_the_ids_of_the_first():
     assert memory.facts[0].earlier == ("info f1", "info f2", "a", "info f3")
 
 
-@pytest.mark.parametrize(("ids", "info"), [(["f1"], "x"), (["f1", "f7"], "x"), (["f1", "f2"], "  ")])
-def test_a_merge_without_two_facts_or_words_changes_nothing(ids, info):
-    memory = BASE.merge(ids, info, "Goal")
-    assert memory.facts == BASE.facts
-    assert memory.counts["refused"] == 1
-
-
 def test_a_type_that_none_of_the_parts_has_gives_way_to_the_commonest():
     facts = (*(fact(f"f{n}", n) for n in (1, 2)), fact("f3", 3).model_copy(update={"type": "Event"}))
     assert PersonalMemory(facts=facts).merge(["f1", "f2", "f3"], "x", "Identity").facts[0].type == "Goal"

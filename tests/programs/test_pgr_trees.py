@@ -62,6 +62,7 @@ trees = st.lists(
 @given(trees)
 def test_whatever_comes_becomes_one_tree_of_all_steps(nodes):
     tree, _ = repaired(nodes)
+    assert repaired(tree) == (tree, ())
     assert [node.action for node in tree] == [node.action for node in nodes if node.action]
     parents = {node.action_id: node.parent for node in tree}
     assert len(parents) == len(tree)
@@ -73,12 +74,6 @@ def test_whatever_comes_becomes_one_tree_of_all_steps(nodes):
             assert steps <= len(tree)
         assert all(parents[child] == node.action_id for child in node.children)
     assert sum(len(node.children) for node in tree) == max(0, len(tree) - 1)
-
-
-@given(trees)
-def test_a_repaired_tree_needs_no_repair(nodes):
-    tree, _ = repaired(nodes)
-    assert repaired(tree) == (tree, ())
 
 
 def everything(queries, k, min_score):

@@ -88,12 +88,6 @@ def test_a_text_that_is_there_already_is_supported_and_not_repeated():
     assert after.counts == {"merged": 1}
 
 
-def test_a_kind_that_is_off_gets_no_entry():
-    start = memory()
-    after = adjusted(start, [Change("add alert", text="x", proposals=ids(1, 2, 3))], off=("alert",))
-    assert after == start.counted({"refused: switched off": 1})
-
-
 def test_without_consensus_every_proposal_is_carried_out():
     start = memory(2)
     more = Proposal(id="p-3", action="remove", target="alert-1")

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.programs.pramem.memory import ExperienceMemory, suffix
+from mempiler.programs.pramem.memory import ExperienceMemory
 from mempiler.programs.pramem.samples import PracticeSettings
 from mempiler.programs.pramem.samples import draw as drawn
 from mempiler.records import Action
@@ -73,12 +73,6 @@ def test_fewer_rounds_draw_the_first_of_the_same_samples():
     assert draw(memory(50), 10, seed=4) != many[:10]
 
 
-def test_samples_of_one_round_share_its_number():
-    assert [sample.round for sample in draw(memory(30), 3, 2)] == [1, 1, 2, 2, 3, 3]
-    later = memory(30).changed(rounds=7)
-    assert [sample.round for sample in draw(later, 2)] == [8, 9]
-
-
 def test_every_record_is_drawn_as_often_as_another():
     places = [number(sample.target.id) for seed in range(40) for sample in draw(memory(200), 5, seed=seed)]
     assert 0.4 < sum(places) / len(places) / 200 < 0.6
@@ -108,12 +102,3 @@ def test_entries_get_ids_by_kind_that_are_never_given_twice():
     ]
     emptied = start.replaced("pattern", [])
     assert emptied.with_entries("pattern", [("Likes rock", ())]).patterns[0].id == "pattern-2"
-
-
-def test_a_covered_memory_keeps_what_later_samples_show_and_the_position():
-    start = memory(40)
-    assert (start.total, start.waiting) == (40, 40)
-    covered = start.covered(100)
-    assert covered.records == suffix(tuple(actions(40)), 100)
-    assert (covered.total, covered.practised, covered.waiting) == (40, 40, 0)
-    assert covered.with_records(actions(2)).waiting == 2

@@ -176,16 +176,6 @@ def test_the_operators_fire_at_their_thresholds(scripted, graph_replies, make_hi
     assert {kind: lm.engine.calls[kind] for kind in total} == total
 
 
-def test_counters_are_reset_and_count_on(grown):
-    memory = grown(12).memory
-    nodes = {node.name: node for node in memory.nodes.values()}
-    counts = {memory.nodes[edge.target].name: (len(edge.mentions), edge.count) for edge in memory.relations.values()}
-    assert counts == {"Running": (12, 0), "Sleep": (6, 0)}
-    assert (nodes["Sports"].score, nodes["Sports"].fresh) == (4, ("e10", "e11", "e12"))
-    assert (nodes["Health and Wellness"].score, nodes["Health and Wellness"].fresh) == (2, ("e11",))
-    assert not any(node.dirty for node in nodes.values())
-
-
 def test_items_one_by_one_give_the_memory_of_the_whole(scripted, make_history, graph_replies):
     # Theories name their prompt instead of their number, so that the order of calls in a level is no part of them.
     def reply(kind, text, n):

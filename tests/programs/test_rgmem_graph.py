@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from mempiler.engines.embedders import embedder
 from mempiler.programs.rgmem.evolution import abstracted, inferred
 from mempiler.programs.rgmem.extraction import GraphPath, Names, taken_in
-from mempiler.programs.rgmem.memory import BASES, USER, Conclusion, Evidence, GraphMemory, Node, Theory
-from mempiler.signatures.rgmem_graph import EntityPath
+from mempiler.programs.rgmem.memory import BASES, USER, Evidence, GraphMemory, Node, Theory
 
 
 def unit(n, text="something happened"):
@@ -31,20 +30,6 @@ def edges(memory):
 
 
 RACE = GraphPath("Interests and Entertainment", ("Sports",), ("Running", "City Race"), ("ran", "ran it with Bob"))
-
-
-def test_the_eleven_base_concepts_always_exist():
-    memory = GraphMemory()
-    assert [memory.nodes[id].name for id in memory.children(USER)] == list(BASES)
-    assert {edge.label for edge in memory.classes} == {"has profile in"}
-
-
-@pytest.mark.parametrize(
-    ("said", "meant"),
-    [("interests & entertainment", BASES[5]), ("Dining", "Dining"), ("Works and Study", "Work and Study")],
-)
-def test_a_base_concept_in_other_letters_is_repaired(said, meant):
-    assert EntityPath(base=said, events=["x"]).base == meant
 
 
 def test_a_path_becomes_class_edges_and_event_edges():
@@ -194,12 +179,6 @@ def test_units_that_come_together_are_taken_in_as_one_by_one(before, steps):
         memory = taken_in(memory, [(each, paths)], vectors, 0.3)
     together = taken_in(known, units, vectors, 0.3)
     assert together.model_dump_json() == memory.model_dump_json()
-
-
-def test_seeds_are_the_conclusions_of_high_relevance_or_all():
-    base, high = Conclusion(text="a"), Conclusion(text="b", high=True)
-    assert Evidence(id="e1", step=1, fact="", conclusions=(base, high)).seeds == (high,)
-    assert Evidence(id="e1", step=1, fact="", conclusions=(base,)).seeds == (base,)
 
 
 def test_what_flows_up_stands_for_a_concept_that_has_a_theory_of_its_own():

@@ -84,17 +84,6 @@ def test_the_context_is_told_in_blocks_and_what_is_inferred_is_no_dated_utteranc
     assert not any(hit.is_evidence for hit in context.hits if hit.kind == "trait")
 
 
-def test_the_planner_sees_the_question_and_its_options(scripted, graph_replies, make_history):
-    lm, program = scripted(graph_replies), made()
-    with dspy.context(lm=lm):
-        memory = program.remember(make_history(2)).memory
-        program.method.reader.recall(memory, Query(text="Where to?", options=("(a) Hills", "(b) Pool")))
-        program.method.reader.recall(memory, Query(text="Where to?"))
-    chosen, free = [text for kind, text in lm.engine.prompts if kind == "keywords"]
-    assert "Where to?\nOptions:\n(a) Hills\n(b) Pool\n" in chosen
-    assert "Options" not in free
-
-
 @pytest.mark.parametrize(("cosine", "nodes", "found"), [(0.5, 3, 1), (0.5, 0, 0), (-1.0, 3, 3), (-1.0, 2, 2)])
 def test_concepts_are_bounded_by_number_and_cosine(recalled, cosine, nodes, found):
     # With a theory by then: Sports, Health, Interests and the user.
