@@ -159,7 +159,7 @@ def _steps(
     stages = curriculum.stages(longest)
     for horizon in stages:
         rollouts, reruns = drawn * settings.num_rollouts, 0.0
-        if settings.with_local:
+        if settings.objective != "grpo":
             reruns = drawn * horizon * settings.local_fraction * settings.local_n
         writes += (rollouts * horizon + reruns) * size.write_calls / len(stages)
         reads += (rollouts + reruns) * questions * size.read_calls / len(stages)
