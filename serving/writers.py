@@ -205,8 +205,10 @@ class Worker:
 
     def watch(self) -> None:
         """Drops what this process keeps of users whom any process forgot, and erases what was still to be."""
-        self._memories.notice(self._store.forgets())
-        self._store.erase()
+        forgets = self._store.forgets()
+        self._memories.notice(forgets)
+        if forgets:
+            self._store.erase()
 
     def _write(self) -> None:
         # After a failure one user at a time, until one is written: of a model that is down not everybody need know.
