@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BENCHMARKS: Mapping[str, tuple[str, str]] = {
     "implexconv": (
         "questions that hang on an implicit fact, opposed or supportive; a judge or token F1",
-        "implexconv.benchmark:ImplexConv",
+        "implexconv:ImplexConv",
     ),
     "jsonl": (
         "your own questions, one JSON object per line; token F1, exact match, a judge or your own function",
@@ -50,11 +50,11 @@ BENCHMARKS: Mapping[str, tuple[str, str]] = {
     ),
     "memoryquest": (
         "requests that need three to five things said long ago; judged recall of what is retrieved",
-        "memoryquest.benchmark:MemoryQuest",
+        "memoryquest:MemoryQuest",
     ),
     "movielens": (
         "which rating a user gives the next movie, from hundreds before; accuracy and a confusion matrix",
-        "movielens.benchmark:MovieLens",
+        "movielens:MovieLens",
     ),
     "msc": ("a question about up to five short chats of two strangers; token F1 or a judge", "msc:Msc"),
     "omnibehavior": (
@@ -63,7 +63,7 @@ BENCHMARKS: Mapping[str, tuple[str, str]] = {
     ),
     "palbench.dialogue": (
         "a simulated user talks with the method and with another one; judged win, tie or lose",
-        "palbench.dialogue_benchmark:PalDialogue",
+        "palbench.dialogue:PalDialogue",
     ),
     "palbench.generate": ("a solution for a requirement; BLEU", "palbench.benchmark:PalGenerate"),
     "palbench.restate": (

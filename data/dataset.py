@@ -44,13 +44,6 @@ class Source:
                     digest.update(piece)
         return cls(str(files[0] if len(files) == 1 else path), digest.hexdigest(), sample)
 
-    @classmethod
-    def of_all(cls, path, contents, sample):
-        digest = hashlib.sha256()
-        for content in contents:
-            digest.update(content)
-        return cls(str(path), digest.hexdigest(), sample)
-
 
 @dataclass(frozen=True)
 class Finding:

@@ -21,9 +21,8 @@ apart. Retrieval, beside evidence recall by turns, is of the evidence sessions: 
 
 Source: src/evaluation/evaluate_qa.py, print_qa_metrics.py and src/retrieval/eval_utils.py of xiaowu0162/LongMemEval.
 
-Limits: every question has a past of its own, so memories are written once per question. Questions that are kept are
-held in memory: an `m` file takes some gigabytes, unless `limit` or `categories` leaves most out. The released code
-ranks the turns of the user alone; here every turn that a memory holds is ranked, under its own session.
+Limits: every question has a past of its own, so memories are written once per question. An `m` file takes some
+gigabytes, unless `limit` or `categories` leaves most out. The released code ranks the turns of the user alone.
 """
 
 from __future__ import annotations
@@ -86,12 +85,8 @@ class LongMemEvalJudge:
         }
         self._prompts: dict[str, PromptJudge] = {kind: made(lm, adapter) for kind, made in kinds.items()}
 
-    @classmethod
-    def prompt_hash(cls) -> str:
-        """Names all five prompts."""
-        return judges_hash()
-
-    hash = property(prompt_hash.__func__)
+    hash = property(lambda self: judges_hash())
+    prompt_hash = staticmethod(judges_hash)
 
     def __call__(self, kind: str, question: str, gold_answer: str, answer: str) -> Verdict:
         """Judges an answer by the gold one, the rubric of a preference, or why there is none, as its `kind` has it.
@@ -328,7 +323,7 @@ class LongMemEvalPreference(LongMemEval):
 
 
 def parse_date(text: Any) -> datetime | None:
-    """Reads LongMemEval's dates, `2023/04/10 (Mon) 23:07`; the weekday is passed over. None when it is none."""
+    """Reads LongMemEval's dates, `2023/04/10 (Mon) 23:07`; None when it is none."""
     parts = str(text).split()
     if len(parts) == 3 and parts[1].startswith("("):
         parts = [parts[0], parts[2]]

@@ -17,7 +17,7 @@ import re
 import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -60,6 +60,14 @@ def read_date(value: Any) -> datetime | None:
     return time and time.replace(tzinfo=None)
 
 
+def day(text: str) -> date | None:
+    """The day that YYYY-MM-DD means, None if it is none."""
+    try:
+        return date.fromisoformat(text) if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else None
+    except ValueError:
+        return None
+
+
 def natural(name: str) -> list[tuple[int, str]]:
     """What names are sorted by so that user2 comes before user10."""
     return [(len(part), part) if part.isdecimal() else (-1, part) for part in re.split(r"0*(\d+)", name)]
@@ -69,7 +77,9 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 """A text with words, blanks around it left out."""
 Verbatim = Annotated[str, StringConstraints(pattern=r"\S")]
 """A text with words, as it is."""
-Words = Annotated[str, StringConstraints(strip_whitespace=True), BeforeValidator(lambda value: value or "")]
+Words = Annotated[
+    str, StringConstraints(strip_whitespace=True), BeforeValidator(lambda value: "" if value is None else value)
+]
 """A text that may be empty or null."""
 Part = TypeVar("Part")
 Listed = Annotated[tuple[Part, ...], BeforeValidator(lambda value: () if value is None else value)]

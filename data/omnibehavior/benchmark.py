@@ -1,46 +1,103 @@
 """OmniBehavior: what users of a platform did with videos, live streams, advertisements and products (Chen et al. 2026).
 
-    mempiler evaluate truncation --on omnibehavior --data raw_user_data/en
-    mempiler evaluate truncation --on omnibehavior --data experiment_data.json --option test_actions=10
+    raw        a folder of JSON files, or one file:
+               {user_id: {"user_profile": "...", "action_history": [{"type", "timestamp", "context", "action"}, ...]}}
+    prepared   experiment_data.json: {"metadata": {...}, "users": [{"user_id", "user_profile", "base_history": [...],
+               "test_time_all_actions": [...], "test_actions": [{"action": {...}, "test_time_index": 3}, ...]}]}
 
-One question is one yes-or-no field of one record, e.g. whether the user follows the author of a video.
-`reader` says how files are read, `periods` which records are asked, `scenes` which fields there are, `labels` what
-their answers are, `filters` which records count, `text` how a record reads.
+The genuine files are those of the hub set jiawei-ucas/OmniBehavior and PraMem's experiment_data.json; their form is
+taken from their documentation (card and released code). The sample is our own; no real user is in it.
 
-Metrics (as PraMem's released scorer): per field accuracy (ACC) and F1 of Yes, 0 where it is undefined; a
-scene is the unweighted mean of its fields, "overall" the unweighted mean of the four scenes. Failed parses are in no
-denominator, and counted apart. A field or scene that was not asked is left out of the means.
+Every yes-or-no field of an asked record is one question, e.g. whether the user follows the author of a video. Of a raw
+file `Periods` says what is asked; a prepared one says so itself. Memory is frozen at the first asked record of a user
+(as released): what came before, test period included, is the history, and what came since is `recent`. Records that
+`was_seen` drops are in neither, and not asked; every other record carries the questions of its scene, which practice
+asks too.
 
-An example holds `history`, `recent`, `question`, `options`, `focus` (inputs; there is no evidence), `answer`,
-`category` (the field) and `id` (labels).
+Metrics (as PraMem's released scorer): per field accuracy (ACC) and F1 of Yes, 0 where it is undefined; a scene is the
+unweighted mean of its fields, "overall" that of the four scenes. Failed parses are in no denominator, and counted
+apart. What was not asked is left out of the means.
 
-Limits: OmniBehavior's own final score also rates watch seconds and replies to customer service, which are no
-yes-or-no questions and not asked here. The released code rounds the metrics of a field to hundredths of a percent
-before it takes means; here nothing is rounded, so that means may differ by .006 %. The sample is our own; no
-real user is in it.
+Limits: OmniBehavior's own final score also rates watch seconds and replies to customer service, which are no yes-or-no
+questions and not asked here. The released code rounds the metrics of a field to hundredths of a percent before it takes
+means; here nothing is rounded, so that means may differ by .006 %.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from ...errors import DataError, UnknownNameError
-from ...records import read_time
+import dspy
+from pydantic import BeforeValidator, Field
+
+from ...errors import DataError
+from ...records import Action, History, read_json, read_time
+from ..behavior import ChosenOption, Since, asked, example, records
 from ..benchmark import Benchmark
-from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import given_or_sample
+from ..confusion import Answered, Confusion
+from ..dataset import Note, Reading
+from ..rows import Place, Row, Text, read_date
 from ..scorer import Scorer
 from .periods import Periods
-from .reader import files_of, offsets_file, read_omnibehavior
-from .scenes import QUESTIONS, TABLE_NAMES
-from .scorer import FieldsPredicted
-from .text import DETAIL
+from .records import (
+    QUESTIONS,
+    TABLE_NAMES,
+    fields_of,
+    gold,
+    is_chinese,
+    questions_of,
+    says_enough,
+    scene_of,
+    was_seen,
+)
+from .text import DETAIL, reaction, scene_name, situation
 
-_OPTIONS = ("history", "test", "last_day", "test_actions", "seed", "detail", "categories")
+OPTIONS = ("Yes", "No")
+_OFFSETS = "seed_offsets.json"
+_WANTED = "OmniBehavior (hub set jiawei-ucas/OmniBehavior, or PraMem's experiment_data.json)"
 _PERIOD = re.compile(r"(\d{4}-\d\d-\d\d)\.\.(\d{4}-\d\d-\d\d)")
+Raw = Mapping[str, Any]
+Many = Annotated[int, Field(ge=1)]
+
+
+class FieldsPredicted(ChosenOption):
+    """The share of fields predicted right, and the table by field and scene."""
+
+    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+        """ACC and F1 of every field, scene and overall, and the number of failed parses."""
+        fields = {row.category for row in rows}
+        found = {field: _matrix(self, rows, field) for field in QUESTIONS if field in fields}
+        asked = {field: matrix for field, matrix in found.items() if matrix.n}
+        scores: dict[str, float] = {}
+        scenes: dict[str, tuple[float, float]] = {}
+        for scene, name in TABLE_NAMES.items():
+            own = [matrix for field, matrix in asked.items() if field.partition("_")[0] == scene]
+            if own:
+                scenes[name] = (_mean([m.accuracy for m in own]), _mean([m.f1("Yes") for m in own]))
+        every = [(field.replace("_", " "), (m.accuracy, m.f1("Yes"))) for field, m in asked.items()]
+        for name, (acc, f1) in [*every, *scenes.items(), *_overall(scenes)]:
+            scores |= {f"{name} ACC": acc, f"{name} F1": f1}
+        answered = sum(row.failure is None for row in rows)
+        return {**scores, "failed parses": answered - sum(matrix.n for matrix in asked.values())}
+
+
+def _matrix(scorer: ChosenOption, rows: Sequence[Answered], field: str) -> Confusion:
+    return Confusion.of(OPTIONS, scorer.parsed([row for row in rows if row.category == field], OPTIONS))
+
+
+def _overall(scenes: Mapping[str, tuple[float, float]]) -> list[tuple[str, tuple[float, float]]]:
+    if not scenes:
+        return []
+    return [("Overall", (_mean([acc for acc, _ in scenes.values()]), _mean([f1 for _, f1 in scenes.values()])))]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 class OmniBehavior(Benchmark):
@@ -48,54 +105,96 @@ class OmniBehavior(Benchmark):
 
     name = "omnibehavior"
     task = "behavior-prediction"
+    sample = "omnibehavior"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": FieldsPredicted}
     categories: ClassVar[Mapping[str, str]] = {field: field.replace("_", " ") for field in QUESTIONS}
 
     @classmethod
-    def read(cls, path: Path, note: Note) -> Reading:
-        return read_omnibehavior(path, note)
+    def meant(cls, name: str) -> set[str]:
+        """A field, or all fields of a scene, e.g. "video"."""
+        return {field for field in QUESTIONS if name in (field, field.partition("_")[0])}
 
     @classmethod
-    def load(
+    def read(
         cls,
-        path: str | Path | None = None,
+        path: Path,
+        note: Note,
         *,
         history: str = "..".join(Periods.history),
         test: str = "..".join(Periods.test),
         last_day: bool = Periods.last_day,
-        test_actions: int = Periods.test_actions,
+        test_actions: Many = Periods.test_actions,
         seed: int = Periods.seed,
-        detail: int = DETAIL,
-        categories: str | None = None,
-        **options: Any,
-    ) -> OmniBehavior:
-        """Reads the genuine files at `path`, or the bundled sample (raw form) when it is None.
+        detail: Many = DETAIL,
+    ) -> Reading:
+        """Reads a folder of raw files, one raw file, or a prepared experiment file.
 
         Args:
-            path: A folder of raw files, one raw file, or a prepared experiment file.
+            path: The folder or file.
+            note: What findings are told to.
             history: First and last day of the history, for raw files.
             test: First and last day of the test period, for raw files.
             last_day: Whether the last days belong to the periods; as released, they do not.
             test_actions: Records asked per user, for raw files.
             seed: Draws them.
             detail: Most characters of one field of a situation.
-            categories: Comma-separated scenes or fields to keep, e.g. "video,ad_liked"; all when None.
-            **options: None are known; any is refused.
-
-        Raises:
-            DataError: A file is of neither form, or an option has a wrong value.
-            UnknownNameError: An option, scene or field that does not exist.
         """
-        cls.refuse_options(options, _OPTIONS)
-        if test_actions < 1 or detail < 1:
-            raise DataError(f"omnibehavior: test_actions={test_actions}, detail={detail}: both must be 1 or more")
+        files, offsets = _files(path), _offsets_file(path)
         periods = Periods(_period("history", history), _period("test", test), last_day, test_actions, seed)
-        kept = _kept(categories)
-        with given_or_sample(path, "omnibehavior") as (where, sample):
-            examples = read_omnibehavior(where, refuse_fatal(where), periods, detail).examples
-            contents = (file.read_bytes() for file in (*files_of(where), offsets_file(where)) if file)
-            chosen = [example for example in examples if example.category in kept]
-            return cls(chosen, Source.of_all(where, contents, sample))
+        periods = replace(periods, offsets=_offsets(offsets))
+        histories: list[History] = []
+        examples: list[dspy.Example] = []
+        known: set[str] = set()
+        for user in _users(files, periods, note):
+            place = Place(note, f"user {user.id}")
+            if user.id in known:
+                place.fault("duplicate user", "is in the data twice")
+                continue
+            known.add(user.id)
+            past, made = _questions(user, detail) if user.asked else (None, [])
+            if past is None or not made:
+                place.odd("nothing asked", "has no record in the test period that can be asked")
+                continue
+            histories.append(past)
+            examples += made
+        return Reading(tuple(histories), tuple(examples), (*files, *([offsets] if offsets else ())))
+
+
+class _Record(Row):
+    timestamp: Annotated[Any, BeforeValidator(lambda text: _moment(text))]
+    type: str
+    context: dict[str, Any] | None = None
+
+
+class _Tested(Row):
+    test_time_index: Annotated[int, Field(ge=0)]
+
+
+class _Prepared(Row):
+    user_id: Text
+    user_profile: Any = None
+    base_history: tuple[Any, ...]
+    test_time_all_actions: tuple[Any, ...]
+    test_actions: tuple[_Tested, ...]
+
+
+class _RawUser(Row):
+    action_history: tuple[Any, ...]
+    user_profile: Any = None
+
+
+@dataclass(frozen=True)
+class _User:
+    """One user of either form."""
+
+    id: str
+    profile: Any
+    before: Sequence[Raw]
+    """Records of the history period."""
+    since: Sequence[Raw]
+    """Records of the test period."""
+    asked: Sequence[int]
+    """Places in `since` that are asked, ascending."""
 
 
 def _period(name: str, text: str) -> tuple[str, str]:
@@ -105,13 +204,128 @@ def _period(name: str, text: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def _kept(categories: str | None) -> frozenset[str]:
-    if not categories:
-        return frozenset(QUESTIONS)
-    kept: set[str] = set()
-    for part in (part.strip() for part in categories.split(",")):
-        fields = {field for field in QUESTIONS if part in (field, field.partition("_")[0])}
-        if not fields:
-            raise UnknownNameError("OmniBehavior scene or field", part, (*TABLE_NAMES, *QUESTIONS))
-        kept |= fields
-    return frozenset(kept)
+def _moment(text: Any) -> Any:
+    if read_date(text) is None:
+        raise ValueError(f"{reprlib.repr(text)} is not like '2025-09-01 20:15:00'")
+    return text
+
+
+def _files(path: Path) -> tuple[Path, ...]:
+    """The JSON files of a folder (of its `raw_user_data` or language folders, if it has them), or the file itself."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; expected {_WANTED}")
+    if path.is_file():
+        return (path,)
+    places = (path, *(path / name for name in ("raw_user_data", "raw_user_data/zh", "raw_user_data/en", "zh", "en")))
+    users = ([file for file in sorted(place.glob("*.json")) if file.name != _OFFSETS] for place in places)
+    files = next((found for found in users if found), [])
+    if not files:
+        raise DataError(f"{path}: holds no JSON file of a user; expected {_WANTED}")
+    return tuple(files)
+
+
+def _offsets_file(path: Path) -> Path | None:
+    """The file `seed_offsets.json` beside the raw files, or in the folder above or below them."""
+    folder = path if path.is_dir() else path.parent
+    places = (folder, folder / "raw_user_data", folder.parent)
+    return next((file for place in places if (file := place / _OFFSETS).is_file()), None)
+
+
+def _offsets(file: Path | None) -> dict[str, int]:
+    raw = read_json(file) if file else {}
+    if not isinstance(raw, dict) or not all(type(offset) is int for offset in raw.values()):
+        raise DataError(f"{file}: is not {{user: whole number}}; expected the file of {_WANTED}")
+    return raw
+
+
+def _users(files: Sequence[Path], periods: Periods, note: Note) -> Iterator[_User]:
+    for file in files:
+        raw = read_json(file)
+        if not isinstance(raw, dict) or not raw:
+            raise DataError(f"{file}: is neither {{user: {{action_history}}}} nor {{users: [...]}}; expected {_WANTED}")
+        prepared = raw.get("users")
+        if isinstance(prepared, list):
+            made = (_prepared(value, Place(note, f"{file.name}, user {n}")) for n, value in enumerate(prepared, 1))
+        else:
+            made = (_raw(id, value, periods, Place(note, f"user {id}")) for id, value in raw.items())
+        yield from (user for user in made if user is not None)
+
+
+def _raw(id: str, value: Any, periods: Periods, place: Place) -> _User | None:
+    row = place.read(_RawUser, value)
+    if row is None:
+        return None
+    before, since = periods.cut([row for _, row in _seen(row.action_history, place)])
+    return _User(id, row.user_profile, before, since, periods.draw(id, since))
+
+
+def _prepared(value: Any, place: Place) -> _User | None:
+    row = place.read(_Prepared, value)
+    if row is None:
+        return None
+    # Places count all records, also those that are dropped.
+    since = list(_seen(row.test_time_all_actions, place))
+    kept = {place: n for n, (place, _) in enumerate(since)}
+    places = {tested.test_time_index for tested in row.test_actions}
+    for index in sorted(places):
+        if index >= len(row.test_time_all_actions):
+            message = f"test_time_index {index} is no place among {len(row.test_time_all_actions)} actions"
+            place.fault("dangling test action", message)
+    base = [each for _, each in _seen(row.base_history, place)]
+    asked_of = sorted(kept[index] for index in places if index in kept)
+    return _User(row.user_id, row.user_profile, base, [each for _, each in since], asked_of)
+
+
+def _seen(values: Sequence[Any], place: Place) -> Iterator[tuple[int, Raw]]:
+    """The records that can be read and that the user saw, with their places."""
+    unknown: set[str] = set()
+    for number, value in enumerate(values):
+        at = place.at(f"record {number + 1}")
+        row = at.read(_Record, value)
+        if row is None:
+            continue
+        if scene_of(row.type) is None and row.type not in unknown:
+            unknown.add(row.type)
+            at.odd("unknown scene", f"type {row.type!r} is none of the six; kept as history, never asked")
+        if was_seen(value):
+            yield number, value
+
+
+def _questions(user: _User, detail: int) -> tuple[History, list[dspy.Example]]:
+    rows = [*user.before, *user.since]
+    actions = [_action(user.id, number, row, detail) for number, row in enumerate(rows, 1)]
+    anchor = len(user.before) + user.asked[0]
+    profile = user.profile.strip() if isinstance(user.profile, str) else ""
+    history = records(user.id, profile, actions[:anchor])
+    since = Since(user.id, actions[anchor:], anchor)
+    made = []
+    for place in (len(user.before) + n for n in user.asked):
+        row, recent = rows[place], since.until(place - anchor)
+        values = gold(row)
+        for field in fields_of(row):
+            question = asked(actions[place], QUESTIONS[field][is_chinese(row.get("type"))])
+            answer = OPTIONS[not values[field]]
+            id = f"{actions[place].id}:{field}"
+            made.append(
+                example(
+                    history=history,
+                    recent=recent,
+                    id=id,
+                    question=question,
+                    options=OPTIONS,
+                    answer=answer,
+                    category=field,
+                )
+            )
+    return history, made
+
+
+def _action(user: str, number: int, row: Raw, detail: int) -> Action:
+    return Action(
+        id=f"{user}:{number}",
+        time=read_date(row.get("timestamp")),
+        scene=scene_name(row),
+        situation=situation(row, detail),
+        action=reaction(row),
+        questions=questions_of(row) if says_enough(row) else (),
+    )

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .filters import is_high_value, is_informative
+from .records import is_high_value, is_informative
 
 BUCKETS = 10
 

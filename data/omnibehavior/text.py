@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from .labels import gold, next_message, reactions, took_place, watch_seconds
-from .scenes import is_chinese, number, scene_of, truth
+from .records import gold, is_chinese, next_message, number, reactions, scene_of, took_place, truth, watch_seconds
 
 DETAIL = 10_000
 """Most characters of one field."""

@@ -3,7 +3,7 @@
     palbench.restate    a brief query ──> the whole requirement        BLEU, or a judge (G-score)
     palbench.generate   the requirement ──> a solution                 BLEU against the two liked ones
     palbench.select     the requirement, S1..S8 ──> two of them        S-score
-    palbench.dialogue   a simulated conversation                       `dialogue_benchmark`
+    palbench.dialogue   a simulated conversation                       `dialogue`
 
 The genuine files are `input.json` and `input_en.json` of hzp3517/Mem-PAL (Huang et al. 2025); the paper calls the data
 CC BY-NC 4.0, the repository holds no licence. `reader` says how they are read. The sample that is bundled is
@@ -27,10 +27,8 @@ from typing import Any, ClassVar, Self
 
 import dspy
 
-from ...errors import DataError
 from ..benchmark import Benchmark
-from ..dataset import Note, Reading, Source, refuse_fatal
-from ..samples import given_or_sample
+from ..dataset import Note, Reading
 from ..scorer import Combined, Scorer
 from ..synthesis.palset.validate import validate
 from .reader import Asked, files_of, read_palset
@@ -40,68 +38,37 @@ from .scorer import BLEU, GenerationBleu, NeedPoints, RestatementBleu, Selection
 class PalBench(Benchmark):
     """What the parts share: the file, the history of a topic, and how examples are put together."""
 
+    sample = "palset"
     categories: ClassVar[Mapping[str, str]] = {"zh": "Chinese", "en": "English"}
 
     @classmethod
-    def read(cls, path: Path, note: Note, strict: bool = False) -> Reading:
-        """All users of all files, and the topics that can be restated.
-
-        Args:
-            path: A data file, or a folder of them.
-            note: Called with each finding.
-            strict: Whether everything is remarked on that the released form does not have, also what readers cope with.
-        """
-        for file in files_of(path, "all") if strict else ():
-            for fault in validate(file):
-                note(fault)
-        histories, asked = read_palset(files_of(path, "all"), note)
-        return Reading(histories, tuple(PalRestate.example(each, False) for each in asked))
+    def load(cls, path: str | Path | None = None, **options: Any) -> Self:
+        """As `Benchmark.load`; of the sample both languages are read."""
+        if path is None and not options.get("language"):
+            options["language"] = "all"
+        return super().load(path, **options)
 
     @classmethod
-    def load(
-        cls,
-        path: str | Path | None = None,
-        *,
-        metric: str | None = None,
-        language: str | None = None,
-        show_logs: bool = False,
-        **options: Any,
-    ) -> Self:
-        """Reads the genuine files at `path`, or the bundled sample (both languages) when it is None.
+    def read(
+        cls, path: Path, note: Note, *, language: str | None = None, show_logs: bool = False, strict: bool = False
+    ) -> Reading:
+        """All users, and the topics that this part can ask about.
 
         Args:
             path: `input.json`, `input_en.json`, or the folder of the released data.
-            metric: What scores; see `metrics`.
-            language: "zh", "en" or "all", for a folder.
+            note: What findings are told to.
+            language: "zh", "en" or "all", for a folder; the Chinese data, which is the original, if None.
             show_logs: Whether the logs of the current session are shown as they are, beside what is recalled, as the
                 paper does with its baselines ("with log").
-            **options: None are known; any is refused.
-
-        Raises:
-            DataError: A file is not of this form; the message names the user and the sample.
-            UnknownNameError: A metric or an option that does not exist.
+            strict: Whether everything is remarked on that the released form does not have, also what readers cope with.
         """
-        cls.refuse_options(options, ("metric", "language", "show_logs"))
-        return cls.made(path, language, show_logs, metric=metric)
-
-    @classmethod
-    def made(cls, path: str | Path | None, language: str | None, show_logs: bool, **settings: Any) -> Self:
-        """Reads the files and makes the benchmark with some constructor arguments."""
-        cls.refuse_other_than_bool(show_logs=show_logs)
-        with given_or_sample(path, "palset") as (given, sample):
-            files = files_of(given, language or "all" if sample else language)
-            where = files[0] if len(files) == 1 else files[0].parent
-            _, asked = read_palset(files, refuse_fatal(where))
-            examples = [cls.example(each, show_logs) for each in asked if cls.fits(each)]
-            contents = (file.read_bytes() for file in files)
-            return cls(examples, Source.of_all(where, contents, sample), **settings)
-
-    @classmethod
-    def refuse_other_than_bool(cls, **options: Any) -> None:
-        """Raises DataError for the first option that is neither true nor false."""
-        for option, value in options.items():
-            if not isinstance(value, bool):
-                raise DataError(f"{cls.name}: {option}={value!r}: it must be true or false")
+        files = tuple(files_of(path, language))
+        for file in files if strict else ():
+            for fault in validate(file):
+                note(fault)
+        histories, asked = read_palset(files, note)
+        examples = tuple(cls.example(each, show_logs) for each in asked if cls.fits(each))
+        return Reading(histories, examples, files)
 
     @classmethod
     def example(cls, asked: Asked, show_logs: bool) -> dspy.Example:

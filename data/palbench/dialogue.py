@@ -1,4 +1,4 @@
-"""Dialogues of a simulated user with an assistant, with fixed kinds of utterances and free words.
+"""PAL-Bench's third task: a simulated user talks with two assistants on the same topic, and judges compare them.
 
     topic inquiry ── requirement prediction ── requirement confirmation ── requirement prediction
     requirement confirmation ── SOLUTION PROPOSAL ── [solution discussion ── solution discussion]
@@ -6,29 +6,52 @@
     solution feedback ── feedback response
 
 Each bracket is there or not with equal chance, drawn once per topic, so that all assistants have the same plan: 5, 6 or
-7 turns of user and assistant. The user is a language model (`SimulatedUser`), the assistant any callable.
+7 turns. In each of two dimensions the judge scores both dialogues six times, three with each one first; the higher mean
+wins, equal is a tie (after FairEval, Wang et al. 2024). Actions and transitions are those of Mem-PAL's Tables 7 and 8.
 
-Source: Mem-PAL, appendix B: actions of Table 7, the transitions that Table 8 shows, and the released template (two
-guesses, two proposals).
+    mempiler evaluate turn-rag --on palbench.dialogue --judge-lm MODEL --option against=no-memory
 
-Limits: if a user says nothing, the topic's query is used in the first turn and "..." later, so that a dialogue always
-runs to its end.
+The paper compares its method with each baseline in turn: `against` names the one to compare with, and `against_logs`
+lets it see the logs of the current session ("Vanilla (with log)" is `against=no-memory`, `against_logs=true`). The user
+is played by the model of `--prompt-lm`, else by the task LM. The score of a topic is the mean over the two dimensions
+of 1 for a win, .5 for a tie and 0 for a defeat; wins, ties and defeats are counted beside it.
+
+Limits: the simulated user answers each assistant anew, so two dialogues differ by more than their assistants (the paper
+says the same). Where it says nothing, the topic's query is used in the first turn and "..." later. A topic takes 5 to
+7 calls of the user and of each assistant, and twelve of the judge, which is asked at temperature 1 with another
+rollout each time: the paper does not say how judgements are sampled.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import dspy
+from dspy.utils.exceptions import AdapterParseError
+from pydantic import Field
 
-from ...errors import one_line
+from ...errors import UserError, one_line
 from ...records import Record
+from ...signatures.judges_pal import JudgeNeedUnderstanding, JudgePreferenceUnderstanding
 from ...signatures.pal import USER_ACTIONS, AssistantAction, PlayUser, UserAction
-from ..judge import PromptJudge
-from .persona import Persona
+from ..benchmark import fitted
+from ..confusion import Answered
+from ..interaction import Interaction, Program
+from ..judge import AnyJudge, PromptJudge, ask_all
+from ..scorer import Score, Scorer
+from .benchmark import PalBench
+from .reader import Asked, Persona
 
+Outcome = Literal["win", "tie", "lose"]
+VALUES: dict[Outcome, float] = {"win": 1.0, "tie": 0.5, "lose": 0.0}
+"""What an outcome counts in a mean."""
+PER_ORDER = 3
+"""Judgements of a pair in each order; six in all."""
+DIMENSIONS = ("requirement", "preference")
 GUESSES = 2
 """Times the assistant guesses the requirement."""
 PROPOSALS = 2
@@ -140,3 +163,237 @@ def converse(
 def transcript(said: Sequence[Said]) -> str:
     """Utterances, one per line."""
     return "\n".join(f"{each.role}: {each.text}" for each in said)
+
+
+_TRIES = 3
+_TEMPERATURE = 1.0
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Mean scores of two dialogues over all judgements, 1 to 10."""
+
+    own: float
+    other: float
+    judgements: int
+    margin: float = 0.0
+    """Means that are not further apart are a tie."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Win, tie or lose of the first dialogue."""
+        if abs(self.own - self.other) <= self.margin:
+            return "tie"
+        return "win" if self.own > self.other else "lose"
+
+
+class DialogueJudge(AnyJudge, Protocol):
+    """What compares two dialogues in one dimension."""
+
+    def __call__(self, persona: Persona, first: str, second: str, rollout: int) -> tuple[float, float]:
+        """Scores both dialogues, 1 to 10; `rollout` numbers the judgements of one pair in one order."""
+        ...
+
+
+class _PairPrompt(PromptJudge):
+    """Asks for the scores of two dialogues; a reply that cannot be read is asked for again, twice at most."""
+
+    def __call__(self, persona: Persona, first: str, second: str, rollout: int) -> tuple[float, float]:
+        for attempt in range(_TRIES):
+            # A first try at another number than any second one: none may be answered from the other's cache.
+            config = {"rollout_id": rollout + attempt * 1000, "temperature": _TEMPERATURE}
+            try:
+                found = self.ask(
+                    config=config,
+                    profile=persona.profile,
+                    situation=persona.situation,
+                    wishes=self.wishes(persona),
+                    dialogue_1=first,
+                    dialogue_2=second,
+                )
+                return found.scores.assistant_1, found.scores.assistant_2
+            except AdapterParseError:
+                if attempt == _TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def wishes(self, persona: Persona) -> str:
+        """What of a persona is the measure."""
+        raise NotImplementedError
+
+
+class NeedUnderstandingJudge(_PairPrompt):
+    """Compares by `signatures.judges_pal.JudgeNeedUnderstanding`."""
+
+    signature = JudgeNeedUnderstanding
+
+    def wishes(self, persona: Persona) -> str:
+        return persona.needs
+
+
+class PreferenceUnderstandingJudge(_PairPrompt):
+    """Compares by `signatures.judges_pal.JudgePreferenceUnderstanding`."""
+
+    signature = JudgePreferenceUnderstanding
+
+    def wishes(self, persona: Persona) -> str:
+        return persona.preferences
+
+
+def compare(judge: DialogueJudge, persona: Persona, own: str, other: str, margin: float = 0.0) -> Compared:
+    """Has two dialogues judged six times, three in each order, and takes the mean scores.
+
+    The judgements do not wait for one another. Equal dialogues are a tie without a call.
+
+    Args:
+        judge: Scores in one dimension.
+        persona: The user of both.
+        own: The dialogue whose outcome it is.
+        other: What it is compared with.
+        margin: Means that are not further apart are a tie; 0 in the paper.
+
+    Raises:
+        AdapterParseError: A reply of the judge stays unparseable after three tries.
+        LMError: The judge's endpoint failed.
+    """
+    if own == other:
+        return Compared(0.0, 0.0, 0, margin)
+    jobs = [(own, other, rollout) for rollout in range(1, PER_ORDER + 1)]
+    jobs += [(other, own, rollout) for rollout in range(1, PER_ORDER + 1)]
+    found = ask_all(lambda job: judge(persona, *job), jobs, len(jobs))
+    scores = found[:PER_ORDER] + [(second, first) for first, second in found[PER_ORDER:]]
+    return Compared(_mean([a for a, _ in scores]), _mean([b for _, b in scores]), len(scores), margin)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+class Compares(Scorer):
+    """Has both dialogues compared in both dimensions: 1 for a win, .5 for a tie, 0 for a defeat."""
+
+    title = "win 1, tie .5, lose 0"
+    roles: ClassVar[Mapping[str, type[Any]]] = {
+        "requirement": NeedUnderstandingJudge,
+        "preference": PreferenceUnderstandingJudge,
+    }
+    tie_margin: float = 0.0
+    """Mean scores, 1 to 10, that are not further apart are a tie."""
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """Compares the dialogues of a prediction.
+
+        Raises:
+            UserError: No judge is bound, or the prediction is no dialogue beside another one.
+        """
+        judges = [self.judge(dimension) for dimension in DIMENSIONS]
+        if prediction.get("rival") is None:
+            raise UserError("palbench.dialogue scores dialogues; run it with mempiler evaluate")
+        persona, parts, said = example.asked.persona, {}, []
+        for dimension, judge in zip(DIMENSIONS, judges, strict=True):
+            found = compare(judge, persona, prediction.answer, prediction.rival, self.tie_margin)
+            parts |= _parts(dimension, found)
+            said.append(f"{dimension} understanding: {found.outcome} ({found.own:.2f} against {found.other:.2f})")
+        value = sum(parts[dimension] for dimension in DIMENSIONS) / len(DIMENSIONS)
+        return Score(value, "; ".join(said), parts)
+
+    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+        """Wins, ties and defeats in each dimension (Table 3); topics that failed are in none."""
+        judged = [row for row in rows if row.failure is None]
+        return {
+            f"{dimension} {outcome.upper()}": sum(row.parts.get(dimension) == VALUES[outcome] for row in judged)
+            for dimension in DIMENSIONS
+            for outcome in VALUES
+        }
+
+
+class PalConversation(Interaction):
+    """Dialogues of one user with two assistants.
+
+    Args:
+        against: The method to compare with.
+        against_logs: Whether it sees the logs of the current session.
+        seed: Draws which dialogues have turns of discussion.
+    """
+
+    replies = 6.0
+
+    def __init__(self, against: str, against_logs: bool, seed: int) -> None:
+        self.against, self.against_logs, self.seed = against, against_logs, seed
+
+    def played_by(self, lm: Any, adapter: dspy.Adapter | None) -> SimulatedUser:
+        return SimulatedUser(lm, adapter)
+
+    def hold(self, program: Program, example: dspy.Example) -> dspy.Prediction:
+        """Lets the user talk with the program and with the rival.
+
+        Returns:
+            `answer` and `rival` (the dialogues as text), and the `context` of the program's last reply.
+        """
+        user, rival = self.company()
+        own, last = self._dialogue(user, program, example, bool(example.get("recent")))
+        other, _ = self._dialogue(user, rival, example, self.against_logs)
+        context = last.get("context") if last is not None else None
+        return dspy.Prediction(answer=own.text, rival=other.text, context=context)
+
+    def _dialogue(
+        self, user: SimulatedUser, program: Program, example: dspy.Example, logs: bool
+    ) -> tuple[Dialogue, dspy.Prediction | None]:
+        asked: Asked = example.asked
+        recent = {"recent": (asked.logs,)} if logs and asked.logs else {}
+
+        def reply(**query: Any) -> dspy.Prediction:
+            return program(history=asked.history, focus=example.focus, **recent, **query)
+
+        return converse(user, reply, asked.persona, plan(asked.id, self.seed), asked.topic.user_query)
+
+
+class PalDialogue(PalBench):
+    """Multi-turn dialogue interaction: how often the judges prefer the program to another assistant."""
+
+    name = "palbench.dialogue"
+    task = "dialogue-reply"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"win_tie_lose": Compares}
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | None = None,
+        *,
+        against: str = "no-memory",
+        against_logs: bool = False,
+        tie_margin: Annotated[float, Field(ge=0)] = 0.0,
+        seed: int = 0,
+        **options: Any,
+    ) -> Self:
+        """As `Benchmark.load`.
+
+        Args:
+            path: A file or folder.
+            against: The method to compare with.
+            against_logs: Whether it sees the logs of the current session.
+            tie_margin: Mean scores, 1 to 10, that are not further apart are a tie.
+            seed: Draws which dialogues have turns of discussion.
+            **options: Those of `Benchmark.load`.
+        """
+        fitted(cls.name, cls.load, {"against_logs": against_logs, "tie_margin": tie_margin, "seed": seed})
+        made = super().load(path, **options)
+        made.interaction = PalConversation(against, against_logs, seed)
+        made.scorer = Compares()
+        made.scorer.tie_margin = tie_margin
+        return made
+
+    @classmethod
+    def query(cls, asked: Asked) -> dict[str, Any]:
+        return {"question": asked.topic.user_query}
+
+    @classmethod
+    def gold(cls, asked: Asked) -> str:
+        return asked.topic.requirement
+
+
+def _parts(dimension: str, found: Compared) -> dict[str, float]:
+    """The outcome as a value, and both mean scores, 1 to 10; equal dialogues have none."""
+    short = dimension[:4]
+    scores = {f"{short}_own": found.own, f"{short}_rival": found.other} if found.judgements else {}
+    return {dimension: VALUES[found.outcome], **scores}

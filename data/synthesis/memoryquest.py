@@ -38,7 +38,7 @@ from ...signatures.synthesis_memoryquest import (
     WriteDialogue,
     WriteQueries,
 )
-from ..cells import day
+from ..rows import day
 from .personalens import Profile
 from .runner import Checked, Runner, Step, whole
 

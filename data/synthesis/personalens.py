@@ -20,7 +20,7 @@ from typing import Any
 
 from ...errors import DataError
 from ...records import read_json
-from ..cells import natural
+from ..rows import natural
 
 _NOTHING = {"", "n/a", "none"}
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from mempiler.data.confusion import Confusion
-from mempiler.data.omnibehavior.reader import OPTIONS
-from mempiler.data.omnibehavior.scenes import QUESTIONS, TABLE_NAMES
-from mempiler.data.omnibehavior.scorer import FieldsPredicted
+from mempiler.data.omnibehavior.benchmark import OPTIONS, FieldsPredicted
+from mempiler.data.omnibehavior.records import QUESTIONS, TABLE_NAMES
 from mempiler.records import Failure
 from mempiler.runs.rows import Row
 from mempiler.signatures.behavior import chosen_option

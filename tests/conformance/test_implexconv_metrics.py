@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from dspy import Example, Prediction
 from dspy.utils.exceptions import AdapterParseError
-from mempiler.data.implexconv.scorer import AnswerJudged, WordsAndSessions
+from mempiler.data.implexconv import AnswerJudged, WordsAndSessions
 from mempiler.programs.adapter import adapter
 
 Agrees = Callable[..., None]

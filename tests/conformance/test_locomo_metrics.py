@@ -5,7 +5,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.implexconv.metrics import rouge_l
+from mempiler.data.implexconv import rouge_l
 from mempiler.data.locomo import LocomoF1
 from mempiler.data.text_metrics import evidence_recall, exact_match, words
 

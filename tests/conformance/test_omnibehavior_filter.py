@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from mempiler.data.omnibehavior.filters import is_high_value, is_informative, says_enough, was_seen
+from mempiler.data.omnibehavior.records import is_high_value, is_informative, says_enough, was_seen
 
 
 def judged(record: dict[str, Any]) -> dict[str, bool]:

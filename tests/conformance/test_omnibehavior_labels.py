@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from mempiler.data.omnibehavior.labels import gold
-from mempiler.data.omnibehavior.scenes import OPEN, QUESTIONS
+from mempiler.data.omnibehavior.records import OPEN, QUESTIONS, gold
 
 
 def open_field(field: str, value: Any) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.omnibehavior.benchmark import OmniBehavior
-from mempiler.data.omnibehavior.labels import gold
 from mempiler.data.omnibehavior.periods import Periods, seed_offset
-from mempiler.data.omnibehavior.scenes import QUESTIONS
+from mempiler.data.omnibehavior.records import QUESTIONS, gold
 from mempiler.data.omnibehavior.text import reaction
 from mempiler.programs.catalog import build
 from mempiler.programs.pramem.adjustment import Change, adjust, adjusted

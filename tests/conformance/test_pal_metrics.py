@@ -10,9 +10,9 @@ import pytest
 from dspy import Example, Prediction
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.catalog import benchmark
-from mempiler.data.palbench.judges import NeedsJudge, NeedUnderstandingJudge, compare
-from mempiler.data.palbench.scorer import GenerationBleu, NeedPoints, RestatementBleu, SelectionPoints
-from mempiler.data.palbench.topics import Candidate, Topic
+from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, compare
+from mempiler.data.palbench.reader import Candidate, Topic
+from mempiler.data.palbench.scorer import GenerationBleu, NeedPoints, NeedsJudge, RestatementBleu, SelectionPoints
 from mempiler.programs.adapter import adapter
 from mempiler.reading.answer import read_answer
 from mempiler.reading.mends import UnreadableError

@@ -74,6 +74,57 @@ FORMS: dict[str, Files] = {
             }
         ]
     },
+    "implexconv": {
+        "implex.json": [
+            {
+                "conversation": [
+                    "Speaker1: Which film should I see?\n\nAssistant: The one about the cook.",
+                    "Speaker1: My ankle is torn and in plaster.\n\nAssistant: No jumping until the plaster is off.",
+                ],
+                "qa": [
+                    {
+                        "question": "Which sport?",
+                        "answer": "Archery.",
+                        "retrieved_conv": "Speaker1: My ankle is torn and in plaster.\n\n"
+                        "Assistant: No jumping until the plaster is off.",
+                        "opposed reasoning": "The ankle is torn.",
+                    }
+                ],
+            }
+        ]
+    },
+    "memoryquest": {
+        "user1.json": {
+            "user_id": "ann",
+            "demographics": {"age": "40"},
+            "domain_summaries": {"food": "Cooks."},
+            "sessions": [
+                {
+                    "session_id": "a",
+                    "date": "2024-03-05",
+                    "turns": [
+                        {"speaker": "user", "text": "Which tea is best?"},
+                        {"speaker": "assistant", "text": "Which do you like?"},
+                        {"speaker": "user", "text": "My knee hurts since Monday."},
+                    ],
+                },
+                {"session_id": "b", "date": "2024-04-05", "turns": [{"speaker": "user", "text": "I work at night."}]},
+                {"session_id": "c", "date": "2024-06-05", "turns": [{"speaker": "user", "text": "I adopted a cat."}]},
+            ],
+            "queries": [
+                {
+                    "query_id": "q1",
+                    "query": "Plan my week",
+                    "date": "2024-06-01",
+                    "reasoning": "Both limit it.",
+                    "references": [
+                        {"text": "Has a bad knee", "date": "2024-03-05", "session_id": "a", "turns": [3]},
+                        {"text": "Works at night", "date": "2024-04-05", "session_id": "b"},
+                    ],
+                }
+            ],
+        }
+    },
     "personamem": {
         "questions_32k.csv": [
             {
@@ -140,6 +191,22 @@ def changed(name: str, change: Change) -> Files:
     files = copy.deepcopy(FORMS[name])
     change(first(name, files))
     return files
+
+
+def put(*keys: Any, value: Any = ...) -> Change:
+    """A change that sets what is at the end of some keys, or deletes it."""
+
+    def change(row: Any) -> None:
+        for key in keys[:-1]:
+            row = row[key]
+        if value is ...:
+            del row[keys[-1]]
+        elif keys[-1] == "+":
+            row.append(value)
+        else:
+            row[keys[-1]] = value
+
+    return change
 
 
 def encoded(path: str, value: Any) -> bytes:

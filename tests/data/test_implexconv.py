@@ -1,6 +1,5 @@
-"""ImplexConv: sessions out of one text, opposed and supportive, gold sessions found again, its scores, our sample."""
+"""ImplexConv: sessions out of one text, opposed and supportive, gold sessions found again, its scores."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,41 +7,17 @@ import dspy
 import pytest
 from mempiler import Context, Hit
 from mempiler.data.acknowledgement import Level
-from mempiler.data.check import check
-from mempiler.data.dataset import Finding
-from mempiler.data.implexconv.benchmark import ImplexConv
-from mempiler.data.implexconv.reader import read_implexconv, turns_of
-from mempiler.data.implexconv.scorer import session_recall
+from mempiler.data.catalog import benchmark as load_benchmark
+from mempiler.data.implexconv import session_recall, turns_of
 from mempiler.data.judge import Verdict
 from mempiler.errors import DataError, UnknownNameError, UserError
 
 from .conftest import FixedJudge, FixedVerdict
+from .forms import FORMS, changed, load, put, write
 
-GOLD = "Speaker1: My ankle is torn and in plaster.\n\nAssistant: No jumping, then, until the plaster is off."
-OTHER = "Speaker1: Which film should I see?\n\nAssistant: The one about the cook."
-QA = {
-    "question": "Which sport?",
-    "answer": "Archery.",
-    "retrieved_conv": GOLD,
-    "opposed reasoning": "The ankle is torn.",
-}
-
-
+OTHER, GOLD = FORMS["implexconv"]["implex.json"][0]["conversation"]
+UNREASONED = put("qa", 0, "opposed reasoning")
 WORDS = ("f1", "bleu1", "bleu2", "bleu3", "rouge_l")
-
-
-def item(*rows: dict[str, Any], talks: Any = (OTHER, GOLD)) -> dict[str, Any]:
-    return {"conversation": list(talks), "qa": list(rows or (QA,))}
-
-
-def changed(**keys: Any) -> dict[str, Any]:
-    return {key: value for key, value in {**QA, **keys}.items() if value is not ...}
-
-
-def written(folder: Path, *items: Any, name: str = "implex.json") -> Path:
-    path = folder / name
-    path.write_text(json.dumps(list(items)), encoding="utf-8")
-    return path
 
 
 @pytest.mark.parametrize(
@@ -60,7 +35,7 @@ def test_a_session_is_cut_at_its_speakers(text: str, turns: list[tuple[str, str]
 
 
 def test_a_full_row(tmp_path: Path) -> None:
-    (example,) = ImplexConv.load(written(tmp_path, item())).examples
+    (example,) = load(tmp_path, "implexconv").examples
     assert set(example.inputs().keys()) == {"history", "question", "focus"}
     assert (example.id, example.question, example.answer) == ("item-0:0", "Which sport?", "Archery.")
     assert (example.category, example.reference) == ("opposed", "Archery. (The reason: The ankle is torn.)")
@@ -68,78 +43,39 @@ def test_a_full_row(tmp_path: Path) -> None:
     assert [session.id for session in example.history] == ["D1", "D2"]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "findings"),
-    [
-        ("ImplexConv_opposed.json", "opposed", ["no reasoning"]),
-        ("ImplexConv_supportive.json", "supportive", []),
-        ("x.json", "supportive", []),
-    ],
-)
-def test_without_a_reasoning_the_name_of_the_file_decides(
-    tmp_path: Path, name: str, kind: str, findings: list[str]
-) -> None:
-    path = written(tmp_path, item(changed(**{"opposed reasoning": ...})), name=name)
-    assert ImplexConv.load(path).examples[0].category == kind
-    assert list(check("implexconv", path).kinds) == findings
+@pytest.mark.parametrize(("name", "kind"), [("ImplexConv_opposed", "opposed"), ("x", "supportive")])
+def test_without_a_reasoning_the_name_of_the_file_decides(tmp_path: Path, name: str, kind: str) -> None:
+    files = {f"{name}.json": changed("implexconv", UNREASONED)["implex.json"]}
+    assert load_benchmark("implexconv", write(tmp_path, files)).examples[0].category == kind
 
 
 @pytest.mark.parametrize(
     ("gold", "focus"),
     [
-        (GOLD, ("D2:1", "D2:2")),
         ([GOLD, OTHER], ("D2:1", "D2:2", "D1:1", "D1:2")),
         (["My ankle is torn and in plaster."], ("D2:1",)),
-        ([1], ("D2:1", "D2:2")),
         ("my ankle", ()),
         ("words of another conversation", ()),
-        ([], ()),
     ],
 )
 def test_gold_sessions_are_found_again(tmp_path: Path, gold: Any, focus: tuple[str, ...]) -> None:
-    path = written(tmp_path, item(changed(retrieved_conv=gold)))
-    assert ImplexConv.load(path).examples[0].focus == focus
-    assert bool(check("implexconv", path).rows) is not bool(focus)
-
-
-def test_processed_copies_name_places(tmp_path: Path) -> None:
-    row = changed(retrieved_conv=..., retrieved_conv_ids=[0])
-    assert ImplexConv.load(written(tmp_path, item(row))).examples[0].focus == ("D1:1", "D1:2")
+    assert load(tmp_path, "implexconv", put("qa", 0, "retrieved_conv", value=gold)).examples[0].focus == focus
 
 
 def test_an_empty_session_is_passed_over_and_numbers_stay(tmp_path: Path) -> None:
-    path = written(tmp_path, item(talks=("nobody", GOLD)))
-    assert [session.id for session in ImplexConv.load(path).examples[0].history] == ["D2"]
-    assert check("implexconv", path).kinds == {"empty session": 1}
+    found = load(tmp_path, "implexconv", put("conversation", 0, value="nobody"))
+    assert [session.id for session in found.examples[0].history] == ["D2"]
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        ({"qa": []}, "item 0: lacks the lists 'conversation' and 'qa'"),
-        (item(talks=("nobody",)), "item 0: holds no session with words"),
-        (item(talks=(GOLD, 3)), "item 0, session 2: expected a text, got 3"),
-        (item(changed(question="")), "item-0:0: expected an object with texts"),
-    ],
-)
-def test_a_broken_part_is_refused_and_named(tmp_path: Path, broken: Any, message: str) -> None:
-    path = written(tmp_path, broken, item())
-    with pytest.raises(DataError) as error:
-        ImplexConv.load(path)
-    assert message in str(error.value)
-    seen: list[Finding] = []
-    assert len(read_implexconv(path, seen.append).examples) >= 1
-    assert any(finding.fatal for finding in seen)
+def test_a_kind_is_kept(tmp_path: Path) -> None:
+    def both(row: Any) -> None:
+        row["qa"].append({**row["qa"][0], "opposed reasoning": ""})
 
-
-@pytest.mark.parametrize("option", ["kind", "categories"])
-def test_the_kind_is_kept(tmp_path: Path, option: str) -> None:
-    path = written(tmp_path, item(QA, changed(**{"opposed reasoning": ...})))
-    assert [example.id for example in ImplexConv.load(path, **{option: "supportive"}).examples] == ["item-0:1"]
-    with pytest.raises(DataError, match="no supportive question"):
-        ImplexConv.load(written(tmp_path, item()), **{option: "supportive"})
-    with pytest.raises(UnknownNameError, match="kind of implexconv 'neutral'"):
-        ImplexConv.load(path, **{option: "neutral"})
+    assert [each.id for each in load(tmp_path, "implexconv", both, categories="supportive").examples] == ["item-0:1"]
+    with pytest.raises(DataError, match="no question of the category supportive"):
+        load(tmp_path, "implexconv", categories="supportive")
+    with pytest.raises(UnknownNameError, match="category of implexconv 'neutral'"):
+        load(tmp_path, "implexconv", categories="neutral")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +87,7 @@ def test_evidence_is_counted_by_session(recalled: tuple[str, ...], share: float)
 
 
 def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
-    benchmark = ImplexConv.load(written(tmp_path, item()), metric="answer")
+    benchmark = load(tmp_path, "implexconv", metric="answer")
     with pytest.raises(UserError, match="--judge-lm"):
         benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
     judge = FixedVerdict(Verdict(True, "why not"))
@@ -166,7 +102,7 @@ def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
     ("level", "value", "explicit"), [("not", 0.0, 0.0), ("implicitly", 1.0, 0.0), ("explicitly", 1.0, 1.0)]
 )
 def test_the_retrieved_context_is_judged_yes_or_no(tmp_path: Path, level: Level, value: float, explicit: float) -> None:
-    benchmark = ImplexConv.load(written(tmp_path, item()))
+    benchmark = load(tmp_path, "implexconv")
     with pytest.raises(UserError, match="--judge-lm"):
         benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
     judge = FixedJudge(level)
@@ -182,7 +118,7 @@ def test_the_retrieved_context_is_judged_yes_or_no(tmp_path: Path, level: Level,
 
 
 def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: Path) -> None:
-    benchmark = ImplexConv.load(written(tmp_path, item(changed(**{"opposed reasoning": ...}))))
+    benchmark = load(tmp_path, "implexconv", UNREASONED)
     judge = FixedJudge("not")
     benchmark = benchmark.bound(lambda kind: judge)
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery."))

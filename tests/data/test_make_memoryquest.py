@@ -107,7 +107,7 @@ def test_a_user_file_has_the_form_that_is_promised(made):
 
 
 def test_the_benchmark_reads_what_was_made(made, tmp_path):
-    reader = pytest.importorskip("mempiler.data.memoryquest.benchmark")
+    reader = pytest.importorskip("mempiler.data.memoryquest")
     [user], _, _ = made(good)
     loaded = reader.MemoryQuest.load(tmp_path / "quest")
     assert [example.question for example in loaded.examples] == [query["query"] for query in user["queries"]]

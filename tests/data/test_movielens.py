@@ -6,8 +6,7 @@ from datetime import datetime
 import pytest
 from mempiler import Behavior, Profile
 from mempiler.data.check import check
-from mempiler.data.movielens.benchmark import MovieLens
-from mempiler.data.movielens.reader import RATINGS
+from mempiler.data.movielens import RATINGS, MovieLens
 from mempiler.errors import DataError
 from mempiler.records import Failure
 
@@ -36,23 +35,14 @@ def actions(items):
     return [action for item in items if isinstance(item, Behavior) for action in item.actions]
 
 
-def test_a_user_with_enough_ratings_is_asked_the_newest_of_them_in_time_order(folder):
-    found = load(folder)
-    assert [example.id for example in found.examples] == ["u1:8", "u1:9", "u1:10"]
-    assert [example.answer for example in found.examples] == ["3", "4", "5"]
-    assert [action.time for action in actions(found.examples[0].history)] == [
-        datetime(2000, 12, 31, 22, 12, 40 + n) for n in range(7)
-    ]
-
-
-def test_memory_is_frozen_at_the_first_question_and_what_follows_is_recent(folder):
+def test_the_newest_ratings_are_asked_memory_is_frozen_at_the_first_and_what_follows_is_recent(folder):
     first, second, third = load(folder).examples
+    assert [(each.id, each.answer) for each in (first, second, third)] == [("u1:8", "3"), ("u1:9", "4"), ("u1:10", "5")]
+    times = [action.time for action in actions(first.history)]
+    assert times == [datetime(2000, 12, 31, 22, 12, 40 + n) for n in range(7)]
     assert first.history is second.history is third.history
-    assert [[action.id for action in actions(example.recent)] for example in (first, second, third)] == [
-        [],
-        ["u1:8"],
-        ["u1:8", "u1:9"],
-    ]
+    recent = [[action.id for action in actions(example.recent)] for example in (first, second, third)]
+    assert recent == [[], ["u1:8"], ["u1:8", "u1:9"]]
     assert set(first.inputs().keys()) == {"history", "recent", "question", "options", "focus"}
     assert second.options == list(RATINGS)
 

@@ -9,7 +9,7 @@ from mempiler import Behavior
 from mempiler.data.check import check
 from mempiler.data.omnibehavior.benchmark import OmniBehavior
 from mempiler.data.omnibehavior.periods import Periods, seed_offset
-from mempiler.data.omnibehavior.scenes import QUESTIONS
+from mempiler.data.omnibehavior.records import QUESTIONS
 from mempiler.errors import DataError
 
 VIDEO = {
@@ -141,8 +141,8 @@ def test_a_prepared_file_says_itself_what_is_asked(tmp_path):
     ("change", "message"),
     [
         (lambda user: user["test_actions"].append({"test_time_index": 9}), "test_time_index 9"),
-        (lambda user: user.pop("base_history"), "lacks user_id, base_history"),
-        (lambda user: user["base_history"].append({"timestamp": "noon"}), "timestamp 'noon'"),
+        (lambda user: user.pop("base_history"), "field 'base_history': is missing"),
+        (lambda user: user["base_history"].append({"timestamp": "noon"}), "field 'timestamp': 'noon' is not like"),
     ],
 )
 def test_a_broken_prepared_file_is_one_line(tmp_path, change, message):
@@ -153,12 +153,11 @@ def test_a_broken_prepared_file_is_one_line(tmp_path, change, message):
 
 def test_a_check_goes_on_and_tells_what_differs(tmp_path):
     def change(user):
-        user["test_actions"][0]["action"]["timestamp"] = "2025-10-05 00:00:00"
         user["test_time_all_actions"][0]["type"] = "Walking"
-        user["test_actions"].append({"test_time_index": -1})
+        user["test_actions"].append({"test_time_index": 9})
 
     report = check("omnibehavior", prepared(tmp_path, change))
-    assert report.kinds == {"dangling test action": 1, "other test action": 1, "unknown scene": 1}
+    assert report.kinds == {"dangling test action": 1, "unknown scene": 1}
     assert report.counts["questions"] == 12
 
 

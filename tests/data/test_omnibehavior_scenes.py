@@ -3,9 +3,17 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.data.omnibehavior.filters import is_high_value, is_informative
-from mempiler.data.omnibehavior.labels import gold, questions_of
-from mempiler.data.omnibehavior.scenes import OPEN, QUESTIONS, fields_of, number, scene_of
+from mempiler.data.omnibehavior.records import (
+    OPEN,
+    QUESTIONS,
+    fields_of,
+    gold,
+    is_high_value,
+    is_informative,
+    number,
+    questions_of,
+    scene_of,
+)
 from mempiler.data.omnibehavior.text import reaction, situation
 
 VIDEO = {

@@ -7,11 +7,17 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
-from mempiler import DataError, UserError
+from mempiler import UserError
 from mempiler.data.catalog import benchmark
-from mempiler.data.palbench.dialogue import SimulatedUser, converse, plan
-from mempiler.data.palbench.judges import NeedUnderstandingJudge, PreferenceUnderstandingJudge, compare
-from mempiler.data.palbench.persona import Persona
+from mempiler.data.palbench.dialogue import (
+    NeedUnderstandingJudge,
+    PreferenceUnderstandingJudge,
+    SimulatedUser,
+    compare,
+    converse,
+    plan,
+)
+from mempiler.data.palbench.reader import Persona
 from mempiler.data.synthesis.palset.validate import AFTER
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
@@ -161,7 +167,7 @@ def test_wins_ties_and_defeats_are_counted() -> None:
 
 
 def test_a_margin_below_zero_is_refused() -> None:
-    with pytest.raises(DataError, match="tie_margin=-1"):
+    with pytest.raises(UserError, match="tie_margin = -1"):
         benchmark("palbench.dialogue", tie_margin=-1)
 
 

@@ -5,8 +5,8 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.data.palbench.judges import Compared
-from mempiler.data.palbench.metrics import WEIGHTS, bleu, words
+from mempiler.data.palbench.dialogue import Compared
+from mempiler.data.palbench.scorer import WEIGHTS, bleu, words
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 
 

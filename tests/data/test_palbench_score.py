@@ -6,7 +6,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.catalog import benchmark
-from mempiler.data.palbench.judges import NeedsJudge
+from mempiler.data.palbench.scorer import NeedsJudge
 from mempiler.programs.adapter import adapter
 
 

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.errors import DataError
 
-from .forms import FORMS, Change, changed, encoded, first, load, write
-
-
-def put(*keys: Any, value: Any = ...) -> Change:
-    """A change that sets what is at the end of some keys, or deletes it."""
-
-    def change(row: Any) -> None:
-        for key in keys[:-1]:
-            row = row[key]
-        if value is ...:
-            del row[keys[-1]]
-        elif keys[-1] == "+":
-            row.append(value)
-        else:
-            row[keys[-1]] = value
-
-    return change
-
+from .forms import FORMS, Change, changed, encoded, first, load, put, write
 
 QA, TALK = ("qa", 0), ("conversation",)
 TURN = {"id": "D1:1", "speaker": "user", "text": "I like tea."}
 SESSION = {"id": "D1", "turns": [TURN]}
 REFUSED: list[tuple[str, Change, str]] = [
+    ("implexconv", put("conversation"), "item 0, field 'conversation': is missing"),
+    ("implexconv", put("conversation", value=["nobody"]), "item 0: holds no session with words"),
+    (
+        "implexconv",
+        put("conversation", 1, value=[3]),
+        "item 0, field 'conversation.1': is [3], expected",
+    ),
+    ("implexconv", put("qa", 0, "question", value=""), "item-0:0, field 'question': is empty"),
     ("jsonl", put("question"), "line 1, field 'question': is missing"),
     ("jsonl", put("answer", value=""), "line 1, field 'answer': is empty"),
     ("jsonl", put("question", value=["What?"]), "line 1, field 'question': is ['What?'], expected a valid string"),
@@ -72,6 +62,12 @@ REFUSED: list[tuple[str, Change, str]] = [
         "entry 1, field 'haystack_sessions.0.0': is 'x'",
     ),
     ("longmemeval", put("haystack_sessions", value=[[], [], []]), "entry 1: holds no session with words"),
+    ("memoryquest", put("sessions"), "user1, field 'sessions': is missing"),
+    ("memoryquest", put("sessions", value=[]), "user1: no session has a turn with words"),
+    ("memoryquest", put("sessions", 0, "turns", 1, "text", value=[]), "user1, field 'sessions.0.turns.1.text': is "),
+    ("memoryquest", put("queries", value="none"), "user1, field 'queries': is 'none', expected a valid list"),
+    ("memoryquest", put("queries", 0, "query"), "user1, field 'queries.0.query': is missing"),
+    ("memoryquest", put("queries", 0, "references", 0, "text", value=" "), "queries.0.references.0.text': is empty"),
     ("msc", put("self_instruct"), "line 1, field 'self_instruct': is missing"),
     ("msc", put("self_instruct", "B"), "line 1, field 'self_instruct.B': is missing"),
     ("msc", put("self_instruct", "A", value=" "), "line 1, field 'self_instruct.A': is empty"),
@@ -113,6 +109,15 @@ def test_what_is_broken_is_refused_in_one_line_and_a_check_says_the_same(tmp_pat
 
 
 ODD: list[tuple[str, Change, str]] = [
+    ("implexconv", put("conversation", 0, value="nobody"), "empty session"),
+    ("implexconv", put("qa", 0, "retrieved_conv", value="words of another conversation"), "dangling evidence"),
+    ("implexconv", put("qa", 0, "retrieved_conv"), "empty evidence"),
+    ("memoryquest", lambda row: row["queries"].append({"query": "What?"}), "no references"),
+    ("memoryquest", lambda row: row["queries"].append(row["queries"][0]), "repeated query"),
+    ("memoryquest", put("queries", 0, "references", 0, "session_id", value="z"), "dangling evidence"),
+    ("memoryquest", put("queries", 0, "references", 0, "turns", value=[9]), "dangling evidence"),
+    ("memoryquest", put("sessions", 2, "turns", value=[]), "empty session"),
+    ("memoryquest", lambda row: row["sessions"].reverse(), "sessions out of order"),
     ("jsonl", put("evidence", value=["D9:9"]), "dangling evidence"),
     ("jsonl", put("evidnce", value=["D1:1"]), "unknown column"),
     ("locomo", put(*TALK, "session_11_date_time", value="1:56 pm on 8 May, 2023"), "date without session"),

@@ -9,7 +9,7 @@ import pytest
 from mempiler import Action, Behavior, History, Session, Turn
 from mempiler.data.dataset import Source
 from mempiler.data.locomo import Locomo
-from mempiler.data.movielens.benchmark import MovieLens
+from mempiler.data.movielens import MovieLens
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.optimizers.compile import Compilation, compile_program

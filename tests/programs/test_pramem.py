@@ -5,7 +5,7 @@ import json
 import dspy
 import pytest
 from mempiler import Store
-from mempiler.data.movielens.benchmark import MovieLens
+from mempiler.data.movielens import MovieLens
 from mempiler.engines.models import language_model
 from mempiler.optimizers.compile import Compilation, compile_program
 from mempiler.programs.catalog import build

@@ -31,10 +31,9 @@ from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.acknowledgement import AcknowledgementJudge
 from mempiler.data.judge import GenerousJudge, Judge
 from mempiler.data.longmemeval import LongMemEvalJudge
-from mempiler.data.palbench.dialogue import Said, SimulatedUser
-from mempiler.data.palbench.judges import NeedsJudge, NeedUnderstandingJudge, PreferenceUnderstandingJudge
-from mempiler.data.palbench.persona import Persona
-from mempiler.data.palbench.topics import Topic
+from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, PreferenceUnderstandingJudge, Said, SimulatedUser
+from mempiler.data.palbench.reader import Persona, Topic
+from mempiler.data.palbench.scorer import NeedsJudge
 from mempiler.data.preference import PreferenceJudge
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model

@@ -21,7 +21,7 @@ from typing import Any
 
 from ....signatures.synthesis_palset_records import DraftLog, WriteLogs
 from ....signatures.synthesis_palset_situations import DescribeExperience, DraftSituation, PlanSituations
-from ...cells import day
+from ...rows import day
 from ..runner import Checked, Step, whole
 from .people import Persona, Setting, Situation, blank, length_problems, text_problems
 

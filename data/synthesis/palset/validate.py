@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ....records import read_json
-from ...cells import read_date
 from ...dataset import Finding
+from ...rows import read_date
 from .dialogue import CANDIDATE_COUNT, CHOSEN, NEEDS
 from .layout import ACTIONS
 

@@ -1,0 +1,279 @@
+r"""ImplexConv: questions whose answer depends on an earlier statement that seems unrelated (MIT licence).
+
+The genuine files are `ImplexConv_opposed.json` and `ImplexConv_supportive.json` of the hub sets Kaylee0501/ImplexConv.
+In the opposed ones an implicit fact contradicts what the user seems to want, in the supportive ones it supports it. The
+form is taken from its documentation (card and released code); the sample is our own.
+
+    [{"conversation": ["Speaker1: ...\n\nAssistant: ...", ...],                          (one string per session)
+      "qa": [{"question", "answer", "retrieved_conv": ["session text"], "opposed reasoning": "why"}]}, ...]
+
+A session may have a preamble before its first speaker, which is dropped. The card and the released code spell the key
+of the reasoning differently; any key with "opposed" and "reason" in it counts, and a row that has one is opposed.
+`retrieved_conv` is one text or several, which are found again in the sessions.
+
+Metrics: "judge" asks whether the retrieved context (`prediction.context`) acknowledges the reasoning, in words or by
+implication (`data.acknowledgement`; where a row has no reasoning, its answer): 1 or 0, and `parts["explicit"]` is 1
+only for words. "answer" asks a judge whether the answer is right, given answer and reasoning; "f1" is token F1 of the
+answer and calls no judge. The parts of every metric need no judge: `bleu1` to `bleu3` and `rouge_l` of the answer, as
+evaluate/get_baseline_scores.py computes them, and `evidence`, the share of gold sessions of which the recalled context
+names a turn. `rouge_l` is own code: the package `rouge` (1.0.1) is no longer kept, and counts every word once.
+
+Limits: written by a model, and undated. The judges' prompts are ours, not the paper's. Under "judge" the answer is not
+scored, and a row without reasoning asks much of the context: its answer is advice not yet given. In ROUGE-L case and
+punctuation count, but for full stops, which end sentences; an empty text scores 0, where the released code fails.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dspy
+from pydantic import ConfigDict
+
+from ..errors import DataError
+from ..records import Context, History, Session, Turn, read_json
+from .acknowledgement import AcknowledgementJudge
+from .benchmark import Benchmark
+from .dataset import Note, Reading
+from .rows import Place, Row, Text
+from .scorer import Combined, Judged, Score, Scorer, answer_of
+from .text_metrics import explain, sentence_bleu, squad_f1, squad_words
+
+WEIGHTS = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.0), (0.33, 0.33, 0.33))
+"""Of n-grams of 1 to 3 words, for BLEU-1 to BLEU-3, as released."""
+_SMALL = 1e-8
+_SPEAKER = re.compile(r"^[ \t*]*(Speaker ?\d+|Assistant|User)[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE)
+_LEAST_WORDS = 4
+
+
+class WordsAndSessions(Scorer):
+    """Token F1, BLEU-1 to 3 and ROUGE-L of the answer, and the share of the evidence's sessions that was recalled."""
+
+    title = "token F1"
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        answer = answer_of(prediction)
+        value = squad_f1(answer, example.answer)
+        one, two, three = bleu(answer, example.answer)
+        parts = {"f1": value, "bleu1": one, "bleu2": two, "bleu3": three, "rouge_l": rouge_l(answer, example.answer)}
+        context = prediction.get("context")
+        found = None if context is None else session_recall(example.evidence, context.sources)
+        if found is not None:
+            parts["evidence"] = found
+        return Score(value, _feedback(example, answer, value), parts)
+
+
+class AnswerJudged(Judged):
+    """A judge of the answer, who knows the reason as well as the gold answer."""
+
+    def gold(self, example: dspy.Example) -> str:
+        return example.reference
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        answer = answer_of(prediction)
+        value, reason = self.verdict(example, answer)
+        return Score(value, _feedback(example, answer, value) + reason, {"judge": value})
+
+
+class ContextJudged(Scorer):
+    """A judge of the retrieved context: does it acknowledge the reasoning that the question hangs on?"""
+
+    title = "judged acknowledged"
+    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": AcknowledgementJudge}
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        context: Context = prediction.get("context") or Context()
+        wanted = example.reasoning or example.answer
+        shown = "\n".join(hit.line() for hit in context.hits)
+        (found,) = self.judge()(example.question, [wanted], shown)
+        value = float(found.level != "not")
+        feedback = f"Right: what was retrieved acknowledges it ({found.level})."
+        if not value:
+            feedback = (
+                f"What was retrieved does not acknowledge: {wanted} Search for what may stand in the way or help."
+            )
+        feedback += f" The judge says: {found.reason}" if found.reason else ""
+        return Score(value, feedback, {"judge": value, "explicit": float(found.level == "explicitly")})
+
+
+def _feedback(example: dspy.Example, answer: str, value: float) -> str:
+    return explain(answer, example.reference, value, example.evidence, cut=squad_words)
+
+
+def session_recall(evidence: Sequence[str], recalled: Sequence[str]) -> float | None:
+    """The share of the evidence's sessions of which at least one turn was recalled; None without evidence."""
+    wanted = {turn.partition(":")[0] for turn in evidence}
+    return len(wanted & {turn.partition(":")[0] for turn in recalled}) / len(wanted) if wanted else None
+
+
+def bleu(answer: str, gold: str) -> tuple[float, float, float]:
+    """BLEU-1 to BLEU-3 of an answer, 0 to 1."""
+    one, two, three = (sentence_bleu(answer.split(), gold.split(), weights) for weights in WEIGHTS)
+    return one, two, three
+
+
+def rouge_l(answer: str, gold: str) -> float:
+    """ROUGE-L's F, 0 to 1, over different words: those in a longest common subsequence of two sentences are shared."""
+    said, wanted = _sentences(answer), _sentences(gold)
+    shared = {word for one in wanted for other in said for word in _common(one, other)}
+    if not shared:
+        return 0.0
+    precision, recall = (len(shared) / len({word for words in text for word in words}) for text in (said, wanted))
+    return 2 * precision * recall / (precision + recall + _SMALL)
+
+
+def _sentences(text: str) -> list[list[str]]:
+    return [words for part in text.split(".") if (words := part.split())]
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """A longest common subsequence; of several the one that the released code takes."""
+    rows = [[0] * (len(other) + 1)]
+    for word in one:
+        row = [0]
+        for n, against in enumerate(other):
+            row.append(rows[-1][n] + 1 if word == against else max(rows[-1][n + 1], row[-1]))
+        rows.append(row)
+    found: list[str] = []
+    i, j = len(one), len(other)
+    while i and j:
+        if one[i - 1] == other[j - 1]:
+            found.append(one[i - 1])
+            i, j = i - 1, j - 1
+        elif rows[i - 1][j] > rows[i][j - 1]:
+            i -= 1
+        else:
+            j -= 1
+    return found
+
+
+class _Item(Row):
+    conversation: tuple[str, ...]
+    qa: tuple[Any, ...]
+
+
+class _Question(Row):
+    model_config = ConfigDict(extra="allow")
+
+    question: Text
+    answer: Text
+    retrieved_conv: Any = None
+
+    @property
+    def reasoning(self) -> str:
+        """Why the answer is as it is; "" where the row does not tell."""
+        more = self.model_extra or {}
+        keys = [key for key in more if "opposed" in key.lower() and "reason" in key.lower()]
+        return " ".join(str(more[key]).strip() for key in keys if more[key])
+
+
+class ImplexConv(Benchmark):
+    """ImplexConv's implicit reasoning.
+
+    Metrics: "judge" (of the retrieved context), "answer" (a judge of the answer) or "f1" (token F1 of the answer, for
+    runs without a judge).
+    """
+
+    name = "implexconv"
+    sample = "implexconv.json"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "judge": lambda: Combined(ContextJudged(), WordsAndSessions()),
+        "answer": lambda: Combined(AnswerJudged(), WordsAndSessions()),
+        "f1": WordsAndSessions,
+    }
+    categories: ClassVar[Mapping[str, str]] = {"opposed": "opposed", "supportive": "supportive"}
+
+    @classmethod
+    def read(cls, path: Path, note: Note) -> Reading:
+        raw = read_json(path)
+        if not isinstance(raw, list) or not raw:
+            raise DataError(f"{path}: expected a list of {{conversation, qa}}, got {reprlib.repr(raw)}")
+        named = next((kind for kind in cls.categories if kind in path.stem.lower()), "supportive")
+        histories: list[History] = []
+        examples: list[dspy.Example] = []
+        for number, value in enumerate(raw):
+            place = Place(note, f"item {number}")
+            row = place.read(_Item, value)
+            history = History(id=f"item-{number}", items=tuple(_sessions(row, place)) if row else ())
+            if row and not history.items:
+                place.fault("no sessions", "holds no session with words")
+            elif row:
+                histories.append(history)
+                examples.extend(_examples(history, row.qa, named, note))
+        return Reading(tuple(histories), tuple(examples))
+
+
+def turns_of(text: str) -> list[tuple[str, str]]:
+    """The speakers and words of a session; text before the first speaker is dropped."""
+    marks = list(_SPEAKER.finditer(text))
+    ends = [*(mark.start() for mark in marks), len(text)][1:]
+    said = [(mark[1], text[mark.end() : end].strip()) for mark, end in zip(marks, ends, strict=True)]
+    return [(speaker, words) for speaker, words in said if words]
+
+
+def _sessions(row: _Item, place: Place) -> Iterator[Session]:
+    for n, talk in enumerate(row.conversation, 1):
+        said = turns_of(talk)
+        if said:
+            turns = (Turn(id=f"D{n}:{k}", speaker=speaker, text=words) for k, (speaker, words) in enumerate(said, 1))
+            yield Session(id=f"D{n}", turns=tuple(turns))
+        else:
+            place.at(f"session {n}").odd("empty session", "names no speaker such as 'Speaker1:'; passed over")
+
+
+def _examples(history: History, rows: Sequence[Any], named: str, note: Note) -> Iterator[dspy.Example]:
+    plain = {item.id: {turn.id: _plain(turn.text) for turn in item.turns} for item in history.items}
+    for number, value in enumerate(rows):
+        place = Place(note, f"{history.id}:{number}")
+        row = place.read(_Question, value)
+        if row is None:
+            continue
+        if named == "opposed" and not row.reasoning:
+            place.odd("no reasoning", "has no 'opposed reasoning'; the file's name says that it is opposed")
+        evidence = _evidence(row, plain, place)
+        yield dspy.Example(
+            id=place.where,
+            history=history,
+            question=row.question,
+            answer=row.answer,
+            reference=f"{row.answer} (The reason: {row.reasoning})" if row.reasoning else row.answer,
+            reasoning=row.reasoning,
+            category="opposed" if row.reasoning else named,
+            focus=evidence,
+            evidence=evidence,
+        ).with_inputs("history", "question", "focus")
+
+
+def _evidence(row: _Question, plain: Mapping[str, Mapping[str, str]], place: Place) -> tuple[str, ...]:
+    """The turns of the gold sessions; those a gold text quotes, where it quotes only a part."""
+    gold = row.retrieved_conv or ()
+    found: list[str] = []
+    for part in gold if isinstance(gold, list) else [gold] if gold else ():
+        turns = _quoted(_plain(str(part)), plain)
+        if not turns:
+            place.odd("dangling evidence", f"{reprlib.repr(part)} is in no session; dropped")
+        found += turns
+    if not gold:
+        place.odd("empty evidence", "has no 'retrieved_conv'; the question has no recall")
+    return tuple(dict.fromkeys(found))
+
+
+def _quoted(gold: str, plain: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The turns that a text quotes, of the session of which it quotes most; a few short words are not enough."""
+    best: list[str] = []
+    most = _LEAST_WORDS - 1
+    for turns in plain.values():
+        inside = {id: said for id, said in turns.items() if said and f" {said} " in f" {gold} "}
+        inside = inside or {id: gold for id, said in turns.items() if gold and f" {gold} " in f" {said} "}
+        words = sum(len(said.split()) for said in inside.values())
+        if words > most:
+            best, most = list(inside), words
+    return best
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.sub(r"\W+", " ", text.lower()).split())

@@ -1,0 +1,310 @@
+"""MovieLens-1M as behaviour prediction: which rating, 1 to 5, a user gives the next movie (Harper & Konstan 2015).
+
+    ratings.dat   UserID::MovieID::Rating::Timestamp          (1 to 5; seconds since 1970)
+    users.dat     UserID::Gender::Age::Occupation::Zip-code   (age and occupation are codes)
+    movies.dat    MovieID::Title (Year)::Genre|Genre          (latin-1; titles may hold colons)
+
+The genuine files are `ml-1m.zip` of GroupLens, the folder in it, or its `ratings.dat`; the form is taken from its
+README. The set may not be passed on: the sample is our own, no real person's taste, and easier than the real thing.
+
+PraMem (section 4.1, Figure 3) takes users with more than 300 ratings and asks for the next rating as one of five
+classes; its result is a picture of confusion matrices, compared by their diagonal dominance. Here: accuracy, macro-F1,
+diagonal dominance (`data.confusion`), and the matrix. The newest ratings of a user are asked, the ones before are the
+history, those since the first asked one are `recent`; equal times are in the file's order.
+
+Limits: the paper prints no number for this benchmark, nor how many users and which ratings it asked; ours are
+the newest 30 of 100 drawn users. All times are read as UTC, since the time zone of a user is not told.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+import sys
+import zipfile
+import zlib
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, ClassVar
+
+import dspy
+from pydantic import Field
+
+from ..errors import DataError
+from ..records import Action, History
+from .behavior import ChosenOption, Since, asked, example, records
+from .benchmark import Benchmark
+from .confusion import Answered, Confusion
+from .dataset import Note, Reading
+from .rows import Place
+from .scorer import Scorer
+
+RATINGS = ("1", "2", "3", "4", "5")
+FIELD = "movie_rating"
+"""The name of the question type, as in PraMem's released code."""
+SCENE = "movie rating"
+ASKED = "Which of the five ratings, lowest first, does the user give?"
+AGES: Mapping[str, str] = MappingProxyType(
+    {
+        "1": "under 18",
+        "18": "18 to 24",
+        "25": "25 to 34",
+        "35": "35 to 44",
+        "45": "45 to 49",
+        "50": "50 to 55",
+        "56": "56 or older",
+    }
+)
+OCCUPATIONS = (
+    "not told",
+    "teacher or academic",
+    "artist",
+    "clerk or administrator",
+    "university student",
+    "customer service",
+    "doctor or health care",
+    "executive or manager",
+    "farmer",
+    "homemaker",
+    "pupil",
+    "lawyer",
+    "programmer",
+    "retired",
+    "sales or marketing",
+    "scientist",
+    "self-employed",
+    "technician or engineer",
+    "craftsman",
+    "unemployed",
+    "writer",
+)
+"""By the code of users.dat."""
+
+_GIVEN = set(Action.model_fields)
+_QUESTIONS = (ASKED,)
+_RATED = {stars: f"rated {stars}" for stars in RATINGS}
+_FILES = ("ratings.dat", "users.dat", "movies.dat")
+_MOST_DIGITS = 18
+_LATEST = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp())
+_YEAR = re.compile(r"(.*\S)\s*\((\d{4})\)")
+_WANTED = "MovieLens-1M (https://files.grouplens.org/datasets/movielens/ml-1m.zip)"
+
+
+@dataclass(frozen=True)
+class _Ratings:
+    """The ratings of one user in columns: a million objects would take more room than what is made of them."""
+
+    movies: list[str] = field(default_factory=list)
+    stars: list[str] = field(default_factory=list)
+    times: array[int] = field(default_factory=lambda: array("q"))
+
+    def add(self, movie: str, stars: str, time: int) -> None:
+        self.movies.append(sys.intern(movie))
+        self.stars.append(sys.intern(stars))
+        self.times.append(time)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def ordered(self) -> Iterator[tuple[str, str, int]]:
+        """By time, equal times in the file's order."""
+        for n in sorted(range(len(self)), key=self.times.__getitem__):
+            yield self.movies[n], self.stars[n], self.times[n]
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The three files, read."""
+
+    ratings: dict[str, _Ratings] = field(default_factory=dict)
+    profiles: dict[str, str] = field(default_factory=dict)
+    movies: dict[str, str] = field(default_factory=dict)
+
+
+class RatingPredicted(ChosenOption):
+    """The share of ratings predicted exactly, and what is read off the confusion matrix."""
+
+    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+        """Accuracy, macro-F1 and diagonal dominance of the answers that name a rating, and how many name none."""
+        found = self.confusion(rows)
+        answered = sum(row.failure is None for row in rows)
+        return {
+            "accuracy": found.accuracy,
+            "macro-F1": found.macro_f1,
+            "diagonal dominance": found.diagonal_dominance,
+            "failed parses": answered - found.n,
+        }
+
+    def confusion(self, rows: Sequence[Answered]) -> Confusion:
+        """Gold against predicted ratings."""
+        return Confusion.of(RATINGS, self.parsed(rows, RATINGS))
+
+
+class MovieLens(Benchmark):
+    """The share of ratings predicted exactly."""
+
+    name = "movielens"
+    task = "behavior-prediction"
+    sample = "movielens"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": RatingPredicted}
+    categories: ClassVar[Mapping[str, str]] = {FIELD: "movie rating"}
+
+    @classmethod
+    def read(
+        cls,
+        path: Path,
+        note: Note,
+        *,
+        min_ratings: int = 300,
+        questions: Annotated[int, Field(ge=1)] = 30,
+        users: Annotated[int, Field(ge=1)] | None = 100,
+        seed: int = 0,
+    ) -> Reading:
+        """Reads the zip, its folder, or ratings.dat with the others beside it.
+
+        Args:
+            path: One of them.
+            note: What findings are told to.
+            min_ratings: Users with more ratings count (PraMem, section 4.1).
+            questions: Newest ratings of a user that are asked; 30 as OmniBehavior's, the paper gives no number.
+            users: How many of the users that count are drawn; None takes all.
+            seed: Draws them.
+        """
+        if min_ratings < questions:
+            raise DataError(f"movielens: min_ratings={min_ratings} is less than questions={questions}")
+        contents, files = _files(path)
+        tables = _tables(contents, note)
+        counting = [user for user, found in tables.ratings.items() if len(found) > min_ratings]
+        if not counting:
+            most = max((len(found) for found in tables.ratings.values()), default=0)
+            message = f"no user has more than {min_ratings} ratings (most: {most})"
+            Place(note, "ratings.dat").fault("no long history", message)
+        if users is not None and len(counting) > users:
+            drawn = set(random.Random(seed).sample(sorted(counting), users))
+            counting = [user for user in counting if user in drawn]
+        asked_of = [_questions(user, tables, questions) for user in counting]
+        examples = [each for _, made in asked_of for each in made]
+        return Reading(tuple(history for history, _ in asked_of), tuple(examples), files)
+
+
+def _questions(user: str, tables: _Tables, count: int) -> tuple[History, list[dspy.Example]]:
+    actions = _actions(user, tables)
+    anchor = max(len(actions) - count, 0)
+    history = records(f"user{user}", tables.profiles.get(user, ""), actions[:anchor])
+    since = Since(history.id, actions[anchor:], anchor)
+    return history, [
+        example(
+            history=history,
+            recent=since.until(n),
+            id=action.id,
+            question=asked(action, ASKED),
+            options=RATINGS,
+            answer=action.action.removeprefix("rated "),
+            category=FIELD,
+        )
+        for n, action in enumerate(actions[anchor:])
+    ]
+
+
+def _files(path: Path) -> tuple[dict[str, bytes], tuple[Path, ...]]:
+    """The bytes of the three files by name, and the files that hold them."""
+    if path.is_file() and zipfile.is_zipfile(path):
+        return _unzipped(path), (path,)
+    if not path.exists() or (path.is_file() and path.name not in _FILES):
+        problem = "no such file" if not path.exists() else "is no zip and none of the three files"
+        raise DataError(f"{path}: {problem}; expected ml-1m.zip or its folder, see {_WANTED}")
+    folder = path if path.is_dir() else path.parent
+    for name in _FILES:
+        if not (folder / name).is_file():
+            raise DataError(f"{folder}: holds no {name}; expected the folder of {_WANTED}")
+    return {name: (folder / name).read_bytes() for name in _FILES}, tuple(folder / name for name in _FILES)
+
+
+def _unzipped(path: Path) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            inside = {Path(name).name: name for name in archive.namelist()}
+            for name in _FILES:
+                if name not in inside:
+                    raise DataError(f"{path}: holds no {name}; expected {_WANTED}")
+            return {name: archive.read(inside[name]) for name in _FILES}
+    except (zipfile.BadZipFile, OSError, RuntimeError, ValueError, zlib.error, EOFError) as error:
+        raise DataError(f"{path}: the zip cannot be read ({error}); fetch it again, see {_WANTED}") from error
+
+
+def _tables(files: Mapping[str, bytes], note: Note) -> _Tables:
+    tables = _Tables()
+    for _, (movie, title, genres) in _rows("movies.dat", files, 3, note):
+        tables.movies[movie] = _described(title, genres)
+    for place, (user, gender, age, occupation, _) in _rows("users.dat", files, 5, note):
+        if age not in AGES or _job(occupation) is None:
+            place.odd("unknown code", f"age {age!r} or occupation {occupation!r} is no code of the README")
+        tables.profiles[user] = _profile(gender, age, occupation)
+    for name, table in (("movies.dat", tables.movies), ("users.dat", tables.profiles)):
+        if not table:
+            Place(note, name).fault("empty file", "holds no row")
+    strange: set[str] = set()
+    for place, (user, movie, rating, time) in _rows("ratings.dat", files, 4, note):
+        if rating not in RATINGS or not _is_number(time) or int(time) > _LATEST:
+            message = f"rating {rating!r} is not 1 to 5, or time {time!r} is no number of seconds before the year 2100"
+            place.fault("malformed rating", message)
+            continue
+        if movie not in tables.movies and movie not in strange:
+            strange.add(movie)
+            place.odd("unknown movie", f"movie {movie} is not in movies.dat; it goes by its number")
+        tables.ratings.setdefault(user, _Ratings()).add(movie, rating, int(time))
+    for user in tables.ratings.keys() - tables.profiles.keys():
+        Place(note, f"user {user}").odd("unknown user", "is not in users.dat; the profile stays empty")
+    return tables
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
+def _rows(name: str, files: Mapping[str, bytes], columns: int, note: Note) -> Iterator[tuple[Place, Sequence[str]]]:
+    # Outer columns never hold "::", so what is too much belongs to the title, the second column of movies.dat.
+    for number, line in enumerate(io.TextIOWrapper(io.BytesIO(files[name]), "latin-1"), 1):
+        parts, place = line.rstrip("\r\n").split("::"), Place(note, f"{name} line {number}")
+        if len(parts) > columns == 3:
+            parts = [parts[0], "::".join(parts[1:-1]), parts[-1]]
+        if len(parts) == columns:
+            yield place, parts
+        elif line.strip():
+            place.fault("malformed row", f"has {len(parts)} columns between '::', expected {columns}")
+
+
+def _described(title: str, genres: str) -> str:
+    match = _YEAR.fullmatch(title.strip())
+    name = f'"{match[1]}" ({match[2]})' if match else f'"{title.strip()}"'
+    return ", ".join([name, *(genre for genre in genres.split("|") if genre)])
+
+
+def _profile(gender: str, age: str, occupation: str) -> str:
+    sex = {"F": "female", "M": "male"}.get(gender, "not told")
+    return f"gender: {sex}; age: {AGES.get(age, 'not told')}; occupation: {_job(occupation) or OCCUPATIONS[0]}"
+
+
+def _job(code: str) -> str | None:
+    return OCCUPATIONS[int(code)] if _is_number(code) and int(code) < len(OCCUPATIONS) else None
+
+
+def _actions(user: str, tables: _Tables) -> list[Action]:
+    # What is in the columns has been checked, and a set of the given fields per rating is half of what it takes.
+    return [
+        Action.model_construct(
+            _GIVEN,
+            id=f"u{user}:{n}",
+            time=datetime.fromtimestamp(time, UTC).replace(tzinfo=None),
+            scene=SCENE,
+            situation=tables.movies.get(movie) or f"movie {movie}",
+            action=_RATED[stars],
+            questions=_QUESTIONS,
+        )
+        for n, (movie, stars, time) in enumerate(tables.ratings[user].ordered(), 1)
+    ]
