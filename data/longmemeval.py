@@ -11,9 +11,8 @@ differ; the reader was checked against `oracle`. The sample is our own, in the s
       "haystack_dates": ["2023/03/02 (Thu) 08:12", ...], "answer_session_ids": ["answer_1a_1"],
       "haystack_sessions": [[{"role": "user", "content": "...", "has_answer": true}, ...], ...]}, ...]
 
-`oracle` holds the evidence sessions alone, `s` some 50 sessions a question, `m` some 500. An id with `_abs` in it marks
-a question whose answer is not in the sessions. Sessions are put in time order (those of `oracle` are not) and get ids
-of their own: the file's begin with "answer" where the evidence is, which no prompt may reveal.
+An id with `_abs` in it marks a question whose answer is not in the sessions. Sessions are put in time order (those of
+`oracle` are not) and get ids of their own: the file's begin with "answer" where the evidence is.
 
 Metrics: "judge" is the official one, one of five prompts a question. "f1" asks no model: token F1; a question without
 an answer scores 1 for a phrase that declines; preferences have only a rubric to be measured by, so they are reported
