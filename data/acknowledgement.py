@@ -1,19 +1,8 @@
 """What of the references is in a retrieved context: PGR's judged recall, and the recall that needs no judge.
 
-    references, context ── AcknowledgementJudge ──> a level per reference ── recall_parts ──> recall, ...
-    evidence per reference, sources of the hits ── evidence_parts ──> evidence, evidence_exact
-
-Example:
-    >>> from mempiler.data.acknowledgement import recall_parts
-    >>> recall_parts(["explicitly", "implicitly", "not", "not"])
-    {'recall': 0.5, 'recall_exact': 0.0, 'recall_explicit': 0.25}
-
 The paper's judge says yes ("explicitly or implicitly") or no; this one tells the two kinds of yes apart, so that a
-lenient judge is seen. `recall` is the paper's Recall, `recall_exact` its Recall_Exact (every reference is there);
-`recall_explicit` is the fraction that is there in words.
-
-Limits: one call for all references of a query, no vote. A session that was recalled need not have shown the line
-that mattered, so evidence at the level of sessions is an upper bound.
+lenient judge is seen. One call for all references of a query, no vote. A session that was recalled need not have shown
+the line that mattered, so evidence at the level of sessions is an upper bound.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """What benchmarks of behaviour prediction share: one question is one choice, and the scores are over all answers.
 
-    example: history (up to the first test action), recent (records since), question, options -> answer
-
 Memory is frozen at the first test action of a user: all questions of that user have one history, and what happened
-after it comes in as `recent`. No question sees a record of its own moment or later.
-
-Limits: an answer that names no option, or several, is a failed parse: it scores 0 in the headline, which every
-benchmark of Mempiler has, and is left out of the published metrics (`aggregate`), as in PraMem's released evaluator.
+after it comes in as `recent`. No question sees a record of its own moment or later. An answer that names no option, or
+several, scores 0 in the headline and is left out of the published metrics, as in PraMem's released evaluator.
 """
 
 from __future__ import annotations

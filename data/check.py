@@ -1,10 +1,7 @@
 """What is in a benchmark file and what is wrong with it, row by row, before any model is called.
 
-The checks are the readers themselves, which continue after an error: what a check calls fatal is what `load` refuses,
-and what it calls odd is what `load` accepts.
-
-Limits: only the form is checked, not whether a gold answer is right. Counts leave out what could not be read. A
-custom benchmark without `read` is loaded, which reports only the first error.
+The checks are the readers themselves, which continue after an error: what a check calls fatal is what `load` refuses. A
+benchmark of one's own without `read` is loaded, which reports only the first error.
 """
 
 from __future__ import annotations

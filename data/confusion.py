@@ -1,19 +1,8 @@
 """Counts of gold against predicted classes, and what is read off them.
 
-    accuracy             hits over answers
-    f1 of a class        2 hits / (answers of the class + golds of the class); 0 where both are none
-    macro-F1             mean F1 of all classes
-    diagonal dominance   mean over the classes that occur of: share of its golds on the diagonal, minus the largest
-                         share that any other class got
-
-Source: PraMem, section 4.1 and Figure 3, shows 5 x 5 matrices and mentions their diagonal dominance without a formula;
-the formula above is ours. It is 1 for a diagonal matrix, 0 where a class is mistaken for another as often as it is
-found, and negative beyond. Answers that could not be read are in no cell.
-
-Example:
-    >>> from mempiler.data.confusion import Confusion
-    >>> Confusion.of(["1", "2"], [("1", "1"), ("1", "2"), ("2", "2")]).accuracy
-    0.6666666666666666
+PraMem, section 4.1 and Figure 3, shows 5 x 5 matrices and mentions their diagonal dominance without a formula; ours is
+the mean over the classes that occur of: share of its golds on the diagonal, minus the largest share that any other
+class got. Answers that could not be read are in no cell.
 """
 
 from __future__ import annotations

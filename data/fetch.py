@@ -1,15 +1,7 @@
-"""Downloads the genuine files: licence shown first, sha256 checked, no partial files.
+"""Downloads the genuine files, of the web or of the Hugging Face hub: licence first, sha256 checked, nothing in part.
 
-    fetch("locomo", folder)   raw.githubusercontent.com, by urllib
-    fetch("msc", folder)      the Hugging Face hub, by the `datasets` library
-    fetch("hf://datasets/OWNER/NAME@COMMIT/FILE", folder)      any file there, at the commit that is named
-
-A hub set is fetched as the file it is, at a fixed revision: its bytes can be checked against a sha256, which rows that
-went through Arrow and back could not. `datasets` brings the hub's cache, tokens and ways of transfer.
-
-Limits: the sha256 of `locomo` was computed by us; that of `msc` is one that others report, so a difference there
-is told and the file is kept (`verified` is False). Of other files on the hub only the commit is known, unless whoever
-fetches one gives a sha256.
+A hub set is fetched as a file at a fixed revision, so that its bytes can be checked. The sha256 of `locomo` was
+computed by us; that of `msc` others report, so a difference there is told and the file is kept.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Interactions: a simulated user talks with the program, and with a rival beside it.
 
-    runner ── interaction.bound(user's model, rival) ──> interaction.hold(program, example) ──> the whole conversation
-
-The program under test and the rival are callables: a benchmark does not depend on programs.
-
-Limits: an optimizer runs a program on one example at a time, not through a conversation, so nothing can be
-compiled on such a benchmark.
+The program under test and the rival are callables: a benchmark does not depend on programs. An optimizer runs a program
+on one example at a time, not through a conversation, so nothing can be compiled on such a benchmark.
 """
 
 from __future__ import annotations

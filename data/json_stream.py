@@ -1,12 +1,8 @@
 """A JSON list read entry by entry, so that a file of gigabytes needs no more memory than its largest entry.
 
-    stream_list(path) ──> entry 1, entry 2, ...     each parsed by the standard library as soon as it is whole
-
-Text is read in pieces. An entry that ends beyond the piece is tried again with twice as much text, so the work stays
-within a small multiple of the file's size, whatever the entries' lengths are.
-
-Limits: only lists at the top level. An entry of more than `MOST` characters is refused, since what looks like it
-is nearly always a text whose closing quote is missing.
+An entry that ends beyond the piece that was read is tried again with twice as much text, so the work stays within a
+small multiple of the file's size. An entry of more than `MOST` characters is refused: it is nearly always a text whose
+closing quote is missing.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""The judge of a benchmark: a language model that decides whether an answer is right.
+"""The judge of a benchmark: a language model that decides whether an answer is right, in one call.
 
-    runner ── benchmark.bound(lambda judge: judge(lm, adapter))      before the first question is scored
-    scorer.score ── judge(question, gold, answer) ──> Verdict
-
-A scorer names the classes of its judges and does not know which model judges; without one it refuses to score. Judging
-runs under the judge's own model, outside every optimizer's trace.
-
-Limits: one call per answer, no vote. A reply that stays unparseable raises DSPy's AdapterParseError, an endpoint
-that fails its LMError: a judge that said nothing did not say "wrong".
+A scorer names the classes of its judges and does not know which model judges; without one it refuses to score. A reply
+that stays unparseable or an endpoint that fails raises: a judge that said nothing did not say "wrong".
 """
 
 from __future__ import annotations

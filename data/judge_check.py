@@ -1,11 +1,7 @@
-"""How lenient a judge is.
+"""How lenient a judge is: the share of labelled answers of each kind that it accepts, the vague ones among them.
 
-    labelled answers ── check_judge(judge) ──> accept rate per kind of answer, the vague ones among them
-
-A judge that accepts vague answers raises every score that it gives (snap-research/locomo#23); with the rate beside the
-score a reader can tell. The labelled answers that are bundled are our own: 17 questions with four answers each.
-
-Limits: short facts in English, one call per answer; a judge may do better here than on long answers.
+A judge that accepts vague answers raises every score that it gives (snap-research/locomo#23). The labelled answers that
+are bundled are our own: 17 questions with four answers each, short facts in English.
 """
 
 from __future__ import annotations

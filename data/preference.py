@@ -1,12 +1,7 @@
-"""Which of two responses serves a user better: PGR's pairwise comparison, and the win rate over many.
+"""Which of two responses serves a user better: PGR's pairwise comparison, each pair judged in both orders.
 
-    preference(judge, example, A, B)   the judge sees A first, then B first: how often A is preferred, how often B
-
-The win rate of A over B is the mean over the queries of how often A is preferred. As in the paper it is the fraction in
-which the judge prefers A: a tie counts for neither, so the rates of A and B and the share of ties add up to 1. The
-labels of the responses are neutral and belong to the place, so that a liking for a place or for a label cancels out.
-
-Limits: two calls a query, no vote.
+The win rate of A over B is the mean over the queries of how often A is preferred; a tie counts for neither. The labels
+of the responses are neutral and belong to the place, so that a liking for a place or for a label cancels out.
 """
 
 from __future__ import annotations

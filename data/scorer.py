@@ -1,18 +1,7 @@
 """Scorers: one metric each, from the score of one answer to the figures of a whole table.
 
-    scorer.score(example, prediction) ──> Score(value, feedback, parts)        one answer
-    scorer.aggregate(rows), .confusion(rows)                                   all of them
-    scorer.retrieval(example, ranked)                                          what the memory's search found
-
 Optimizers, tables and MLflow read scorers, so a new metric is one object. A scorer that asks a language model names its
 judges by role; the caller binds them to a model. Binding makes a copy, so that runs share no state.
-
-Example:
-    >>> import dspy
-    >>> from mempiler.data.scorer import Bleu1, Combined, TokenF1
-    >>> example = dspy.Example(question="Where?", answer="in Lisbon").with_inputs("question")
-    >>> Combined(TokenF1(), Bleu1()).score(example, dspy.Prediction(answer="in Lisbon")).parts
-    {'f1': 1.0, 'bleu1': 1.0}
 """
 
 from __future__ import annotations

@@ -1,16 +1,4 @@
-"""Token metrics: the word overlap of an answer with a gold answer, without a language model.
-
-    words ── normalised words ──> bleu1
-    stems ── Porter stems of them ──> locomo_f1, locomo_multi_f1   (LoCoMo, task_eval/evaluation.py)
-    squad_words ──> squad_f1, exact_match                          (SQuAD 1.1, evaluate-v1.1)
-    sentence_bleu                                                  NLTK's, smoothed, of words that are cut already
-    evidence_recall                                                of what a memory recalled, not of an answer
-    explain                                                        the same comparison in words, for an optimizer
-
-Example:
-    >>> from mempiler.data.text_metrics import locomo_f1
-    >>> round(locomo_f1("She moved in May 2023", "May 2023"), 3)
-    0.571
+"""Token metrics: the word overlap of an answer with a gold answer, as LoCoMo and SQuAD 1.1 count it.
 
 Limits: shared words are not shared meaning. "not in May" scores well against "in May", "a week ago" scores
 nothing against the date it means, and only ASCII punctuation is removed, as in the official code.

@@ -1,15 +1,9 @@
 """Which records of a raw OmniBehavior file are history, which are asked, and which questions are drawn.
 
-    history 2025-09-01 .. 2025-09-30        test period 2025-10-01 .. 2025-11-30        30 records of it are asked
-
-The released code compares raw texts with dates that have no clock, so that "2025-09-30 08:00:00" is after "2025-09-30":
-all records ON the last day of either period belong to neither. That is the default here, for comparable numbers;
-`last_day=True` takes these days in.
-
-Drawing, as released: records that can be predicted, of whatever scene, are cut into ten buckets of time. In each bucket
-scenes take turns in a shuffled order, and a coin says whether a record of high or of low value comes next. With the
-same seed the same records are drawn (`tests/conformance/omnibehavior_practice.jsonl`). A user's own seed comes from
-their id, or from `seed_offsets.json` beside the raw files, which is there because their ids were changed.
+The released code compares raw texts with dates that have no clock: all records ON the last day of either period belong
+to neither. Drawing, as released: records that can be predicted are cut into ten buckets of time; in each, scenes take
+turns in a shuffled order, and a coin says whether a record of high or of low value comes next. A user's own seed comes
+from their id, or from `seed_offsets.json` beside the raw files, which is there because their ids were changed.
 """
 
 from __future__ import annotations

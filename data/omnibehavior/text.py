@@ -1,14 +1,7 @@
 """OmniBehavior's records as text: the situation, and apart from it the reaction, in Chinese or in English.
 
-    {"type": "Video Browsing", "context": {"caption": "Morning run", "duration": 34, "like_cnt": 210}, "action": [...]}
-    situation  title: Morning run; length: 34 s; likes: 210
-    reaction   watched 12 s; liked
-
-Fields have a fixed order and a name in both languages; a field without a name is shown under its own. What is empty is
-left out. A record whose scene has a Chinese name is rendered in Chinese.
-
-Limits: the order and the names are ours; the released renderer's are not described. Long texts (words shown or
-said in a video, descriptions) are cut at `detail` characters, 10,000 as released.
+What is empty is left out. The order of the fields and their names are ours; the released renderer's are not described.
+Long texts are cut at `detail` characters, 10,000 as released.
 """
 
 from __future__ import annotations
