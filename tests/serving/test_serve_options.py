@@ -88,6 +88,7 @@ def test_what_cannot_work_is_refused_at_the_start(serve: Any, words: list[str], 
     assert (code, said in printed.splitlines()[-1], "Traceback" in printed) == (2, True, False)
 
 
+@pytest.mark.slow
 def test_runs_have_a_deadline_too() -> None:
     evaluate = app.get_command(click.Context(app), "evaluate")
     assert evaluate is not None
