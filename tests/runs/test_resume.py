@@ -122,37 +122,22 @@ def run_of(server: Any) -> Path:
     return found.parent
 
 
-@pytest.mark.parametrize(
-    ("words", "sizes", "said"),
-    [
+def test_a_run_is_resumed_with_what_decided_it_and_with_other_limits(stub, mempiler_cli):
+    server = stub()
+    mempiler_cli(server, *words_of("evaluate"))
+    asked, resumed = len(server.texts), (*words_of("evaluate"), "--resume", str(run_of(server)))
+    for words, sizes, said in (
         (["--seed", "1"], {}, "was started with seed = 0, not 1"),
         (["--lm-set", "temperature=0.5"], {}, "was started with temperature = None, not 0.5"),
         (["--lm-set", "top_k=5"], {}, "was started with lm_settings = None, not {'top_k': 5}"),
         (["--set", "k=3"], {}, "was started with config = {}, not {'k': 3}"),
         ([], {"test": 3}, "was started with test = 4, not 3"),
-    ],
-    ids=["seed", "temperature", "body", "method", "size"],
-)
-def test_another_setting_is_another_run(stub, mempiler_cli, words, sizes, said):
-    server = stub()
-    mempiler_cli(server, *words_of("evaluate"))
-    asked = len(server.texts)
-    ran = mempiler_cli(server, *words_of("evaluate"), "--resume", str(run_of(server)), *words, **sizes)
-    assert (ran.code, ran.out, len(server.texts)) == (2, "", asked)
-    assert said in ran.line
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["--timeout", "9"], ["--retries", "1"], ["--lm-deadline", "9"], ["--max-calls", "9"]],
-    ids=lambda words: words[0],
-)
-def test_settings_that_decide_nothing_may_change(stub, mempiler_cli, words):
-    server = stub()
-    mempiler_cli(server, *words_of("evaluate"))
-    asked = len(server.texts)
-    ran = mempiler_cli(server, *words_of("evaluate"), "--resume", str(run_of(server)), *words, threads=3)
-    assert (ran.code, len(server.texts)) == (0, asked)
+    ):
+        ran = mempiler_cli(server, *resumed, *words, **sizes)
+        assert (ran.code, ran.out, said in ran.line) == (2, "", True), ran.line
+    free = ["--timeout", "9", "--retries", "1", "--lm-deadline", "9", "--max-calls", "9"]
+    assert mempiler_cli(server, *resumed, *free, threads=3).code == 0
+    assert len(server.texts) == asked
 
 
 @pytest.mark.parametrize("name", ["evaluate", "bootstrap", "gepa"])
