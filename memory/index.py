@@ -122,6 +122,7 @@ class Index:
         lent: What the turns of one dialogue lend one another by their words; see `words.LENT`.
 
     Example:
+        >>> from mempiler.memory.index import Entry, Index
         >>> index = Index()
         >>> index.add([Entry(id="f1", text="Ann moved to Lisbon"), Entry(id="f2", text="Ann likes jazz")])
         >>> index.search(["Does she like music?"], k=1)[0][0].id

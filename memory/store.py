@@ -52,6 +52,8 @@ class Store(Reading, Queue, Forgetting):
         MissingDependencyError: PostgreSQL's driver is not installed.
 
     Example:
+        >>> from mempiler.memory.store import Store
+        >>> from mempiler.memory.stored import Owner
         >>> from mempiler.records import Session, Turn
         >>> session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ada", text="I moved to Lisbon."),))
         >>> with Store("memories.sqlite") as store:

@@ -169,6 +169,7 @@ def tokens(text: str) -> list[str]:
     """The terms of a text in order: stems and Chinese words, without function words, folded to lower case.
 
     Example:
+        >>> from mempiler.memory.words import tokens
         >>> tokens("She was running in the parks!"), tokens("我喜欢在周末打篮球")
         (['run', 'park'], ['喜欢', '周末', '篮球', '打篮球'])
     """

@@ -171,6 +171,8 @@ def lookup(hits: Sequence[Hit], question: str) -> str:
     """The words that the oldest matching entry has beyond the question, or "none".
 
     Example:
+        >>> from mempiler.programs.tasks.task import lookup
+        >>> from mempiler.records import Hit
         >>> lookup([Hit(id="m1", text="Ada pet parrot", score=1.0)], "What is Ada's pet?")
         'parrot'
 
