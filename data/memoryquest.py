@@ -248,7 +248,7 @@ class _Past:
             end = row.date
             if end is not None and end.time() == time.min:  # without a clock: all of the day
                 end = datetime.combine(end, time.max)
-            items = tuple(each for each in self.history if end is None or each.time is None or each.time <= end)
+            items: Any = tuple(each for each in self.history if end is None or each.time is None or each.time <= end)
             history = histories.setdefault(len(items), History(id=self.id, items=items))
             references = tuple(self._reference(each, history, place) for each in row.references)
             if not references:

@@ -178,7 +178,7 @@ def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Plac
                 raise DataError(f"{path}: the file is empty; expected a CSV with a header")
             reader.fieldnames = names
             for name, field in model.model_fields.items():
-                if field.is_required() and not {name, field.validation_alias} & {*names}:
+                if field.is_required() and not {name, str(field.validation_alias)} & {*names}:
                     raise DataError(f"{path}: has no column {name!r}; its columns are {', '.join(names)}")
             for cells in reader:
                 line, count = reader.line_num, sum(value is not None for key, value in cells.items() if key)

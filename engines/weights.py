@@ -171,7 +171,7 @@ def fetch(found: Weights, source: str | None = None) -> Path:
         folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder(), prefix=".fetch-") as place:
             for file in [] if found.here else found.files:
-                came = _obtained(found, file, source and Path(source), Path(place))
+                came = _obtained(found, file, Path(source) if source else None, Path(place))
                 _check(found, file, came, f"the {file.name} that came", "nothing was kept, take it from elsewhere")
                 file.path.parent.mkdir(exist_ok=True)
                 came.replace(file.path)

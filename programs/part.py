@@ -57,7 +57,8 @@ class Part(dspy.Module):
 
     def predictors_below(self) -> dict[str, dspy.Predict]:
         """Every predictor at or below the part by its path, e.g. "extract" or "extract.predict"."""
-        return {path.removeprefix("self."): module for path, module in self.named_sub_modules(dspy.Predict)}
+        found: Any = self.named_sub_modules(dspy.Predict)
+        return {path.removeprefix("self."): module for path, module in found}
 
     def attempt(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
         """Calls a predictor, or a module made of them.

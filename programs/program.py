@@ -216,7 +216,8 @@ class MemoryProgram(dspy.Module):
 
     def all_predictors(self) -> dict[str, dspy.Predict]:
         """Every predictor by name, frozen ones and those of compiled sub-modules included."""
-        return {path.removeprefix("self."): module for path, module in self.named_sub_modules(dspy.Predict)}
+        found: Any = self.named_sub_modules(dspy.Predict)
+        return {path.removeprefix("self."): module for path, module in found}
 
     def writer_names(self) -> frozenset[str]:
         """The names, in `all_predictors`, of the predictors that write memories."""

@@ -121,8 +121,15 @@ def _make(folder: Path, good: list[Example], poor: list[Example], settings: Warm
     model = LocalModel.load(folder, device="cpu", threads=1)
 
     def warm(examples: list[Example], steps: int, rate: float, seed: int, cosine: bool = True) -> None:
-        sizes = {"batch_size": settings.batch, "micro_batch_size": settings.batch}
-        sft.fit(model, examples, Finetuning(steps=steps, learning_rate=rate, seed=seed, cosine=cosine, **sizes))
+        how = Finetuning(
+            steps=steps,
+            learning_rate=rate,
+            seed=seed,
+            cosine=cosine,
+            batch_size=settings.batch,
+            micro_batch_size=settings.batch,
+        )
+        sft.fit(model, examples, how)
 
     # A few small steps first: Adam's first ones are too long for an untrained model.
     warm(good, 20, settings.learning_rate / 4, seed + 1, cosine=False)

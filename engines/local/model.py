@@ -203,8 +203,8 @@ class LocalModel:
         drawn: dict[int, Sample] = {}
         with self.lock, torch.no_grad():
             for rows in buckets([len(prompt) for prompt in prompts], len(prompts)):
-                part: list[Any] = [[of[row] for row in rows] for of in (prompts, heats, limits, seeds)]
-                found = draw(self.model, *part, self.ends, self.pad, self.half)
+                of: list[Any] = [[each[row] for row in rows] for each in (prompts, heats, limits, seeds)]
+                found = draw(self.model, of[0], of[1], of[2], of[3], self.ends, self.pad, self.half)
                 drawn |= {row: self._sample(prompts[row], *each) for row, each in zip(rows, found, strict=True)}
         return [drawn[row] for row in range(len(prompts))]
 
