@@ -208,7 +208,7 @@ class Guard:
             return
         if isinstance(error, LMInvalidRequestError) and not isinstance(error, LMUnsupportedModelError):
             return  # this prompt is refused, for its content or length; the endpoint is well
-        names = " or ".join(getattr(error, "env_keys", ()))
+        names = " or ".join(getattr(error, "env_keys", ())) if isinstance(error, LMConfigurationError) else ""
         reason = f"there is none; set {names}" if names else one_line(error, 300)
         with self._lock:
             self._row, self._failed, self._done = self._row + 1, self._failed + 1, self._done + 1

@@ -248,7 +248,9 @@ def _copy_package(target: Path) -> None:
 
     def skipped(folder: str, names: list[str]) -> set[str]:
         here = Path(folder)
-        rooms = {name for name in names if (here / name / "__init__.py").is_file() and name != "samples"}
+        if here.name == "samples":
+            return set(names) - {"__init__.py"}
+        rooms = {name for name in names if (here / name / "__init__.py").is_file()}
         files = {name for name in names if (here / name).suffix in _PACKAGED or name == "py.typed"}
         return set(names) - rooms - files
 

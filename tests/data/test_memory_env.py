@@ -28,7 +28,7 @@ def replayed(talk: Conversation, sessions: int) -> dict[tuple[str, str], str]:
 
 @pytest.mark.parametrize("sessions", [1, 3, 8])
 def test_answers_are_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
-    for talk in env.conversations.values():
+    for talk in env.talks.values():
         asked = {(ask.speaker, ask.key): ask.answer for ask in talk.questions(sessions)}
         assert asked == replayed(talk, sessions)
 
@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same_users_and_another_seed_others(env: MemoryE
 
 
 def test_questions_in_between_have_the_answers_of_that_moment(env: MemoryEnv) -> None:
-    talk = next(talk for talk in env.conversations.values() if any(event.kind == "change" for event in talk.events))
+    talk = next(talk for talk in env.talks.values() if any(event.kind == "change" for event in talk.events))
     change = next(event for event in talk.events if event.kind == "change")
     name = f"What is {change.speaker}'s {change.key}?"
     answers = [
