@@ -190,7 +190,7 @@ MEMORY_R2 = of(
     ),
     ("memory", "(*fact.earlier, fact.content)[-WORDINGS:]", "fact.earlier", "an update loses the earlier wording"),
     ("memory", "self.removed.append(self.facts.pop(place))", "self.facts.pop(place)", "a deleted entry is lost"),
-    ("memory", "            if same and is_as", "            if False and is_as", "equal facts are not merged"),
+    ("memory", "        if same:", "        if False:", "equal facts are not merged"),
     ("method", "else Spoken(speaker)", "else None", "facts of other speakers are related"),
     (
         "method",

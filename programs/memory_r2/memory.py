@@ -14,13 +14,16 @@ Example:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from rpds import HashTrieMap
 
 from ...memory.amending import is_as_written
 from ...memory.index import Entry
@@ -47,6 +50,11 @@ class StoredFact(BaseModel):
     """Date of the latest session that mentioned it."""
     earlier: tuple[str, ...] = ()
     """Wordings that updates replaced, oldest first."""
+
+    @property
+    def said(self) -> tuple[str, str]:
+        """Who said what: two facts that are alike in this are one."""
+        return self.speaker, self.content
 
 
 @dataclass(frozen=True)
@@ -95,11 +103,22 @@ class FactMemory(Memory):
             "issued": draft.issued,
             "counts": dict(Counter(self.counts) + draft.counts),
         }
-        return self.model_copy(update=changed)
+        after = self.model_copy(update=changed)
+        vars(after)["wordings"] = draft.wordings
+        return after
 
     def having(self, ids: Collection[str]) -> list[StoredFact]:
         """The facts of some ids, in order; ids that are not there are passed over."""
-        return [fact for fact in self.facts if fact.id in ids]
+        places = sorted(place for id in ids if (place := place_of(self.facts, id)) is not None)
+        return [self.facts[place] for place in places]
+
+    @cached_property
+    def wordings(self) -> HashTrieMap[tuple[str, str], tuple[str, ...]]:
+        """The facts of a speaker in the same words; what a memory has in common with the next one, they share."""
+        found: dict[tuple[str, str], tuple[str, ...]] = {}
+        for fact in self.facts:
+            found[fact.said] = (*found.get(fact.said, ()), fact.id)
+        return HashTrieMap(found)
 
     def entries(self) -> list[Entry]:
         return list(map(self.entry, self.facts))
@@ -124,6 +143,7 @@ class _Draft:
     def __init__(self, memory: FactMemory, shown: set[str], time: datetime | None) -> None:
         self.facts = list(memory.facts)
         self._entry = memory.entry
+        self.wordings = memory.wordings
         self.removed: list[StoredFact] = []
         self.issued = memory.issued
         self.counts: Counter[str] = Counter()
@@ -138,12 +158,13 @@ class _Draft:
         content = " ".join(edit.content.split())
         if not content:
             return "refused"
-        for place, fact in enumerate(self.facts):
-            same = (fact.speaker, fact.content) == (edit.speaker, content)
-            if same and is_as_written(fact, self._entry):
-                changes = {"sources": _united(fact.sources, edit.sources), "updated": self._latest(fact)}
-                self.facts[place] = fact.model_copy(update=changes)
-                return "merged"
+        found = [place_of(self.facts, id) for id in self.wordings.get((edit.speaker, content), ())]
+        same = [place for place in found if place is not None and is_as_written(self.facts[place], self._entry)]
+        if same:
+            place = min(same)
+            fact = self.facts[place]
+            self._put(place, {"sources": _united(fact.sources, edit.sources), "updated": self._latest(fact)})
+            return "merged"
         self._add(edit.speaker, content, _united((), edit.sources), self._time)
         return "inserted"
 
@@ -160,13 +181,14 @@ class _Draft:
         changes: dict[str, object] = {"sources": sources, "updated": self._latest(fact)}
         if content != fact.content:
             changes |= {"content": content, "earlier": (*fact.earlier, fact.content)[-WORDINGS:]}
-        self.facts[place] = fact.model_copy(update=changes)
+        self._put(place, changes)
         return "updated"
 
     def _delete(self, edit: Edit) -> str:
         place = self._target(edit)
         if place is None:
             return "refused"
+        self._unsay(self.facts[place])
         self.removed.append(self.facts.pop(place))
         return "deleted"
 
@@ -175,13 +197,40 @@ class _Draft:
         id, updated = f"m{self.issued}", self._time or time
         new = StoredFact(id=id, speaker=speaker, content=content, sources=sources, time=time, updated=updated)
         self.facts.append(new)
+        self._say(new)
+
+    def _put(self, place: int, changes: dict[str, object]) -> None:
+        before = self.facts[place]
+        self.facts[place] = after = before.model_copy(update=changes)
+        if after.said != before.said:
+            self._unsay(before)
+            self._say(after)
+
+    def _say(self, fact: StoredFact) -> None:
+        self.wordings = self.wordings.insert(fact.said, (*self.wordings.get(fact.said, ()), fact.id))
+
+    def _unsay(self, fact: StoredFact) -> None:
+        others = tuple(id for id in self.wordings.get(fact.said, ()) if id != fact.id)
+        self.wordings = self.wordings.insert(fact.said, others) if others else self.wordings.discard(fact.said)
 
     def _latest(self, fact: StoredFact) -> datetime | None:
         return max((time for time in (fact.updated, self._time) if time), key=comparable, default=None)
 
     def _target(self, edit: Edit) -> int | None:
         known = edit.memory_id is not None and edit.memory_id in self._shown
-        return next((n for n, fact in enumerate(self.facts) if known and fact.id == edit.memory_id), None)
+        return place_of(self.facts, edit.memory_id) if known and edit.memory_id else None
+
+
+def place_of(facts: Sequence[StoredFact], id: str) -> int | None:
+    """Where the fact of an id is; None if it is not there. Ids rise, so that nearly always a few looks are enough."""
+    place = bisect_left(facts, _number(id), key=lambda fact: _number(fact.id))
+    if place < len(facts) and facts[place].id == id:
+        return place
+    return next((place for place, fact in enumerate(facts) if fact.id == id), None)
+
+
+def _number(id: str) -> int:
+    return int(id[1:]) if id[1:].isdecimal() else 0
 
 
 def _united(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

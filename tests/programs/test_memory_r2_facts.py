@@ -73,6 +73,10 @@ def test_a_memory_that_was_read_anew_takes_edits_as_one_that_was_written(batch: 
         written = written.apply(part, shown)
         read = FactMemory.model_validate_json(read.apply(part, shown).model_dump_json())
     assert written == read
+    said = [(fact.speaker, fact.content) for fact in written.facts]
+    assert {key: set(ids) for key, ids in written.wordings.items()} == {
+        key: {fact.id for fact, one in zip(written.facts, said, strict=True) if one == key} for key in said
+    }
 
 
 @pytest.mark.parametrize("ids", [("m1", "m3", "m2"), ("a", "b", "c")])
