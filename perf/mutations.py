@@ -30,10 +30,15 @@ def of(method: str, folder: str, *rows: tuple[str, str, str, str]) -> tuple[Muta
 PRAMEM = of(
     "pramem",
     "programs/pramem",
-    ("adjustment", "support(supporters) < needed:", "support(supporters) < 1:", "needed support is not looked at"),
     (
         "adjustment",
-        "return len({proposal.record for proposal in proposals})",
+        "support(supporters, distinct_records) < needed:",
+        "support(supporters, distinct_records) < 1:",
+        "needed support is not looked at",
+    ),
+    (
+        "adjustment",
+        "return len({proposal.record for proposal in proposals}) if distinct_records else len(proposals)",
         "return len(proposals)",
         "a record agrees with itself",
     ),

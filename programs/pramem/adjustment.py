@@ -4,8 +4,8 @@
                                                 └──────────── no ──────────────────> refused, counted, pool unchanged
 
 A proposal that no accepted change cites stays in the pool word for word: no model copies it. A proposal supports one
-change of an adjustment; what an earlier change used up does not count again for a later one. Proposals of one practised
-record count as one: a record that was practised on once must not agree with itself.
+change of an adjustment; what an earlier change used up does not count again for a later one. With `distinct_records`
+proposals of one practised record count as one: a record that was practised on once must not agree with itself.
 
 Example:
     >>> from mempiler.programs.pramem.adjustment import Change, adjusted
@@ -52,7 +52,7 @@ def adjust(ask: Ask, settings: PracticeSettings, memory: ExperienceMemory) -> Ex
     """
     if not settings.consensus:
         return adopted_all(memory, settings.off)
-    if support(memory.pool) < settings.needed:
+    if support(memory.pool, settings.distinct_records) < settings.needed:
         return memory
     found = ask(
         "adjust",
@@ -60,12 +60,12 @@ def adjust(ask: Ask, settings: PracticeSettings, memory: ExperienceMemory) -> Ex
         pattern_experiences=known(memory.patterns),
         alert_experiences=known(memory.alerts),
         needed=settings.needed,
-        distinct_records=True,
+        distinct_records=settings.distinct_records,
     )
     if found is None:
         return memory.counted({"unreadable adjustments": 1})
     changes: list[ExperienceChange] = found.changes or []
-    return adjusted(memory, list(map(_change, changes)), settings.needed, settings.off)
+    return adjusted(memory, list(map(_change, changes)), settings.needed, settings.off, settings.distinct_records)
 
 
 def adjusted(
@@ -73,6 +73,7 @@ def adjusted(
     changes: Sequence[Change],
     needed: int = 3,
     off: Sequence[Kind] = (),
+    distinct_records: bool = True,
 ) -> ExperienceMemory:
     """The memory after the changes that have enough support.
 
@@ -81,6 +82,7 @@ def adjusted(
         changes: What a model asks for, in order.
         needed: Supporting proposals a change needs.
         off: Kinds of experience that are switched off.
+        distinct_records: Whether proposals of one practised record count as one.
 
     Returns:
         A new memory. `counts` tells per outcome: added, merged, modified, removed, downgraded; refused for an invented
@@ -94,7 +96,7 @@ def adjusted(
         reason = _refusal(memory, change, off)
         if any(id not in pool for id in cited):
             reason = "refused: invented proposal"
-        elif support(supporters) < needed:
+        elif support(supporters, distinct_records) < needed:
             reason = "refused: too little support"
         if reason:
             memory = memory.counted({reason: 1})
@@ -105,9 +107,9 @@ def adjusted(
     return memory.changed(pool=tuple(proposal for proposal in memory.pool if proposal.id not in spent))
 
 
-def support(proposals: Sequence[Proposal]) -> int:
-    """How many supporters proposals are; those of one practised record are one."""
-    return len({proposal.record for proposal in proposals})
+def support(proposals: Sequence[Proposal], distinct_records: bool) -> int:
+    """How many supporters proposals are; those of one practised record are one, if `distinct_records`."""
+    return len({proposal.record for proposal in proposals}) if distinct_records else len(proposals)
 
 
 def adopted_all(memory: ExperienceMemory, off: Sequence[Kind] = ()) -> ExperienceMemory:

@@ -31,7 +31,7 @@ SHUFFLE = 1024
 class PracticeSettings(Settings):
     """What can be set of practice; defaults are the paper's, or else those of the released code."""
 
-    retired: ClassVar = {"start": "profile", "distinct_records": True, "parallel": True}
+    retired: ClassVar = {"start": "profile", "parallel": True}
     rounds: int = Field(80, ge=1, description="most practice rounds of a run (section 4.1)")
     samples: int = Field(1, ge=1, description="samples of a round (q), each tried and reviewed on its own")
     adjust_every: int = Field(5, ge=1, description="rounds between two adjustments (T), and at most before the last")
@@ -51,7 +51,8 @@ class PracticeSettings(Settings):
     deep_thinking: bool = Field(True, description="trials name what bears on them, and reason, first (Table 2)")
     reflection: bool = Field(True, description="proposals come from thinking and outcome, not outcome alone (Table 2)")
     consensus: bool = Field(True, description="only what several proposals support is adopted, not all (Table 2)")
-    needed: int = Field(3, ge=1, description="proposals, of as many records, that a change needs (Figure 9)")
+    needed: int = Field(3, ge=1, description="proposals that a change needs (Figure 9)")
+    distinct_records: bool = Field(True, description="proposals of one practised record support a change once (ours)")
     seed: int = Field(42, description="what samples are drawn with (code)")
 
     @model_validator(mode="after")

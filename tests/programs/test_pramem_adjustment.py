@@ -56,11 +56,12 @@ def test_a_change_without_what_it_needs_is_refused_and_counted(change, reason):
     assert after == start.counted({f"refused: {reason}": 1})
 
 
-def test_proposals_of_one_record_are_one_supporter():
+@pytest.mark.parametrize(("distinct", "outcome"), [(True, "refused: too little support"), (False, "added")])
+def test_proposals_of_one_record_are_one_supporter_by_default(distinct, outcome):
     start = memory()
     same = tuple(proposal.model_copy(update={"sources": ("r1",)}) for proposal in start.pool)
     change = Change("add pattern", text="x", proposals=ids(1, 2, 3))
-    assert adjusted(start.changed(pool=same), [change]).counts == {"refused: too little support": 1}
+    assert adjusted(start.changed(pool=same), [change], distinct_records=distinct).counts == {outcome: 1}
 
 
 def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording():
