@@ -38,7 +38,7 @@ from pydantic import Field, model_validator
 
 from ..errors import DataError, UnknownNameError
 from ..records import History, Session, Turn, format_time
-from ..signatures.judges_longmemeval import ABSTENTION, JUDGES, judges_hash
+from ..signatures.judges import ABSTENTION, JUDGES, judges_hash
 from .benchmark import Benchmark
 from .confusion import Answered
 from .dataset import Note, Reading

@@ -64,12 +64,8 @@ Before answering, check that every content can be understood alone, names its su
 holds a durable fact rather than a mere act of conversation."""
 """How the manager decides, and what its operations are."""
 
-EARLIER = "the turns of the session before these, only to understand them by: no fact is taken from here"
-DIALOGUE = "turns, one per line: [turn id] (date) speaker: words"
-FACTS = "the facts, in the order of the turns; empty if nothing is worth keeping"
-SAID = "when the facts were said"
-MEMORIES = "the memories related to the new facts"
-OPERATIONS = "the edits, in order; facts that change nothing may be left out"
+_DIALOGUE = "turns, one per line: [turn id] (date) speaker: words"
+_EARLIER = "the turns of the session before these, only to understand them by: no fact is taken from here"
 
 
 class Fact(BaseModel):
@@ -83,18 +79,22 @@ class Fact(BaseModel):
 
 
 class ExtractFacts(dspy.Signature):
-    """The facts of some turns; its instructions follow."""
+    """The facts of some turns."""
 
-    dialogue: str = dspy.InputField(desc=DIALOGUE)
-    facts: list[Fact] = dspy.OutputField(desc=FACTS)
+    __doc__ = f"""Collect the facts about both speakers that are worth remembering for later conversations.
+
+{KEPT}"""
+
+    dialogue: str = dspy.InputField(desc=_DIALOGUE)
+    facts: list[Fact] = dspy.OutputField(desc="the facts, in the order of the turns; empty if nothing is worth keeping")
 
 
-class ExtractFactsInContext(dspy.Signature):
-    """The facts of a part of a session, with the parts before it as context."""
+class ExtractFactsInContext(ExtractFacts):
+    """The same, with the parts of the session before it as context."""
 
-    dialogue: str = dspy.InputField(desc=DIALOGUE)
-    earlier: str = dspy.InputField(desc=EARLIER)
-    facts: list[Fact] = dspy.OutputField(desc=FACTS)
+    __doc__ = ExtractFacts.instructions
+
+    earlier: str = dspy.InputField(desc=_EARLIER)
 
 
 class StoredMemory(BaseModel):
@@ -140,33 +140,48 @@ class Operation(BaseModel):
 
 
 class ManageMemory(dspy.Signature):
-    """The operations that new facts call for; its instructions follow."""
+    """The operations that new facts call for."""
 
-    session_date: str = dspy.InputField(desc=SAID)
-    memories: list[StoredMemory] = dspy.InputField(desc=MEMORIES)
+    __doc__ = f"""Bring the memory up to date with new facts by a list of operations.
+
+For every new fact look only at the memories its related_memory_ids name. They come from a search and may be noise:
+check that entity and topic are really the same, and decide as if there were none otherwise; without any, INSERT is
+safe. Decide in this order:
+{EDITS}"""
+
+    session_date: str = dspy.InputField(desc="when the facts were said")
+    memories: list[StoredMemory] = dspy.InputField(desc="the memories related to the new facts")
     new_facts: list[NewFact] = dspy.InputField()
-    operations: list[Operation] = dspy.OutputField(desc=OPERATIONS)
+    operations: list[Operation] = dspy.OutputField(
+        desc="the edits, in order; facts that change nothing may be left out"
+    )
 
 
-class ManageMemoryInContext(dspy.Signature):
-    """The operations that the facts of a part of a session call for."""
+class ManageMemoryInContext(ManageMemory):
+    """The same, with the facts of the session before these."""
 
-    session_date: str = dspy.InputField(desc=SAID)
-    memories: list[StoredMemory] = dspy.InputField(desc=MEMORIES)
-    new_facts: list[NewFact] = dspy.InputField()
+    __doc__ = ManageMemory.instructions
+
     earlier_facts: list[Fact] = dspy.InputField(
         desc="facts of the session before the new ones, dealt with already: no operation is for them"
     )
-    operations: list[Operation] = dspy.OutputField(desc=OPERATIONS)
 
 
 class EditMemory(dspy.Signature):
     """The operations that some turns call for: both steps as one, for the ablation with a single agent."""
 
+    __doc__ = f"""Bring the memory up to date with what a dialogue says that is worth remembering for later.
+
+{KEPT}
+
+For every such fact look at the memories. They come from a search and may be noise: check that entity and topic are
+really the same. Decide in this order:
+{EDITS}"""
+
     session_date: str = dspy.InputField(desc="when the dialogue took place")
     memories: list[StoredMemory] = dspy.InputField(desc="the memories nearest to the dialogue")
-    dialogue: str = dspy.InputField(desc=DIALOGUE)
-    earlier: str = dspy.InputField(desc=EARLIER)
+    dialogue: str = dspy.InputField(desc=_DIALOGUE)
+    earlier: str = dspy.InputField(desc=_EARLIER)
     operations: list[Operation] = dspy.OutputField(desc="the edits, in order; empty if nothing is to be changed")
 
 
@@ -193,31 +208,3 @@ class AnswerFromMemories(dspy.Signature):
 
 NOT_MENTIONED = "- If they say nothing about it, the answer is: Not mentioned in the conversation."
 """Ours: for benchmarks that ask what was never said."""
-
-
-ExtractFacts.__doc__ = (
-    f"Collect the facts about both speakers that are worth remembering for later conversations.\n\n{KEPT}"
-)
-
-
-ExtractFactsInContext.__doc__ = ExtractFacts.instructions
-
-
-ManageMemory.__doc__ = f"""Bring the memory up to date with new facts by a list of operations.
-
-For every new fact look only at the memories its related_memory_ids name. They come from a search and may be noise:
-check that entity and topic are really the same, and decide as if there were none otherwise; without any, INSERT is
-safe. Decide in this order:
-{EDITS}"""
-
-
-ManageMemoryInContext.__doc__ = ManageMemory.instructions
-
-
-EditMemory.__doc__ = f"""Bring the memory up to date with what a dialogue says that is worth remembering for later.
-
-{KEPT}
-
-For every such fact look at the memories. They come from a search and may be noise: check that entity and topic are
-really the same. Decide in this order:
-{EDITS}"""

@@ -1,8 +1,6 @@
 """The three prompts that write MemoryQuest: requests, the timeline behind a request, and the chats of a timeline.
 
 The paper describes the steps (PGR, section 4.2) and prints no prompt for them: the words are ours, the numbers its own.
-Each prompt takes `complaints`, what code found wrong with the last attempt, so that a retry is another question.
-
 Limits: the prompts ask for realism, code can check dates, numbers and mentions only.
 """
 
@@ -65,7 +63,6 @@ class WriteQueries(dspy.Signature):
     domain_summaries: dict[str, str] = dspy.InputField(desc="what is known of the user, by domain")
     earlier_queries: list[str] = dspy.InputField(desc="requests that exist already")
     count: int = dspy.InputField(desc="how many requests to write")
-    complaints: str = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
     queries: list[DraftQuery] = dspy.OutputField()
 
 
@@ -85,7 +82,6 @@ class PlanTimeline(dspy.Signature):
     query: str = dspy.InputField(desc="the request")
     query_date: str = dspy.InputField()
     references: list[str] = dspy.InputField(desc="id, day and fact of each")
-    complaints: str = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
     events: list[DraftEvent] = dspy.OutputField()
 
 
@@ -107,5 +103,4 @@ class WriteDialogue(dspy.Signature):
     outline: str = dspy.InputField(desc="what happens in the chat")
     facts: list[str] = dspy.InputField(desc="what the user has to tell in it")
     earlier_chats: list[str] = dspy.InputField(desc="day and outline of each, oldest first")
-    complaints: str = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
     turns: list[DraftTurn] = dspy.OutputField()

@@ -169,7 +169,6 @@ class WriteLogs(dspy.Signature):
     experience: str = dspy.InputField(desc="what the user went through")
     begin: str = dspy.InputField(desc="YYYY-MM-DD HH:MM")
     end: str = dspy.InputField(desc="YYYY-MM-DD HH:MM")
-    complaints: str = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
     logs: list[DraftLog] = dspy.OutputField()
 
 
@@ -205,7 +204,6 @@ class WriteAdviceDialogue(dspy.Signature):
     assistant_knows: str = dspy.InputField(desc="what the assistant knows of the user")
     framework: str = dspy.InputField(desc="topics with query, needs and solutions, in JSON")
     plan: list[str] = dspy.InputField(desc="actions and references, turn by turn")
-    complaints: str = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
     turns: list[DraftTurn] = dspy.OutputField()
 
 
@@ -219,7 +217,6 @@ class ReviewLogTypes(dspy.Signature):
     """
 
     logs: list[str] = dspy.InputField(desc="number, type and content of each entry")
-    complaints: str = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
     faults: list[LogFault] = dspy.OutputField()
 
 
@@ -234,7 +231,6 @@ class ReviewActions(dspy.Signature):
     """
 
     dialogue: list[str] = dspy.InputField(desc="turn, role, action and words of each utterance")
-    complaints: str = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
     faults: list[UtteranceFault] = dspy.OutputField()
 
 
@@ -251,7 +247,6 @@ class ReviewPersona(dspy.Signature):
     timeline: list[str] = dspy.InputField(desc="the user's months up to now")
     preferences: list[str] = dspy.InputField(desc="what the user likes and dislikes; may be empty")
     records: list[str] = dspy.InputField(desc="id and content of each")
-    complaints: str = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
     contradictions: list[Contradiction] = dspy.OutputField()
 
 
@@ -267,7 +262,6 @@ class MendLogs(dspy.Signature):
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
     experience: str = dspy.InputField(desc="what the user went through")
     entries: list[str] = dspy.InputField(desc="number, time, event, type, content and fault of each faulty entry")
-    complaints: str = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
     mended: list[MendedLog] = dspy.OutputField()
 
 
@@ -285,5 +279,4 @@ class MendUtterances(dspy.Signature):
     framework: str = dspy.InputField(desc="topics with query, needs and solutions, in JSON")
     dialogue: list[str] = dspy.InputField(desc="turn, role, action, reference and words of each utterance")
     faulty: list[str] = dspy.InputField(desc="turn, role and fault of each faulty utterance")
-    complaints: str = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
     mended: list[MendedUtterance] = dspy.OutputField()

@@ -36,7 +36,7 @@ from pydantic import Field
 
 from ...errors import UserError, one_line
 from ...records import Record
-from ...signatures.judges_pal import JudgeNeedUnderstanding, JudgePreferenceUnderstanding
+from ...signatures.judges import JudgeNeedUnderstanding, JudgePreferenceUnderstanding
 from ...signatures.pal import USER_ACTIONS, AssistantAction, PlayUser, UserAction
 from ..benchmark import fitted
 from ..confusion import Answered
@@ -223,7 +223,7 @@ class _PairPrompt(PromptJudge):
 
 
 class NeedUnderstandingJudge(_PairPrompt):
-    """Compares by `signatures.judges_pal.JudgeNeedUnderstanding`."""
+    """Compares by `signatures.judges.JudgeNeedUnderstanding`."""
 
     signature = JudgeNeedUnderstanding
 
@@ -232,7 +232,7 @@ class NeedUnderstandingJudge(_PairPrompt):
 
 
 class PreferenceUnderstandingJudge(_PairPrompt):
-    """Compares by `signatures.judges_pal.JudgePreferenceUnderstanding`."""
+    """Compares by `signatures.judges.JudgePreferenceUnderstanding`."""
 
     signature = JudgePreferenceUnderstanding
 

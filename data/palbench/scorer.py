@@ -30,7 +30,7 @@ import dspy
 
 from ...errors import one_line
 from ...records.chinese import LONGEST_RUN, chinese_cutter
-from ...signatures.judges_pal import JudgeImplicitNeeds
+from ...signatures.judges import JudgeImplicitNeeds
 from ...signatures.pal import selected
 from ..confusion import Answered
 from ..judge import PromptJudge
@@ -109,7 +109,7 @@ class Points:
 
 
 class NeedsJudge(PromptJudge):
-    """Scores restatements by `signatures.judges_pal.JudgeImplicitNeeds`."""
+    """Scores restatements by `signatures.judges.JudgeImplicitNeeds`."""
 
     signature = JudgeImplicitNeeds
 

@@ -37,7 +37,13 @@ class Step:
     name: str
     """How reports call it."""
     signature: type[dspy.Signature]
-    """Its prompt; has the input `complaints`."""
+    """What it asks."""
+
+    @property
+    def prompt(self) -> type[dspy.Signature]:
+        """The signature with a last input `complaints`: what code found wrong with the last attempt."""
+        field = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
+        return self.signature.append("complaints", field, str)
 
 
 @dataclass(frozen=True)
@@ -189,7 +195,7 @@ class Runner:
         return cast("list[T]", results)
 
     def _attempt(self, step: Step, inputs: Mapping[str, Any], complaints: Sequence[str], check: Check) -> Checked:
-        predictor = dspy.Predict(step.signature)
+        predictor = dspy.Predict(step.prompt)
         try:
             return check(predictor(**inputs, complaints="\n".join(f"- {problem}" for problem in complaints)))
         except (AdapterParseError, ContextWindowExceededError) as error:

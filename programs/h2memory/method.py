@@ -41,13 +41,17 @@ from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry, entry_of
 from ...memory.indexes import Indexes
 from ...records import Behavior, Context, Hit, Item, Logs, Profile, Query
-from ...signatures.h2memory import DescribeSituation, LinkLogs, OutlineTopics, RefineNeed, UpdateBackground
-from ...signatures.h2memory_principles import (
+from ...signatures.h2memory import (
     AbstractNeeds,
     AbstractPreferences,
     AdjustNeedType,
     AdjustPrinciple,
+    DescribeSituation,
+    LinkLogs,
+    OutlineTopics,
+    RefineNeed,
     SummarizeNeed,
+    UpdateBackground,
 )
 from ..gather import gather
 from ..method import EntryReader, Method, Writer

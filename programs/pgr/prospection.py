@@ -41,8 +41,11 @@ from ...signatures.pgr import (
     Step,
     SummarizeProspection,
     TreeNode,
+    chain_examples,
+    refined_chain_examples,
+    refined_tree_examples,
+    tree_examples,
 )
-from ...signatures.pgr_examples import chain_examples, refined_chain_examples, refined_tree_examples, tree_examples
 from ..part import Part
 from ..predictor import predictor
 from ..settings import Settings

@@ -30,13 +30,16 @@ from ...memory.amending import Amend
 from ...records import Behavior, Context, Item, Profile, Query, estimate_tokens
 from ...signatures.pramem import (
     AdjustExperience,
+    JudgeGenerality,
+    JudgeGroundedness,
+    PlanPerturbations,
     PractiseAtOnce,
     PractiseWithExperience,
     PredictWithExperience,
     ProposeAtOnce,
     ReflectOnPractice,
+    WriteScenes,
 )
-from ...signatures.pramem_review import JudgeGenerality, JudgeGroundedness, PlanPerturbations, WriteScenes
 from ..gather import gather
 from ..method import EntryReader, Method, Writer
 from ..predictor import predictor

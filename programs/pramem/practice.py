@@ -26,8 +26,7 @@ from typing import Any
 
 from ...reading.kinds import is_nothing
 from ...records import Action
-from ...signatures.pramem import DraftProposal
-from ...signatures.pramem_review import GeneralityVerdict, GroundednessVerdict, Perturbation, ReviewedProposal
+from ...signatures.pramem import DraftProposal, GeneralityVerdict, GroundednessVerdict, Perturbation, ReviewedProposal
 from ..gather import gather
 from ..part import Ask
 from .memory import ExperienceMemory, Proposal

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...records import Failure, format_time
-from ...signatures.rgmem_operators import SubSummary
+from ...signatures.rgmem import SubSummary
 from ..gather import gather
 from ..part import Ask
 from ..recording import record_failure

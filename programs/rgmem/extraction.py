@@ -38,8 +38,7 @@ import numpy as np
 
 from ...memory.words import tokens
 from ...records import Item, Turn, format_time, one_line
-from ...signatures.rgmem import DrawnConclusion
-from ...signatures.rgmem_graph import EntityPath, PathSegment, SegmentLabel
+from ...signatures.rgmem import DrawnConclusion, EntityPath, PathSegment, SegmentLabel
 from ..method import Lost
 from ..part import Ask
 from .memory import USER, ClassEdge, Conclusion, Evidence, GraphMemory, Mention, Node, Relation, Tier

@@ -26,7 +26,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...memory.memory import Memory
-from ...signatures.rgmem_graph import Base
+from ...signatures.rgmem import Base
 
 Tier = Literal["user", "abstract", "general", "instance"]
 

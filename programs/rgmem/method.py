@@ -40,9 +40,17 @@ from ...memory.amending import Amend
 from ...memory.index import Embedder
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Item, Query, Turn
-from ...signatures.rgmem import Keyword, PlanRetrieval, RewriteConceptSummary, SynthesizeEvidence
-from ...signatures.rgmem_graph import ExtractEntityPaths, LabelSegments
-from ...signatures.rgmem_operators import AbstractConcept, InferRelation, IntegrateConcept
+from ...signatures.rgmem import (
+    AbstractConcept,
+    ExtractEntityPaths,
+    InferRelation,
+    IntegrateConcept,
+    Keyword,
+    LabelSegments,
+    PlanRetrieval,
+    RewriteConceptSummary,
+    SynthesizeEvidence,
+)
 from ..gather import gather
 from ..method import ANY_COSINE, FEW, EntryReader, Lost, Method, Writer
 from ..predictor import predictor

@@ -19,8 +19,7 @@ from mempiler.programs.pramem.practice import Materials, Practice
 from mempiler.programs.pramem.samples import DRAWS, SHUFFLE, PracticeSettings, Sample, draw, shuffled
 from mempiler.programs.tasks.behavior import newest
 from mempiler.records import Action, Behavior, estimate_tokens
-from mempiler.signatures.pramem import PractiseWithExperience, ReflectOnPractice
-from mempiler.signatures.pramem_review import Perturbation
+from mempiler.signatures.pramem import Perturbation, PractiseWithExperience, ReflectOnPractice
 
 
 def writer(**settings: Any) -> Any:

@@ -8,8 +8,7 @@ from mempiler.data.catalog import BENCHMARKS, benchmark
 from mempiler.data.check import check
 from mempiler.data.palbench.scorer import NeedsJudge
 from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
-from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, JudgeGenerously, judge_hash
-from mempiler.signatures.judges_longmemeval import judges_hash
+from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, JudgeGenerously, judge_hash, judges_hash
 
 from .forms import FORMS, write
 

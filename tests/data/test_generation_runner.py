@@ -17,7 +17,6 @@ class WriteVerses(dspy.Signature):
     """Write verses."""
 
     topic: str = dspy.InputField()
-    complaints: str = dspy.InputField()
     verses: list[Verse] = dspy.OutputField()
 
 

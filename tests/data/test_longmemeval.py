@@ -8,8 +8,7 @@ import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.data.longmemeval import TYPES, LongMemEval, LongMemEvalPreference, declines, parse_date
 from mempiler.errors import DataError, UnknownNameError
-from mempiler.signatures.judges import judge_hash
-from mempiler.signatures.judges_longmemeval import JUDGES, judges_hash
+from mempiler.signatures.judges import JUDGES, judge_hash, judges_hash
 
 from .forms import FORMS, lines, load, write
 

@@ -12,9 +12,17 @@ from mempiler.data.synthesis.palset.persona import (
     timeline_problems,
     type_problems,
 )
-from mempiler.signatures.synthesis_palset import DraftMonth, DraftPerson, DraftPreference, DraftType
+from mempiler.signatures.synthesis_palset import (
+    DraftCandidates,
+    DraftChoice,
+    DraftMonth,
+    DraftPerson,
+    DraftPreference,
+    DraftSituation,
+    DraftTopic,
+    DraftType,
+)
 from mempiler.signatures.synthesis_palset_records import DraftLog
-from mempiler.signatures.synthesis_palset_situations import DraftCandidates, DraftChoice, DraftSituation, DraftTopic
 
 FIVE, FOUR, NAME = "One. Two! Three? Four. Five.", "One. Two. Three. Four.", "Ann Bell"
 

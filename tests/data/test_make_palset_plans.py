@@ -13,8 +13,8 @@ from mempiler.data.synthesis.palset.life import draw, moments, months_back, mont
 from mempiler.data.synthesis.palset.people import Choice, Topic
 from mempiler.data.synthesis.palset.validate import AFTER, faults, validate
 from mempiler.errors import DataError
+from mempiler.signatures.synthesis_palset import DraftTopic
 from mempiler.signatures.synthesis_palset_records import DraftTurn
-from mempiler.signatures.synthesis_palset_situations import DraftTopic
 
 from .test_make_palset_checks import EIGHT, TOPIC, choices, has
 

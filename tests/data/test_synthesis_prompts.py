@@ -11,7 +11,7 @@ import dspy
 import mempiler.signatures
 from mempiler.data.synthesis.memoryquest import make_memoryquest
 from mempiler.data.synthesis.personalens import read_profiles
-from mempiler.data.synthesis.runner import Runner
+from mempiler.data.synthesis.runner import Runner, Step
 from mempiler.programs.adapter import adapter
 
 from ..programs import test_prompts as prompts
@@ -38,7 +38,7 @@ def agreed(part: str, said: list[list[dict[str, Any]]]) -> None:
     """Holds one prompt of every signature against its file: of several the first by their letters."""
     found = {}
     for name, kind in signatures(part).items():
-        system = adapter().format_system_message(kind)
+        system = adapter().format_system_message(Step(name, kind).prompt)
         mine = [prompts.shown(prompt) for prompt in said if prompt[0]["content"] == system]
         assert mine, f"{name} is not asked: make its case reach it"
         found[name] = min(mine)

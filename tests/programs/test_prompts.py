@@ -43,7 +43,7 @@ from mempiler.programs.gather import in_order
 from mempiler.programs.names import METHODS, POLICIES
 from mempiler.programs.tasks.task import TASKS, task
 from mempiler.records import History, Session, Turn
-from mempiler.signatures.judges_longmemeval import JUDGES
+from mempiler.signatures.judges import JUDGES
 from mempiler.signatures.rgmem import LAYERS
 
 from tests.suite import suite

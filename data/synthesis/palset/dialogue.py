@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ....signatures.pal import AssistantAction, UserAction
-from ....signatures.synthesis_palset_records import DraftTurn, WriteAdviceDialogue
-from ....signatures.synthesis_palset_situations import (
+from ....signatures.synthesis_palset import (
     ChooseSolutions,
     DraftCandidates,
     DraftChoice,
@@ -31,6 +30,7 @@ from ....signatures.synthesis_palset_situations import (
     ProposeCandidates,
     WriteRequirements,
 )
+from ....signatures.synthesis_palset_records import DraftTurn, WriteAdviceDialogue
 from ..runner import Checked, Step, whole
 from .people import Choice, Session, Setting, Topic, blank, length_problems, text_problems, topic_text
 

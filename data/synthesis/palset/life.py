@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any
 
+from ....signatures.synthesis_palset import DescribeExperience, DraftSituation, PlanSituations
 from ....signatures.synthesis_palset_records import DraftLog, WriteLogs
-from ....signatures.synthesis_palset_situations import DescribeExperience, DraftSituation, PlanSituations
 from ...rows import day
 from ..runner import Checked, Step, whole
 from .people import Persona, Setting, Situation, blank, length_problems, text_problems

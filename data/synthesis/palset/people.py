@@ -18,9 +18,8 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel
 
-from ....signatures.synthesis_palset import DraftMonth, DraftPerson, DraftPreference, Language
+from ....signatures.synthesis_palset import DraftChoice, DraftMonth, DraftPerson, DraftPreference, DraftTopic, Language
 from ....signatures.synthesis_palset_records import DraftLog, DraftTurn
-from ....signatures.synthesis_palset_situations import DraftChoice, DraftTopic
 from ..runner import Check, Checked, Runner, Step
 
 Code = Literal["zh", "en"]
