@@ -29,7 +29,7 @@ from .report import known_facts
 from .results import Evaluation
 from .runtime import Parent, Runtime
 from .setup import Setup, parameters, replayed_setup
-from .shards import share
+from .workers import share
 
 Part = Literal["all", "train", "dev", "test"]
 Note = Callable[[str], Progress | None]

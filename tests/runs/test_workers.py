@@ -1,25 +1,32 @@
-"""Work that tells what it finds, in processes of its own: what breaks tells no more, and errors of ours end all."""
+"""Evaluations with `--workers`: table, budget and meter are those of one process, also where a worker is killed."""
 
+import logging
 import os
-import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mempiler.data.catalog import benchmark
+from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.spending import Spending
 from mempiler.errors import EndpointError, MissingDependencyError, UnknownNameError, UserError
-from mempiler.runs.workers import check_workers, run_parallel
+from mempiler.runs.setup import Setup
+from mempiler.runs.workers import dealt, run_parallel
 
 PATIENCE = 60.0
 OWNER = """
 from mempiler.runs.workers import run_parallel
 from test_workers import linger
-for _ in run_parallel(linger, [(0,), (1,)], 2):
+for _ in run_parallel(linger, [0, 1], 2):
     print("begun", flush=True)
 """
 
@@ -34,33 +41,24 @@ def work(n: int) -> Iterator[Any]:
     yield "through"
 
 
-def fail(n: int, folder: str) -> Iterator[Any]:
-    if n < 2:
-        until(Path(folder, "begun").exists)
+def fail(n: int) -> Iterator[Any]:
     if n == 0:
         raise UnknownNameError("method", "no-such", ["turn-rag"])
     if n == 1:
         raise EndpointError("the endpoint is gone")
-    try:
-        Path(folder, "begun").touch()
-        yield from linger(n)
-    finally:
-        time.sleep(0.5)
-        Path(folder, "finished").touch()
+    yield "begun"
+    time.sleep(1.5)
+    yield "through"
 
 
 def linger(n: int) -> Iterator[Any]:
     yield os.getpid()
-    for _ in range(int(PATIENCE)):
-        try:
-            queue.SimpleQueue[None]().get(timeout=1)
-        except queue.Empty:
-            continue
+    time.sleep(PATIENCE)
 
 
 @pytest.mark.slow
 def test_pieces_tell_what_they_find_and_one_that_breaks_tells_no_more(ray: Any) -> None:
-    found = list(run_parallel(work, [(n,) for n in range(4)], 2))
+    found = list(run_parallel(work, range(4), 2))
     assert sorted(n for n, what in found if what == "through") == [0, 3]
     # What was told at the moment of a kill may be lost with the piece.
     firsts = {n: what for n, what in found if what != "through" and n != 1}
@@ -70,14 +68,11 @@ def test_pieces_tell_what_they_find_and_one_that_breaks_tells_no_more(ray: Any) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "kind", "said"), [(0, UserError, "no-such"), (1, EndpointError, "is gone")])
-def test_an_error_of_ours_ends_all_after_what_was_begun(
-    n: int, kind: type[Exception], said: str, ray: Any, tmp_path: Path
-) -> None:
-    started = time.monotonic()
+def test_an_error_of_ours_ends_all_after_what_was_begun(n: int, kind: Any, said: str, ray: Any) -> None:
+    found: list[Any] = []
     with pytest.raises(kind, match=said):
-        list(run_parallel(fail, [(2, str(tmp_path)), (n, str(tmp_path))], 2))
-    assert time.monotonic() - started < PATIENCE / 2
-    assert (tmp_path / "finished").exists()
+        found.extend(told for _, told in run_parallel(fail, [2, n], 2))
+    assert found == ["begun", "through"]
 
 
 @pytest.mark.slow
@@ -96,27 +91,136 @@ def test_the_workers_end_with_a_killed_owner(ray: Any) -> None:
     assert not any(one.is_running() for one in workers)
 
 
-@pytest.mark.slow
-def test_an_address_at_which_there_is_no_cluster_is_one_line(ray: Any) -> None:
-    ray.shutdown()
-    with pytest.raises(UserError, match=r"--workers 127.0.0.1:1: no Ray cluster answers there"):
-        list(run_parallel(work, [(0,)], "127.0.0.1:1"))
-
-
-@pytest.mark.parametrize("workers", [0, -1, "two", "ray"])
-def test_what_is_neither_a_number_nor_an_address_is_refused(workers: Any) -> None:
-    with pytest.raises(UserError, match="give a number of processes, or HOST:PORT"):
-        check_workers(workers)
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        *(({"workers": each}, "give a number of processes, or HOST:PORT") for each in (0, -1, "two", "ray")),
+        ({"lm": "gguf:qwen"}, "--api-base"),
+        ({"judge_lm": "local:model"}, "--api-base"),
+        ({"replay": "run"}, "--replay"),
+    ],
+)
+def test_what_does_not_go_with_workers_is_refused(about: dict[str, Any], said: str, ray: Any) -> None:
+    with pytest.raises(UserError, match=said):
+        Setup(**{"benchmark": "locomo", "workers": 2, **about})
 
 
 def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependencyError, match=r"^ray is not installed; run: pip install '\.\[ray\]'$"):
-        check_workers(2)
+        Setup("locomo", workers=2)
 
 
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+def test_a_conversation_is_in_one_part_and_parts_are_of_one_size() -> None:
+    known = benchmark("locomo")
+    for parts in (1, 2, 3, 100):
+        found = dealt(known, known.examples, parts)
+        groups = [{known.group(example) for example in part} for part in found]
+        assert sum(map(len, groups)) == len(set().union(*groups)) >= len(found)
+        assert sorted(str(e.id) for part in found for e in part) == sorted(str(e.id) for e in known.examples)
+        sizes = sorted(map(len, found))
+        assert sizes[0] > 0
+        assert sizes[-1] - sizes[0] <= max(
+            sum(known.group(example) == group for example in known.examples) for group in set().union(*groups)
+        )
+
+
+@given(
+    limit=st.integers(0, 500),
+    before=st.integers(0, 500),
+    parts=st.lists(st.integers(1, 50), min_size=1, max_size=6),
+)
+def test_shares_of_a_budget_are_never_more_than_what_is_left(limit: int, before: int, parts: list[int]) -> None:
+    guard = Guard(Limits(max_calls=limit, max_usd=limit / 10, max_minutes=5))
+    guard.charge(Spending(before, cost=before / 10))
+    shares = [guard.left(part / sum(parts)) for part in parts]
+    assert sum(share.max_calls or 0 for share in shares) <= max(0, limit - before)
+    assert sum(share.max_usd or 0 for share in shares) <= max(0, limit - before) / 10 + 1e-9
+    assert all(share.max_tokens is None and 4.9 < (share.max_minutes or 0) <= 5 for share in shares)
+
+
+def plain(found: dict[str, Any]) -> dict[str, Any]:
+    """A table without what differs between any two runs."""
+    own = ("seconds", "run_id", "lm", "program", "run", "model")
+    return {
+        name: plain(value) if isinstance(value, dict) else value for name, value in found.items() if name not in own
+    }
+
+
+def odd(n: int, text: str) -> str | None:
+    """What some prompts meet, whoever sends them, and whenever."""
+    return "garbled" if "[[ ## facts ## ]]" in text and "[D2:1]" in text else None
+
+
+@pytest.mark.slow
+def test_the_table_is_that_of_one_process(ray: Any, stub: Any, mempiler_cli: Any) -> None:
+    words = ["evaluate", "fact-store", "--part", "train", "--adapter", "chat"]
+    alone, together = [
+        mempiler_cli(stub(odd), *words, "--workers", str(workers), train=12, threads=4).found for workers in (1, 2)
+    ]
+    assert plain(together) == plain(alone)
+    assert alone["write_failures"] > 1
+
+
+@pytest.mark.slow
+def test_a_killed_workers_questions_are_asked_again(
+    kill_worker: Any, stub: Any, mempiler_cli: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
+    server = stub(kill_worker(8), delay=0.05)
+    alone = mempiler_cli(stub(), *words, train=24, threads=4).found
+    together = mempiler_cli(server, *words, "--workers", "2", "--max-calls", "200", train=24, threads=4).found
+    same = ("n", "score", "interval", "by", "retrieval", "failures", "stopped")
+    assert {name: together[name] for name in same} == {name: alone[name] for name in same}
+    assert len([record for record in caplog.records if "worker" in record.message]) == 1
+    # Of the worker that was killed, at most what it had in flight is asked twice.
+    assert len(server.texts) <= alone["calls"]["task"] + 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_budget_holds_over_all_processes(killed: bool, kill_worker: Any, stub: Any, mempiler_cli: Any) -> None:
+    words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat", "--workers", "2", "--max-calls"]
+    server = stub(kill_worker(4) if killed else None, delay=0.05)
+    ran = mempiler_cli(server, *words, "15", train=24, threads=4)
+    assert ran.found["stopped"] == "budget reached: max-calls 15"
+    assert 0 < ran.found["n"] < 24
+    assert len(server.texts) <= 15
+    if not killed:
+        assert ran.found["calls"]["task"] == len(server.texts) == 15
+
+
+@pytest.mark.slow
+def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(ray: Any, stub: Any, mempiler_cli: Any) -> None:
+    words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
+    refused = threading.Event()
+    refused.set()
+    # Answers take longer than refusals: some are in flight when the run ends, and paid.
+    server = stub(lambda n, text: "401" if refused.is_set() and n > 6 else None, delay=0.5)
+    broken = mempiler_cli(server, *words, "--workers", "2", train=24, threads=4)
+    assert broken.code == 2
+    assert "refuses the key" in broken.line
+    refused.clear()
+    whole = mempiler_cli(server, *words, "--workers", "2", "--resume", broken.resume, train=24, threads=4).found
+    assert whole["n"] == 24 - whole["by"]["5"]["n"]
+    assert whole["failures"] == 0
+    assert server.answered == len(set(server.texts))
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_table(ray: Any, stub: Any, mempiler_cli: Any, tmp_path: Path) -> None:
+    words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
+    ray.shutdown()
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+    address = ray.init("local", num_cpus=2, **quiet).address_info["gcs_address"]
+    alone, together = [
+        mempiler_cli(stub(), *words, "--workers", workers, train=12, threads=4).found for workers in ("1", address)
+    ]
+    assert plain(together) == plain(alone)
+
+
+@pytest.mark.slow
+def test_an_address_at_which_there_is_no_cluster_is_one_line(ray: Any) -> None:
+    ray.shutdown()
+    with pytest.raises(UserError, match=r"--workers 127.0.0.1:1: no Ray cluster answers there"):
+        list(run_parallel(work, [0], "127.0.0.1:1"))
