@@ -69,11 +69,11 @@ def check_judge(name: str, setup: Setup, as_json: bool) -> None:
     except BudgetError as error:
         raise UserError(f"{error}; {len(labelled)} answers are to be judged") from error
     if as_json:
-        print_json({"judge_lm": lm, **report.to_dict()})
+        print_json({"judge_lm": lm, **report.model_dump()})
         return
     console = output()
     shown = "offline engine (extractive, no language model: a wiring check)" if lm == "offline" else lm
-    console.print(f"judge: {shown}, prompt {report.hash[:12]}", soft_wrap=True)
+    console.print(f"judge: {shown}, prompt {report.judge_hash[:12]}", soft_wrap=True)
     rows: dict[str, Any] = {**report.kinds, "all right": report.right, "all wrong": report.wrong}
     told = [
         (

@@ -105,7 +105,7 @@ def _write_page(file: str, runs: Sequence[Recorded], min_n: int) -> None:
 
 
 def _preferred(runs: Sequence[Recorded], lm: str, api_base: str | None, threads: int) -> list[Preferences]:
-    from ..data.preference import PreferenceJudge
+    from ..data.judge import PreferenceJudge
     from ..engines.meter import Meter
     from ..engines.models import endpoint_errors, language_model
     from ..programs.adapter import adapter

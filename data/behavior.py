@@ -13,8 +13,7 @@ import dspy
 
 from ..records import Action, Behavior, History, Profile, Turn, format_time
 from ..signatures.behavior import chosen_option
-from .confusion import Answered
-from .scorer import Score, Scorer, answer_of
+from .scorer import Answered, Score, Scorer, answer_of
 
 BATCH = 20
 """Records of one `Behavior` item: what a method is given at a time."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import reprlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
@@ -18,12 +19,40 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from ..errors import DataError, UnknownNameError, UserError
 from ..records import History
 from .dataset import Dataset, Note, Reading, Source, askable, refuse_fatal
-from .interaction import Interaction
 from .judge import AnyJudge
 from .samples import sample
 from .scorer import Score, Scorer
 
 _FINITE = ConfigDict(allow_inf_nan=False)
+Program = Callable[..., dspy.Prediction]
+
+
+class Interaction(ABC):
+    """Conversations between a simulated user and two assistants: the program under test, and a rival beside it.
+
+    Both are callables: a benchmark does not depend on programs. An optimizer runs a program on one example at a time,
+    not through a conversation, so nothing can be compiled on such a benchmark.
+    """
+
+    against: str
+    """The method that the rival is built from."""
+    replies: ClassVar[float]
+    """Replies of each side in an average conversation, for plans."""
+    user: Any = None
+    """Who plays the user."""
+    rival: Program | None = None
+
+    @abstractmethod
+    def hold(self, program: Program, example: dspy.Example) -> dspy.Prediction:
+        """Lets the user talk with the program and with the rival.
+
+        Raises:
+            UserError: There is no simulated user, or no rival.
+        """
+
+    @abstractmethod
+    def played_by(self, lm: Any, adapter: dspy.Adapter | None) -> Any:
+        """A user that a language model plays."""
 
 
 class Benchmark(Dataset):
@@ -172,13 +201,15 @@ class Benchmark(Dataset):
         new.scorer = self.scorer.bound(make)
         return new
 
-    def accompanied(self, lm: Any, adapter: dspy.Adapter | None, rival: Callable[..., dspy.Prediction]) -> Self:
+    def accompanied(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
         """A copy with a simulated user and a rival bound."""
         new = copy.copy(self)
-        new.interaction = self.interaction.bound(lm, adapter, rival) if self.interaction else None
+        if self.interaction is not None:
+            new.interaction = copy.copy(self.interaction)
+            new.interaction.user, new.interaction.rival = self.interaction.played_by(lm, adapter), rival
         return new
 
-    def answer(self, program: Callable[..., dspy.Prediction], example: dspy.Example) -> dspy.Prediction:
+    def answer(self, program: Program, example: dspy.Example) -> dspy.Prediction:
         """Asks a program, or lets the simulated user talk with it."""
         if self.interaction is not None:
             return self.interaction.hold(program, example)

@@ -9,17 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
-from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, OpenerDirector, Request
 
-from ..errors import DataError, EndpointError, UnknownNameError, UserError
+import httpx
+
+from ..errors import DataError, EndpointError, UnknownNameError, UserError, one_line
 
 SECONDS = 30
 """How long a server may be silent."""
@@ -34,8 +31,6 @@ class Download:
     sha256: str
     """Empty if nobody said."""
     licence: str
-    hub: bool = False
-    """Whether it is fetched by the `datasets` library."""
     reported: bool = False
     """Whether the sha256 is reported by third parties: a different file is then kept, with a note."""
 
@@ -66,7 +61,6 @@ DOWNLOADS: Mapping[str, Download] = MappingProxyType(
             "5138f416f8fa76b75b2e080da87e8a8e346e1500/msc_self_instruct.jsonl",
             sha256="d3dbea36848b41dc46c0f1548d0ebf74eeaf6390d6f3fe9318e8480dc984495e",
             licence="Apache-2.0 as its hub page says; the dialogues are those of ParlAI's MSC, which has its own terms",
-            hub=True,
             reported=True,
         ),
     }
@@ -101,9 +95,9 @@ def download(name: str, sha256: str = "") -> Download:
     commit = found["revision"] or "none"
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise UserError(f"{name}: {commit} is no commit and may change; take one from the set's page, 40 digits")
-    page = f"{os.environ.get('HF_ENDPOINT') or 'https://huggingface.co'}/datasets/{found['set']}"
+    page = f"{_hub()}/datasets/{found['set']}"
     address = f"{page}/resolve/{commit}/{found['file']}"
-    return Download(Path(found["file"]).name, address, sha256, f"as its page says: {page}", hub=True)
+    return Download(Path(found["file"]).name, address, sha256, f"as its page says: {page}")
 
 
 def fetch(name: str, folder: Path, note: Callable[[str], None], sha256: str = "") -> Fetched:
@@ -124,16 +118,7 @@ def fetch(name: str, folder: Path, note: Callable[[str], None], sha256: str = ""
     path = folder / wanted.file
     if path.exists():
         return _kept(path, wanted)
-    try:
-        _reach(wanted)
-        note(f"{wanted.file}: licence {wanted.licence}")
-        content = _from_hub(wanted.address) if wanted.hub else _from_web(wanted.address)
-    except Exception as error:  # the libraries below raise errors of many kinds, none of which is for users
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        by_hand = f"download {wanted.address} by hand and name the file with --data"
-        if wanted.hub and getattr(error, "code", 0) in (401, 403, 404):
-            by_hand = f"set HF_TOKEN if the set is private, or {by_hand}"
-        raise EndpointError(f"{name} cannot be fetched ({reason}); {by_hand}") from error
+    content = _content(name, wanted, note)
     digest = hashlib.sha256(content).hexdigest()
     if wanted.sha256 and digest != wanted.sha256:
         if not wanted.reported:
@@ -153,57 +138,31 @@ def _kept(path: Path, wanted: Download) -> Fetched:
     return Fetched(path, digest, verified=True, fresh=False)
 
 
-def _from_web(address: str) -> bytes:
+def _hub() -> str:
+    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+
+
+def _content(name: str, wanted: Download, note: Callable[[str], None]) -> bytes:
+    """The bytes at the address, after a note of the licence; the token of the hub goes to the hub alone."""
+    from huggingface_hub import constants, get_token
+
+    of_hub = wanted.address.startswith((_hub(), "https://huggingface.co/"))
+    by_hand = f"download {wanted.address} by hand and name the file with --data"
     try:
-        with urllib.request.urlopen(_request(address, "GET"), timeout=SECONDS) as response:
+        if of_hub and constants.HF_HUB_OFFLINE:
+            raise httpx.ConnectError("HF_HUB_OFFLINE switches the hub off")
+        token = get_token() if of_hub else None
+        headers = {"User-Agent": "mempiler", **({"Authorization": f"Bearer {token}"} if token else {})}
+        with httpx.stream("GET", wanted.address, headers=headers, follow_redirects=True, timeout=SECONDS) as response:
+            response.raise_for_status()
+            note(f"{wanted.file}: licence {wanted.licence}")
             return response.read()
-    except HTTPError as error:
-        error.close()
-        raise
-
-
-def _from_hub(address: str) -> bytes:
-    # Imported here: it takes over a second.
-    from datasets import DownloadConfig, DownloadManager
-
-    with tempfile.TemporaryDirectory() as cache:
-        config = DownloadConfig(cache_dir=cache, disable_tqdm=True)
-        found = DownloadManager(download_config=config).download(address)
-        return Path(str(found)).read_bytes()
-
-
-def _reach(wanted: Download) -> None:
-    """Fails early if the address cannot be reached."""
-    request = _request(wanted.address, "HEAD")
-    if wanted.hub:
-        from datasets import config
-        from huggingface_hub import get_token
-
-        if config.HF_HUB_OFFLINE:
-            raise ConnectionError("HF_HUB_OFFLINE switches the hub off")
-        if token := get_token():
-            request.add_header("Authorization", f"Bearer {token}")
-    try:
-        _Unredirected.opener().open(request, timeout=SECONDS).close()
-    except HTTPError as error:
-        error.close()
-        if error.code >= 400:
-            raise
-
-
-class _Unredirected(HTTPRedirectHandler):
-    """The hub redirects to a store whose signed addresses answer GET only: the first answer will do."""
-
-    @classmethod
-    def opener(cls) -> OpenerDirector:
-        return urllib.request.build_opener(cls)
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-def _request(address: str, method: str) -> Request:
-    return Request(address, headers={"User-Agent": "mempiler"}, method=method)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else 0
+        if of_hub and status in (401, 403, 404):
+            by_hand = f"set HF_TOKEN if the set is private, or {by_hand}"
+        reason = one_line(f"{type(error).__name__}: {error}", 200)
+        raise EndpointError(f"{name} cannot be fetched ({reason}); {by_hand}") from error
 
 
 def _write(path: Path, content: bytes) -> None:

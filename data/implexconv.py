@@ -12,7 +12,7 @@ of the reasoning differently; any key with "opposed" and "reason" in it counts, 
 `retrieved_conv` is one text or several, which are found again in the sessions.
 
 Metrics: "judge" asks whether the retrieved context (`prediction.context`) acknowledges the reasoning, in words or by
-implication (`data.acknowledgement`; where a row has no reasoning, its answer): 1 or 0, and `parts["explicit"]` is 1
+implication (`data.judge`; where a row has no reasoning, its answer): 1 or 0, and `parts["explicit"]` is 1
 only for words. "answer" asks a judge whether the answer is right, given answer and reasoning; "f1" is token F1 of the
 answer and calls no judge. The parts of every metric need no judge: `bleu1` to `bleu3` and `rouge_l` of the answer, as
 evaluate/get_baseline_scores.py computes them, and `evidence`, the share of gold sessions of which the recalled context
@@ -36,9 +36,9 @@ from pydantic import ConfigDict
 
 from ..errors import DataError
 from ..records import Context, History, Session, Turn, read_json
-from .acknowledgement import AcknowledgementJudge
 from .benchmark import Benchmark
 from .dataset import Note, Reading
+from .judge import AcknowledgementJudge
 from .rows import Place, Row, Text
 from .scorer import Combined, Judged, Score, Scorer, answer_of
 from .text_metrics import explain, sentence_bleu, squad_f1, squad_words

@@ -6,18 +6,18 @@ are bundled are our own: 17 questions with four answers each, short facts in Eng
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from dspy.utils.exceptions import AdapterParseError
+from pydantic import computed_field
 
 from ..errors import UserError
 from ..records import Record
 from .catalog import benchmark_class
 from .dataset import refuse_fatal
-from .judge import AnswerJudge, GenerousJudge, Judge, ask_all
+from .judge import AnyJudge, Judge, ask_all
 from .rows import json_rows
 from .samples import sample
 
@@ -33,14 +33,8 @@ class LabelledAnswer(Record):
     answer: str
     kind: Kind
 
-    @property
-    def right(self) -> bool:
-        """Whether a judge should accept it."""
-        return self.kind.endswith("right")
 
-
-@dataclass(frozen=True)
-class Accepted:
+class Accepted(Record):
     """What a judge did with the answers of some kinds."""
 
     n: int
@@ -48,45 +42,24 @@ class Accepted:
     unreadable: int
     """Answers on which its reply could not be read; in neither of the rates."""
 
+    @computed_field
     @property
     def rate(self) -> float | None:
         """Accepted among those judged; None where none was."""
         judged = self.n - self.unreadable
         return self.accepted / judged if judged else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The counts and the rate as plain JSON values."""
-        return {**vars(self), "rate": self.rate}
 
-
-@dataclass(frozen=True)
-class JudgeReport:
+class JudgeReport(Record):
     """What a judge did with labelled answers."""
 
-    hash: str
+    judge_hash: str
     """Names the judge's prompt."""
-    kinds: Mapping[Kind, Accepted]
-
-    @property
-    def right(self) -> Accepted:
-        """The right answers: its rate should be 1."""
-        return self._of("right")
-
-    @property
-    def wrong(self) -> Accepted:
-        """The wrong answers: its rate is the judge's leniency, and should be 0."""
-        return self._of("wrong")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
-        kinds = {kind: found.to_dict() for kind, found in self.kinds.items()}
-        return {"judge_hash": self.hash, "kinds": kinds, "right": self.right.to_dict(), "wrong": self.wrong.to_dict()}
-
-    def _of(self, end: str) -> Accepted:
-        found = [each for kind, each in self.kinds.items() if kind.endswith(end)]
-        return Accepted(
-            sum(each.n for each in found), sum(each.accepted for each in found), sum(each.unreadable for each in found)
-        )
+    kinds: dict[Kind, Accepted]
+    right: Accepted
+    """The right answers: its rate should be 1."""
+    wrong: Accepted
+    """The wrong answers: its rate is the judge's leniency, and should be 0."""
 
 
 def judge_of(benchmark: str | None) -> type[Any]:
@@ -99,7 +72,7 @@ def judge_of(benchmark: str | None) -> type[Any]:
         return Judge
     for make in benchmark_class(benchmark).metrics.values():
         for kind in make().asked.values():
-            if issubclass(kind, Judge | GenerousJudge):
+            if issubclass(kind, Judge):
                 return kind
     raise UserError(f"{benchmark}: no metric of it asks a judge of short answers; leave --on out")
 
@@ -117,13 +90,8 @@ def read_labelled(path: str | Path | None = None) -> tuple[LabelledAnswer, ...]:
     return tuple(row for _, _, row in json_rows(path, LabelledAnswer, refuse_fatal(path)))
 
 
-def check_judge(judge: AnswerJudge, labelled: Sequence[LabelledAnswer], threads: int = 8) -> JudgeReport:
-    """Has a judge judge labelled answers.
-
-    Args:
-        judge: The judge.
-        labelled: The answers.
-        threads: Answers in flight.
+def check_judge(judge: AnyJudge, labelled: Sequence[LabelledAnswer], threads: int = 8) -> JudgeReport:
+    """Has a judge judge labelled answers, so many at once.
 
     Raises:
         LMError: The judge's endpoint failed.
@@ -135,10 +103,11 @@ def check_judge(judge: AnswerJudge, labelled: Sequence[LabelledAnswer], threads:
         except AdapterParseError:
             return None
 
-    verdicts = ask_all(accepts, labelled, threads)
-    by_kind: dict[Kind, list[bool | None]] = {
-        kind: [said for each, said in zip(labelled, verdicts, strict=True) if each.kind == kind] for kind in KINDS
-    }
-    return JudgeReport(
-        judge.hash, {kind: Accepted(len(said), said.count(True), said.count(None)) for kind, said in by_kind.items()}
-    )
+    verdicts = list(zip(labelled, ask_all(accepts, labelled, threads), strict=True))
+
+    def accepted(*kinds: Kind) -> Accepted:
+        said = [verdict for each, verdict in verdicts if each.kind in kinds]
+        return Accepted(n=len(said), accepted=said.count(True), unreadable=said.count(None))
+
+    found = {kind: accepted(kind) for kind in KINDS}
+    return JudgeReport(judge_hash=judge.hash, kinds=found, right=accepted(*KINDS[:2]), wrong=accepted(*KINDS[2:]))

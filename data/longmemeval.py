@@ -40,12 +40,11 @@ from ..errors import DataError, UnknownNameError
 from ..records import History, Session, Turn, format_time
 from ..signatures.judges import ABSTENTION, JUDGES, judges_hash
 from .benchmark import Benchmark
-from .confusion import Answered
 from .dataset import Note, Reading
 from .json_stream import stream_list
 from .judge import PromptJudge, Verdict
 from .rows import Listed, Place, Row, Text, Words
-from .scorer import Score, Scorer, answer_of
+from .scorer import Answered, Score, Scorer, answer_of
 from .text_metrics import explain, squad_f1, squad_words
 
 Type = Literal[

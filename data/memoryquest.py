@@ -12,7 +12,7 @@ session counted from 1, are ours and optional; a reference without them rests on
 
 The history of a query ends at its date, that day included; undated sessions stay in every one. What is scored is the
 retrieved context (`prediction.context`), not the response: which of the query's references a judge finds acknowledged
-in its hits (`data.acknowledgement`). Two responses are compared by `data.preference`, whose judge is told `facts`: what
+in its hits (`data.judge`). Two responses are compared by `PreferenceJudge`, whose judge is told `facts`: what
 the references of all queries say of the user up to the query's date.
 
 Metrics: "recall" (the paper's Recall) and "recall_exact" ask the judge, and `parts` holds both with `recall_explicit`;
@@ -35,9 +35,9 @@ from pydantic import BeforeValidator
 
 from ..errors import DataError
 from ..records import Context, History, Record, Session, Turn, format_time, read_json
-from .acknowledgement import AcknowledgementJudge, Level, evidence_parts, recall_parts
 from .benchmark import Benchmark
 from .dataset import Note, Reading, Source
+from .judge import AcknowledgementJudge, Level, evidence_parts, recall_parts
 from .rows import Listed, Place, Row, Text, Words, natural, read_date
 from .scorer import Combined, Score, Scorer
 from .text_metrics import stems

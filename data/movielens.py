@@ -9,7 +9,7 @@ README. The set may not be passed on: the sample is our own, no real person's ta
 
 PraMem (section 4.1, Figure 3) takes users with more than 300 ratings and asks for the next rating as one of five
 classes; its result is a picture of confusion matrices, compared by their diagonal dominance. Here: accuracy, macro-F1,
-diagonal dominance (`data.confusion`), and the matrix. The newest ratings of a user are asked, the ones before are the
+diagonal dominance (`Confusion`), and the matrix. The newest ratings of a user are asked, the ones before are the
 history, those since the first asked one are `recent`; equal times are in the file's order.
 
 Limits: the paper prints no number for this benchmark, nor how many users and which ratings it asked; ours are
@@ -39,10 +39,9 @@ from ..errors import DataError
 from ..records import Action, History
 from .behavior import ChosenOption, Since, asked, example, records
 from .benchmark import Benchmark
-from .confusion import Answered, Confusion
 from .dataset import Note, Reading
 from .rows import Place
-from .scorer import Scorer
+from .scorer import Answered, Confusion, Scorer
 
 RATINGS = ("1", "2", "3", "4", "5")
 FIELD = "movie_rating"

@@ -7,7 +7,7 @@ own, in the same form.
 
 As in the PGR paper, rows of the kind `ask_to_forget` and rows with `sensitive_info` are left out, and the score is
 binary: whether a judge finds the row's preference acknowledged, explicitly or implicitly, in the hits of the retrieved
-context (`data.acknowledgement`); the response is not read. `metric="mcq"` asks the official multiple-choice question
+context (`data.judge`); the response is not read. `metric="mcq"` asks the official multiple-choice question
 instead: one right and three wrong replies in an order that is drawn from the row's id.
 
 Limits: notes of a context, such as a summary, are not judged, and an answer that was saved without its context scores
@@ -28,9 +28,9 @@ from pydantic import BeforeValidator, Field
 
 from ..errors import DataError, UnknownNameError
 from ..records import Context, History, read_json
-from .acknowledgement import AcknowledgementJudge, recall_parts
 from .benchmark import Benchmark
 from .dataset import Note, Reading
+from .judge import AcknowledgementJudge, recall_parts
 from .personamem import Blocks, Message, Messages, RightLetter, chooses
 from .rows import Parsed, Place, Row, Text, Words, csv_rows, literal
 from .scorer import Score, Scorer

@@ -17,8 +17,7 @@ from dspy.utils.exceptions import AdapterParseError
 from pydantic import ValidationError
 
 from ..data.catalog import benchmark as load_benchmark
-from ..data.judge import ask_all
-from ..data.preference import PairJudge, Preference, informed, preference
+from ..data.judge import AnyJudge, Preference, ask_all, informed, preference
 from ..errors import DataError, UserError
 from ..records.json_input import decode
 from ..records.whole_file import replacing
@@ -173,7 +172,7 @@ class Preferences:
         return asdict(self)
 
 
-def preferences(baseline: Recorded, other: Recorded, judge: PairJudge, threads: int = 8) -> Preferences:
+def preferences(baseline: Recorded, other: Recorded, judge: AnyJudge, threads: int = 8) -> Preferences:
     """Has a judge compare the responses of two runs to the queries that both were asked, in both orders.
 
     The benchmark is read again from where the baseline's run found it.

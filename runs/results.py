@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ..data.confusion import Confusion
+from ..data.scorer import Confusion
 from ..engines.spending import Spending
 from ..errors import BrokenRunError
 from ..records import Failure

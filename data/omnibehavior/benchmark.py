@@ -39,10 +39,9 @@ from ...errors import DataError
 from ...records import Action, History, read_json, read_time
 from ..behavior import ChosenOption, Since, asked, example, records
 from ..benchmark import Benchmark
-from ..confusion import Answered, Confusion
 from ..dataset import Note, Reading
 from ..rows import Place, Row, Text, read_date
-from ..scorer import Scorer
+from ..scorer import Answered, Confusion, Scorer
 from .periods import Periods
 from .records import (
     QUESTIONS,

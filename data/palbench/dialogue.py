@@ -38,11 +38,9 @@ from ...errors import UserError, one_line
 from ...records import Record
 from ...signatures.judges import JudgeNeedUnderstanding, JudgePreferenceUnderstanding
 from ...signatures.pal import USER_ACTIONS, AssistantAction, PlayUser, UserAction
-from ..benchmark import fitted
-from ..confusion import Answered
-from ..interaction import Interaction, Program
+from ..benchmark import Interaction, Program, fitted
 from ..judge import AnyJudge, PromptJudge, ask_all
-from ..scorer import Score, Scorer
+from ..scorer import Answered, Score, Scorer
 from .benchmark import PalBench
 from .reader import Asked, Persona
 
@@ -330,9 +328,10 @@ class PalConversation(Interaction):
         Returns:
             `answer` and `rival` (the dialogues as text), and the `context` of the program's last reply.
         """
-        user, rival = self.company()
-        own, last = self._dialogue(user, program, example, bool(example.get("recent")))
-        other, _ = self._dialogue(user, rival, example, self.against_logs)
+        if self.user is None or self.rival is None:
+            raise UserError("this benchmark needs someone to play the user and a rival; run it with mempiler evaluate")
+        own, last = self._dialogue(self.user, program, example, bool(example.get("recent")))
+        other, _ = self._dialogue(self.user, self.rival, example, self.against_logs)
         context = last.get("context") if last is not None else None
         return dspy.Prediction(answer=own.text, rival=other.text, context=context)
 

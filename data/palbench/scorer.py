@@ -32,9 +32,8 @@ from ...errors import one_line
 from ...records.chinese import LONGEST_RUN, chinese_cutter
 from ...signatures.judges import JudgeImplicitNeeds
 from ...signatures.pal import selected
-from ..confusion import Answered
 from ..judge import PromptJudge
-from ..scorer import Score, Scorer, answer_of
+from ..scorer import Answered, Score, Scorer, answer_of
 from ..text_metrics import sentence_bleu
 from .reader import Topic
 

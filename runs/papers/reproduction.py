@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...data.preference import PreferenceJudge
+from ...data.judge import PreferenceJudge
 from ...engines.guard import Guard
 from ...engines.meter import Meter
 from ...engines.models import endpoint_errors

@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 import pytest
-from mempiler.data.confusion import Confusion
 from mempiler.data.omnibehavior.benchmark import OPTIONS, FieldsPredicted
 from mempiler.data.omnibehavior.records import QUESTIONS, TABLE_NAMES
+from mempiler.data.scorer import Confusion
 from mempiler.records import Failure
 from mempiler.runs.rows import Row
 from mempiler.signatures.behavior import chosen_option

@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 import dspy
 import pytest
-from mempiler.data.acknowledgement import Acknowledged
-from mempiler.data.judge import Verdict
+from mempiler.data.judge import Acknowledged, Verdict
 
 
 class FixedJudge:

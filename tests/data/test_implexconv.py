@@ -6,10 +6,9 @@ from typing import Any
 import dspy
 import pytest
 from mempiler import Context, Hit
-from mempiler.data.acknowledgement import Level
 from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.implexconv import session_recall, turns_of
-from mempiler.data.judge import Verdict
+from mempiler.data.judge import Level, Verdict
 from mempiler.errors import DataError, UnknownNameError, UserError
 
 from .conftest import FixedJudge, FixedVerdict

@@ -6,10 +6,18 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
-from mempiler.data.acknowledgement import AcknowledgementJudge, recall_parts
 from mempiler.data.catalog import benchmark as load_benchmark
-from mempiler.data.judge import Judge, Verdict
-from mempiler.data.preference import Preference, PreferenceJudge, Preferred, Side, informed, preference
+from mempiler.data.judge import (
+    AcknowledgementJudge,
+    Judge,
+    Preference,
+    PreferenceJudge,
+    Side,
+    Verdict,
+    informed,
+    preference,
+    recall_parts,
+)
 from mempiler.programs.adapter import adapter
 from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, judge_hash
 from pydantic import Field
@@ -116,9 +124,9 @@ class Opinions:
         self.sides = list(sides)
         self.asked: list[tuple[str, str]] = []
 
-    def __call__(self, example: dspy.Example, first: str, second: str) -> Preferred:
+    def __call__(self, example: dspy.Example, first: str, second: str) -> Side:
         self.asked.append((first, second))
-        return Preferred(self.sides[len(self.asked) - 1])
+        return self.sides[len(self.asked) - 1]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +156,7 @@ def test_equal_responses_tie_without_a_call() -> None:
 @pytest.mark.parametrize(("choice", "side"), [("w3k8", "first"), ("t5n1", "second"), ("tie", "tie")])
 def test_the_judge_of_pairs_sees_the_user_and_neutral_labels(scripted: Any, choice: str, side: str) -> None:
     model = scripted(lambda *call: {"reasoning": "Better.", "choice": choice})
-    assert PreferenceJudge(model, adapter())(EXAMPLE, "Swim.", "Run.").side == side
+    assert PreferenceJudge(model, adapter())(EXAMPLE, "Swim.", "Run.") == side
     (_, text) = model.engine.prompts[0]
     shown = {"facts": "Swims at dawn", "references": "Has a bad knee", "profile": "age: 40", "date": "1 June 2024"}
     assert all(f"[[ ## {name} ## ]]\n{value}" in text for name, value in shown.items())

@@ -6,7 +6,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.acknowledgement import Level
+from mempiler.data.judge import Level
 from mempiler.data.memoryquest import MemoryQuest
 from mempiler.errors import DataError
 from mempiler.records import Context, Hit

@@ -174,12 +174,12 @@ def test_a_margin_below_zero_is_refused() -> None:
 def test_without_rival_user_or_judge_a_line_says_so() -> None:
     found = benchmark("palbench.dialogue")
     example = found.examples[0]
-    with pytest.raises(UserError, match="play the user"):
+    with pytest.raises(UserError, match="play the user and a rival"):
         found.answer(lambda **query: dspy.Prediction(answer=""), example)
     with pytest.raises(UserError, match="--judge-lm"):
         found.score(example, dspy.Prediction(answer="a", rival="b"))
     full, _ = _set_up()
-    with pytest.raises(UserError, match="none to compare with is set"):
+    with pytest.raises(UserError, match="play the user and a rival"):
         full.answer(lambda **query: dspy.Prediction(answer=""), example)
     with pytest.raises(UserError, match="mempiler evaluate"):
         full.score(example, dspy.Prediction(answer="a"))

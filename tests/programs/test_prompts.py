@@ -28,13 +28,11 @@ import dspy
 import pytest
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
-from mempiler.data.acknowledgement import AcknowledgementJudge
-from mempiler.data.judge import GenerousJudge, Judge
+from mempiler.data.judge import AcknowledgementJudge, GenerousJudge, Judge, PreferenceJudge
 from mempiler.data.longmemeval import LongMemEvalJudge
 from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, PreferenceUnderstandingJudge, Said, SimulatedUser
 from mempiler.data.palbench.reader import Persona, Topic
 from mempiler.data.palbench.scorer import NeedsJudge
-from mempiler.data.preference import PreferenceJudge
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.adapter import adapter
