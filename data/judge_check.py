@@ -109,5 +109,5 @@ def check_judge(judge: AnyJudge, labelled: Sequence[LabelledAnswer], threads: in
         said = [verdict for each, verdict in verdicts if each.kind in kinds]
         return Accepted(n=len(said), accepted=said.count(True), unreadable=said.count(None))
 
-    found = {kind: accepted(kind) for kind in KINDS}
+    found: dict[Kind, Accepted] = {kind: accepted(kind) for kind in KINDS}
     return JudgeReport(judge_hash=judge.hash, kinds=found, right=accepted(*KINDS[:2]), wrong=accepted(*KINDS[2:]))

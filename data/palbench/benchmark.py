@@ -1,8 +1,8 @@
 """PAL-Bench: does an assistant understand what its user needs and prefers, from device logs and earlier dialogues?
 
-    palbench.restate    a brief query ──> the whole requirement        BLEU, or a judge (G-score)
+    palbench.restate    a brief query ──> the whole requirement        BLEU, or a judge (G-score, 0 to 2 points)
     palbench.generate   the requirement ──> a solution                 BLEU against the two liked ones
-    palbench.select     the requirement, S1..S8 ──> two of them        S-score
+    palbench.select     the requirement, S1..S8 ──> two of them        S-score (-2 to 2 points)
     palbench.dialogue   a simulated conversation                       `dialogue`
 
 The genuine files are `input.json` and `input_en.json` of hzp3517/Mem-PAL (Huang et al. 2025); the paper calls the data
@@ -14,25 +14,204 @@ An example holds `history`, `question`, `focus`, for `select` also `options`, wi
 the data tells them; no evidence is known of preferences. The query of the solution tasks is the gold requirement, as
 released.
 
+Source: Mem-PAL, appendix B "Details of Evaluation Setup", and the released metrics code for what the paper leaves out:
+NLTK's sentence BLEU with smoothing method 1, jieba's default cut also for English (blanks are words), weights .33 for
+BLEU-3, the maximum over references taken for every order by itself.
+
 Limits: a score is 0 to 1, but an S-score -1 to 1, as the paper has it: choosing by chance gives 0, and a failed
-question as well. BLEU rewards wording. Scores are means over topics, not over users, as released.
+question as well. BLEU rewards wording: the paper's best method has BLEU-4 of 3. Scores are means over topics, not over
+users, as released.
 """
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import dspy
 
+from ...errors import one_line
+from ...records.chinese import LONGEST_RUN, chinese_cutter
+from ...signatures.judges import JudgeImplicitNeeds
+from ...signatures.pal import selected
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading
-from ..scorer import Combined, Scorer
-from ..synthesis.palset.validate import validate
-from .reader import Asked, files_of, read_palset
-from .scorer import BLEU, GenerationBleu, NeedPoints, RestatementBleu, SelectionPoints
+from ..judge import PromptJudge
+from ..scorer import Answered, Combined, Score, Scorer, answer_of
+from ..text_metrics import sentence_bleu
+from .reader import Asked, Topic, files_of, read_palset
+
+BLEU = {f"bleu{order}": f"BLEU-{order}" for order in (1, 2, 3, 4)}
+WEIGHTS = ((1.0, 0.0, 0.0, 0.0), (0.5, 0.5, 0.0, 0.0), (0.33, 0.33, 0.33, 0.0), (0.25, 0.25, 0.25, 0.25))
+"""Of n-grams of 1 to 4 words, for BLEU-1 to BLEU-4, as released."""
+POINTS = {"pos": 1, "neg": -1, "neu": 0}
+"""What selecting a candidate of each kind gives."""
+
+_LONG_RUN = re.compile(rf"[\u4e00-\u9fd5]{{{LONGEST_RUN}}}")
+
+
+def words(text: str) -> list[str]:
+    """The text as jieba cuts it by default; blanks and punctuation marks are words, too."""
+    ends = [run.end() for run in _LONG_RUN.finditer(text)]
+    return [word for start, end in pairwise((0, *ends, len(text))) for word in chinese_cutter().cut(text[start:end])]
+
+
+def bleu(answer: str, references: Sequence[str]) -> tuple[float, float, float, float]:
+    """BLEU-1 to BLEU-4 of an answer, 0 to 1; of each order the best over the references.
+
+    An empty answer, or one that shares no word, scores 0; so does any answer without a reference.
+    """
+    said, wanted = words(answer), [words(reference) for reference in references]
+
+    def best(weights: tuple[float, ...]) -> float:
+        return max((sentence_bleu(said, gold, weights) for gold in wanted), default=0.0)
+
+    one, two, three, four = map(best, WEIGHTS)
+    return one, two, three, four
+
+
+def scaled(points: Sequence[float]) -> float:
+    """The paper's scale for means of points; 0 if empty.
+
+    0 to 2 points for implicit needs give a G-score of 0 to 100, -2 to 2 points for selections an S-score of -100 to 100
+    (appendix B, Requirement Restatement and Solution Proposal).
+    """
+    return 50 * sum(points) / len(points) if points else 0.0
+
+
+def hundreds(rows: Sequence[Answered], metrics: Mapping[str, str]) -> dict[str, float]:
+    """Means of parts over all rows, on 0 to 100, under their names in tables; a failed question counts 0."""
+    known = {part for row in rows for part in row.parts}
+    return {metrics[name]: scaled([2 * row.parts.get(name, 0.0) for row in rows]) for name in metrics if name in known}
+
+
+def selection_points(chosen: Sequence[str], feedback: Mapping[str, str]) -> int | None:
+    """Points of a selection, -2 to 2; None where it is not two different candidates.
+
+    Args:
+        chosen: Ids of candidates.
+        feedback: "pos", "neg" or "neu" by the id of each candidate.
+    """
+    if len(chosen) != 2 or len(set(chosen)) != 2 or not set(chosen) <= feedback.keys():
+        return None
+    return sum(POINTS[feedback[id]] for id in chosen)
+
+
+class NeedsJudge(PromptJudge):
+    """Scores restatements by `signatures.judges.JudgeImplicitNeeds`."""
+
+    signature = JudgeImplicitNeeds
+
+    def __call__(self, topic: Topic, answer: str) -> tuple[float, str]:
+        """0, .5, 1, 1.5 or 2 points for a restatement and why, raising what `ask` does.
+
+        An empty one gets 0 without a call.
+        """
+        if not answer.strip():
+            return 0.0, "no answer was given"
+        found = self.ask(
+            user_query=topic.user_query,
+            requirement=topic.requirement,
+            implicit_needs=list(topic.needs),
+            prediction=answer,
+        )
+        return found.score.points, one_line(found.analysis)
+
+
+class RestatementBleu(Scorer):
+    """BLEU against the whole requirement.
+
+    Args:
+        part: Which order counts, "bleu1" to "bleu4".
+    """
+
+    def __init__(self, part: str) -> None:
+        self.part = part
+        self.title = BLEU[part]
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        topic: Topic = example.asked.topic
+        parts = dict(zip(BLEU, bleu(answer_of(prediction), self.references(topic)), strict=True))
+        return Score(parts[self.part], self.feedback(topic), parts)
+
+    def references(self, topic: Topic) -> Sequence[str]:
+        """What an answer is compared with."""
+        return [topic.requirement]
+
+    def feedback(self, topic: Topic) -> str:
+        """What a right answer holds."""
+        return unsaid(topic)
+
+    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+        """The paper's columns, on 0 to 100."""
+        return hundreds(rows, BLEU)
+
+
+class GenerationBleu(RestatementBleu):
+    """BLEU against the two solutions that the user likes, the better of both."""
+
+    def references(self, topic: Topic) -> Sequence[str]:
+        return topic.positives
+
+    def feedback(self, topic: Topic) -> str:
+        liked, disliked = " / ".join(topic.positives), " / ".join(topic.negatives)
+        return f"The user likes: {liked}. The user rejects: {disliked}."
+
+
+class NeedPoints(Scorer):
+    """Points of a judge for the implicit needs that a restatement meets, 0 to 2."""
+
+    title = "G-score"
+    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": NeedsJudge}
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        topic: Topic = example.asked.topic
+        points, analysis = self.judge()(topic, answer_of(prediction))
+        said = f" The judge says: {analysis}" if analysis else ""
+        feedback = "Right: both implicit needs are met." if points >= 2 else unsaid(topic) + said
+        return Score(points / 2, feedback, {"g_score": points / 2})
+
+    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+        """The paper's column, on 0 to 100."""
+        return hundreds(rows, {"g_score": "G-score"})
+
+
+class SelectionPoints(Scorer):
+    """A point for each liked candidate of the two chosen, minus one for each disliked."""
+
+    title = "S-score"
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """Scores the ids that `prediction.answer` names; 0 where they are not two of the candidates."""
+        feedback = example.asked.topic.feedback
+        chosen = selected(answer_of(prediction), len(feedback))
+        points = selection_points(chosen, feedback)
+        if points is None:
+            hint = f"Name exactly two of {', '.join(feedback)}; the answer names {', '.join(chosen) or 'none'}."
+            return Score(0.0, hint, {"s_score": 0.0, "liked": 0.0, "disliked": 0.0, "valid": 0.0})
+        kinds = [feedback[id] for id in chosen]
+        counts = {"liked": kinds.count("pos") / 2, "disliked": kinds.count("neg") / 2, "valid": 1.0}
+        words = {"pos": "liked", "neg": "disliked", "neu": "neither liked nor disliked"}
+        said = "; ".join(f"{id} is {words[kind]}" for id, kind in zip(chosen, kinds, strict=True))
+        liked = f"The user likes {' and '.join(example.answer)}."
+        return Score(points / 2, f"{said}. {liked}", {"s_score": points / 2, **counts})
+
+    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+        """The paper's column, on -100 to 100, and how many answers named no two candidates."""
+        invalid = sum(row.failure is None and not row.parts.get("valid") for row in rows)
+        return {"S-score": scaled([2 * row.parts.get("s_score", 0.0) for row in rows]), "invalid selections": invalid}
+
+
+def unsaid(topic: Topic) -> str:
+    """What a brief query leaves out."""
+    return f"What the query left unsaid: {'; '.join(topic.needs)}. In full: {topic.requirement}"
+
+
+Gold = str | list[str]
 
 
 class PalBench(Benchmark):
@@ -40,6 +219,8 @@ class PalBench(Benchmark):
 
     sample = "palset"
     categories: ClassVar[Mapping[str, str]] = {"zh": "Chinese", "en": "English"}
+    by_logs: ClassVar[bool] = True
+    """Whether the log entries that the needs rest on hold the answer."""
 
     @classmethod
     def load(cls, path: str | Path | None = None, **options: Any) -> Self:
@@ -50,53 +231,42 @@ class PalBench(Benchmark):
 
     @classmethod
     def read(
-        cls, path: Path, note: Note, *, language: str | None = None, show_logs: bool = False, strict: bool = False
+        cls,
+        path: Path,
+        note: Note,
+        *,
+        language: Literal["zh", "en", "all"] | None = None,
+        show_logs: bool = False,
     ) -> Reading:
         """All users, and the topics that this part can ask about.
 
         Args:
             path: `input.json`, `input_en.json`, or the folder of the released data.
             note: What findings are told to.
-            language: "zh", "en" or "all", for a folder; the Chinese data, which is the original, if None.
+            language: Of a folder; the Chinese data, which is the original, if None.
             show_logs: Whether the logs of the current session are shown as they are, beside what is recalled, as the
                 paper does with its baselines ("with log").
-            strict: Whether everything is remarked on that the released form does not have, also what readers cope with.
         """
         files = tuple(files_of(path, language))
-        for file in files if strict else ():
-            for fault in validate(file):
-                note(fault)
-        histories, asked = read_palset(files, note)
-        examples = tuple(cls.example(each, show_logs) for each in asked if cls.fits(each))
+        histories, topics = read_palset(files, note)
+        examples = tuple(example for each in topics if (example := cls._example(each, show_logs)))
         return Reading(histories, examples, files)
 
     @classmethod
-    def example(cls, asked: Asked, show_logs: bool) -> dspy.Example:
-        """One topic as this part asks it."""
+    def _example(cls, asked: Asked, show_logs: bool) -> dspy.Example | None:
+        found = cls.asks(asked.topic)
+        if found is None:
+            return None
         shown = {"recent": (asked.logs,)} if show_logs and asked.logs else {}
-        fields = {"history": asked.history, **cls.query(asked), "focus": cls.evidence(asked), **shown}
-        labels = {"answer": cls.gold(asked), "category": asked.language, "asked": asked, "id": asked.id}
+        query, gold = found
+        fields = {"history": asked.history, **query, "focus": asked.evidence if cls.by_logs else (), **shown}
+        labels = {"answer": gold, "category": asked.language, "asked": asked, "id": asked.id}
         return dspy.Example(**fields, **labels).with_inputs(*fields)
 
     @classmethod
-    def fits(cls, asked: Asked) -> bool:
-        """Whether the topic holds what this part asks about."""
-        return True
-
-    @classmethod
     @abstractmethod
-    def query(cls, asked: Asked) -> dict[str, Any]:
-        """The query fields of a topic."""
-
-    @classmethod
-    @abstractmethod
-    def gold(cls, asked: Asked) -> str | list[str]:
-        """The gold answer of a topic, as the task gives it."""
-
-    @classmethod
-    def evidence(cls, asked: Asked) -> tuple[str, ...]:
-        """Ids of the turns that hold the answer, if the data has them."""
-        return asked.topic.evidence
+    def asks(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
+        """The query fields and the gold answer of a topic; None where it does not hold what this part asks about."""
 
 
 class PalRestate(PalBench):
@@ -110,12 +280,8 @@ class PalRestate(PalBench):
     }
 
     @classmethod
-    def query(cls, asked: Asked) -> dict[str, Any]:
-        return {"question": asked.topic.user_query}
-
-    @classmethod
-    def gold(cls, asked: Asked) -> str:
-        return asked.topic.requirement
+    def asks(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
+        return {"question": topic.user_query}, topic.requirement
 
 
 class PalGenerate(PalBench):
@@ -126,22 +292,11 @@ class PalGenerate(PalBench):
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
         bleu: lambda bleu=bleu: GenerationBleu(bleu) for bleu in BLEU
     }
+    by_logs = False
 
     @classmethod
-    def fits(cls, asked: Asked) -> bool:
-        return bool(asked.topic.positives)
-
-    @classmethod
-    def query(cls, asked: Asked) -> dict[str, Any]:
-        return {"question": asked.topic.requirement}
-
-    @classmethod
-    def gold(cls, asked: Asked) -> str:
-        return asked.topic.positives[0]
-
-    @classmethod
-    def evidence(cls, asked: Asked) -> tuple[str, ...]:
-        return ()
+    def asks(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
+        return ({"question": topic.requirement}, topic.positives[0]) if topic.positives else None
 
 
 class PalSelect(PalBench):
@@ -150,19 +305,11 @@ class PalSelect(PalBench):
     name = "palbench.select"
     task = "solution-selection"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"s_score": SelectionPoints}
+    by_logs = False
 
     @classmethod
-    def fits(cls, asked: Asked) -> bool:
-        return len(asked.topic.candidates) >= 2
-
-    @classmethod
-    def query(cls, asked: Asked) -> dict[str, Any]:
-        return {"question": asked.topic.requirement, "options": asked.topic.options}
-
-    @classmethod
-    def gold(cls, asked: Asked) -> list[str]:
-        return [id for id, kind in asked.topic.feedback.items() if kind == "pos"]
-
-    @classmethod
-    def evidence(cls, asked: Asked) -> tuple[str, ...]:
-        return ()
+    def asks(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
+        if len(topic.candidates) < 2:
+            return None
+        liked = [id for id, kind in topic.feedback.items() if kind == "pos"]
+        return {"question": topic.requirement, "options": topic.options}, liked

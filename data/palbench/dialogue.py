@@ -28,24 +28,21 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError
-from pydantic import Field
 
 from ...errors import UserError, one_line
-from ...records import Record
 from ...signatures.judges import JudgeNeedUnderstanding, JudgePreferenceUnderstanding
 from ...signatures.pal import USER_ACTIONS, AssistantAction, PlayUser, UserAction
 from ..benchmark import Interaction, Program, fitted
 from ..judge import AnyJudge, PromptJudge, ask_all
 from ..scorer import Answered, Score, Scorer
-from .benchmark import PalBench
-from .reader import Asked, Persona
+from .benchmark import Gold, PalBench
+from .reader import Asked, Persona, Topic
 
-Outcome = Literal["win", "tie", "lose"]
-VALUES: dict[Outcome, float] = {"win": 1.0, "tie": 0.5, "lose": 0.0}
+VALUES = {"win": 1.0, "tie": 0.5, "lose": 0.0}
 """What an outcome counts in a mean."""
 PER_ORDER = 3
 """Judgements of a pair in each order; six in all."""
@@ -54,11 +51,14 @@ GUESSES = 2
 """Times the assistant guesses the requirement."""
 PROPOSALS = 2
 """Solutions that it proposes."""
+_TRIES = 3
+_TEMPERATURE = 1.0
 
 Turn = tuple[UserAction, AssistantAction]
 
 
-class Said(Record):
+@dataclass(frozen=True)
+class Said:
     """One utterance."""
 
     role: str
@@ -67,38 +67,15 @@ class Said(Record):
     text: str
 
 
-class Dialogue(Record):
-    """A whole dialogue."""
-
-    said: tuple[Said, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """One line per utterance: `role: words`."""
-        return transcript(self.said)
-
-
-class Reply(Protocol):
-    """An assistant, as the simulator sees it."""
-
-    def __call__(self, *, question: str, dialogue: str, action: AssistantAction) -> dspy.Prediction:
-        """Replies with `answer` to what the user just said, after a dialogue that went before it."""
-        ...
-
-
 class SimulatedUser(PromptJudge):
     """Plays users by `signatures.pal.PlayUser`, under its own model and outside every trace."""
 
     signature = PlayUser
 
     def __call__(self, persona: Persona, said: Sequence[Said], action: UserAction) -> str:
-        """The user's next words.
+        """The user's next words, raising what `ask` does.
 
         While needs are talked about the user knows their needs, afterwards their preferences, as in the paper.
-
-        Raises:
-            AdapterParseError: The model's reply stays unparseable.
-            LMError: Its endpoint failed.
         """
         needs = action in ("topic inquiry", "requirement confirmation")
         found = self.ask(
@@ -131,16 +108,16 @@ def plan(topic_id: str, seed: int = 0) -> tuple[Turn, ...]:
 
 def converse(
     user: Callable[[Persona, Sequence[Said], UserAction], str],
-    reply: Reply,
+    reply: Program,
     persona: Persona,
     turns: Sequence[Turn],
     query: str,
-) -> tuple[Dialogue, dspy.Prediction | None]:
+) -> tuple[list[Said], dspy.Prediction]:
     """Lets a user and an assistant talk to the end of a plan.
 
     Args:
         user: Says the user's next words.
-        reply: The assistant.
+        reply: The assistant; gets what the user just said as `question`, the `dialogue` before it, and its `action`.
         persona: Who the user is.
         turns: The plan.
         query: The first message if `user` returns none.
@@ -149,54 +126,45 @@ def converse(
         The dialogue, and the assistant's last prediction.
     """
     said: list[Said] = []
-    last: dspy.Prediction | None = None
+    last = dspy.Prediction()
     for asked, action in turns:
         words = user(persona, said, asked) or (query if not said else "...")
         last = reply(question=words, dialogue=transcript(said), action=action)
-        said.append(Said(role="user", action=asked, text=words))
-        said.append(Said(role="assistant", action=action, text=one_line(last.get("answer")) or "..."))
-    return Dialogue(said=tuple(said)), last
+        said.append(Said("user", asked, words))
+        said.append(Said("assistant", action, one_line(last.get("answer")) or "..."))
+    return said, last
 
 
 def transcript(said: Sequence[Said]) -> str:
-    """Utterances, one per line."""
+    """Utterances, one per line: `role: words`."""
     return "\n".join(f"{each.role}: {each.text}" for each in said)
-
-
-_TRIES = 3
-_TEMPERATURE = 1.0
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Mean scores of two dialogues over all judgements, 1 to 10."""
+    """Mean scores of two dialogues over all judgements, 1 to 10; equal dialogues are not judged and have 0."""
 
-    own: float
-    other: float
-    judgements: int
-    margin: float = 0.0
-    """Means that are not further apart are a tie."""
+    own: float = 0.0
+    other: float = 0.0
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> str:
         """Win, tie or lose of the first dialogue."""
-        if abs(self.own - self.other) <= self.margin:
-            return "tie"
-        return "win" if self.own > self.other else "lose"
+        return "tie" if self.own == self.other else "win" if self.own > self.other else "lose"
 
 
-class DialogueJudge(AnyJudge, Protocol):
-    """What compares two dialogues in one dimension."""
+class NeedUnderstandingJudge(PromptJudge):
+    """Scores two dialogues by `signatures.judges.JudgeNeedUnderstanding`."""
 
-    def __call__(self, persona: Persona, first: str, second: str, rollout: int) -> tuple[float, float]:
-        """Scores both dialogues, 1 to 10; `rollout` numbers the judgements of one pair in one order."""
-        ...
-
-
-class _PairPrompt(PromptJudge):
-    """Asks for the scores of two dialogues; a reply that cannot be read is asked for again, twice at most."""
+    signature = JudgeNeedUnderstanding
+    measure: ClassVar[str] = "needs"
+    """What of a persona the dialogues are measured by."""
 
     def __call__(self, persona: Persona, first: str, second: str, rollout: int) -> tuple[float, float]:
+        """The scores of two dialogues, 1 to 10, raising what `ask` does after a third reply that cannot be read.
+
+        `rollout` numbers the judgements of one pair in one order.
+        """
         for attempt in range(_TRIES):
             # A first try at another number than any second one: none may be answered from the other's cache.
             config = {"rollout_id": rollout + attempt * 1000, "temperature": _TEMPERATURE}
@@ -205,7 +173,7 @@ class _PairPrompt(PromptJudge):
                     config=config,
                     profile=persona.profile,
                     situation=persona.situation,
-                    wishes=self.wishes(persona),
+                    wishes=getattr(persona, self.measure),
                     dialogue_1=first,
                     dialogue_2=second,
                 )
@@ -215,31 +183,16 @@ class _PairPrompt(PromptJudge):
                     raise
         raise AssertionError("unreachable")
 
-    def wishes(self, persona: Persona) -> str:
-        """What of a persona is the measure."""
-        raise NotImplementedError
 
-
-class NeedUnderstandingJudge(_PairPrompt):
-    """Compares by `signatures.judges.JudgeNeedUnderstanding`."""
-
-    signature = JudgeNeedUnderstanding
-
-    def wishes(self, persona: Persona) -> str:
-        return persona.needs
-
-
-class PreferenceUnderstandingJudge(_PairPrompt):
-    """Compares by `signatures.judges.JudgePreferenceUnderstanding`."""
+class PreferenceUnderstandingJudge(NeedUnderstandingJudge):
+    """Scores two dialogues by `signatures.judges.JudgePreferenceUnderstanding`."""
 
     signature = JudgePreferenceUnderstanding
-
-    def wishes(self, persona: Persona) -> str:
-        return persona.preferences
+    measure = "preferences"
 
 
-def compare(judge: DialogueJudge, persona: Persona, own: str, other: str, margin: float = 0.0) -> Compared:
-    """Has two dialogues judged six times, three in each order, and takes the mean scores.
+def compare(judge: AnyJudge, persona: Persona, own: str, other: str) -> Compared:
+    """Has two dialogues judged six times, three in each order, and takes the mean scores, raising what the judge does.
 
     The judgements do not wait for one another. Equal dialogues are a tie without a call.
 
@@ -248,35 +201,23 @@ def compare(judge: DialogueJudge, persona: Persona, own: str, other: str, margin
         persona: The user of both.
         own: The dialogue whose outcome it is.
         other: What it is compared with.
-        margin: Means that are not further apart are a tie; 0 in the paper.
-
-    Raises:
-        AdapterParseError: A reply of the judge stays unparseable after three tries.
-        LMError: The judge's endpoint failed.
     """
     if own == other:
-        return Compared(0.0, 0.0, 0, margin)
+        return Compared()
     jobs = [(own, other, rollout) for rollout in range(1, PER_ORDER + 1)]
     jobs += [(other, own, rollout) for rollout in range(1, PER_ORDER + 1)]
     found = ask_all(lambda job: judge(persona, *job), jobs, len(jobs))
     scores = found[:PER_ORDER] + [(second, first) for first, second in found[PER_ORDER:]]
-    return Compared(_mean([a for a, _ in scores]), _mean([b for _, b in scores]), len(scores), margin)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return Compared(sum(a for a, _ in scores) / len(scores), sum(b for _, b in scores) / len(scores))
 
 
 class Compares(Scorer):
     """Has both dialogues compared in both dimensions: 1 for a win, .5 for a tie, 0 for a defeat."""
 
     title = "win 1, tie .5, lose 0"
-    roles: ClassVar[Mapping[str, type[Any]]] = {
-        "requirement": NeedUnderstandingJudge,
-        "preference": PreferenceUnderstandingJudge,
-    }
-    tie_margin: float = 0.0
-    """Mean scores, 1 to 10, that are not further apart are a tie."""
+    roles: ClassVar[Mapping[str, type[Any]]] = dict(
+        zip(DIMENSIONS, (NeedUnderstandingJudge, PreferenceUnderstandingJudge), strict=True)
+    )
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         """Compares the dialogues of a prediction.
@@ -284,13 +225,15 @@ class Compares(Scorer):
         Raises:
             UserError: No judge is bound, or the prediction is no dialogue beside another one.
         """
-        judges = [self.judge(dimension) for dimension in DIMENSIONS]
+        judges = {dimension: self.judge(dimension) for dimension in DIMENSIONS}
         if prediction.get("rival") is None:
             raise UserError("palbench.dialogue scores dialogues; run it with mempiler evaluate")
-        persona, parts, said = example.asked.persona, {}, []
-        for dimension, judge in zip(DIMENSIONS, judges, strict=True):
-            found = compare(judge, persona, prediction.answer, prediction.rival, self.tie_margin)
-            parts |= _parts(dimension, found)
+        parts, said = dict[str, float](), list[str]()
+        for dimension, judge in judges.items():
+            found = compare(judge, example.asked.persona, prediction.answer, prediction.rival)
+            parts[dimension] = VALUES[found.outcome]
+            if found != Compared():
+                parts |= {f"{dimension[:4]}_own": found.own, f"{dimension[:4]}_rival": found.other}
             said.append(f"{dimension} understanding: {found.outcome} ({found.own:.2f} against {found.other:.2f})")
         value = sum(parts[dimension] for dimension in DIMENSIONS) / len(DIMENSIONS)
         return Score(value, "; ".join(said), parts)
@@ -330,21 +273,18 @@ class PalConversation(Interaction):
         """
         if self.user is None or self.rival is None:
             raise UserError("this benchmark needs someone to play the user and a rival; run it with mempiler evaluate")
-        own, last = self._dialogue(self.user, program, example, bool(example.get("recent")))
-        other, _ = self._dialogue(self.user, self.rival, example, self.against_logs)
-        context = last.get("context") if last is not None else None
-        return dspy.Prediction(answer=own.text, rival=other.text, context=context)
+        own, last = self._dialogue(program, example, bool(example.get("recent")))
+        other, _ = self._dialogue(self.rival, example, self.against_logs)
+        return dspy.Prediction(answer=transcript(own), rival=transcript(other), context=last.get("context"))
 
-    def _dialogue(
-        self, user: SimulatedUser, program: Program, example: dspy.Example, logs: bool
-    ) -> tuple[Dialogue, dspy.Prediction | None]:
+    def _dialogue(self, program: Program, example: dspy.Example, logs: bool) -> tuple[list[Said], dspy.Prediction]:
         asked: Asked = example.asked
         recent = {"recent": (asked.logs,)} if logs and asked.logs else {}
 
         def reply(**query: Any) -> dspy.Prediction:
             return program(history=asked.history, focus=example.focus, **recent, **query)
 
-        return converse(user, reply, asked.persona, plan(asked.id, self.seed), asked.topic.user_query)
+        return converse(self.user, reply, asked.persona, plan(asked.id, self.seed), asked.topic.user_query)
 
 
 class PalDialogue(PalBench):
@@ -361,7 +301,6 @@ class PalDialogue(PalBench):
         *,
         against: str = "no-memory",
         against_logs: bool = False,
-        tie_margin: Annotated[float, Field(ge=0)] = 0.0,
         seed: int = 0,
         **options: Any,
     ) -> Self:
@@ -371,28 +310,14 @@ class PalDialogue(PalBench):
             path: A file or folder.
             against: The method to compare with.
             against_logs: Whether it sees the logs of the current session.
-            tie_margin: Mean scores, 1 to 10, that are not further apart are a tie.
             seed: Draws which dialogues have turns of discussion.
             **options: Those of `Benchmark.load`.
         """
-        fitted(cls.name, cls.load, {"against_logs": against_logs, "tie_margin": tie_margin, "seed": seed})
+        fitted(cls.name, cls.load, {"against_logs": against_logs, "seed": seed})
         made = super().load(path, **options)
         made.interaction = PalConversation(against, against_logs, seed)
-        made.scorer = Compares()
-        made.scorer.tie_margin = tie_margin
         return made
 
     @classmethod
-    def query(cls, asked: Asked) -> dict[str, Any]:
-        return {"question": asked.topic.user_query}
-
-    @classmethod
-    def gold(cls, asked: Asked) -> str:
-        return asked.topic.requirement
-
-
-def _parts(dimension: str, found: Compared) -> dict[str, float]:
-    """The outcome as a value, and both mean scores, 1 to 10; equal dialogues have none."""
-    short = dimension[:4]
-    scores = {f"{short}_own": found.own, f"{short}_rival": found.other} if found.judgements else {}
-    return {dimension: VALUES[found.outcome], **scores}
+    def asks(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
+        return {"question": topic.user_query}, topic.requirement

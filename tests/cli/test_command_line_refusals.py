@@ -195,7 +195,7 @@ OPTIONS = {
     "personamem": ("length=5", "contexts=5", "categories=[1]"),
     "personamem-v2": ("length=64k", "length=5", "metric=f1", "colour=blue"),
     "palbench.select": ("language=5", "language=fr", "show_logs=5", "metric=rouge", "lang=zh"),
-    "palbench.dialogue": ("tie_margin=NaN", "tie_margin=x", "seed=x"),
+    "palbench.dialogue": ("against_logs=x", "seed=x"),
     "locomo": ("nothing=1", "nothing"),
 }
 SET = ("k=abc", "k=NaN", "k=[1]", "k=", "=5", "min_score=NaN", "k=1e400")

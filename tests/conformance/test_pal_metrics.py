@@ -10,9 +10,15 @@ import pytest
 from dspy import Example, Prediction
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.catalog import benchmark
+from mempiler.data.palbench.benchmark import (
+    GenerationBleu,
+    NeedPoints,
+    NeedsJudge,
+    RestatementBleu,
+    SelectionPoints,
+)
 from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, compare
 from mempiler.data.palbench.reader import Candidate, Topic
-from mempiler.data.palbench.scorer import GenerationBleu, NeedPoints, NeedsJudge, RestatementBleu, SelectionPoints
 from mempiler.programs.adapter import adapter
 from mempiler.reading.answer import read_answer
 from mempiler.reading.mends import UnreadableError
@@ -25,12 +31,12 @@ OPTIONS = [f"S{n}: solution {n}" for n in range(1, 9)]
 def about(answer: str = "S1", **topic: Any) -> Example:
     """A question about a topic of which only this is known."""
     whole = {"user_query": "?", "needs": ("rest", "quiet"), "requirement": "", **topic}
-    return Example(asked=SimpleNamespace(topic=Topic(**whole)), answer=[answer])
+    return Example(asked=SimpleNamespace(topic=Topic.model_construct(**whole)), answer=[answer])
 
 
 def candidates(feedback: list[Any]) -> tuple[Candidate, ...]:
     """Candidates by what the user thinks of each."""
-    return tuple(Candidate(text=f"solution {n}", feedback=kind) for n, kind in enumerate(feedback, 1))
+    return tuple(Candidate(solution=f"solution {n}", feedback=kind) for n, kind in enumerate(feedback, 1))
 
 
 def rows(found: list[Mapping[str, float]]) -> list[Any]:

@@ -35,6 +35,21 @@ class FixedVerdict:
         return self.verdict
 
 
+AFTER = {
+    "user": {
+        "topic inquiry": ("requirement prediction",),
+        "requirement confirmation": ("requirement prediction", "solution proposal"),
+        "solution discussion": ("solution discussion",),
+        "solution feedback": ("solution proposal", "feedback response"),
+    },
+    "assistant": {
+        "requirement prediction": ("requirement confirmation",),
+        "solution proposal": ("solution discussion", "solution feedback"),
+        "solution discussion": ("solution discussion", "solution feedback"),
+        "feedback response": ("topic inquiry",),
+    },
+}
+"""What may follow each action (Mem-PAL, Table 8): the assistant's actions after the user's, and the other way round."""
 ASPECTS = ("work", "health", "family", "leisure")
 
 

@@ -6,7 +6,7 @@ import dspy
 import pytest
 from mempiler.data.catalog import BENCHMARKS, benchmark
 from mempiler.data.check import check
-from mempiler.data.palbench.scorer import NeedsJudge
+from mempiler.data.palbench.benchmark import NeedsJudge
 from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
 from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, JudgeGenerously, judge_hash, judges_hash
 

@@ -6,7 +6,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.catalog import benchmark
-from mempiler.data.palbench.scorer import NeedsJudge
+from mempiler.data.palbench.benchmark import NeedsJudge
 from mempiler.programs.adapter import adapter
 
 
@@ -52,11 +52,11 @@ def test_the_papers_columns_are_means_over_all_topics_failed_ones_included() -> 
 def test_points_beyond_the_papers_are_asked_for_again(said: float, scripted: Any) -> None:
     lm = scripted(lambda kind, text, n: {"score": {"points": said if n == 1 else 1}})
     topic = benchmark("palbench.restate").examples[0].asked.topic
-    assert (NeedsJudge(lm, adapter())(topic, "a need").points, len(lm.engine.prompts)) == (1.0, 2)
+    assert (NeedsJudge(lm, adapter())(topic, "a need")[0], len(lm.engine.prompts)) == (1.0, 2)
 
 
 def test_an_empty_restatement_gets_nothing_without_a_call(scripted: Any) -> None:
     lm = scripted(lambda *call: {"analysis": "", "score": {"points": 2}})
     judge = NeedsJudge(lm, adapter())
-    assert judge(benchmark("palbench.restate").examples[0].asked.topic, " ").points == 0
+    assert judge(benchmark("palbench.restate").examples[0].asked.topic, " ")[0] == 0
     assert lm.engine.prompts == []

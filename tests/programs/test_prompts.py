@@ -30,9 +30,9 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.judge import AcknowledgementJudge, GenerousJudge, Judge, PreferenceJudge
 from mempiler.data.longmemeval import LongMemEvalJudge
+from mempiler.data.palbench.benchmark import NeedsJudge
 from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, PreferenceUnderstandingJudge, Said, SimulatedUser
 from mempiler.data.palbench.reader import Persona, Topic
-from mempiler.data.palbench.scorer import NeedsJudge
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.adapter import adapter
