@@ -21,6 +21,7 @@ from .method import Method, Policy
 from .names import METHODS, POLICIES, imported, plugins
 from .program import MemoryProgram
 from .remember import MemoryCache
+from .tasks.task import TASK, TaskSettings, parted
 from .tasks.task import task as task_class
 
 RULES: Mapping[tuple[str, str], str] = {
@@ -44,6 +45,8 @@ COSINES: Mapping[str, Mapping[str, float]] = {
     "e5": {"related": 0.73, "near": 0.77, "named": 0.8, "close": 0.88, "same": 0.98},
 }
 """By embedder. What is not here is the method's default: of the offline one, those that were chosen under it."""
+RENAMED: Mapping[tuple[str, str], str] = {("memory-r2", "abstain"): f"{TASK}abstain"}
+"""Settings, by method and name, that programs saved by earlier versions name otherwise."""
 
 
 def build(
@@ -65,8 +68,9 @@ def build(
             not name are those of the embedder (`RULES`), or the method's defaults.
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
-        **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`. And
-            `longest_text`, the most characters of a text that a writer takes from a model (4,000; of PGR 1,000).
+        **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`; of the task
+            (`TaskSettings`) with the prefix `task.`. And `longest_text`, the most characters of a text that a writer
+            takes from a model (4,000; of PGR 1,000).
 
     Raises:
         UnknownNameError: No such method or task.
@@ -76,16 +80,17 @@ def build(
     thing = thing_of(method)
     if thing is not None:
         return program_of(thing, method, task, embedder, cache, adapter, config=config)
+    config, asked = parted({RENAMED.get((method, name), name): value for name, value in config.items()}, task)
     longest = config.pop("longest_text", None)
     made = _make(method, embedder, config)
     if longest is not None:
         if not isinstance(longest, int) or longest < 1:
             raise UserError(f"longest_text = {longest!r} is no number of characters above 0")
         made.writer.longest_text = longest
-    return MemoryProgram(made, _task_of(made, task), cache, adapter, method)
+    return MemoryProgram(made, _task_of(made, task, asked), cache, adapter, method)
 
 
-def answering(program: MemoryProgram, task: str) -> MemoryProgram:
+def answering(program: MemoryProgram, task: str, settings: TaskSettings) -> MemoryProgram:
     """A program with the same method, prompts and model, that answers another task by that task's own prompts.
 
     Raises:
@@ -95,7 +100,8 @@ def answering(program: MemoryProgram, task: str) -> MemoryProgram:
         return program
     if program.task.predictors():
         raise UserError(f"it is for {program.task.name}, not for {task}; compile one for that")
-    return MemoryProgram(program.method, _task_of(program.method, task), program.cache, program.adapter, program.name)
+    made = _task_of(program.method, task, settings)
+    return MemoryProgram(program.method, made, program.cache, program.adapter, program.name)
 
 
 def method_class(name: str) -> type[Method]:
@@ -125,28 +131,26 @@ def needs_embedder(name: str) -> bool:
     return needs_embedder(inner) if plus else _takes_embedder(kind)
 
 
-def preset(name: str, benchmark: str, unsaid: bool = False) -> dict[str, Any]:
+def preset(name: str, benchmark: str) -> dict[str, Any]:
     """The settings that suit a method for a benchmark better than its defaults; of a policy those of both parts.
 
     Args:
         name: The method.
         benchmark: Its name.
-        unsaid: Whether it asks what was never said: a reader that has the setting `abstain` is told what to say then.
     """
     if thing_of(name) is not None:
         return {}
     _, plus, inner = name.partition("+")
     kind = method_class(name)
     own = kind.preset(benchmark, inner)
-    if unsaid and "abstain" in settings_of(kind):
-        own["abstain"] = True
     beneath = preset(inner, benchmark) if plus else {}
     return {**own, **{f"{Policy.INNER}{setting}": value for setting, value in beneath.items()}}
 
 
-def _task_of(method: Method, task: str) -> Any:
+def _task_of(method: Method, task: str, settings: TaskSettings) -> Any:
     """The method's own answer prompt for a task, or else the suite's."""
-    return method.answering(task) if task in method.tasks else task_class(task)()
+    made: Any = method.answering(task) if task in method.tasks else task_class(task)()
+    return made.configured(settings)
 
 
 def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Method:

@@ -72,6 +72,11 @@ class MemoryProgram(dspy.Module):
         for path, predictor in self.all_predictors().items():
             predictor.path = path  # pyright: ignore[reportAttributeAccessIssue]
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """What is set of it, as `build` takes it; of the task what is no default."""
+        return {**self.method.config, **self.task.settings.named}
+
     def forward(
         self,
         history: History | list[Any],

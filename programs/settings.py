@@ -26,6 +26,8 @@ class Settings(BaseModel):
     """Base of the settings of a method: every field has a default, its range, and a description."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    kind: ClassVar[str] = "method"
+    """Of what they are, in errors."""
     retired: ClassVar[Mapping[str, Any]] = {}
     """Settings that programs saved by earlier versions name, each with the value that is what happens now."""
 
@@ -36,8 +38,8 @@ class Settings(BaseModel):
         return {name: value for name, value in given.items() if name in kept}
 
     @classmethod
-    def read(cls, method: str, given: Mapping[str, Any]) -> Self:
-        """The settings of a method from what was set of it.
+    def read(cls, name: str, given: Mapping[str, Any]) -> Self:
+        """The settings of what has this name from what was set of it.
 
         Raises:
             UserError: It has no such setting, or the value is out of its range.
@@ -46,16 +48,16 @@ class Settings(BaseModel):
             return cls.model_validate(dict(given))
         except ValidationError as error:
             first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else ""
+        wrong = str(first["loc"][0]) if first["loc"] else ""
         if first["type"] == "extra_forbidden":
             has = ", ".join(f"{each}={field.default}" for each, field in cls.model_fields.items())
-            raise UserError(f"method {method!r} has no setting {name!r}; it has: {has}")
+            raise UserError(f"{cls.kind} {name!r} has no setting {wrong!r}; it has: {has}")
         said = first["msg"].removeprefix("Value error, ").replace("Input", "input")
-        if not name:
-            raise UserError(f"method {method!r}: {said}")
-        field = cls.model_fields[name]
+        if not wrong:
+            raise UserError(f"{cls.kind} {name!r}: {said}")
+        field = cls.model_fields[wrong]
         told = f"{field.description}; default {field.default!r}"
-        raise UserError(f"method {method!r}: {name} = {first['input']!r}: {said} ({told})")
+        raise UserError(f"{cls.kind} {name!r}: {wrong} = {first['input']!r}: {said} ({told})")
 
     def only(self, kind: type[S]) -> S:
         """Those of the settings that another model has too: what a writer is made with decides its memories."""

@@ -101,7 +101,7 @@ def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None =
             "schema_version": SCHEMA,
             "method": program.name,
             "task": program.task.name,
-            "config": program.method.config,
+            "config": program.config,
             "adapter": program.adapter,
             "embedder": embedder.name if embedder else None,
             "packages": versions(),

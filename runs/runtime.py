@@ -26,6 +26,7 @@ from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.external.program import program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
+from ..programs.tasks.task import TASK, parted
 from .artifact import chosen_embedder, load, versions
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
@@ -220,6 +221,7 @@ class Runtime:
             UserError: A saved program is for another task, or takes no `config`.
         """
         setup, config = self.setup, dict(self.setup.config)
+        unsaid = {f"{TASK}abstain": True} if benchmark.unsaid else {}
         cache = cache or (self.parent and self.parent.cache) or MemoryCache(self.folder.store.nodes)
         folder = program_folder(name) if isinstance(name, str) else None
         if folder is not None:
@@ -229,7 +231,7 @@ class Runtime:
             if program.task.name != benchmark.task and program.task.predictors():
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
             # A task that calls no model was not tuned: the writers were trained, for any reader.
-            program = answering(program, benchmark.task)
+            program = answering(program, benchmark.task, parted(unsaid, benchmark.task)[1])
             program.cache = cache
             return program
         thing = resolve_external(name) if isinstance(name, str) else name
@@ -239,9 +241,10 @@ class Runtime:
             embedder = self._embedder(setup.embedder) if takes_embedder(thing) else None
             place = self.folder.path / "systems"
             adapter = setup.default_adapter
-            return program_of(thing, name_in_tables(name), benchmark.task, embedder, cache, adapter, place, config)
+            settings = {**unsaid, **config}
+            return program_of(thing, name_in_tables(name), benchmark.task, embedder, cache, adapter, place, settings)
         embedder = self._embedder(setup.embedder) if needs_embedder(name) else None
-        settings = {**preset(name, benchmark.name, benchmark.unsaid), **config}
+        settings = {**preset(name, benchmark.name), **unsaid, **config}
         return build(name, benchmark.task, embedder, cache, setup.default_adapter, **settings)
 
     def _embedder(self, name: str) -> Any:

@@ -237,7 +237,7 @@ def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> di
         "threads": setup.threads,
         **({"replay": Path(setup.replay).name} if setup.replay else {}),
         **{f"limit.{name}": value for name, value in asdict(setup.limits).items() if value is not None},
-        **{f"method.{key}": value for key, value in program.method.config.items()},
+        **{f"method.{key}": value for key, value in program.config.items()},
     }
 
 

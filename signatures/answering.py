@@ -12,13 +12,19 @@ from ..reading.choices import OneOf
 class AnswerFromContext(dspy.Signature):
     """Answer the question from what is recalled of the conversation. Dates in brackets say when each line was said.
 
-    Use the exact words of the context where they answer the question, and nothing that it does not support.
-    If nothing in it bears on the question, the answer is: Not mentioned in the conversation.
+    - Use the exact words of the context where they answer the question. Where no line says it outright, infer the
+      answer from what the lines do say.
+    - A relative time in a line ("yesterday", "last week") counts from the date of that line: work it out, and answer
+      with the day, the month or the year.
     """
 
     context: str = dspy.InputField(desc="recalled lines, each with its id, date and speaker; may be empty")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc="the answer alone, without a full sentence around it")
+
+
+NOT_MENTIONED = "- If nothing there bears on the question, the answer is: Not mentioned in the conversation."
+"""A rule for questions about what was never said."""
 
 
 class ChooseFromContext(dspy.Signature):

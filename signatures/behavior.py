@@ -1,7 +1,7 @@
 """The prompt of behaviour prediction, and how its answers are read as one of the options.
 
-Source: PraMem, equation 1 and section 4.1: the history's newest records, the memory's text and the situation in one
-prompt, and a choice of classes. The paper does not print this prompt; the wording is ours.
+Source: PraMem, equation 1 and section 4.1: the memory's text, the history's newest records and the situation in one
+prompt, the same for every method, and a choice of classes. The paper does not print this prompt; the wording is ours.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ class PredictBehavior(dspy.Signature):
     - The records tell what the user did before, oldest first: the kind of situation, the situation itself, and after
       the arrow the user's reaction. A reaction that is not told there did not take place.
     - The context holds what a memory of the same user recalls. It may be drawn from records that are not shown.
-    - Go by this user, not by what most people do: likes, habits of time and place, and changes of taste, of which the
-      latest counts.
-    - The answer is one of the options, word for word, and nothing else.
+    - Where there are options, the answer is one of them, word for word, and nothing else.
     """
 
     context: str = dspy.InputField(desc="what is remembered of the user; may be empty")
     records: str = dspy.InputField(desc="the user's latest records, one per line, oldest first; may be empty")
     question: str = dspy.InputField(desc="the situation, and what is asked about it")
-    options: list[str] = dspy.InputField(desc="the answers there are")
+    options: list[str] = dspy.InputField(desc="the answers there are; empty where the answer is free")
     answer: str = dspy.OutputField(desc="one of the options, exactly as it is written there")
 
 

@@ -204,7 +204,3 @@ class AnswerFromMemories(dspy.Signature):
     question: str = dspy.InputField()
     reasoning: str = dspy.OutputField(desc="which memories bear on the question, and what follows", default="")
     answer: str = dspy.OutputField(desc="the final answer alone")
-
-
-NOT_MENTIONED = "- If they say nothing about it, the answer is: Not mentioned in the conversation."
-"""Ours: for benchmarks that ask what was never said."""

@@ -25,6 +25,8 @@ _PRACTISED = (
     "does not tell has the answer No"
 )
 
+_PREDICTED = "a numbered line for each thing asked; where nothing is asked, what the user does, as records tell it"
+
 
 def _plain_action(value: Any) -> Any:
     """The name of an action as the types spell it, from other spellings of it."""
@@ -56,7 +58,7 @@ class PractiseWithExperience(dspy.Signature):
     1. Name the patterns that bear on the situation, and what this user tends to do in such situations.
     2. Name the alerts that bear on it, and what I have to mind in my reasoning.
     Then reason from both and from the records, and predict. Where several things are asked, take them one by one in
-    their order, each on a line of its own. What records do not tell did not happen: their answer to it is No.
+    their order: a numbered line for each. What records do not tell did not happen: their answer to it is No.
     """
 
     patterns: list[str] = dspy.InputField(desc="what is known of this user's ways; may be empty")
@@ -72,15 +74,15 @@ class PractiseWithExperience(dspy.Signature):
         desc="the alerts that bear on it, with what to mind", default_factory=list
     )
     reasoning: str = dspy.OutputField(desc="what follows from these and from the records", default="")
-    predicted_action: str = dspy.OutputField(desc="what the user does, in the words in which records tell it")
+    predicted_action: str = dspy.OutputField(desc=_PREDICTED)
 
 
 class PractiseAtOnce(dspy.Signature):
     """Predict what this user does in a situation from the records before it and from experience, without deliberation.
 
     Patterns tell of this user: preferences and habits. Alerts tell of me, the model: mistakes I tend to make about
-    this user, and what to mind. Where several things are asked, take them one by one in their order. What records do
-    not tell did not happen: their answer to it is No.
+    this user, and what to mind. Where several things are asked, take them one by one in their order: a numbered line
+    for each. What records do not tell did not happen: their answer to it is No.
     """
 
     patterns: list[str] = dspy.InputField(desc="what is known of this user's ways; may be empty")
@@ -89,7 +91,7 @@ class PractiseAtOnce(dspy.Signature):
         desc="the user's records before the situation, one per line, oldest first: situation => what the user did"
     )
     situation: str = dspy.InputField(desc=_SITUATION)
-    predicted_action: str = dspy.OutputField(desc="what the user does, in the words in which records tell it")
+    predicted_action: str = dspy.OutputField(desc=_PREDICTED)
 
 
 class PredictWithExperience(dspy.Signature):
@@ -177,7 +179,8 @@ class ReflectOnPractice(dspy.Signature):
     3. judgeable: its condition can be read off the description of a situation, without inference;
     4. free of false precision: no numbers without statistics behind them ("factor 0.1"); say "clearly longer",
        "slightly more often";
-    5. general: it holds for similar situations, and is no note of a single event.
+    5. general: it holds for similar situations, and is no note of a single event;
+    6. in the language of the records.
     An empty list means that nothing needs revision. Propose no more than `most` changes.
     """
 
@@ -199,7 +202,8 @@ class ProposeAtOnce(dspy.Signature):
 
     Patterns have this user as their subject, alerts have me, the model. Every proposal is of the right kind, needs
     nothing that is hidden at prediction, has a condition that can be read off a situation, claims no number without
-    statistics behind it, and holds for similar situations. Propose no more than `most` changes.
+    statistics behind it, holds for similar situations, and is in the language of the records. Propose no more than
+    `most` changes.
     """
 
     practised_record: str = dspy.InputField(desc=_PRACTISED)
@@ -253,7 +257,8 @@ class AdjustExperience(dspy.Signature):
     2. usable: it needs nothing that is hidden at prediction;
     3. judgeable: its condition can be read off the input;
     4. free of false precision: words of degree in place of numbers without statistics;
-    5. general: it holds for similar situations, and is no note of a single event.
+    5. general: it holds for similar situations, and is no note of a single event;
+    6. in the language of the proposals.
 
     First say in words which groups are adopted, by the ids of their proposals, and which entries change. Then list the
     changes, each with the ids of all proposals that support it; a proposal supports one change. What is in no

@@ -39,7 +39,7 @@ from ..names import imported
 from ..program import MemoryProgram
 from ..remember import MemoryCache
 from ..settings import Settings
-from ..tasks.task import Task
+from ..tasks.task import Task, parted
 from ..tasks.task import task as task_class
 from ..waiting import Recalled, Waiting
 from .stores import CallThread, Endpoint, Stores, parameters
@@ -143,7 +143,8 @@ def program_of(
         raise UserError(f"{name}: {UNKNOWN}")
     at_endpoint: bool = thing is Endpoint
     form = EndpointSettings if at_endpoint else SearchSettings if kind == "search" else AnswerSettings
-    settings = form.read(name, config or {}).model_dump()
+    own, of_task = parted(config or {}, task)
+    settings = form.read(name, own).model_dump()
     if kind == "answer":
         made = thing() if isinstance(thing, type) else thing
         # Other answers of a file are another program.
@@ -153,8 +154,10 @@ def program_of(
         method = External(name, settings, Stores(make, name, folder, settings["timeout"]))
     asked = task_class(task)
     if kind != "search":
+        if of_task.reasoning:
+            raise UserError(f"{name} answers by itself: task.reasoning does not reach it")
         asked = type(asked.__name__, (asked,), {"prompt": None, "forward": given, "__module__": asked.__module__})
-    return MemoryProgram(method, asked(), cache, adapter, name)
+    return MemoryProgram(method, asked().configured(of_task), cache, adapter, name)
 
 
 def _making(thing: Any, name: str, embedder: Embedder | None) -> Callable[..., Any]:

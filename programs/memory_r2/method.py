@@ -26,7 +26,6 @@ from ...memory.index import Embedder, Spoken, query_vectors
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Item, Query, Turn, comparable, format_time, one_line
 from ...signatures.memory_r2 import (
-    NOT_MENTIONED,
     AnswerFromMemories,
     EditMemory,
     ExtractFacts,
@@ -66,9 +65,9 @@ class FactSettings(Settings):
 class MemoryR2Settings(FactSettings):
     """What can be set of `MemoryR2`."""
 
+    retired: ClassVar[Mapping[str, Any]] = {"abstain": False}
     read_top: int = Field(30, ge=1, description="memories per speaker that are read (code: 50 from 16 sessions on)")
     hybrid: bool = Field(False, description="whether reading ranks by BM25 and cosine together, instead of by cosine")
-    abstain: bool = Field(False, description="whether the reader is told what to answer where the memories say nothing")
 
 
 class FactWriter(Writer):
@@ -262,19 +261,9 @@ class FactReader(EntryReader):
 
 
 class MemoryReader(QuestionAnswering):
-    """The paper's answer prompt: memories of both sides, grouped by session date.
-
-    Args:
-        abstain: Whether it says what to answer where the memories say nothing, which the paper's does not.
-    """
+    """The paper's answer prompt: memories of both sides, grouped by session date."""
 
     prompt = AnswerFromMemories
-
-    def __init__(self, abstain: bool = False) -> None:
-        super().__init__()
-        if abstain:
-            told = AnswerFromMemories.with_instructions(f"{AnswerFromMemories.instructions}\n{NOT_MENTIONED}")
-            self.answer = predictor(told)
 
     def asked(self, context: Context, query: Query) -> dict[str, Any]:
         first = context.notes.get(FIRST, "")
@@ -307,10 +296,6 @@ class MemoryR2(Method):
         writer = FactWriter(embedder, settings.only(FactSettings), indexes)
         read = Indexes(embedder, hybrid=True) if hybrid else indexes
         super().__init__(writer, FactReader(settings.min_score, settings.read_top, read, hybrid), embedder)
-        self.abstain = settings.abstain
-
-    def answering(self, task: str) -> dspy.Module:
-        return MemoryReader(self.abstain)
 
 
 def _spoken(item: Item) -> Sequence[Turn]:

@@ -73,7 +73,7 @@ def adjusted(
     changes: Sequence[Change],
     needed: int = 3,
     off: Sequence[Kind] = (),
-    distinct_records: bool = True,
+    distinct_records: bool = False,
 ) -> ExperienceMemory:
     """The memory after the changes that have enough support.
 

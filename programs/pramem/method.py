@@ -43,7 +43,7 @@ from ...signatures.pramem import (
 from ..gather import gather
 from ..method import EntryReader, Method, Writer
 from ..predictor import predictor
-from ..tasks.behavior import SUFFIX_TOKENS, BehaviorPrediction, constrained, unseen
+from ..tasks.behavior import BehaviorPrediction, unseen
 from ..tasks.task import with_items
 from .adjustment import adjust
 from .memory import COMMON_BIASES, Experience, ExperienceMemory
@@ -55,6 +55,7 @@ class PraMemSettings(PracticeSettings):
     """What can be set of `PraMem`."""
 
     predict_tokens: int = Field(8_000, ge=0, description="most tokens of the newest records beside the question")
+    two_step: bool = Field(False, description="whether the answer takes Figure 7's steps, with a prompt of its own")
 
 
 class PracticeWriter(Writer):
@@ -135,8 +136,15 @@ class PracticeWriter(Writer):
         return memory.left(Behavior.of(sample.target.id, [sample.target])) if lost else memory
 
 
+BLOCKS = {
+    "pattern": "What practice on older records taught of this user",
+    "alert": "Mistakes that I, the model, tend to make about this user, to be minded while reasoning",
+}
+"""The headings of the two kinds of experience in the text of a memory (section 2.2)."""
+
+
 class ExperienceReader(EntryReader):
-    """Recalls all patterns and alerts, what shares words with the query first; proposals are not shown."""
+    """Recalls all patterns, then all alerts, what shares words with the query first; proposals are not shown."""
 
     def amended(self, memory: ExperienceMemory, amend: Amend) -> ExperienceMemory:
         def left(parts: tuple[Experience, ...]) -> tuple[Experience, ...]:
@@ -149,26 +157,20 @@ class ExperienceReader(EntryReader):
         found = self.nearest(memory, query, max(1, len(entries)))
         known = {hit.id for hit in found}
         rest = [part.entry().hit() for part in entries if part.id not in known]
+        hits = sorted((*found, *rest), key=lambda hit: hit.kind == "alert")
+        shown = tuple(hit.model_copy(update={"block": BLOCKS[hit.kind]}) for hit in hits)
         tokens = sum(estimate_tokens(part.line()) for part in entries)
         counts = {"patterns": len(memory.patterns), "alerts": len(memory.alerts), "tokens": tokens}
-        return Context(hits=(*found, *rest), counts=counts)
+        return Context(hits=shown, counts=counts)
 
 
 class ExperiencedPrediction(BehaviorPrediction):
-    """The options' choice from experience and newest records (Figure 7); a free answer where there are no options.
+    """The prediction by Figure 7's steps: the patterns and the alerts that bear on the situation, then the answer.
 
     Everything that is no alert counts as a pattern, so that the prompt can also stand before another memory.
-
-    Args:
-        suffix_tokens: Most tokens of the newest records.
     """
 
-    optional = ("options",)
-
-    def __init__(self, suffix_tokens: int = SUFFIX_TOKENS) -> None:
-        dspy.Module.__init__(self)
-        self.suffix_tokens = suffix_tokens
-        self.answer = predictor(PredictWithExperience)
+    prompt = PredictWithExperience
 
     def asked(self, context: Context, query: Query) -> dict[str, Any]:
         hits = unseen(context, query).hits
@@ -180,9 +182,6 @@ class ExperiencedPrediction(BehaviorPrediction):
             "options": list(query.options),
         }
 
-    def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
-        return constrained(found, query.options) if query.options else found
-
 
 class PraMem(Method):
     """Practises on a user's records and recalls what practice has taught.
@@ -192,12 +191,12 @@ class PraMem(Method):
     """
 
     Settings = PraMemSettings
-    tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"behavior-prediction": ExperiencedPrediction}
+    tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"behavior-prediction": BehaviorPrediction}
 
     def __init__(self, settings: PraMemSettings) -> None:
-        self.predict_tokens = settings.predict_tokens
+        self.predict_tokens, self.two_step = settings.predict_tokens, settings.two_step
         super().__init__(PracticeWriter(settings.only(PracticeSettings)), ExperienceReader())
 
     def answering(self, task: str) -> dspy.Module:
-        """The task with PraMem's own prompt and its budget of newest records."""
-        return ExperiencedPrediction(self.predict_tokens)
+        """The task with its budget of newest records, by the prompt of all methods (section 4.1) or in two steps."""
+        return (ExperiencedPrediction if self.two_step else BehaviorPrediction)(self.predict_tokens)

@@ -52,7 +52,7 @@ class PracticeSettings(Settings):
     reflection: bool = Field(True, description="proposals come from thinking and outcome, not outcome alone (Table 2)")
     consensus: bool = Field(True, description="only what several proposals support is adopted, not all (Table 2)")
     needed: int = Field(3, ge=1, description="proposals that a change needs (Figure 9)")
-    distinct_records: bool = Field(True, description="proposals of one practised record support a change once (ours)")
+    distinct_records: bool = Field(False, description="proposals of one practised record support a change once (ours)")
     seed: int = Field(42, description="what samples are drawn with (code)")
 
     @model_validator(mode="after")

@@ -21,7 +21,7 @@ SUFFIX_TOKENS = 8_000
 
 
 class BehaviorPrediction(Task):
-    """One of the options, from the recalled context and the newest records. Critical path: one LM call.
+    """One of the options, from the recalled context and the newest records; a free answer where there are none.
 
     The memory is searched with the question. Lines that are in the suffix already are not shown a second time.
 
@@ -32,6 +32,7 @@ class BehaviorPrediction(Task):
     name = "behavior-prediction"
     prompt = PredictBehavior
     inputs = ("question", "options")
+    optional = ("options",)
     shows_history = True
 
     def __init__(self, suffix_tokens: int = SUFFIX_TOKENS) -> None:
@@ -51,7 +52,7 @@ class BehaviorPrediction(Task):
         }
 
     def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
-        return constrained(found, query.options)
+        return constrained(found, query.options) if query.options else found
 
 
 def newest(items: Sequence[Item], max_tokens: int) -> list[Item]:

@@ -11,17 +11,36 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import dspy
+from pydantic import Field
 
 from ...engines.threads import in_thread
 from ...errors import UnknownNameError, UserError
 from ...records import Context, Hit, Item, Query, comparable
 from ...records.context import About, Modality
-from ...signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
+from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally
 from ..predictor import predictor
+from ..settings import Settings
 from ..streaming import WANTED, answering
+
+
+class TaskSettings(Settings):
+    """What can be set of any task that has a prompt, by `--set task.NAME=VALUE`."""
+
+    kind = "task"
+    reasoning: bool = Field(False, description="whether the prompt asks for the reasons before the answer")
+    abstain: bool = Field(False, description="whether the prompt says what to answer where nothing bears on a question")
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What is no default, by the names that `parted` takes."""
+        return {f"{TASK}{name}": value for name, value in self.model_dump(exclude_defaults=True).items()}
+
+
+TASK = "task."
+"""Before the name of a setting of the task, where it stands beside those of the method."""
 
 
 class Task(dspy.Module):
@@ -41,11 +60,25 @@ class Task(dspy.Module):
     about: ClassVar[About | None] = None
     shows_history: ClassVar[bool] = False
     """Whether `shown` looks at the history too."""
+    settings = TaskSettings()
 
     def __init__(self) -> None:
         super().__init__()
         if self.prompt is not None:
             self.answer = predictor(self.prompt)
+
+    def configured(self, settings: TaskSettings) -> Self:
+        """The task with its prompt as the settings want it; what answers without a prompt of ours stays as it is."""
+        self.settings = settings
+        if self.prompt is None:
+            return self
+        signature: Any = self.answer.signature
+        if settings.reasoning and "reasoning" not in signature.output_fields:
+            signature = signature.prepend("reasoning", dspy.OutputField(desc=_REASONS, default=""), str)
+        if settings.abstain:
+            signature = signature.with_instructions(f"{signature.instructions}\n{NOT_MENTIONED}")
+        self.answer.signature = signature
+        return self
 
     def query(
         self,
@@ -115,6 +148,7 @@ class Task(dspy.Module):
         return found
 
 
+_REASONS = "what in it bears on the question, and what follows; dates worked out"
 _FIELDS = {"question", "options", "date", "dialogue"}
 _PLAIN = frozenset({"a", "an", "the", "is", "are", "was", "of", "what", "who", "where", "which", "s", "as", "has"})
 _WORD = re.compile(r"\w+")
@@ -208,6 +242,17 @@ def with_items(text: str, items: Sequence[Item]) -> str:
     """A text followed by the lines of raw items."""
     lines = [line for item in items for line in item.lines()]
     return "\n".join([text, *lines]) if text else "\n".join(lines)
+
+
+def parted(config: Mapping[str, Any], task: str) -> tuple[dict[str, Any], TaskSettings]:
+    """The settings of a program as those of its method and those of its task.
+
+    Raises:
+        UserError: A task has no such setting.
+    """
+    own = {name: value for name, value in config.items() if not name.startswith(TASK)}
+    asked = {name.removeprefix(TASK): value for name, value in config.items() if name.startswith(TASK)}
+    return own, TaskSettings.read(task, asked)
 
 
 TASKS: dict[str, type[Task] | str] = {

@@ -89,6 +89,9 @@ class PracticeScript:
             "changes": [{"action": "add pattern", "text": f"agreed {ids[0]}", "proposal_ids": ids}],
         }
 
+    def _answer(self, text: str) -> dict[str, Any]:
+        return {"answer": "Yes"}
+
     def _relevant_patterns(self, text: str) -> dict[str, Any]:
         return {"relevant_patterns": [], "relevant_alerts": [], "reasoning": "-", "answer": "Yes"}
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import TextEmbedder, embedder
-from mempiler.programs.catalog import build, preset
+from mempiler.programs.catalog import build
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.records import Query
 from mempiler.signatures.memory_r2 import Fact
@@ -130,24 +129,3 @@ def test_what_failed_is_tried_again_in_pieces_that_are_not_cut_once_more(scripte
     asked = prompts(scripted, make_history(2, turns=8), reply)
     again = [text for kind, text in asked if kind == "facts" and section(text, "dialogue").count("D1:") == 1]
     assert len(again) == 2
-
-
-RULE = "Not mentioned in the conversation"
-
-
-@pytest.mark.parametrize("abstain", [True, False])
-def test_the_reader_is_told_how_to_decline_only_where_it_is_asked_to(scripted, fact_replies, make_history, abstain):
-    program = build("memory-r2", embedder=embedder(), abstain=abstain)
-    assert (RULE in program.task.answer.signature.instructions) is abstain
-    other = build("memory-r2", embedder=embedder()).task.answer.signature.instructions
-    assert program.task.answer.signature.instructions.startswith(other)
-
-
-@pytest.mark.parametrize(
-    ("options", "settings"),
-    [({}, {"abstain": True}), ({"categories": "1,2,3,4"}, {}), ({"metric": "judge"}, {})],
-)
-def test_a_benchmark_without_unanswerable_questions_has_no_rule_for_them(options, settings):
-    benchmark = Locomo.load(**options)
-    assert preset("memory-r2", benchmark.name, benchmark.unsaid) == settings
-    assert preset("turn-rag", benchmark.name, benchmark.unsaid) == {}

@@ -57,7 +57,7 @@ def test_a_change_without_what_it_needs_is_refused_and_counted(change, reason):
 
 
 @pytest.mark.parametrize(("distinct", "outcome"), [(True, "refused: too little support"), (False, "added")])
-def test_proposals_of_one_record_are_one_supporter_by_default(distinct, outcome):
+def test_proposals_of_one_record_are_one_supporter_if_records_count(distinct, outcome):
     start = memory()
     same = tuple(proposal.model_copy(update={"sources": ("r1",)}) for proposal in start.pool)
     change = Change("add pattern", text="x", proposals=ids(1, 2, 3))

@@ -1,6 +1,7 @@
 """PraMem with a scripted model: practice runs, reviews, what an answer sees, ablations, going on, compiling."""
 
 import json
+import re
 
 import dspy
 import pytest
@@ -163,16 +164,23 @@ def test_of_several_perturbations_one_must_overturn_a_proposal(practised, second
     assert found.calls["groundedness"] == 2
 
 
+@pytest.mark.parametrize("two_step", [False, True])
 def test_the_answer_sees_experience_and_newest_records_and_no_proposal(
-    scripted, practice_script, behavior_history, prompt_section
+    scripted, practice_script, behavior_history, prompt_section, two_step
 ):
-    lm, program = scripted(practice_script()), pramem()
+    lm, program = scripted(practice_script()), pramem(two_step=two_step)
     with dspy.context(lm=lm):
         found = program(history=behavior_history(), recent=behavior_history(40).items[-1:], **QUESTION)
     text = lm.engine.prompts[-1][1]
     assert found.answer == "Yes"
-    assert json.loads(prompt_section(text, "patterns")) == ["Ann, 34, nurse", "agreed p-1"]
-    assert sorted(json.loads(prompt_section(text, "alerts"))) == sorted(COMMON_BIASES)
+    if two_step:
+        patterns, alerts = (json.loads(prompt_section(text, kind)) for kind in ("patterns", "alerts"))
+    else:
+        heads = [re.escape(f"{head}:\n") for head in pramem_method.BLOCKS.values()]
+        shown = re.fullmatch(f"{heads[0]}(.*){heads[1]}(.*)", prompt_section(text, "context"), re.DOTALL)
+        patterns, alerts = ([line.partition("] ")[2] for line in part.splitlines()] for part in shown.groups())
+    assert patterns == ["Ann, 34, nurse", "agreed p-1"]
+    assert sorted(alerts) == sorted(COMMON_BIASES)
     lines = prompt_section(text, "records").splitlines()
     assert lines[0].startswith("[profile:1]")
     assert lines[-1].endswith("video; situation-40-x => action-40-x")
@@ -196,8 +204,7 @@ def test_recall_names_the_records_behind_an_experience(scripted, practice_script
 def test_the_newest_records_keep_to_their_budget(
     scripted, practice_script, behavior_history, prompt_section, tokens, shown
 ):
-    answer = {"relevant_patterns": [], "relevant_alerts": [], "reasoning": "-", "answer": "skips it, yes"}
-    lm, program = scripted(practice_script(relevant_patterns=answer)), pramem(predict_tokens=tokens)
+    lm, program = scripted(practice_script(answer={"answer": "skips it, yes"})), pramem(predict_tokens=tokens)
     with dspy.context(lm=lm):
         found = program(history=behavior_history(), question="What does the user do?")
     assert prompt_section(lm.engine.prompts[-1][1], "records").count("=>") == shown

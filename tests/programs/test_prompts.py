@@ -87,7 +87,7 @@ TASK = {"pramem": "behavior-prediction", "h2memory": "dialogue-reply"}
 """What a method is asked; the others answer a question."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pgr-chain": ("pgr", {"strategy": "chain", "augment": "rewrite"}),
-    "memory-r2-bare": ("memory-r2", {"earlier": False, "abstain": True}),
+    "memory-r2-bare": ("memory-r2", {"earlier": False, "task.abstain": True}),
     "memory-r2-single": ("memory-r2", {"single_agent": True}),
     "rgmem-flat": ("rgmem", {"use_rg": False}),
     "rgmem-evidence-alone": ("rgmem", {"use_l1": False}),
@@ -96,6 +96,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "h2memory-unprincipled": ("h2memory", {"use_principles": False}),
     "pgr-once": ("pgr", {"iterations": 0, "augment": "none", "summary": False}),
     "pramem-at-once": ("pramem", {"deep_thinking": False}),
+    "pramem-two-step": ("pramem", {"two_step": True}),
+    "turn-rag-reasoning": ("turn-rag", {"task.reasoning": True, "task.abstain": True}),
     "pramem-unreflected": ("pramem", {"reflection": False}),
     "condition-mem-reflecting": ("condition-mem", {"reflection": True}),
     "logs-summed-up": ("logs+turn-rag", {"earlier": "summary"}),

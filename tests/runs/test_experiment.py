@@ -241,3 +241,10 @@ def test_a_compile_outlives_its_tracking_store(tmp_path, scene, monkeypatch, cap
     assert json.loads((outcome.run / "run.json").read_text())["status"] == "finished"
     assert (outcome.run / "result_rows.jsonl").is_file()
     assert [record.name for record in caplog.records if "connection lost" in record.getMessage()] == ["mempiler"]
+
+
+@pytest.mark.parametrize(("options", "abstains"), [({}, True), ({"categories": "1,2,3,4"}, False)])
+def test_a_program_declines_only_where_a_benchmark_asks_what_was_never_said(tmp_path, options, abstains):
+    setup = Setup(benchmark="locomo", options=options, train=4, dev=2, test=2)
+    run_compile("turn-rag", setup, LABELED, out=tmp_path / "out", force=True)
+    assert read_manifest(tmp_path / "out").config.get("task.abstain", False) is abstains
