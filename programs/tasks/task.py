@@ -30,8 +30,10 @@ class TaskSettings(Settings):
     """What can be set of any task that has a prompt, by `--set task.NAME=VALUE`."""
 
     kind = "task"
-    reasoning: bool = Field(False, description="whether the prompt asks for the reasons before the answer")
-    abstain: bool = Field(False, description="whether the prompt says what to answer where nothing bears on a question")
+    reasoning: bool = Field(default=False, description="whether the prompt asks for the reasons before the answer")
+    abstain: bool = Field(
+        default=False, description="whether the prompt says what to answer where nothing bears on a question"
+    )
 
     @property
     def named(self) -> dict[str, Any]:
