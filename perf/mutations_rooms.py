@@ -168,9 +168,9 @@ READING = (
     *of(
         "reading",
         "programs",
-        ("correcting", 'self._error.lm_response or "(empty)"', '"(empty)"', "a model does not see its own slip"),
-        ("correcting", "name: 2 * int(", "name: int(", "a cut answer gets no room"),
-        ("correcting", "repeats(completion):", "False:", "circles get more room"),
+        ("adapter", 'self._error.lm_response or "(empty)"', '"(empty)"', "a model does not see its own slip"),
+        ("adapter", "name: 2 * int(", "name: int(", "a cut answer gets no room"),
+        ("adapter", "repeats(completion):", "False:", "circles get more room"),
     ),
 )
 ACCESS = of(

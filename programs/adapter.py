@@ -1,72 +1,226 @@
-"""The adapters programs run under, by name; and `auto`, that of named models.
+"""The adapters programs run under, by name: they read tolerantly, and ask once more for what cannot be read.
 
-`auto` has answers held to a JSON schema of the outputs where the endpoint takes it, else asks in the chat layout. No
-table knows local servers, so the schema is tried, and what came of it is remembered by endpoint, model and outputs.
-Outputs that no strict schema describes (an open mapping) and models of this process are asked in the chat layout.
+    prompt ──> answer ── read (`reading`) ──> outputs, mends
+                 └ unreadable ── the same request, the answer and what was wrong with it ──> answer
+                 └ cut short ─── the same request with twice the room, unless it goes round in circles ──> answer
+
+A second malformed answer is raised, and becomes a typed failure.
+
+`auto`, the adapter of named models, has answers held to a JSON schema of the outputs where the endpoint takes it, else
+asks in the chat layout. The schema is tried, and what came of it is remembered by endpoint, model and outputs. Outputs
+that no strict schema describes (an open mapping) and models of this process are asked in the chat layout.
 """
 
 from __future__ import annotations
 
+import contextvars
+import copy
 import functools
 import hashlib
 import json
 from collections.abc import Generator, Mapping
-from typing import Any, cast
+from contextlib import nullcontext
+from typing import Any, cast, get_origin
 
 import dspy
-from dspy.utils.exceptions import LMInvalidRequestError, LMUnsupportedFeatureError, LMUnsupportedModelError
+from dspy.utils.exceptions import (
+    AdapterParseError,
+    LMInvalidRequestError,
+    LMUnsupportedFeatureError,
+    LMUnsupportedModelError,
+)
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 
 from ..errors import UnknownNameError
+from ..memory.flight import Flight
+from ..reading.answer import LONGEST, CutText, Layout, read_answer, repeats
 from ..reading.kinds import annotated
+from ..reading.markers import neutral
+from ..reading.mends import Mend, UnreadableError
 from .compact_adapter import CompactAdapter
-from .correcting import Correcting, CorrectingAdapter, JsonAdapter
-from .failing import kind_of
+from .failing import CutShortError, kind_of
+from .recording import note_asked_again, note_mends
+from .streaming import ANSWERING, overheard
 
+longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
+"""Most characters of a text that is read; writers set it for the answers they keep."""
+ROOM = 4096
+"""Tokens that an answer is taken to have had where no limit was set."""
+SHOWN = 1000
+"""Characters of an answer without an end, or too long to be read, that the model is shown again."""
 _IDLE = frozenset(
     ("title", "description", "default", "examples", "discriminator", "uniqueItems", "minLength", "maxLength", "format")
 )
 """Keywords that strict schemas may not hold, or that tell a decoder nothing; the reader checks values anyway."""
-REFUSALS = (LMInvalidRequestError, LMUnsupportedFeatureError)
 
 
-class Endpoints:
-    """Which schemas the endpoints of models take; shared by threads and by copies of an adapter."""
+class Correcting(dspy.ChatAdapter):
+    """Reads tolerantly and asks again; mixed into an adapter that lays out the prompt.
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str, str], bool] = {}
+    Attributes:
+        layout: How outputs are asked for.
+        pipeline: The adapter of DSPy's that sends the request.
 
-    def takes(self, lm: Any, outputs: str) -> bool | None:
-        """Whether the endpoint of a model takes the schema of some outputs; None where it was not tried."""
-        known = self._found.get((lm.model, _address(lm), outputs))
-        return self._found.get((lm.model, "", outputs)) if known is None else known
+    Args:
+        corrections: How often an answer that cannot be read is asked for again.
+        **options: Those of the adapter that lays out the prompt.
+    """
 
-    def note(self, lm: Any, outputs: str, takes: bool) -> None:
-        """Remembers what came of a try."""
-        self._found[lm.model, _address(lm), outputs] = takes
+    layout: Layout = "headers"
+    pipeline: type[dspy.ChatAdapter] = dspy.ChatAdapter
 
-    def found(self) -> dict[str, dict[str, str]]:
-        """What was found out: model name -> outputs -> "schema" or "chat"."""
-        found: dict[str, dict[str, str]] = {}
-        for (model, _, outputs), takes in sorted(self._found.items()):
-            found.setdefault(model, {})[outputs] = "schema" if takes else "chat"
+    def __init__(self, corrections: int = 1, **options: Any) -> None:
+        super().__init__(**options)
+        self.corrections = corrections
+        self._rendered = Flight(capacity=256)
+        self._inputs: Mapping[str, Any] = {}
+        self._error: AdapterParseError | None = None
+
+    def __call__(
+        self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        attempts = self._attempts(lm, signature, inputs)
+        one = next(attempts)
+        while True:
+            try:
+                with overheard(signature, one.layout) if ANSWERING.get() else nullcontext():
+                    found = one.pipeline.__call__(one, lm, one._request(lm, lm_kwargs), signature, demos, inputs)
+            except Exception as error:
+                one = attempts.throw(error)
+            else:
+                next(attempts, None)
+                return found
+
+    async def acall(
+        self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        attempts = self._attempts(lm, signature, inputs)
+        one = next(attempts)
+        while True:
+            try:
+                with overheard(signature, one.layout) if ANSWERING.get() else nullcontext():
+                    found = await one.pipeline.acall(one, lm, one._request(lm, lm_kwargs), signature, demos, inputs)
+            except Exception as error:
+                one = attempts.throw(error)
+            else:
+                next(attempts, None)
+                return found
+
+    def _attempts(self, lm: Any, signature: Any, inputs: Mapping[str, Any]) -> Generator[Correcting, None, None]:
+        """What asks, attempt by attempt: is thrown the error of one that failed, and raises it if there is no other."""
+        # Copies, since adapters are shared by threads.
+        one = copy.copy(self)
+        one._inputs = inputs
+        while True:
+            try:
+                yield one
+                return
+            except AdapterParseError as error:
+                if one.corrections < 1:
+                    raise
+                note_asked_again("cut" if isinstance(error, CutShortError) else "parse")
+                one = copy.copy(one)
+                one.corrections, one._error = one.corrections - 1, error
+
+    def _request(self, lm: Any, lm_kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The settings of a request: after an answer that was cut, twice its room."""
+        if not isinstance(self._error, CutShortError):
+            return dict(lm_kwargs)
+        given = {**getattr(lm, "kwargs", {}), **lm_kwargs}
+        name = "max_completion_tokens" if given.get("max_completion_tokens") else "max_tokens"
+        return {**lm_kwargs, name: 2 * int(given.get(name) or ROOM)}
+
+    def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+        """Reads an answer, and tells the running call what was mended.
+
+        Raises:
+            AdapterParseError: It cannot be read, or was cut while it repeated itself.
+            CutShortError: It ended for want of room, and may be asked for with more, or holds more than texts.
+        """
+        name, about = type(self).__name__, cast("Any", signature)
+        texts = all(field.annotation is str for field in signature.output_fields.values())
+        if isinstance(completion, CutText) and (self.corrections > 0 or not texts):
+            if self.corrections > 0 and repeats(completion):
+                raise AdapterParseError(name, about, completion[:SHOWN] + " ...", "it repeats itself without an end")
+            raise CutShortError(name, about, completion, "the answer ended for want of room")
+        try:
+            found, mends = read_answer(signature, completion, self._inputs, longest_text.get(), self.layout)
+        except UnreadableError as error:
+            shown = completion if len(completion) <= LONGEST else completion[:SHOWN] + " ..."
+            raise AdapterParseError(name, about, shown, str(error)) from error
+        note_mends([*mends, Mend("cut", "")] if isinstance(completion, CutText) else mends)
         return found
 
-    def include(self, found: Mapping[str, Mapping[str, str]]) -> None:
-        """Takes over what was found out before or elsewhere, for any address of a model."""
-        for model, known in found.items():
-            self._found |= {(model, "", outputs): kind == "schema" for outputs, kind in known.items()}
+    def format(
+        self, signature: type[dspy.Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """The request; after an answer that could not be read, with that answer and what was wrong at its end."""
+        messages = super().format(signature, demos, inputs)
+        if self._error is None or isinstance(self._error, CutShortError):
+            return messages
+        # Without the answer itself, which the model sees anyway.
+        said, _, _ = str(self._error).partition(f"Adapter {self._error.adapter_name} failed")
+        return [
+            *messages,
+            {"role": "assistant", "content": self._error.lm_response or "(empty)"},
+            {
+                "role": "user",
+                "content": f"That could not be read: {' '.join(said.split())[:500]}\n\nAnswer the same request again, "
+                f"in full and in the required form.\n\n{self.user_message_output_requirements(signature)}",
+            },
+        ]
 
-    def __deepcopy__(self, memo: object = None) -> Endpoints:
-        return self
+    def format_system_message(self, signature: type[dspy.Signature]) -> str:
+        """What every request of a signature begins with; rendered once, with the JSON schemas in it."""
+        render = super().format_system_message
+        # Instructions are named beside the signature: InferRules edits them in place.
+        key = ("system", type(self), signature, signature.instructions)
+        return self._rendered.once(key, lambda: render(signature))
 
-    def __reduce__(self) -> tuple[type[Endpoints], tuple[()]]:
-        return Endpoints, ()
+    def format_user_message_content(
+        self,
+        signature: type[dspy.Signature],
+        inputs: dict[str, Any],
+        prefix: str = "",
+        suffix: str = "",
+        main_request: bool = False,
+    ) -> str:
+        """The inputs of a request or a demo; no value holds a marker of this layout."""
+        shown = {name: neutral(value) for name, value in inputs.items() if name in signature.input_fields}
+        return super().format_user_message_content(signature, shown, prefix, suffix, main_request)
+
+    def format_assistant_message_content(
+        self, signature: type[dspy.Signature], outputs: dict[str, Any], missing_field_message: Any = None
+    ) -> str:
+        """The outputs of a demo; no value holds a marker of this layout, and a list that is not there is empty.
+
+        DSPy puts a sentence in the place of what a labelled demo lacks. Small models fill lists with it, endlessly.
+        """
+        fields = signature.output_fields.items()
+        empty = {name: [] for name, field in fields if (get_origin(field.annotation) or field.annotation) is list}
+        shown = {name: neutral(outputs[name]) for name, _ in fields if name in outputs}
+        return super().format_assistant_message_content(signature, {**empty, **shown}, missing_field_message)
+
+
+class CorrectingAdapter(Correcting):
+    """`dspy.ChatAdapter`, read tolerantly."""
+
+    def __init__(self, corrections: int = 1) -> None:
+        super().__init__(corrections, use_json_adapter_fallback=False)
+
+
+class JsonAdapter(Correcting, dspy.JSONAdapter):
+    """`dspy.JSONAdapter`, read tolerantly."""
+
+    layout = "json"
+    pipeline = dspy.JSONAdapter
 
 
 class SchemaAdapter(Correcting, dspy.JSONAdapter):
     """Prompts of `dspy.JSONAdapter`, answers held to a schema by the endpoint and read tolerantly.
+
+    DSPy's own choice of what an endpoint is asked for goes by tables of known models, and is left out.
 
     Args:
         schema: Of the outputs.
@@ -79,14 +233,15 @@ class SchemaAdapter(Correcting, dspy.JSONAdapter):
         super().__init__(corrections, use_native_function_calling=False)
         self.schema = schema
 
-    def _prepare_response_format(self, lm: Any, lm_kwargs: dict[str, Any], signature: Any) -> None:
-        # DSPy's own choice goes by tables of known models.
+    def _request(self, lm: Any, lm_kwargs: dict[str, Any]) -> dict[str, Any]:
         form = {"name": "answer", "strict": True, "schema": self.schema}
-        lm_kwargs["response_format"] = {"type": "json_schema", "json_schema": form}
+        return {**super()._request(lm, lm_kwargs), "response_format": {"type": "json_schema", "json_schema": form}}
 
 
 class AutoAdapter(CorrectingAdapter):
     """Answers under a schema where the endpoint takes it, else as `CorrectingAdapter` asks for them.
+
+    What was found out is shared by all copies.
 
     Args:
         corrections: How often an answer that cannot be read is asked for again.
@@ -94,38 +249,50 @@ class AutoAdapter(CorrectingAdapter):
 
     def __init__(self, corrections: int = 1) -> None:
         super().__init__(corrections)
-        self.endpoints = Endpoints()
+        self._takes: dict[tuple[str, str, str], bool] = {}
 
-    def _steps(
-        self, lm: Any, signature: type[dspy.Signature], inputs: Mapping[str, Any]
-    ) -> Generator[Correcting, None, None]:
-        under, outputs = self._under_schema(lm, signature)
-        if under is not None:
-            try:
-                yield from under._steps(lm, signature, inputs)
-                self.endpoints.note(lm, outputs, takes=True)
-                return
-            except REFUSALS as error:
-                # Taken before, or the prompt or the model: no refusal of the schema.
-                other = isinstance(error, LMUnsupportedModelError) or kind_of(error) == "too-long"
-                if other or self.endpoints.takes(lm, outputs):
-                    raise
-        yield from super()._steps(lm, signature, inputs)
-        if under is not None:
-            # The schema was refused and not the prompt.
-            self.endpoints.note(lm, outputs, takes=False)
+    def found(self) -> dict[str, dict[str, str]]:
+        """What was found out: model name -> outputs -> "schema" or "chat"."""
+        found: dict[str, dict[str, str]] = {}
+        for (model, _, outputs), takes in sorted(self._takes.items()):
+            found.setdefault(model, {})[outputs] = "schema" if takes else "chat"
+        return found
 
-    def _under_schema(self, lm: Any, signature: type[dspy.Signature]) -> tuple[SchemaAdapter | None, str]:
-        """What asks under a schema, if anything may, and the name of the outputs."""
-        schema = output_schema(cast("Any", signature)) if _is_client(lm) else None
+    def include(self, found: Mapping[str, Mapping[str, str]]) -> None:
+        """Takes over what was found out before or elsewhere, for any address of a model."""
+        for model, known in found.items():
+            self._takes |= {(model, "", outputs): kind == "schema" for outputs, kind in known.items()}
+
+    def _attempts(self, lm: Any, signature: Any, inputs: Mapping[str, Any]) -> Generator[Correcting, None, None]:
+        schema = output_schema(signature) if _is_client(lm) else None
         if schema is None:
-            return None, ""
-        outputs = _named(schema)
-        if self.endpoints.takes(lm, outputs) is False:
-            return None, outputs
-        found = SchemaAdapter(schema, self.corrections)
-        found._rendered = self._rendered
-        return found, outputs
+            yield from super()._attempts(lm, signature, inputs)
+            return
+        outputs = outputs_name(schema)
+        here = (lm.model, _address(lm), outputs)
+        known = self._takes.get(here, self._takes.get((lm.model, "", outputs)))
+        if known is not False:
+            under = SchemaAdapter(schema, self.corrections)
+            under._rendered = self._rendered
+            try:
+                yield from under._attempts(lm, signature, inputs)
+                self._takes[here] = True
+                return
+            except (LMInvalidRequestError, LMUnsupportedFeatureError) as error:
+                # Taken before, or the prompt or the model: no refusal of the schema.
+                if (
+                    self._takes.get(here, known)
+                    or isinstance(error, LMUnsupportedModelError)
+                    or kind_of(error) == "too-long"
+                ):
+                    raise
+        yield from super()._attempts(lm, signature, inputs)
+        if known is None:
+            # The schema was refused and not the prompt.
+            self._takes.setdefault(here, False)
+
+    def __deepcopy__(self, memo: object = None) -> AutoAdapter:
+        return self
 
 
 @functools.lru_cache(maxsize=512)
@@ -170,7 +337,7 @@ def _strict(node: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _named(schema: Mapping[str, Any]) -> str:
+def outputs_name(schema: Mapping[str, Any]) -> str:
     """The outputs of a schema, and what tells it from another one of the same."""
     return f"{', '.join(schema['properties'])} {hashlib.sha256(json.dumps(schema).encode()).hexdigest()[:8]}"
 

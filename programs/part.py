@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from ..errors import UserError
 from ..memory.indexes import Indexes
 from .adapter import adapter as make_adapter
-from .correcting import longest_text
+from .adapter import longest_text
 from .failing import LOST, concerns_prompt, failure_of
 from .recording import record_failure
 

@@ -2,7 +2,7 @@
 
 What was sent is the beginning of the answer, or `rest` says that it is not: a call that is repeated goes on where it
 says the same again. Nothing is sent before the end where the model gives no pieces or their form does not tell
-(`reading.growing`), under other adapters than `correcting`, and by tasks that make something else of the answer.
+(`reading.growing`), under the adapter `compact`, and by tasks that make something else of the answer.
 """
 
 from __future__ import annotations

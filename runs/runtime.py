@@ -162,7 +162,7 @@ class Runtime:
             made = make_adapter(name)
             if isinstance(made, AutoAdapter):
                 folder = self.folder if self.setup.replay is None else RunFolder.open(self.setup.replay)
-                made.endpoints.include((folder.read().get("parameters") or {}).get("schemas") or {})
+                made.include((folder.read().get("parameters") or {}).get("schemas") or {})
             return made
 
         return self.adapters.once(name, make)
@@ -188,7 +188,7 @@ class Runtime:
             self._note_schemas(adapter)
 
     def _note_schemas(self, adapter: dspy.Adapter) -> None:
-        found = adapter.endpoints.found() if isinstance(adapter, AutoAdapter) else {}
+        found = adapter.found() if isinstance(adapter, AutoAdapter) else {}
         known = self.folder.read().get("parameters")
         if found and known:
             self.folder.update(parameters={**known, "schemas": found})

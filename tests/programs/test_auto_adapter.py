@@ -9,7 +9,7 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError, LMError
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.programs.adapter import AutoAdapter, SchemaAdapter, adapter, output_schema
+from mempiler.programs.adapter import AutoAdapter, SchemaAdapter, adapter, output_schema, outputs_name
 from mempiler.reading.answer import CutText
 from pydantic import BaseModel
 
@@ -20,7 +20,7 @@ ASKED = dspy.Signature("question -> answer, sure: bool")
 
 
 PLAIN = dspy.Signature("question -> answer")
-OUTPUTS = AutoAdapter()._under_schema(language_model("openai/any", api_base="http://x"), ASKED)[1]
+OUTPUTS = outputs_name(output_schema(ASKED) or {})
 """What the outputs of `ASKED` are called."""
 
 
@@ -39,7 +39,7 @@ def test_a_schema_is_tried_once_over_questions_and_copies(stub: Any, schemas: st
     lm = _model(server)
     for n in range(6):
         assert _asked(lm, copy.deepcopy(chosen), f"Question {n}?").answer
-    assert chosen.endpoints.found() == {server.model: {OUTPUTS: kind}}
+    assert chosen.found() == {server.model: {OUTPUTS: kind}}
     assert sum(found is not None for found in server.formats) == (1 if kind == "chat" else 6)
     assert len(server.texts) == (7 if kind == "chat" else 6)
 
@@ -51,7 +51,7 @@ def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
     for n, signature in enumerate((ASKED, PLAIN, ASKED, PLAIN)):
         with dspy.context(lm=lm, adapter=chosen):
             assert dspy.Predict(signature)(question=f"Question {n}?").answer
-    assert list(chosen.endpoints.found()[server.model].values()) == ["schema", "chat"]
+    assert list(chosen.found()[server.model].values()) == ["schema", "chat"]
     assert [found is not None for found in server.formats] == [True, False, True, False, True]
 
 
@@ -70,20 +70,20 @@ def test_a_fault_that_is_none_of_the_schemas_is_raised_and_not_remembered(stub: 
     lm = _model(server)
     with pytest.raises(LMError):
         _asked(lm, chosen, "bad?")
-    assert chosen.endpoints.found() == {}
+    assert chosen.found() == {}
     _asked(lm, chosen)
     asked = len(server.texts)
     with pytest.raises(LMError):
         _asked(lm, chosen, "bad again?")
     # Of outputs whose schema was taken before, a prompt is not asked twice.
     assert len(server.texts) == asked + 1
-    assert chosen.endpoints.found() == {server.model: {OUTPUTS: "schema"}}
+    assert chosen.found() == {server.model: {OUTPUTS: "schema"}}
 
 
 def test_what_was_found_before_holds_at_any_address(stub: Any) -> None:
     server, first, second = stub(schemas="refuse"), AutoAdapter(), AutoAdapter()
     _asked(_model(server), first)
-    second.endpoints.include(first.endpoints.found())
+    second.include(first.found())
     other = stub(schemas="refuse")
     _asked(language_model(server.model, api_base=other.url), second, "And then?")
     assert other.formats == [None]
@@ -156,7 +156,7 @@ def test_schemas_are_closed_and_complete() -> None:
 def test_models_of_this_process_are_asked_in_the_chat_layout(stub: Any, lm: str, kind: str) -> None:
     server = stub(schemas="honour")
     _asked(_model(server) if kind == "schema" else language_model(lm), chosen := adapter("auto"))
-    assert chosen.endpoints.found() == ({server.model: {OUTPUTS: "schema"}} if kind == "schema" else {})
+    assert chosen.found() == ({server.model: {OUTPUTS: "schema"}} if kind == "schema" else {})
 
 
 def _objects(node: Any) -> list[dict[str, Any]]:
