@@ -39,7 +39,7 @@ from .engines.offline.engine import OfflineEngine
 from .errors import DataError, UserError
 from .memory.memory import stored_sources
 from .programs.catalog import build
-from .programs.fold import PlainSteps, fold, perform
+from .programs.fold import Steps, fold, perform
 from .programs.identity import Identities
 from .programs.method import Method
 from .programs.program import MemoryProgram
@@ -118,7 +118,7 @@ def _writing(make: Make, past: History) -> Broken:
     memory = writer.Memory()
     for item in past.items:
         before, shown = memory.model_dump_json(), item.model_dump_json()
-        after = fold([item], memory, PlainSteps(writer), settle=False)
+        after = fold([item], memory, Steps(writer), settle=False)
         if memory.model_dump_json() != before:
             yield f"write changes the memory it is given (at item {item.id}); return a changed copy"
             return
@@ -127,12 +127,12 @@ def _writing(make: Make, past: History) -> Broken:
             return
         memory = after
     settled = writer.settle(memory)
-    at_once = fold(past.items, writer.Memory(), PlainSteps(writer))
+    at_once = fold(past.items, writer.Memory(), Steps(writer))
     if settled != at_once:
         yield "items one by one give another memory than all at once; prepare and write must depend on nothing else"
     if writer.settle(settled) != settled:
         yield "settling twice is not settling once"
-    if fold(past.items, other.method.writer.Memory(), PlainSteps(other.method.writer)) != at_once:
+    if fold(past.items, other.method.writer.Memory(), Steps(other.method.writer)) != at_once:
         yield "the same history gives another memory the second time; count ids, draw nothing without a seed"
 
 
@@ -191,7 +191,7 @@ def _prompts(make: Make, past: History) -> Broken:
         if changed != writes:
             says = "is not part of" if writes else "is part of"
             yield f"the prompt {name} {'writes' if writes else 'reads'} but {says} the memory's key"
-    calls = perform(lambda: fold(past.items, writer.Memory(), PlainSteps(writer))).calls
+    calls = perform(lambda: fold(past.items, writer.Memory(), Steps(writer))).calls
     strange = {id(call.predictor) for call in calls} - {id(predictor) for predictor in writers.values()}
     if strange:
         yield "writing asks prompts that do not lie below the writer; their changes would leave stale memories"
@@ -203,7 +203,7 @@ def _losses(make: Make, past: History) -> Broken:
     if not writer.predictors_below():
         return
     with dspy.context(lm=MeteredLM("garbled/garbled", Meter(), engine=_Garbled(), cache=False)):
-        memory = fold(past.items, writer.Memory(), PlainSteps(writer))
+        memory = fold(past.items, writer.Memory(), Steps(writer))
     kept = stored_sources(memory) | {turn.id for left in memory.unwritten for turn in left.item.turns}
     lost = sorted({id for item in past.items for id in _asked_about(writer, item)} - kept)
     if lost:
@@ -212,7 +212,7 @@ def _losses(make: Make, past: History) -> Broken:
 
 def _asked_about(writer: Any, item: Item) -> set[str]:
     """The turns of an item about which writing it asks the model."""
-    done = perform(lambda: fold([item], writer.Memory(), PlainSteps(writer)))
+    done = perform(lambda: fold([item], writer.Memory(), Steps(writer)))
     shown = "\n".join(str(value) for call in done.calls for value in call.inputs.values())
     return {turn.id for turn in item.turns if turn.text and turn.text in shown}
 

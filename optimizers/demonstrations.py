@@ -16,7 +16,7 @@ import dspy
 
 from ..data.synthesis.memory_env import Conversation
 from ..data.synthesis.memory_teacher import ERRORS, MISHEARD, MISSED, teach_facts, teach_operations
-from ..programs.fold import PlainSteps, fold
+from ..programs.fold import Steps, fold
 from ..programs.gather import in_order
 from ..programs.memory_r2.method import MemoryR2
 
@@ -70,7 +70,7 @@ def demonstrate(
         # Sequential: threads would draw the errors in any order.
         with in_order():
             for item in Conversation.make(UNSEEN + seed, number, sessions).history.items:
-                memory = fold([item], memory, PlainSteps(writer), settle=False)
+                memory = fold([item], memory, Steps(writer), settle=False)
     return found
 
 

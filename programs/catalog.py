@@ -9,9 +9,10 @@ Example:
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping
 from typing import Any
+
+from pydantic import create_model
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import ProgramError, UnknownNameError, UserError
@@ -21,6 +22,7 @@ from .method import Method, Policy
 from .names import METHODS, POLICIES, imported, plugins
 from .program import MemoryProgram
 from .remember import MemoryCache
+from .settings import Settings
 from .tasks.task import TASK, TaskSettings, parted
 from .tasks.task import task as task_class
 
@@ -69,8 +71,7 @@ def build(
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
         **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`; of the task
-            (`TaskSettings`) with the prefix `task.`. And `longest_text`, the most characters of a text that a writer
-            takes from a model (4,000; of PGR 1,000).
+            (`TaskSettings`) with the prefix `task.`.
 
     Raises:
         UnknownNameError: No such method or task.
@@ -81,12 +82,7 @@ def build(
     if thing is not None:
         return program_of(thing, method, task, embedder, cache, adapter, config=config)
     config, asked = parted({RENAMED.get((method, name), name): value for name, value in config.items()}, task)
-    longest = config.pop("longest_text", None)
     made = _make(method, embedder, config)
-    if longest is not None:
-        if not isinstance(longest, int) or longest < 1:
-            raise UserError(f"longest_text = {longest!r} is no number of characters above 0")
-        made.writer.longest_text = longest
     return MemoryProgram(made, _task_of(made, task, asked), cache, adapter, method)
 
 
@@ -111,15 +107,20 @@ def method_class(name: str) -> type[Method]:
         if policy not in POLICIES:
             raise UnknownNameError("retrieval policy", policy, POLICIES)
         method_class(inner)
-        return _imported(name, POLICIES[policy].path)
-    if ":" in name:
-        return _imported(name, name)
-    if name in METHODS:
-        return _imported(name, METHODS[name].path)
-    found = plugins()
-    if name not in found:
-        raise UnknownNameError("method", name, [*METHODS, *found])
-    return _imported(name, found[name].value)
+        path = POLICIES[policy].path
+    elif ":" in name:
+        path = name
+    elif name in METHODS:
+        path = METHODS[name].path
+    else:
+        others = plugins()
+        if name not in others:
+            raise UnknownNameError("method", name, [*METHODS, *others])
+        path = others[name].value
+    found = imported(name, path)
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise ProgramError(f"method {name!r} is not a subclass of mempiler.Method")
+    return found
 
 
 def needs_embedder(name: str) -> bool:
@@ -128,7 +129,7 @@ def needs_embedder(name: str) -> bool:
     if thing is not None:
         return takes_embedder(thing)
     kind, (_, plus, inner) = method_class(name), name.partition("+")
-    return needs_embedder(inner) if plus else _takes_embedder(kind)
+    return needs_embedder(inner) if plus else _embedder_of(kind) is not None
 
 
 def preset(name: str, benchmark: str) -> dict[str, Any]:
@@ -153,82 +154,54 @@ def _task_of(method: Method, task: str, settings: TaskSettings) -> Any:
     return made.configured(settings)
 
 
+def has_setting(name: str, setting: str) -> bool:
+    """Whether a method has a setting."""
+    return setting in _settings_of(method_class(name)).model_fields
+
+
 def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Method:
-    kind, (_, plus, inner) = method_class(name), name.partition("+")
+    kind: Any = method_class(name)
+    _, plus, inner = name.partition("+")
+    given: dict[str, Any] = {}
     if plus:
-        return _make_policy(name, kind, inner, embedder, config)
-    if embedder is None and _needs_embedder(kind):
-        embedder = offline_embedder()
-    given = {"embedder": embedder} if _takes_embedder(kind) else {}
+        beneath = {key: value for key, value in config.items() if key.startswith(Policy.INNER)}
+        config = {key: value for key, value in config.items() if key not in beneath}
+        searched = _make(inner, embedder, {key.removeprefix(Policy.INNER): beneath[key] for key in beneath})
+        given, embedder = {"inner": searched}, searched.embedder
+    elif (asked := _embedder_of(kind)) is not None:
+        if embedder is None and asked.default is asked.empty:
+            embedder = offline_embedder()
+        given = {"embedder": embedder}
+    form = _settings_of(kind)
+    config = {**_thresholds(kind, form, embedder), **config}
+    settings = form.read(name, config)
+    made = {"settings": settings} if kind.Settings else {each: getattr(settings, each) for each in config}
     try:
-        return kind(**given, **_checked(name, kind, embedder, config))
+        return kind(**given, **made)
     except TypeError as error:
         raise UserError(f"method {name!r}: {error}") from error
 
 
-def _make_policy(name: str, kind: type, inner: str, embedder: Embedder | None, config: dict[str, Any]) -> Method:
-    beneath = {key.removeprefix(Policy.INNER): value for key, value in config.items() if key.startswith(Policy.INNER)}
-    own = {key: value for key, value in config.items() if not key.startswith(Policy.INNER)}
-    searched = _make(inner, embedder, beneath)
-    return kind(searched, **_checked(name, kind, searched.embedder, own))
-
-
-def has_setting(name: str, setting: str) -> bool:
-    """Whether a method has a setting."""
-    return setting in settings_of(method_class(name))
-
-
-def settings_of(kind: type[Method]) -> dict[str, Any]:
-    """The settings of a method by name, with their defaults."""
-    if kind.Settings is not None:
-        return {name: field.default for name, field in kind.Settings.model_fields.items()}
-    parameters = inspect.signature(kind.__init__).parameters.items()
-    return {
-        name: parameter.default
-        for name, parameter in parameters
-        if name not in ("self", "embedder", "inner") and parameter.kind is not parameter.VAR_KEYWORD
-    }
-
-
-def _checked(method: str, kind: type[Method], embedder: Embedder | None, config: dict[str, Any]) -> dict[str, Any]:
-    """The arguments for settings; those that are not named are the thresholds that fit the embedder, or the defaults.
-
-    Raises:
-        UserError: The method has no such setting, or the value is of another kind or out of its range.
-    """
+def _thresholds(kind: type[Method], form: type[Settings], embedder: Embedder | None) -> dict[str, float]:
+    """The settings of a method of the suite that fit the embedder better than the defaults."""
     package, _, room = kind.__module__.rpartition(".")[0].rpartition(".")
     cosines = COSINES.get(embedder.name, {}) if embedder is not None and package == __package__ else {}
-    found = {name: cosines[rule] for (of, name), rule in RULES.items() if of == room and rule in cosines}
-    known = settings_of(kind)
-    given = {**{name: value for name, value in found.items() if name in known}, **config}
+    fitting = {name: cosines[rule] for (of, name), rule in RULES.items() if of == room and rule in cosines}
+    return {name: value for name, value in fitting.items() if name in form.model_fields}
+
+
+def _settings_of(kind: type[Method]) -> type[Settings]:
+    """The settings of a method: its own model, or one of its constructor's arguments and their defaults."""
     if kind.Settings is not None:
-        return {"settings": kind.Settings.read(method, given)}
-    for name, value in config.items():
-        if name not in known:
-            has = ", ".join(f"{key}={default}" for key, default in known.items()) or "none"
-            raise UserError(f"method {method!r} has no setting {name!r}; it has: {has}")
-        default = known[name]
-        if isinstance(default, bool | int | float | str):
-            fits = type(value) is type(default) or (type(default) is float and type(value) is int)
-            if not fits or (isinstance(value, float) and not math.isfinite(value)):
-                raise UserError(
-                    f"method {method!r}: {name} = {value!r} is no {type(default).__name__} (default {default!r})"
-                )
-    return given
+        return kind.Settings
+    fields: dict[str, Any] = {}
+    for name, each in list(inspect.signature(kind.__init__).parameters.items())[1:]:
+        if name not in ("embedder", "inner") and each.kind is not each.VAR_KEYWORD:
+            plain = isinstance(each.default, bool | int | float | str)
+            fields[name] = type(each.default) if plain else Any, ... if each.default is each.empty else each.default
+    return create_model(kind.__name__, __base__=Settings, **fields)
 
 
-def _takes_embedder(kind: type[Method]) -> bool:
-    return "embedder" in inspect.signature(kind.__init__).parameters
-
-
-def _needs_embedder(kind: type[Method]) -> bool:
-    """Whether a method cannot do without an embedder; others search by BM25 if they get none."""
-    found = inspect.signature(kind.__init__).parameters.get("embedder")
-    return found is not None and found.default is found.empty
-
-
-def _imported(name: str, path: str) -> type[Method]:
-    found = imported(name, path)
-    if not (isinstance(found, type) and issubclass(found, Method)):
-        raise ProgramError(f"method {name!r} is not a subclass of mempiler.Method")
-    return found
+def _embedder_of(kind: type[Method]) -> inspect.Parameter | None:
+    """The constructor's argument for an embedder; without a default, the method cannot do without one."""
+    return inspect.signature(kind.__init__).parameters.get("embedder")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from ..engines.spending import Spending, taking
 from ..memory.memory import Unwritten
@@ -18,8 +18,6 @@ from ..records import Failure, Item
 from .gather import gather
 from .method import Writer
 from .recording import Call, recording
-
-S = TypeVar("S")
 
 TRIES = 2
 """How often turns are tried without being asked for: as they come, and once more in halves."""
@@ -45,41 +43,33 @@ class Performed:
 NOTHING = Performed()
 
 
-class Steps(Protocol, Generic[S]):
-    """How the steps of a fold are taken; `S` is what is carried from one item to the next."""
+class Steps:
+    """How the steps of a fold are taken: here over a bare memory, of which nothing else is kept.
 
-    writer: Writer
-
-    def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
-        """Does what does not depend on the memory, for all items at once."""
-        ...
-
-    def write(self, state: S, item: Item, prepared: Performed) -> S:
-        """Takes one item in."""
-        ...
-
-    def settle(self, state: S) -> S:
-        """Ends the history."""
-        ...
-
-
-class PlainSteps:
-    """Steps over a bare memory: no cache, no store, nothing kept but the memory."""
+    Whoever carries something else from one item to the next derives from it.
+    """
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
+    def step(self, work: Callable[[], Any]) -> Performed:
+        """Takes one step of the writer."""
+        return Performed(work())
+
     def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
-        return gather([lambda item=item: Performed(self.writer.prepare(item)) for item in items])
+        """Does what does not depend on the memory, for all items at once."""
+        return gather([lambda item=item: self.step(lambda: self.writer.prepare(item)) for item in items])
 
     def write(self, state: Any, item: Item, prepared: Performed) -> Any:
+        """Takes one item in."""
         return take(self.writer, state, item, prepared.value)
 
     def settle(self, state: Any) -> Any:
+        """Ends the history."""
         return close(self.writer, state)
 
 
-def fold(items: Sequence[Item], state: S, steps: Steps[S], settle: bool = True) -> S:
+def fold(items: Sequence[Item], state: Any, steps: Steps, settle: bool = True) -> Any:
     """Takes items, in time order, into what was there before; `settle` says whether the past ends with the last."""
     prepared = steps.prepare(items) if steps.writer.prepares and items else [NOTHING] * len(items)
     for item, ready in zip(items, prepared, strict=True):

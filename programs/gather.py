@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import itertools
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 import dspy
@@ -47,52 +49,30 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
     """
     if len(calls) < 2:
         return [call() for call in calls]
-    outer = dspy.settings.trace
-    here = place.get()
+    outer, here = dspy.settings.trace, place.get()
     at = here.tick() if here else ()
-    jobs = [_Job(call, outer is not None, Place((*at, n)) if here else None) for n, call in enumerate(calls)]
-    if _in_order.get():
-        for job in jobs:
-            job.run()
-    else:
-        futures: list[Future[None]] = [_pool().submit(job.run) for job in jobs[1:]]
-        jobs[0].run()
-        for job, future in zip(jobs[1:], futures, strict=True):
-            if future.cancel():
-                job.run()
-            else:
-                future.result()
-    for job in jobs:
-        if job.error is not None:
-            raise job.error
+    traces: list[list[Any]] = [[] for _ in calls]
+
+    def job(n: int) -> tuple[Any, Exception | None]:
+        place.set(Place((*at, n)) if here else None)
+        with dspy.context(trace=None if outer is None else traces[n]):
+            try:
+                return calls[n](), None
+            except Exception as error:
+                return None, error
+
+    jobs = [partial(contextvars.copy_context().run, partial(job, n)) for n in range(len(calls))]
+    futures = [] if _in_order.get() else [_pool().submit(one) for one in jobs[1:]]
+    ended = [jobs[0]()]
+    for one, future in itertools.zip_longest(jobs[1:], futures):
+        ended.append(one() if future is None or future.cancel() else future.result())
+    for _, error in ended:
+        if error is not None:
+            raise error
     if outer is not None:
         room = max(0, dspy.settings.max_trace_size - len(outer))
-        outer.extend([entry for job in jobs for entry in job.trace][:room])
-    return [job.value for job in jobs]
-
-
-class _Job:
-    """One call with its context, trace and outcome."""
-
-    def __init__(self, call: Callable[[], Any], traced: bool, at: Place | None) -> None:
-        self._call = call
-        self._place = at
-        self._context = contextvars.copy_context()
-        self._traced = traced
-        self.trace: list[Any] = []
-        self.value: Any = None
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        self._context.run(self._traced_call)
-
-    def _traced_call(self) -> None:
-        place.set(self._place)
-        with dspy.context(trace=self.trace if self._traced else None):
-            try:
-                self.value = self._call()
-            except Exception as error:
-                self.error = error
+        outer.extend([entry for trace in traces for entry in trace][:room])
+    return [value for value, _ in ended]
 
 
 @functools.cache

@@ -25,7 +25,7 @@ from ..memory.memory import Memory
 from ..records import Context, Hit, Item, Query
 from .part import Part
 from .predictor import adopt
-from .recording import recalled_by
+from .recording import RECORDING
 from .settings import Settings
 from .waiting import NOTHING_WAITS, RAW_TURNS, Recalled, Waiting, raw_indexes, with_raw, with_unwritten
 
@@ -34,8 +34,6 @@ FEW = 5
 ANY_COSINE = -1.0
 """The `min_score` of a search that leaves nothing out."""
 OFFLINE = offline_embedder().name
-LONGEST_TEXT = 4000
-"""Most characters of a text that a writer takes from a model, unless the setting `longest_text` says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +49,13 @@ class Writer(Part):
 
     Memory: type[Memory]
     """What is kept for one user."""
-    longest_text = LONGEST_TEXT
+    longest_text = 4000
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         kind = vars(cls).get("Memory")
         if kind is not None:
             _check_memory(cls.__name__, kind)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings by name; `longest_text` among them where it was set."""
-        limit = {} if self.longest_text == type(self).longest_text else {"longest_text": self.longest_text}
-        return {**super().config, **limit}
 
     def prepare(self, item: Item) -> Any:
         """Does the part of `write` that does not depend on the memory; runs for all items at once. Default: none."""
@@ -141,7 +133,11 @@ class Reader(Part):
 
     def nearest(self, memory: Any, query: Query, k: int) -> list[Hit]:
         """The `k` best hits of `search` for a query; the same search serves whoever looks at more of them beside."""
-        return recalled_by(self, lambda most: self.search(memory, [query.probe], most)[0], k)
+        record = RECORDING.get()
+        hits = self.search(memory, [query.probe], max(k, record.depth) if record else k)[0]
+        if record:
+            record.ranked = self, hits
+        return hits[:k]
 
     def entries(self, memory: Any) -> Sequence[Entry]:
         """What a search can find, and what else of a memory is shown by itself; each with an id of its own.
@@ -234,13 +230,6 @@ class Method(Part):
         self.embedder = embedder
         self.raw = raw_indexes(of_meaning(embedder))
         """Indexes of turns that are not in a memory yet."""
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings by name; `longest_text` of the writer among them where it was set."""
-        writer = getattr(self, "writer", None)
-        limit = writer.config.get("longest_text") if isinstance(writer, Writer) else None
-        return {**super().config, **({} if limit is None else {"longest_text": limit})}
 
     def recall(self, memory: Any, query: Query, waiting: Waiting | None = None) -> Recalled:
         """What a question is answered from: what the reader recalls, and raw turns that the memory does not hold yet.

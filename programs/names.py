@@ -4,9 +4,9 @@ A method of the suite is declared by the `__init__` of its folder; one of an ins
 group `mempiler.methods`; any other is named `module:Class`.
 
 Example:
-    >>> from mempiler.programs.names import METHODS, is_method
-    >>> METHODS["turn-rag"].path, is_method("pgr+turn-rag")
-    ('mempiler.programs.baselines.retrieval:TurnRAG', True)
+    >>> from mempiler.programs.names import METHODS
+    >>> METHODS["turn-rag"].path
+    'mempiler.programs.baselines.retrieval:TurnRAG'
 """
 
 from __future__ import annotations
@@ -49,12 +49,6 @@ PLUGINS = "mempiler.methods"
 def plugins() -> dict[str, EntryPoint]:
     """Methods of installed packages by name: their entry points of the group `mempiler.methods`."""
     return {each.name: each for each in entry_points(group=PLUGINS) if each.name not in METHODS}
-
-
-def is_method(name: str) -> bool:
-    """Whether `build` would look for a method under this name, rather than for a file or a run."""
-    policy, plus, _ = name.partition("+")
-    return name in METHODS or ":" in name or bool(plus and policy in POLICIES) or name in plugins()
 
 
 def imported(name: str, path: str = "") -> Any:

@@ -40,12 +40,12 @@ class Predictor(dspy.Predict):
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
         with recorded(self, kwargs) as call:
-            call.prediction = super().forward(**self._with_demos(kwargs))
+            call.prediction = super().forward(**{"demos": self.choose(kwargs), **kwargs})
             return call.prediction
 
     async def aforward(self, **kwargs: Any) -> dspy.Prediction:
         with recorded(self, kwargs) as call:
-            call.prediction = await super().aforward(**self._with_demos(kwargs))
+            call.prediction = await super().aforward(**{"demos": self.choose(kwargs), **kwargs})
             return call.prediction
 
     def choose(self, inputs: dict[str, Any]) -> list[Any]:
@@ -53,15 +53,14 @@ class Predictor(dspy.Predict):
         demos = [demo for demo in self.demos if is_for(demo, self.path)]
         if self.nearest is None or len(demos) <= self.nearest:
             return demos
-        names = _shared_inputs(cast("Any", self.signature), demos)
+        signature = cast("Any", self.signature)
+        names = [name for name in signature.input_fields if all(isinstance(demo.get(name), str) for demo in demos)]
+        names = ["question"] if "question" in names else names
         # The demos are kept beside their ranking, so that their ids are not reused while it is cached.
         rankings: Flight = vars(self).setdefault("_rankings", Flight(capacity=4))
         _, ranking = rankings.once(tuple(map(id, demos)), lambda: (demos, _ranking(demos, names)))
         scores = ranking.get_scores(tokens(" ".join(str(inputs.get(name, "")) for name in names)))
         return [demos[n] for n in sorted(np.argsort(-scores, kind="stable")[: self.nearest])]
-
-    def _with_demos(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        return kwargs if "demos" in kwargs else {**kwargs, "demos": self.choose(kwargs)}
 
 
 def predictor(signature: type[dspy.Signature]) -> Predictor:
@@ -88,11 +87,6 @@ def adopt(module: dspy.Module) -> None:
 def is_for(demo: Any, path: str) -> bool:
     """Whether the predictor of a path may show a demo."""
     return demo.get(MEANT_FOR, path) == path
-
-
-def _shared_inputs(signature: type[dspy.Signature], demos: list[Any]) -> list[str]:
-    names = [name for name in signature.input_fields if all(isinstance(demo.get(name), str) for demo in demos)]
-    return ["question"] if "question" in names else names
 
 
 def _ranking(demos: list[Any], names: list[str]) -> Any:

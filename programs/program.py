@@ -9,9 +9,9 @@ optimizer to the writing or the reading predictors.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -66,10 +66,17 @@ class MemoryProgram(dspy.Module):
         self.identities = self.cache.identities
         self.adapter = adapter
         self.name = name or f"{type(method).__module__}:{type(method).__qualname__}"
+        self._stage: Stage = "all"
         self._frozen: frozenset[str] = frozenset()
         self._writing_lm: Any = None
-        _refuse_equal_signatures(self.all_predictors())
-        for path, predictor in self.all_predictors().items():
+        predictors = self.all_predictors()
+        for (one, first), (other, second) in combinations(predictors.items(), 2):
+            if signature_of(first).equals(signature_of(second)):
+                raise UserError(
+                    f"predictors {one} and {other} have equal signatures, so optimizers cannot tell them apart; "
+                    "change the instructions or a field of one"
+                )
+        for path, predictor in predictors.items():
             predictor.path = path  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
@@ -100,22 +107,24 @@ class MemoryProgram(dspy.Module):
         history = history if isinstance(history, History) else History.parse(history)
         with dspy.context(adapter=self.asking()):
             node = remembered or self.remember(history)
-            query = self.query(fields, history, recent)
-            return self.answer(node.memory, query, recalled=partial(self._replay, node, focus))
+            found = self.recall(node.memory, self.query(fields, history, recent))
+            self._replay(node, focus, found.context)
+            return _whole(self.task(context=found.context, query=found.query), found, node.memory)
 
     async def aforward(
         self, history: History | list[Any], focus: Sequence[str] = (), recent: Sequence[Item] = (), **fields: Any
     ) -> dspy.Prediction:
         """`forward` for asyncio: the memory is written and searched in a thread, and none waits for the answer."""
-        found = history if isinstance(history, History) else History.parse(history)
+        past = history if isinstance(history, History) else History.parse(history)
         with dspy.context(adapter=self.asking()):
-            node = await in_thread(lambda: self.remember(found))
-            query = self.query(fields, found, recent)
-            return await self.aanswer(node.memory, query, recalled=partial(self._replay, node, focus))
+            node = await in_thread(lambda: self.remember(past))
+            found = await in_thread(lambda: self.recall(node.memory, self.query(fields, past, recent)))
+            self._replay(node, focus, found.context)
+            return _whole(await self.task.acall(context=found.context, query=found.query), found, node.memory)
 
     def _replay(self, node: Node, focus: Sequence[str], context: Context) -> None:
         """Shows an optimizer the write steps that mattered for what was recalled."""
-        if not self._writers_frozen:
+        if self._stage != "read":
             replay(self.method.writer, node, context.sources, focus)
 
     def query(self, fields: Mapping[str, Any], history: History, recent: Sequence[Item] = ()) -> Query:
@@ -129,7 +138,7 @@ class MemoryProgram(dspy.Module):
         Raises:
             UserError: A field of the task is missing or empty.
         """
-        return self.task.query(fields, tuple(history), recent, history.speakers)
+        return self.task.query(fields, history.items, recent, history.speakers)
 
     def query_of(self, example: dspy.Example, history: History | None = None) -> Query:
         """The query of a benchmark's example; about another history than its own, e.g. the beginning of it."""
@@ -137,39 +146,24 @@ class MemoryProgram(dspy.Module):
         own, recent = inputs.pop("history"), inputs.pop("recent", None) or ()
         return self.query(inputs, history or own, tuple(recent))
 
-    def answer(
-        self,
-        memory: Memory,
-        query: Query,
-        waiting: Waiting | None = None,
-        recalled: Callable[[Context], None] = lambda context: None,
-    ) -> dspy.Prediction:
-        """Recalls and answers. Everything that asks a memory calls this.
+    def answer(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> dspy.Prediction:
+        """Recalls and answers.
 
         Args:
             memory: A settled memory.
             query: What is asked.
             waiting: Items that are not in the memory yet: those of their turns that bear on the query are shown as they
                 are, and stand at the end of the context.
-            recalled: Called with the recalled context before the task sees it.
 
         Returns:
             The task's outputs, the recalled `context`, and the `memory`.
         """
         found = self.recall(memory, query, waiting)
-        recalled(found.context)
         return _whole(self.task(context=found.context, query=found.query), found, memory)
 
-    async def aanswer(
-        self,
-        memory: Memory,
-        query: Query,
-        waiting: Waiting | None = None,
-        recalled: Callable[[Context], None] = lambda context: None,
-    ) -> dspy.Prediction:
+    async def aanswer(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> dspy.Prediction:
         """`answer` for asyncio: the memory is searched in a thread, and none waits for the answer."""
         found = await in_thread(lambda: self.recall(memory, query, waiting))
-        recalled(found.context)
         return _whole(await self.task.acall(context=found.context, query=found.query), found, memory)
 
     def recall(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> Recalled:
@@ -193,8 +187,7 @@ class MemoryProgram(dspy.Module):
             return self.cache.unwritten(self.method.writer, histories)
 
     def _writing(self) -> AbstractContextManager[None]:
-        lm = self._writing_lm if self._writing_lm is not None and self._writers_frozen else dspy.settings.lm
-        return dspy.context(lm=lm, adapter=self.asking())
+        return dspy.context(lm=self._writing_lm or dspy.settings.lm, adapter=self.asking())
 
     def asking(self) -> dspy.Adapter:
         """The adapter of `dspy.settings`, or else the program's own: one for all its calls and copies."""
@@ -243,6 +236,7 @@ class MemoryProgram(dspy.Module):
             UserError: The stage has no predictor to tune.
         """
         writers, student = self.writer_names(), copy.deepcopy(self)
+        student._stage = stage
         if stage == "write":
             student._frozen = frozenset(self.all_predictors()) - writers
         elif stage == "read":
@@ -253,12 +247,8 @@ class MemoryProgram(dspy.Module):
 
     def unfrozen(self) -> MemoryProgram:
         """The program with every predictor visible again; the program itself is changed and returned."""
-        self._frozen, self._writing_lm, self._compiled = frozenset(), None, False
+        self._stage, self._frozen, self._writing_lm, self._compiled = "all", frozenset(), None, False
         return self
-
-    @property
-    def _writers_frozen(self) -> bool:
-        return bool(self._frozen) and self.writer_names() <= self._frozen
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryProgram:
         new = self.__class__.__new__(self.__class__)
@@ -277,15 +267,3 @@ def _whole(answered: dspy.Prediction, found: Recalled, memory: Memory) -> dspy.P
     """What a task answered, with what was recalled for it."""
     outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
     return dspy.Prediction(**outputs, context=found.whole() if found.raw else found.context, memory=memory)
-
-
-def _refuse_equal_signatures(predictors: dict[str, dspy.Predict]) -> None:
-    seen: list[tuple[str, type[dspy.Signature]]] = []
-    for name, predictor in predictors.items():
-        for other, signature in seen:
-            if signature_of(predictor).equals(signature):
-                raise UserError(
-                    f"predictors {other} and {name} have equal signatures, so optimizers cannot tell them apart; "
-                    "change the instructions or a field of one"
-                )
-        seen.append((name, signature_of(predictor)))

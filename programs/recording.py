@@ -10,8 +10,8 @@ import contextvars
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -82,6 +82,16 @@ class Call:
         texts = (each.get("text") if isinstance(each, dict) else each for each in answers)
         self.completions += [Completion(messages, str(text or "")) for text in texts]
 
+    def join(self, samples: Sequence[Any]) -> None:
+        """Puts the engine's records beside the texts: one each, in order; the engine's text is the raw one."""
+        if samples:
+            same = len(samples) == len(self.completions)
+            asked = (
+                [heard.messages for heard in self.completions] if same else [_plain(one.messages) for one in samples]
+            )
+            pairs = zip(asked, samples, strict=True)
+            self.completions = [Completion(messages, sample.text, sample) for messages, sample in pairs]
+
 
 @dataclass
 class Recording:
@@ -105,7 +115,8 @@ class Recording:
     """The reader that last recalled the best hits of its plain search, and `depth` of these at least."""
 
 
-_recording: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("recording", default=None)
+RECORDING: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("recording", default=None)
+"""The innermost recording that is active."""
 _open: contextvars.ContextVar[Call | None] = contextvars.ContextVar("open_call", default=None)
 
 
@@ -114,7 +125,7 @@ def recording(raw: bool = False, depth: int = 0) -> Generator[Recording]:
     """Records every predictor call and failure of the block; arguments as the fields of `Recording`."""
     record = Recording(raw, depth)
     try:
-        with holding(_recording, record), holding(_open, None), holding(place, Place()), hearing(None):
+        with holding(RECORDING, record), holding(_open, None), holding(place, Place()), hearing(None):
             yield record
     finally:
         record.calls.sort(key=lambda call: call.at)
@@ -125,17 +136,26 @@ def recording(raw: bool = False, depth: int = 0) -> Generator[Recording]:
 def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
     """Records one call; predictors wrap their call in it and hand it what they read.
 
-    How the call ended is counted by the meter of its language model, also where nothing records.
+    How the call ended is counted by the meter of its language model, also where nothing records. What it took, the
+    piece of work around it takes too.
     """
-    record, here = _recording.get(), place.get()
+    record, here = RECORDING.get(), place.get()
     at, started = here.tick() if here else (), time.perf_counter()
     call = Call(predictor, dict(inputs), at=at, thread=threading.get_ident(), started=started)
     lm = call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm
     meter = getattr(lm, "meter", None)
-    if record is not None:
-        record.calls.append(call)
     try:
-        with holding(_open, call), _heard(record, call) if record is not None else nullcontext():
+        with ExitStack() as stack:
+            stack.enter_context(holding(_open, call))
+            if record is not None:
+                record.calls.append(call)
+                stack.callback(lambda: note(replace(call.taken, seconds=0.0)))
+                work = stack.enter_context(taking())
+                stack.callback(lambda: setattr(call, "taken", work.taken))
+                if record.raw:
+                    samples = stack.enter_context(capture())
+                    stack.callback(lambda: call.join(samples))
+                    stack.enter_context(hearing(call.hear))
             yield call
     except Exception as error:
         call.error = one_line(error, 300) or type(error).__name__
@@ -149,67 +169,36 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
         meter.add_answer(predictor.label, call.outcome, call.faults)
 
 
-@contextmanager
-def _heard(record: Recording, call: Call) -> Generator[None]:
-    """Keeps what a call takes, and its prompts and answers; the piece of work around the call takes that too."""
-    try:
-        with ExitStack() as stack:
-            if record.raw:
-                samples = stack.enter_context(capture())
-                stack.callback(_join, call, samples)
-                stack.enter_context(hearing(call.hear))
-            work = stack.enter_context(taking())
-            try:
-                yield
-            finally:
-                call.taken = work.taken
-    finally:
-        note(replace(call.taken, seconds=0.0))
-
-
 def note_mends(mends: Sequence[Mend]) -> None:
     """Says what was mended to read an answer of the running call."""
-    call = _open.get()
-    if call is not None:
+    if call := _open.get():
         call.faults.update(mend.kind for mend in mends)
 
 
 def note_asked_again(kind: str) -> None:
     """Says that the running call asks once more, and why."""
-    call = _open.get()
-    if call is not None:
+    if call := _open.get():
         call.asked_again = True
         call.faults[kind] += 1
 
 
 def record_failure(failure: Failure) -> None:
     """Adds a failure to the running recording; dropped if nothing is recording."""
-    record = _recording.get()
-    if record is not None:
+    if record := RECORDING.get():
         record.failures.append(failure)
 
 
 def record_context(context: Context, query: Query) -> None:
     """Adds what was recalled for a query to the running recording; dropped if nothing is recording."""
-    record = _recording.get()
-    if record is not None:
+    if record := RECORDING.get():
         record.contexts.append(context)
         record.queries.append(query)
         record.recalled.append(time.perf_counter())
 
 
-def recalled_by(reader: Any, search: Callable[[int], list[Hit]], k: int) -> list[Hit]:
-    """The k best hits of a reader's plain search; the running recording gets as many as it wants of the same search."""
-    record = _recording.get()
-    hits = search(max(k, record.depth) if record is not None else k)
-    if record is not None:
-        record.ranked = reader, hits
-    return hits[:k]
-
-
 def refuse(predictor: Any, count: int) -> None:
     """Says that code refused operations which the latest call of a predictor, in this thread, asked for."""
-    record, thread = _recording.get(), threading.get_ident()
+    record, thread = RECORDING.get(), threading.get_ident()
     if record is None or count < 1:
         return
     own = [call for call in record.calls if call.predictor is predictor and call.thread == thread]
@@ -217,21 +206,13 @@ def refuse(predictor: Any, count: int) -> None:
         own[-1].refused += count
 
 
-def _join(call: Call, samples: list[Any]) -> None:
-    """Puts the engine's records beside the texts: one each, in order; the engine's text is the raw one."""
-    if len(samples) == len(call.completions):
-        pairs = zip(call.completions, samples, strict=True)
-        call.completions = [Completion(heard.messages, sample.text, sample) for heard, sample in pairs]
-    elif samples:
-        call.completions = [Completion(_plain(sample.messages), sample.text, sample) for sample in samples]
-
-
 def _plain(asked: Any) -> tuple[dict[str, str], ...]:
+    """Messages of role and text, of a prompt as DSPy has it."""
     messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked or ()
-    return tuple({"role": str(message["role"]), "content": _content(message.get("content"))} for message in messages)
-
-
-def _content(content: str | list[str | dict[str, Any]] | None) -> str:
-    if isinstance(content, list):
-        return "".join(part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
-    return str(content or "")
+    plain: list[dict[str, str]] = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            content = "".join(part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
+        plain.append({"role": str(message["role"]), "content": str(content or "")})
+    return tuple(plain)

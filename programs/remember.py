@@ -25,7 +25,7 @@ from ..engines.spending import Spending
 from ..memory.flight import Flight
 from ..memory.memory import Memory
 from ..records import Failure, History, Item
-from .fold import NOTHING, Performed, close, fold, perform, take
+from .fold import NOTHING, Performed, Steps, close, fold, perform, take
 from .gather import gather
 from .identity import Identities, digest, jsonable
 from .method import Writer
@@ -147,16 +147,21 @@ class MemoryCache:
         return MemoryCache, ()
 
 
-class _SharedSteps:
+class _SharedSteps(Steps):
     """Steps of one history, shared between threads: each is run by the first thread that needs it."""
 
     def __init__(self, cache: MemoryCache, nodes: Flight, writer: Writer, key: str, history: History) -> None:
-        self.writer, self.key = writer, key
+        super().__init__(writer)
+        self.key, self._history = key, history
         self._nodes, self._prepared, self._heard = nodes, cache.prepared, cache.heard
         self._store = cache.store if writer.asks else None
-        self._history = history
         self.at = 0
         """Items that are written."""
+
+    def step(self, work: Callable[[], Any]) -> Performed:
+        """Outside every optimizer's trace: a step is shared, and replayed where it matters."""
+        with dspy.context(trace=None, usage_tracker=None):
+            return perform(work)
 
     def known(self) -> Node:
         """The node of the longest prefix that is known or stored; `at` is that prefix's length."""
@@ -179,7 +184,7 @@ class _SharedSteps:
     def write(self, state: Node, item: Item, prepared: Performed | None = None) -> Node:
         def work() -> Performed:
             ready = self._ready(item) if prepared is None else prepared
-            return ready.then(_step(lambda: take(self.writer, state.memory, item, ready.value)))
+            return ready.then(self.step(lambda: take(self.writer, state.memory, item, ready.value)))
 
         self.at += 1
         return self._node(self._history.prefixes[self.at - 1], item, state, work)
@@ -188,12 +193,12 @@ class _SharedSteps:
         if not self.writer.settles and not state.memory.unwritten:
             return state
         settled = f"{self._history.digest}:settled"
-        return self._node(settled, None, state, lambda: _step(lambda: close(self.writer, state.memory)))
+        return self._node(settled, None, state, lambda: self.step(lambda: close(self.writer, state.memory)))
 
     def _ready(self, item: Item) -> Performed:
         if not self.writer.prepares:
             return NOTHING
-        return self._prepared.once((self.key, item.digest), lambda: _step(lambda: self.writer.prepare(item)))
+        return self._prepared.once((self.key, item.digest), lambda: self.step(lambda: self.writer.prepare(item)))
 
     def _node(self, prefix: str, item: Item | None, parent: Node, work: Callable[[], Performed]) -> Node:
         """The node of a prefix: known, stored, or made now."""
@@ -209,27 +214,15 @@ class _SharedSteps:
         return self._nodes.once(key, make)
 
     def _made(self, key: tuple[str, str], item: Item | None, parent: Node, done: Performed) -> Node:
-        node = Node(done.value, item, self._steps(done), done.failures, parent, taken=done.taken)
+        names = {id(predictor): name for name, predictor in self.writer.predictors_below().items()}
+        calls = [call for call in done.calls if call.prediction is not None and id(call.predictor) in names]
+        steps = tuple(Step(names[id(call.predictor)], call.inputs, call.prediction) for call in calls)
+        node = Node(done.value, item, steps, done.failures, parent, taken=done.taken)
         if self._store is None or node.failures:
             return node
         if done.calls:
             return self._store.put(key, self.writer, node)
         return replace(node, version=digest([parent.version, key[1]]) if parent.version else "")
-
-    def _steps(self, done: Performed) -> tuple[Step, ...]:
-        """The calls that could be read, by their predictors' paths."""
-        names = {id(predictor): name for name, predictor in self.writer.predictors_below().items()}
-        return tuple(
-            Step(names[id(call.predictor)], call.inputs, call.prediction)
-            for call in done.calls
-            if call.prediction is not None and id(call.predictor) in names
-        )
-
-
-def _step(work: Callable[[], object]) -> Performed:
-    """One step outside every optimizer's trace: it is shared, and replayed where it matters."""
-    with dspy.context(trace=None, usage_tracker=None):
-        return perform(work)
 
 
 def replay(writer: Writer, node: Node, recalled: Sequence[str], focus: Sequence[str]) -> None:

@@ -56,7 +56,7 @@ class Settings(BaseModel):
         if not wrong:
             raise UserError(f"{cls.kind} {name!r}: {said}")
         field = cls.model_fields[wrong]
-        told = f"{field.description}; default {field.default!r}"
+        told = "; ".join(filter(None, (field.description, f"default {field.default!r}")))
         raise UserError(f"{cls.kind} {name!r}: {wrong} = {first['input']!r}: {said} ({told})")
 
     def only(self, kind: type[S]) -> S:

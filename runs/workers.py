@@ -121,7 +121,7 @@ def share(
                     guard.charge(told.spent - reserved[n])
                     writes |= told.writes
                     if isinstance(adapter, AutoAdapter):
-                        adapter.endpoints.include(told.schemas)
+                        adapter.include(told.schemas)
     except MempilerError as error:
         guard.stop(error)
         raise
@@ -164,7 +164,7 @@ def ask(shard: Shard) -> Generator[Told]:
                         yield Told(meter.read(), row)
             first = {example.history: str(example.id) for example in reversed(examples)}
             writes = {first[history]: each for history, each in written(program, list(first)).items()}
-            schemas = adapter.endpoints.found() if isinstance(adapter, AutoAdapter) else {}
+            schemas = adapter.found() if isinstance(adapter, AutoAdapter) else {}
             yield Told(meter.read(), spent=guard.spent(), writes=writes, schemas=schemas)
 
 

@@ -33,8 +33,7 @@ from ..memory.amending import Amendments, in_force, writing_under
 from ..memory.deltas import delta
 from ..memory.memory import Memory
 from ..memory.stored import LONGEST_LEASE, Change, Claim, Document, Log, Owner, StoredItem
-from ..programs.fold import Performed, again, close, fold, perform, take
-from ..programs.gather import gather
+from ..programs.fold import Performed, Steps, again, close, fold, perform, take
 from ..records import Failure, Item
 from .memories import Memories
 from .settings import LEASE
@@ -133,7 +132,7 @@ def _busy(memories: Memories, owner: Owner) -> bool:
     return any(stored.state != "failed" for stored in snapshot.waiting)
 
 
-class _StoredSteps:
+class _StoredSteps(Steps):
     """One claimed user's memory while it is being written; what is carried on is whether to continue."""
 
     def __init__(self, memories: Memories, claim: Claim, seen: View, lease: float, stop: Callable[[], bool]) -> None:
@@ -157,8 +156,8 @@ class _StoredSteps:
             going = fold([stored.item for stored in self.batch], going, self, settle=False)
         return self.settle(going)
 
-    def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
-        return gather([lambda item=item: _attempt(lambda: self.writer.prepare(item)) for item in items])
+    def step(self, work: Callable[[], Any]) -> Performed:
+        return _attempt(work)
 
     def write(self, state: bool, item: Item, prepared: Performed) -> bool:
         """Writes one item, or gives it up; False if the work is to stop or the claim was lost."""

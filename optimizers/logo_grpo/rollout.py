@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 import dspy
 
 from ...memory.memory import Memory
-from ...programs.fold import Performed, bare, fold, perform
-from ...programs.gather import gather, in_order
+from ...programs.fold import Performed, Steps, bare, fold, perform
+from ...programs.gather import in_order
 from ...programs.identity import rollout
 from ...programs.method import Writer
 from ...programs.program import MemoryProgram
@@ -130,25 +130,19 @@ def _sampled(writer: Writer, before: Memory, items: Sequence[Item], past: Histor
         return fold(items, Rollout(past, (), before), _SampledSteps(writer))
 
 
-class _SampledSteps:
+class _SampledSteps(Steps):
     """Steps whose calls are kept with their raw completions, and the memory before each."""
 
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-
-    def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
-        return gather([lambda item=item: self._step(lambda: self.writer.prepare(item)) for item in items])
+    def step(self, work: Callable[[], Any]) -> Performed:
+        return perform(work, raw=True)
 
     def write(self, state: Rollout, item: Item, prepared: Performed) -> Rollout:
-        done = prepared.then(self._step(lambda: self.writer.write(state.memory, item, prepared.value)))
+        done = prepared.then(self.step(lambda: self.writer.write(state.memory, item, prepared.value)))
         # What an action failed to take in is not shown to the answer: its reward is to tell.
         memory = bare(done.value)
         run = SessionRun(item, state.memory, memory, done.calls)
         return replace(state, sessions=(*state.sessions, run), memory=memory)
 
     def settle(self, state: Rollout) -> Rollout:
-        done = self._step(lambda: self.writer.settle(state.memory))
+        done = self.step(lambda: self.writer.settle(state.memory))
         return replace(state, memory=bare(done.value), last=done.calls)
-
-    def _step(self, work: Callable[[], Any]) -> Performed:
-        return perform(work, raw=True)

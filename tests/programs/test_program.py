@@ -107,9 +107,8 @@ def test_wrong_method_names_are_one_line(name, error, message):
     ("name", "settings", "message"),
     [
         ("turn-rag", {"kk": 3}, "'turn-rag' has no setting 'kk'"),
-        ("pgr+turn-rag", {"inner_k": "many"}, "k = 'many' is no int"),
+        ("pgr+turn-rag", {"inner_k": "many"}, "k = 'many': input should be a valid integer .default 10"),
         ("memory-r2", {"parts": 0}, "parts = 0: input should be greater than or equal to 1 .how many parts"),
-        ("memory-r2", {"longest_text": 0}, "longest_text = 0 is no number of characters above 0"),
         ("memory-bank", {"days": float("nan")}, "days"),
         ("logs+turn-rag", {"earlier": "all"}, "earlier = 'all': input should be 'search', 'summary' or 'none'"),
         ("pramem", {"rounds": 0}, "rounds = 0: input should be greater than or equal to 1"),
