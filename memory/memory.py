@@ -21,10 +21,18 @@ _KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
 """What a turn of an item is called as a hit, by the kind of the item; else "turn"."""
 
 
-class Unwritten(BaseModel):
-    """What could not be taken into a memory: its turns are searched as they were said, and tried again."""
+class Stored(BaseModel):
+    """Base of memories and of what they are made of: frozen."""
 
     model_config = ConfigDict(frozen=True)
+
+    def changed(self, **fields: Any) -> Self:
+        """A copy with other fields."""
+        return self.model_copy(update=fields)
+
+
+class Unwritten(Stored):
+    """What could not be taken into a memory: its turns are searched as they were said, and tried again."""
 
     item: AnyItem
     """The item, with those of its turns that are not in the memory."""
@@ -37,20 +45,18 @@ class Unwritten(BaseModel):
         yield from (self.item.only([turn.id for turn in part]) for part in (turns[:middle], turns[middle:]) if part)
 
 
-class Memory(BaseModel):
+class Memory(Stored):
     """Base of all memories; without arguments it is the empty memory."""
-
-    model_config = ConfigDict(frozen=True)
 
     unwritten: tuple[Unwritten, ...] = ()
     """What could not be taken in. Writers add to it with `left`; everything else is `Writer.take`'s business."""
 
     def left(self, item: Any, turns: Collection[str] | None = None) -> Self:
         """The memory that knows that an item, or those of its turns with these ids, could not be taken in."""
-        lost = [turn.id for turn in item.turns if turn.content.strip() and (turns is None or turn.id in turns)]
+        lost = [turn.id for turn in item.spoken if turns is None or turn.id in turns]
         if not lost:
             return self
-        return self.model_copy(update={"unwritten": (*self.unwritten, Unwritten(item=item.only(lost)))})
+        return self.changed(unwritten=(*self.unwritten, Unwritten(item=item.only(lost))))
 
     @cached_property
     def line(self) -> Line:
@@ -119,8 +125,7 @@ def turn_entries(item: Item) -> tuple[Entry, ...]:
             speaker=turn.speaker,
             tags=tags,
         )
-        for turn in item.turns
-        if turn.content.strip()
+        for turn in item.spoken
     )
 
 

@@ -20,7 +20,7 @@ from ..errors import one_line
 from .context import ABSTRACT, Context, Failure, Found, Hit, Query, estimate_tokens
 from .items import Action, AnyItem, Behavior, History, Item, Logs, Profile, Record, Session, Turn
 from .json_input import parse_json, read_json
-from .moment import Moment, comparable, format_time, read_time
+from .moment import Moment, comparable, format_time, latest, read_time
 
 __all__ = [
     "ABSTRACT",
@@ -43,6 +43,7 @@ __all__ = [
     "comparable",
     "estimate_tokens",
     "format_time",
+    "latest",
     "one_line",
     "parse_json",
     "read_json",

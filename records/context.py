@@ -10,7 +10,7 @@ from pydantic import Field, SerializeAsAny
 
 from ..errors import one_line
 from .items import Item, Record
-from .moment import format_time
+from .moment import format_time, read_time
 
 ABSTRACT = frozenset({"summary", "inference", "trait", "background", "principle"})
 """Kinds of hits that rest on so many turns that finding one proves nothing about any of them."""
@@ -152,6 +152,11 @@ class Query(Record):
     def when(self) -> str:
         """The date in words, "" where it is not known."""
         return format_time(self.date) if isinstance(self.date, datetime) else str(self.date or "")
+
+    @property
+    def moment(self) -> datetime | None:
+        """The date as a moment, None where it tells none."""
+        return self.date if isinstance(self.date, datetime) else read_time(self.date)
 
     @property
     def line(self) -> str:

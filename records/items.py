@@ -79,6 +79,16 @@ class Item(Record):
         """sha256 of the item's JSON."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
+    @property
+    def spoken(self) -> tuple[Turn, ...]:
+        """The turns with words."""
+        return tuple(turn for turn in self.turns if turn.content.strip())
+
+    @property
+    def date(self) -> str:
+        """The time as prompts show it; "unknown" where there is none."""
+        return format_time(self.time) if self.time else "unknown"
+
     def lines(self) -> list[str]:
         """Every turn on a line of its own, each with its date."""
         return [turn.line(self.time) for turn in self.turns]

@@ -10,12 +10,15 @@ Limits: a number is no moment: it could be seconds or milliseconds, and either r
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import re
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
+_WEEKDAY = re.compile(r",\s*\w+day")
 _FORM = "expected a date such as 2025-03-05 or 2025-03-05T18:20:00Z"
 
 
@@ -47,11 +50,14 @@ Moment = Annotated[datetime, BeforeValidator(_told), AfterValidator(_in_calendar
 
 
 def read_time(value: Any) -> datetime | None:
-    """The moment that an ISO text means; None for anything else."""
-    try:
-        return datetime.fromisoformat(value.strip()) if isinstance(value, str) else None
-    except ValueError:
-        return None
+    """The moment that a text in ISO form means, or in that of `format_time`; None for anything else."""
+    text = value.strip() if isinstance(value, str) else ""
+    with contextlib.suppress(ValueError):
+        return datetime.fromisoformat(text)
+    for form in ("%d %B %Y %H:%M", "%d %B %Y"):
+        with contextlib.suppress(ValueError):
+            return datetime.strptime(_WEEKDAY.sub("", text), form)
+    return None
 
 
 def format_time(time: datetime) -> str:
@@ -75,3 +81,8 @@ def comparable(time: datetime | None) -> datetime:
     """The moment with a zone, UTC where none is told, so that any two can be sorted; None is before all others."""
     time = time or datetime.min
     return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def latest(*times: datetime | None) -> datetime | None:
+    """The last of some moments, any of which may be missing."""
+    return max((time for time in times if time), key=comparable, default=None)

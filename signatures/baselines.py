@@ -1,14 +1,7 @@
-"""Prompts of the baselines.
+"""Prompts of the baselines, in our own words; their papers are named in `programs/baselines/written.py`.
 
-Recursive summary: Wang et al. 2023, "Recursively summarizing enables long-term dialogue memory in large language
-models" (arXiv:2308.15022), in our own words: the old summary and one more session give the new summary. The summary of
-logs beside it is Mem-PAL's addition, whose prompt is not printed: ours.
-
-ConditionMem: Yuan et al., "Personalized Large Language Model Assistant with Evolving Conditional Memory" (COLING 2025).
-The prompts follow what the abstract and summaries of the paper tell; its own wording was not seen.
-
-MemoryBank: Zhong et al., "MemoryBank: Enhancing Large Language Models with Long-Term Memory" (AAAI 2024), the four
-prompts of its released code in our own words. There the assistant is a companion; here it is any assistant.
+The summary of logs is Mem-PAL's addition, whose prompt is not printed: ours. ConditionMem's follows what the abstract
+and summaries of its paper tell. MemoryBank's are the four of its released code; there the assistant is a companion.
 """
 
 from __future__ import annotations
@@ -83,20 +76,6 @@ class RecordConditions(dspy.Signature):
 
     past_dialogue: str = dspy.InputField(desc="turns, one per line: [turn id] (date) speaker: words")
     records: list[ConditionalRecord] = dspy.OutputField(desc="in the order of the dialogue")
-
-
-class ReflectOnRecords(dspy.Signature):
-    """Decide which of the retrieved records help with what the user wants now.
-
-    A record helps if the reply would be another or a better one with it. One that is only about the same topic, or
-    whose condition is not the user's now, does not help. None may.
-    """
-
-    question: str = dspy.InputField(desc="what the user wants")
-    candidate_records: str = dspy.InputField(desc="one per line: [id] (date) record")
-    helpful_ids: Annotated[list[str], Shown("candidate_records")] = dspy.OutputField(
-        desc="ids of the records that help, the most helpful first"
-    )
 
 
 class DigestEvents(dspy.Signature):

@@ -7,13 +7,7 @@ METHODS = {
     "turn-rag": ("retrieval:TurnRAG", "keeps every turn, recalls the best-matching ones (BM25)"),
     "session-rag": ("retrieval:SessionRAG", "keeps every turn, recalls the best-matching sessions as a whole (BM25)"),
     "recursive-summary": ("written:RecursiveSummary", "rewrites one summary after every session, recalls all of it"),
-    "condition-mem": (
-        "written:ConditionMem",
-        "keeps what each dialogue teaches with its condition, recalls the nearest",
-    ),
-    "memory-bank": (
-        "memory_bank:MemoryBank",
-        "turns and digests that fade unless recalled, and a portrait of the user",
-    ),
+    "condition-mem": ("written:ConditionMem", "keeps what each dialogue teaches, recalls the nearest"),
+    "memory-bank": ("written:MemoryBank", "turns and digests that fade unless recalled, and a portrait of the user"),
     "logs+": ("retrieval:WithLogs", "device logs beside the memory of any other method"),
 }

@@ -10,17 +10,12 @@
 Turn RAG searches by BM25 over stop-worded, stemmed turns with the speaker's name in front; turns of a session lend
 their neighbours shares of their scores (`memory.words`). An embedding model adds its cosine (`memory.index`), or takes
 the place of BM25 (`hybrid=False`, as the baselines of papers search); the offline embedder, which compares spelling,
-does neither. `python perf/retrieval.py` measures each step.
-
-Session RAG searches one text per session, and finds a turn by the words around it; an embedding model adds the cosine
-of the session's nearest turn, or searches one vector a session.
+does neither. Session RAG searches one text per session; an embedding model adds the cosine of its nearest turn, or
+searches one vector a session. With long sessions choose a small k: nothing caps their context.
 
 The current session of `logs+` is the one whose dialogue is about to begin: all logs since the last dialogue are shown,
-until there are newer ones. Of earlier logs a query sees the nearest, a summary, or nothing (`earlier`).
-
-Limits: long sessions win many words and so many searches (BM25 only dampens it), and nothing caps their context: with
-long sessions choose a small k. `logs+` merges both parts of a search by score, which compares like with like only where
-both are searched in one way.
+until there are newer ones. Of earlier logs a query sees the nearest, a summary, or nothing (`earlier`). Both parts of a
+search are merged by score, which compares like with like only where both are searched in one way.
 """
 
 from __future__ import annotations
@@ -30,12 +25,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
-from ...memory.memory import Memory, TurnMemory, turn_entries
+from ...memory.memory import Memory, Stored, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
 from ...signatures.baselines import UpdateLogSummary
 from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Writer, of_meaning
@@ -73,13 +68,7 @@ class TurnRAG(Method):
 
 
 class NewestReader(EntryReader):
-    """Recalls the newest turns that fit, for any question.
-
-    `search` finds single turns as turn RAG does, so that retrieval policies can stand on it.
-
-    Args:
-        max_tokens: Most tokens of context, as `records.estimate_tokens` counts them.
-    """
+    """Recalls the newest turns that fit, for any question; `search` finds single turns as turn RAG does."""
 
     def __init__(self, max_tokens: int) -> None:
         super().__init__()
@@ -107,7 +96,7 @@ class FullContext(Method):
     """Recalls all turns, the newest ones if not all of them fit. Critical path: no LM call.
 
     Args:
-        max_tokens: Most tokens of context.
+        max_tokens: Most tokens of context, as `records.estimate_tokens` counts them.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -120,15 +109,13 @@ class FullContext(Method):
         super().__init__(TurnWriter(), NewestReader(max_tokens))
 
 
-class Truncation(Method):
-    """Recalls the newest turns that fit a small budget, in time order. Critical path: no LM call.
+class Truncation(FullContext):
+    """The same with a small budget."""
 
-    Args:
-        max_tokens: Most tokens of context, as `records.estimate_tokens` counts them.
-    """
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def __init__(self, max_tokens: int = 8_000) -> None:
-        super().__init__(TurnWriter(), NewestReader(max_tokens))
+        super().__init__(max_tokens)
 
 
 class Nothing(Memory):
@@ -142,24 +129,15 @@ class _NothingWriter(Writer):
         return memory
 
 
-class _NothingReader(Reader):
-    def search(
-        self, memory: Nothing, queries: Sequence[str], k: int = 10, min_score: float | None = None
-    ) -> list[list[Hit]]:
-        return [[] for _ in queries]
-
-
 class NoMemory(Method):
     """Keeps and recalls nothing. Critical path: no LM call."""
 
     def __init__(self) -> None:
-        super().__init__(_NothingWriter(), _NothingReader())
+        super().__init__(_NothingWriter(), EntryReader())
 
 
-class StoredSession(BaseModel):
+class StoredSession(Stored):
     """One session: its turns as turn RAG keeps them."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     time: datetime | None = None
@@ -197,7 +175,7 @@ class SessionWriter(Writer):
             return memory
         id = item.id if item.id not in taken else f"{item.id}#{len(memory.sessions) + 1}"
         new = StoredSession(id=id, time=item.time, turns=turns)
-        return memory.model_copy(update={"sessions": (*memory.sessions, new)})
+        return memory.changed(sessions=(*memory.sessions, new))
 
 
 class SessionReader(EntryReader):
@@ -213,10 +191,10 @@ class SessionReader(EntryReader):
         for session in memory.sessions:
             if any(amend.touches(turn.id, turn.sources) for turn in session.turns):
                 turns = amend.entries(session.turns) if amend.own(session.entry()) is not None else ()
-                session = session.model_copy(update={"turns": turns})
+                session = session.changed(turns=turns)
             if session.turns:
                 kept.append(session)
-        return memory.model_copy(update={"sessions": tuple(kept)})
+        return memory.changed(sessions=tuple(kept))
 
     def otherwise(self, memory: SessionMemory, query: Query) -> Sequence[Hit]:
         """The newest turns: a whole session is much for a question that found nothing."""
@@ -272,18 +250,18 @@ class LoggedMemory(Memory):
         """The memory with the logs of one more item; `keep` says whether those of earlier sessions are kept."""
         new = turn_entries(item)
         if not self.answered:
-            return self.model_copy(update={"current": (*self.current, *new)})
+            return self.changed(current=(*self.current, *new))
         earlier = (*self.earlier, *self.current) if keep else ()
-        return self.model_copy(update={"earlier": earlier, "current": new, "answered": False})
+        return self.changed(earlier=earlier, current=new, answered=False)
 
     def holding(self, **parts: Any) -> LoggedMemory:
         """The memory with other parts; what they could not take in is told by the whole."""
         lost = tuple(each for part in parts.values() for each in part.unwritten)
-        bare = {name: part.model_copy(update={"unwritten": ()}) for name, part in parts.items()}
-        return self.model_copy(update={**bare, "unwritten": (*self.unwritten, *lost)})
+        bare = {name: part.changed(unwritten=()) for name, part in parts.items()}
+        return self.changed(**bare, unwritten=(*self.unwritten, *lost))
 
     def resumed(self, settled: Any) -> LoggedMemory:
-        return self.model_copy(update={"inner": self.inner.resumed(settled.inner)})
+        return self.changed(inner=self.inner.resumed(settled.inner))
 
 
 @functools.cache
@@ -315,7 +293,7 @@ class LoggedWriter(Writer):
         if isinstance(item, Logs):
             return self._summed_up(memory.with_logs(item, keep=self.earlier == "search"), item)
         if isinstance(item, Session):
-            memory = memory.model_copy(update={"answered": True})
+            memory = memory.changed(answered=True)
         return memory.holding(inner=self.inner.write(memory.inner, item, prepared))
 
     def write_piece(self, memory: LoggedMemory, piece: Item) -> LoggedMemory:
@@ -328,7 +306,7 @@ class LoggedWriter(Writer):
         return memory.holding(inner=self.inner.settle(memory.inner))
 
     def _summed_up(self, memory: LoggedMemory, item: Logs) -> LoggedMemory:
-        lines = [turn.line(item.time) for turn in item.turns if turn.content.strip()]
+        lines = [turn.line(item.time) for turn in item.spoken]
         if self.earlier != "summary" or not lines:
             return memory
         before, asked = memory.log_summary, {"new_logs": "\n".join(lines), "max_words": self.max_words}
@@ -360,10 +338,9 @@ class LoggedReader(Reader):
         return [*self.inner.entries(memory.inner), *self.indexes.entries(memory)]
 
     def amended(self, memory: LoggedMemory, amend: Amend) -> LoggedMemory:
-        told = memory.log_summary
-        told = told.model_copy(update={"sentences": amend.entries(told.sentences)})
-        update = {"inner": self.inner.amended(memory.inner, amend), "log_summary": told}
-        return super().amended(memory, amend).model_copy(update=update)
+        told = memory.log_summary.changed(sentences=amend.entries(memory.log_summary.sentences))
+        inner = self.inner.amended(memory.inner, amend)
+        return super().amended(memory, amend).changed(inner=inner, log_summary=told)
 
     def recall(self, memory: LoggedMemory, query: Query) -> Context:
         found = self.inner.recall(memory.inner, query)
@@ -377,12 +354,7 @@ class LoggedReader(Reader):
 
 
 class WithLogs(Policy):
-    """Device logs apart from the memory of another method.
-
-    Args:
-        inner: The method beneath.
-        settings: `LogSettings`.
-    """
+    """Device logs apart from the memory of another method."""
 
     Settings = LogSettings
 

@@ -1,36 +1,49 @@
-"""Baselines whose memory a model writes: one summary, or records with their conditions.
+"""Baselines whose memory a model writes.
 
-    recursive-summary   one summary, rewritten with every session; all of it is recalled
-    condition-mem       dialogue ── record ──> (condition, content) ── cosine ──> the nearest ── reflect ──> context
+    recursive-summary   one summary, rewritten with every session; all of it is recalled (PraMem, Mem-PAL)
+    condition-mem       dialogue ── record ──> (condition, content) ── cosine ──> the nearest (Mem-PAL, Tables 2 and 4)
+    memory-bank         turns and digests that fade unless recalled, two accounts of the whole (likewise)
 
-Source, recursive-summary: Wang et al., "Recursively summarizing enables long-term dialogue memory in large language
-models" (arXiv:2308.15022); a row of PraMem and Mem-PAL. What an update drops is lost. A sentence is credited to the
-session after which it was first written in these words, and the whole summary to all sessions.
+Recursive summary: Wang et al. (arXiv:2308.15022). What an update drops is lost. A sentence is credited to the session
+after which it was first written in these words, the whole summary to all sessions.
 
-Source, condition-mem: Yuan et al., "Personalized Large Language Model Assistant with Evolving Conditional Memory"
-(COLING 2025), as Mem-PAL compares with it (Tables 2 and 4). Only the abstract and summaries of the paper were
-available, so both prompts are ours; its self-reflection, which Mem-PAL does not speak of, is off by default.
+ConditionMem: Yuan et al., "Personalized Large Language Model Assistant with Evolving Conditional Memory" (COLING 2025).
+Only the abstract and summaries of the paper were available: the prompt is ours, its self-reflection is left out.
 
-Limits: records are never merged or withdrawn.
+MemoryBank: Zhong et al. (AAAI 2024). A piece is forgotten once its retention R = exp(-t / (days * S)) falls below its
+threshold, a number from 0 to 1 given by its id; t are days since it was learned or last recalled, S counts its recalls
+from 1. Strength grows by what the assistant would have recalled while the dialogues took place, one search per
+utterance of the user. The released formula `-t / 5*S` makes strong pieces fade faster; a piece is a turn, not a turn
+with its reply; digests are per session instead of per day; accounts are made anew from all digests, in one call each.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
+from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry
-from ...memory.memory import Memory
-from ...records import Context, Failure, Hit, Item, Query, format_time, one_line
+from ...memory.indexes import Indexes
+from ...memory.memory import Memory, Stored, turn_entries
+from ...records import Context, Failure, Hit, Item, Query, comparable, format_time, latest, one_line
 from ...signatures.baselines import (
     ConditionalRecord,
+    DigestEvents,
+    InferPersonality,
+    MergeEvents,
+    MergePersonality,
     RecordConditions,
-    ReflectOnRecords,
     UpdateSummary,
 )
+from ..gather import gather
 from ..method import EntryReader, Lost, Method, Writer
 from ..predictor import predictor
 from ..recording import record_failure
@@ -69,16 +82,8 @@ class SummaryMemory(Memory):
         return self.sentences
 
     def after(self, found: Any, field: str, where: str, item: Item, max_words: int) -> SummaryMemory:
-        """The memory after an update, unchanged if the update failed.
-
-        Args:
-            found: What the model said; None where that could not be read.
-            field: The output field with the new summary.
-            where: The predictor that was asked.
-            item: What the update took in.
-            max_words: Most words that are kept.
-        """
-        text = "" if found is None else str(found[field] or "").strip()
+        """The memory after the update of a predictor by an item; unchanged, with the item left, if it failed."""
+        text = _said(found, field)
         if not text:
             if found is not None and not self.sentences:
                 return self
@@ -86,15 +91,13 @@ class SummaryMemory(Memory):
                 message = f"the {field} after session {item.id} is empty; the one before it was kept"
                 record_failure(Failure(kind="parse", where=where, message=message))
             return self.left(item)
-        turns = tuple(turn.id for turn in item.turns if turn.content.strip())
+        turns = tuple(turn.id for turn in item.spoken)
         known = {sentence.text: sentence.sources for sentence in self.sentences}
         sentences = tuple(
             Entry(id=f"s{n}", text=part, kind="sentence", sources=known.get(part, turns))
             for n, part in enumerate(_within(text, max_words), 1)
         )
-        return self.model_copy(
-            update={"sentences": sentences, "sources": tuple(dict.fromkeys((*turns, *self.sources)))}
-        )
+        return self.changed(sentences=sentences, sources=tuple(dict.fromkeys((*turns, *self.sources))))
 
 
 class SummaryWriter(Writer):
@@ -109,17 +112,12 @@ class SummaryWriter(Writer):
         self.update = predictor(UpdateSummary)
 
     def write(self, memory: SummaryMemory, item: Item, prepared: Any = None) -> SummaryMemory:
-        turns = [turn for turn in item.turns if turn.content.strip()]
-        if not turns:
+        if not item.spoken:
             return memory
-        found = self.attempt(
-            self.update,
-            known_before=memory.summary,
-            session_date=format_time(item.time) if item.time else "unknown",
-            dialogue="\n".join(turn.line() for turn in turns),
-            max_words=self.max_words,
-        )
-        return memory.after(found, "summary", "update", item, self.max_words)
+        lines, most = "\n".join(turn.line() for turn in item.spoken), self.max_words
+        about = {"session_date": item.date, "dialogue": lines, "max_words": most}
+        found = self.attempt(self.update, known_before=memory.summary, **about)
+        return memory.after(found, "summary", "update", item, most)
 
 
 class SummaryReader(EntryReader):
@@ -134,9 +132,6 @@ class RecursiveSummary(Method):
 
     Critical path: one update per session of the whole history, in order, and one answer. An update that stays
     unparseable, or that is empty where there was a summary, leaves the old summary and counts as a failed write.
-
-    Args:
-        settings: `SummarySettings`.
     """
 
     Settings = SummarySettings
@@ -160,8 +155,9 @@ def _within(text: str, max_words: int) -> list[str]:
 class RecordSettings(Settings):
     """What can be set of `ConditionMem`."""
 
+    retired: ClassVar = {"reflection": False}
+
     k: int = Field(3, ge=1, description="records recalled per query; Mem-PAL's number")
-    reflection: bool = Field(False, description="whether a model picks, of the records found, those that help")
 
 
 class RecordMemory(Memory):
@@ -170,25 +166,12 @@ class RecordMemory(Memory):
     records: tuple[Entry, ...] = ()
     """In the order of the dialogues; ids r1, r2, ..."""
 
-    def with_records(self, item: Item, found: Sequence[ConditionalRecord]) -> RecordMemory:
-        """The memory with the records of one more dialogue; one of equal words that is there is not kept twice."""
-        turns = {turn.id: None for turn in item.turns}
-        kept = {entry.text: entry for entry in self.records}
-        for record in found:
-            condition, content = one_line(record.condition), one_line(record.content)
-            text = f"{content} (when: {condition})" if content and condition else content
-            if text and text not in kept:
-                id = record.turn_id.strip("[]() ")
-                sources = (id,) if id in turns else tuple(turns)
-                kept[text] = Entry(id=f"r{len(kept) + 1}", text=text, kind="lesson", sources=sources, time=item.time)
-        return self.model_copy(update={"records": tuple(kept.values())})
-
     def entries(self) -> tuple[Entry, ...]:
         return self.records
 
 
 class RecordWriter(Writer):
-    """Records what each dialogue teaches."""
+    """Records what each dialogue teaches; a record of equal words that is there is not kept twice."""
 
     Memory = RecordMemory
 
@@ -198,59 +181,240 @@ class RecordWriter(Writer):
 
     def prepare(self, item: Item) -> list[ConditionalRecord] | Lost:
         """The records of a dialogue."""
-        turns = [turn for turn in item.turns if turn.content.strip()]
-        if not turns:
+        if not item.spoken:
             return []
-        found = self.attempt(self.record, past_dialogue="\n".join(turn.line(item.time) for turn in turns))
+        found = self.attempt(self.record, past_dialogue="\n".join(turn.line(item.time) for turn in item.spoken))
         return Lost() if found is None else found.records
 
     def write(self, memory: RecordMemory, item: Item, prepared: Any = None) -> RecordMemory:
         found = self.prepare(item) if prepared is None else prepared
-        return memory.left(item) if isinstance(found, Lost) else memory.with_records(item, found)
-
-
-class RecordReader(EntryReader):
-    """Finds the nearest records, and has a model pick those that help."""
-
-    def __init__(self, embedder: Embedder, k: int, reflection: bool) -> None:
-        super().__init__(k, embedder=embedder)
-        if reflection:
-            self.reflect = predictor(ReflectOnRecords)
-        self.reflection = reflection
-
-    def recall(self, memory: RecordMemory, query: Query) -> Context:
-        """The nearest records, those that help where there is reflection; `counts` has the LM calls."""
-        found = self.search(memory, [query.probe], self.k)[0]
-        calls = int(self.reflection and bool(found))
-        found = self._helpful(query.probe, found) if calls else found
-        return Context(hits=tuple(found), counts={"calls": calls, "records": len(found)})
-
-    def otherwise(self, memory: RecordMemory, query: Query) -> Sequence[Hit]:
-        """The newest records; nothing where a model picks, which may pick none."""
-        return () if self.reflection else super().otherwise(memory, query)
-
-    def _helpful(self, question: str, found: list[Hit]) -> list[Hit]:
-        """Those that the model names, in its order; all of them where it does not answer in the form."""
-        said = self.attempt(self.reflect, question=question, candidate_records="\n".join(hit.line() for hit in found))
-        if said is None:
-            return found
-        by_id = {hit.id: hit for hit in found}
-        named = dict.fromkeys(str(id).strip("[]() ") for id in said.helpful_ids)
-        return [by_id[id] for id in named if id in by_id]
+        if isinstance(found, Lost):
+            return memory.left(item)
+        turns = tuple(turn.id for turn in item.turns)
+        kept = {entry.text: entry for entry in memory.records}
+        for record in found:
+            condition, content = one_line(record.condition), one_line(record.content)
+            text = f"{content} (when: {condition})" if content and condition else content
+            if text and text not in kept:
+                id = record.turn_id.strip("[]() ")
+                sources = (id,) if id in turns else turns
+                kept[text] = Entry(id=f"r{len(kept) + 1}", text=text, kind="lesson", sources=sources, time=item.time)
+        return memory.changed(records=tuple(kept.values()))
 
 
 class ConditionMem(Method):
     """Recalls the `k` records nearest to the query.
 
-    Critical path: one call for all dialogues together (they do not need one another), with `reflection` one more per
-    query, and the answer.
-
-    Args:
-        embedder: Vectors of records and queries.
-        settings: `RecordSettings`.
+    Critical path: one call for all dialogues together (they do not need one another), and the answer.
     """
 
     Settings = RecordSettings
 
     def __init__(self, embedder: Embedder, settings: RecordSettings) -> None:
-        super().__init__(RecordWriter(), RecordReader(embedder, settings.k, settings.reflection), embedder)
+        super().__init__(RecordWriter(), EntryReader(settings.k, embedder=embedder), embedder)
+
+
+class BankSettings(Settings):
+    """What can be set of `MemoryBank`."""
+
+    retired: ClassVar = {"seed": 0, "portrait": True}
+
+    k: int = Field(3, ge=1, description="pieces recalled per query, and per utterance while dialogues are written")
+    forgetting: bool = Field(True, description="whether pieces fade")
+    days: float = Field(
+        5.0, gt=0, description="days after which a piece of strength 1 is remembered with probability 1/e"
+    )
+
+
+class Strength(NamedTuple):
+    """How well a piece is remembered."""
+
+    recalls: int = 1
+    """S: 1, and 1 more for every recall."""
+    last: datetime | None = None
+    """When it was learned or last recalled; None is never forgotten."""
+
+    def retention(self, now: datetime | None, days: float) -> float:
+        """R, from 0 to 1; 1 where it is not known how long ago the last recall was."""
+        if now is None or self.last is None:
+            return 1.0
+        passed = (comparable(now) - comparable(self.last)).total_seconds() / 86_400
+        return math.exp(-max(0.0, passed) / (days * self.recalls))
+
+    def forgotten(self, piece: str, now: datetime | None, days: float) -> bool:
+        """Whether the retention of the piece of an id has fallen below its threshold, which is the same each time."""
+        lot = hashlib.sha256(f"0:{piece}".encode()).digest()[:8]
+        return self.retention(now, days) < int.from_bytes(lot, "big") / 2**64
+
+
+class Digest(Stored):
+    """What one dialogue came to."""
+
+    session: str
+    time: datetime | None = None
+    events: str = ""
+    personality: str = ""
+    sources: tuple[str, ...] = ()
+    """Ids of its turns."""
+
+
+class BankMemory(Memory):
+    """What is kept for one user."""
+
+    pieces: tuple[Entry, ...] = ()
+    """Turns, and digests of dialogues."""
+    recalled: dict[str, Strength] = Field({})
+    """How well those pieces are remembered that were recalled since they were learned, by their ids."""
+    digests: tuple[Digest, ...] = ()
+    events: str = ""
+    """The account of what happened in all dialogues."""
+    portrait: str = ""
+    """What the user is like, and how to reply to them."""
+    settled: int = 0
+    """Digests that the two accounts were made from."""
+    now: datetime | None = None
+    """The latest time of any item."""
+
+    def entries(self) -> tuple[Entry, ...]:
+        return self.pieces
+
+    def strength(self, piece: Entry) -> Strength:
+        """How well a piece is remembered."""
+        return self.recalled.get(piece.id) or Strength(last=piece.time)
+
+    def remembered(self, now: datetime | None, settings: BankSettings) -> frozenset[str]:
+        """Ids of the pieces that are not forgotten; all of them where nothing fades."""
+        fades, days = settings.forgetting, settings.days
+        return frozenset(p.id for p in self.pieces if not (fades and self.strength(p).forgotten(p.id, now, days)))
+
+
+class BankWriter(Writer):
+    """Digests dialogues, recalls older pieces by what is said, and keeps two accounts of the whole."""
+
+    Memory = BankMemory
+    longest_text = LONGEST_ACCOUNT
+
+    def __init__(self, embedder: Embedder, settings: BankSettings, indexes: Indexes) -> None:
+        super().__init__()
+        self.embedder, self.settings, self.indexes = embedder, settings, indexes
+        self.digest = predictor(DigestEvents)
+        self.infer = predictor(InferPersonality)
+        self.merge_events = predictor(MergeEvents)
+        self.merge_personality = predictor(MergePersonality)
+
+    def prepare(self, item: Item) -> Digest:
+        """The digest of a dialogue, and what it shows of the user."""
+        entries = turn_entries(item)
+        digest = Digest(session=item.id, time=item.time, sources=tuple(entry.id for entry in entries))
+        if not entries:
+            return digest
+        about = {"session_date": item.date, "spoken": "\n".join(entry.text for entry in entries)}
+        calls = [lambda: self.ask("digest", **about), lambda: self.ask("infer", **about)]
+        events, note = gather(calls)
+        return digest.changed(events=_said(events, "event_digest"), personality=_said(note, "personality_note"))
+
+    def write(self, memory: BankMemory, item: Item, prepared: Digest | None = None) -> BankMemory:
+        """Recalls older pieces by the user's messages, then writes the dialogue."""
+        digest = self.prepare(item) if prepared is None else prepared
+        entries, now = turn_entries(item), latest(memory.now, item.time)
+        if not entries:
+            return memory.changed(now=now)
+        recalled, recalls = dict(memory.recalled), self._recalls(memory, now, entries)
+        for piece in memory.pieces:
+            if piece.id in recalls:
+                before = memory.strength(piece)
+                recalled[piece.id] = Strength(before.recalls + recalls[piece.id], latest(before.last, now))
+        digests = (*memory.digests, digest)
+        if digest.events:
+            about = {"kind": "digest", "sources": digest.sources, "time": item.time}
+            entries = (*entries, Entry(id=f"digest-{len(digests)}", text=digest.events, **about))
+        return memory.changed(now=now, pieces=(*memory.pieces, *entries), recalled=recalled, digests=digests)
+
+    def settle(self, memory: BankMemory) -> BankMemory:
+        """Writes both accounts anew where there are digests that they do not cover."""
+        if memory.settled == len(memory.digests):
+            return memory
+        events = "\n".join(_dated(one, one.events) for one in memory.digests if one.events)
+        notes = "\n".join(_dated(one, one.personality) for one in memory.digests if one.personality)
+        account, drawn = gather(
+            [
+                lambda: self.ask("merge_events", event_digests=events) if events else None,
+                lambda: self.ask("merge_personality", personality_notes=notes) if notes else None,
+            ]
+        )
+        account, portrait = _said(account, "overall_events"), _said(drawn, "user_portrait")
+        new = {"events": account or memory.events, "portrait": portrait or memory.portrait}
+        return memory.changed(**new, settled=len(memory.digests))
+
+    def _recalls(self, memory: BankMemory, now: datetime | None, entries: Sequence[Entry]) -> dict[str, int]:
+        """How often each piece is recalled while a dialogue takes place; nothing fades without forgetting."""
+        queries = [entry.text for entry in entries if (entry.speaker or "").lower() != "assistant"]
+        if not (self.settings.forgetting and memory.pieces and queries):
+            return {}
+        there = memory.remembered(now, self.settings)
+        rows = self.indexes.search(memory, queries, self.settings.k, 0.0, lambda entry: entry.id in there)
+        return Counter(hit.id for hits in rows for hit in hits)
+
+
+class BankReader(EntryReader):
+    """Finds the nearest pieces that are not forgotten."""
+
+    def __init__(self, settings: BankSettings, indexes: Indexes) -> None:
+        super().__init__(settings.k, indexes=indexes)
+        self.settings = settings
+
+    def search(
+        self, memory: BankMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        """The nearest pieces that are remembered at the time of the latest item."""
+        there, low = memory.remembered(memory.now, self.settings), min_score or 0.0
+        return self.indexes.search(memory, queries, k, low, lambda entry: entry.id in there)
+
+    def recall(self, memory: BankMemory, query: Query) -> Context:
+        """The context of a query at its date, or else at the time of the latest item; the memory stays as it is."""
+        there = self._remembered(memory, query)
+        found = self.indexes.search(memory, [query.probe], self.k, 0.0, lambda entry: entry.id in there)[0]
+        notes = {"what happened": memory.events, "the user": memory.portrait}
+        counts = {"pieces": len(found), "forgotten": len(memory.pieces) - len(there)}
+        return Context(hits=tuple(found), notes=notes, counts=counts)
+
+    def otherwise(self, memory: BankMemory, query: Query) -> Sequence[Hit]:
+        """The newest of what is not forgotten at the date of the query."""
+        there = self._remembered(memory, query)
+        return super().otherwise(memory.changed(pieces=tuple(p for p in memory.pieces if p.id in there)), query)
+
+    def amended(self, memory: BankMemory, amend: Amend) -> BankMemory:
+        # An account rests on all dialogues.
+        every = tuple(turn for digest in memory.digests for turn in digest.sources)
+
+        def left(text: str) -> str:
+            after = amend(Entry(id="", text=text, kind="summary", sources=every)) if text else None
+            return after.text if after else ""
+
+        return super().amended(memory, amend).changed(events=left(memory.events), portrait=left(memory.portrait))
+
+    def _remembered(self, memory: BankMemory, query: Query) -> frozenset[str]:
+        return memory.remembered(latest(memory.now, query.moment), self.settings)
+
+
+class MemoryBank(Method):
+    """Recalls the pieces nearest to the query that are not forgotten, with both accounts.
+
+    Critical path: one call for all dialogues together, one for both accounts, and the answer.
+    """
+
+    Settings = BankSettings
+
+    def __init__(self, embedder: Embedder, settings: BankSettings) -> None:
+        indexes = Indexes(embedder)
+        super().__init__(BankWriter(embedder, settings, indexes), BankReader(settings, indexes), embedder)
+
+
+def _said(found: Any, name: str) -> str:
+    """An output without blanks at its ends; empty where there is no answer."""
+    return str(found[name] or "").strip() if found else ""
+
+
+def _dated(digest: Digest, text: str) -> str:
+    when = f"({format_time(digest.time)}) " if digest.time else ""
+    return f"{when}{one_line(text)}"

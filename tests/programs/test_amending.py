@@ -8,8 +8,7 @@ from mempiler import build
 from mempiler.engines.embedders import embedder
 from mempiler.memory.amending import Amendment, Amendments
 from mempiler.memory.index import Entry
-from mempiler.programs.baselines.memory_bank import BankMemory, Digest
-from mempiler.programs.baselines.written import SummaryMemory
+from mempiler.programs.baselines.written import BankMemory, Digest, SummaryMemory
 from mempiler.programs.catalog import needs_embedder
 from mempiler.programs.h2memory.memory import Background, HeterogeneousMemory, Principle, Situation, Topic
 from mempiler.programs.pramem.memory import Experience, ExperienceMemory

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import History, Session, Turn
-from mempiler.programs.baselines.memory_bank import Strength, time_of
+from mempiler.programs.baselines.written import Strength
 from mempiler.programs.catalog import build
 from mempiler.records import Query, format_time
 
@@ -51,15 +51,10 @@ def test_of_many_pieces_the_share_of_the_curve_is_remembered() -> None:
     assert kept / 4000 == pytest.approx(math.exp(-1), abs=0.03)
 
 
-@pytest.mark.parametrize(
-    ("date", "time"),
-    [
-        *((form(date), date) for date in (after(0.97), START) for form in (format_time, datetime.isoformat)),
-        *((word, None) for word in (None, "", "soon")),
-    ],
-)
-def test_dates_of_prompts_are_read_back(date: Any, time: datetime | None) -> None:
-    assert time_of(date) == (time and time.replace(microsecond=0, second=time.second if "T" in date else 0))
+@pytest.mark.parametrize("date", [after(0.5), START])
+def test_dates_of_prompts_are_read_back(date: datetime) -> None:
+    assert [Query(text="x", date=each).moment for each in (date, format_time(date), date.isoformat())] == [date] * 3
+    assert [Query(text="x", date=each).moment for each in (None, "", "soon")] == [None] * 3
 
 
 # The method ----------------------------------------------------------------------------------------------------------
@@ -146,8 +141,6 @@ def test_a_broken_digest_is_a_counted_failure_and_the_turns_stay(scripted: Any) 
 
 
 def records(kind: str, text: str, n: int) -> dict[str, Any]:
-    if kind == "helpful_ids":
-        return {"helpful_ids": ["[r2]", "r9"]}
     if "Pepper limps" in text:
         rows = [{"turn_id": "[D1:1]", "condition": "a limping dog", "content": "has a greyhound, Pepper"}]
         return {"records": [*rows, {"turn_id": "D7:7", "content": "wants a vet"}, {"content": " "}]}
@@ -167,13 +160,3 @@ def test_records_keep_their_condition_and_their_turns(scripted: Any) -> None:
     ]
     found = made.method.reader.recall(memory, Query(text="greyhound Pepper"))
     assert found.hits[0].id == "r1"
-    assert found.counts == {"calls": 0, "records": len(found.hits)}
-
-
-def test_reflection_keeps_the_records_that_help(scripted: Any) -> None:
-    made, lm = program("condition-mem", reflection=True), scripted(records)
-    with dspy.context(lm=lm):
-        memory = made.remember(HISTORY).memory
-        found = made.method.reader.recall(memory, Query(text="Should a vet see Pepper, or the rye bread?"))
-    assert ([hit.id for hit in found.hits], found.counts["calls"]) == (["r2"], 1)
-    assert "reflect" not in dict(program("condition-mem").method.named_parameters())

@@ -99,7 +99,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pramem-two-step": ("pramem", {"two_step": True}),
     "turn-rag-reasoning": ("turn-rag", {"task.reasoning": True, "task.abstain": True}),
     "pramem-unreflected": ("pramem", {"reflection": False}),
-    "condition-mem-reflecting": ("condition-mem", {"reflection": True}),
     "logs-summed-up": ("logs+turn-rag", {"earlier": "summary"}),
 }
 """Settings under which a method asks other prompts, or not all of them: it has none that it does not ask."""
