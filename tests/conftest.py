@@ -1,6 +1,7 @@
 """Keeps the tests to themselves: caches in a temporary folder, no network, no keys, the same examples each time."""
 
 import atexit
+import gc
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +44,21 @@ os.environ.update(
     XDG_CACHE_HOME=str(_FOLDER / "cache"),
 )
 
+_STORE = Path(tempfile.gettempdir(), f"mempiler-tests-of-{os.getuid()}", f"mlflow-{version('mlflow')}.db")
+"""An empty tracking store, kept from one run of the tests to the next: MLflow makes its tables in seconds."""
+
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("ci")
+
+
+def pytest_collection_finish() -> None:
+    """Makes every tracking store of this process a copy of one, and frees the collector of what all tests import."""
+    if tracking := sys.modules.get("mempiler.runs.tracking"):
+        _STORE.parent.mkdir(exist_ok=True)
+        tracking.make_database(f"sqlite:///{_STORE}")
+        tracking._tables = lambda path: shutil.copy(_STORE, path)
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -278,8 +293,7 @@ class Forks:
     def start(self, words: list[str], home: Path, **environment: str) -> None:
         """Starts a command with a results folder of its own, and what else its environment is to have."""
         home.mkdir()
-        # A copy of a store that is there saves the seconds in which MLflow makes its tables.
-        shutil.copy(Path(os.environ["MEMPILER_HOME"]) / "mlflow.db", home)
+        shutil.copy(_STORE, home / "mlflow.db")
         print(json.dumps([words, {"MEMPILER_HOME": str(home), **environment}]), file=self._process.stdin, flush=True)
         self._child, self._home = int(self._process.stdout.readline()), home
 
@@ -293,7 +307,7 @@ class Forks:
         return str(run.parent)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """Runs commands that are killed."""
     # Their LM cache is not that of the tests: what a killed run was told must come from its own store.
@@ -336,7 +350,7 @@ class Ran:
 class Mempiler:
     """The command line in this process, on small parts of the bundled sample."""
 
-    capsys: pytest.CaptureFixture[str]
+    run: Callable[..., tuple[int, str, str]]
 
     @staticmethod
     def arguments(server: Any, *words: str, train: int = 8, dev: int = 4, test: int = 4, threads: int = 1) -> list[str]:
@@ -348,16 +362,7 @@ class Mempiler:
         return [*words[:2], *on, "--json", *model, *sizes, *words[2:]]
 
     def __call__(self, server: Any, *words: str, **sizes: int) -> Ran:
-        from mempiler.cli import main
-
-        code: Any = 0
-        self.capsys.readouterr()
-        try:
-            main(self.arguments(server, *words, **sizes))
-        except SystemExit as ended:
-            code = ended.code
-        captured = self.capsys.readouterr()
-        return Ran(int(code or 0), captured.out, captured.err)
+        return Ran(*self.run(*self.arguments(server, *words, **sizes)))
 
 
 @pytest.fixture
@@ -380,6 +385,6 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
 
 
 @pytest.fixture
-def mempiler_cli(capsys: pytest.CaptureFixture[str]) -> Mempiler:
+def mempiler_cli(cli: Callable[..., tuple[int, str, str]]) -> Mempiler:
     """Runs commands against a stub server."""
-    return Mempiler(capsys)
+    return Mempiler(cli)
