@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .errors import ConflictError as ConflictError
     from .errors import DataError as DataError
     from .errors import EndpointError as EndpointError
-    from .errors import InternalError as InternalError
     from .errors import MempilerError as MempilerError
     from .errors import MissingDependencyError as MissingDependencyError
     from .errors import ProgramError as ProgramError
@@ -64,8 +63,8 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     ".errors": (
-        "ConflictError DataError EndpointError InternalError MempilerError MissingDependencyError "
-        "ProgramError ServiceError StoreError UnknownNameError UserError"
+        "ConflictError DataError EndpointError MempilerError MissingDependencyError ProgramError ServiceError "
+        "StoreError UnknownNameError UserError"
     ),
     ".memory.index": "Entry",
     ".memory.memory": "Memory",

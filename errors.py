@@ -1,20 +1,4 @@
-"""The exceptions that Mempiler raises.
-
-    MempilerError                 anything below; the CLI prints it as one line and exits with its code
-    ├── UserError                  the caller can correct it: the message names the value and the fix (exit code 2)
-    │   ├── DataError              a file or record is not what the reader needs (wrong file, truncated JSON, ...)
-    │   ├── ProgramError           a saved program does not fit this code (altered file, renamed field, ...)
-    │   ├── UnknownNameError       no such method, benchmark, optimizer, engine
-    │   ├── ConflictError          what is to be stored contradicts what is stored already
-    │   └── MissingDependencyError an optional package is needed; the message holds the install line
-    ├── EndpointError              the language model or embedder could not be reached (exit code 3)
-    ├── AnswerChangedError         an answer that was sent as it came became another one (exit code 3)
-    ├── ServiceError               a service of Mempiler does not answer, or cannot at the moment (exit code 3)
-    ├── StoreError                 memories could not be read or written: full disk, lock, server down (exit code 4)
-    ├── BrokenRunError             too many questions of a run failed for its score to count (exit code 4)
-    ├── SystemFailedError        another's memory system crashed or answered nonsense; what it was to do is a failed row
-    ├── BudgetError              a limit of calls, tokens, cost or time was reached; finished work is kept (exit code 0)
-    └── InternalError              an internal contract was broken: a bug (exit code 70)
+"""The exceptions that Mempiler raises; the command line prints one as one line, and exits with its code.
 
 Errors of the language model that concern a single question are not exceptions but data: they become a
 `records.Failure` that is counted in every table. Only an unreachable endpoint stops a run.
@@ -132,28 +116,10 @@ class BrokenRunError(MempilerError):
     exit_code = 4
 
 
-class SystemFailedError(MempilerError):
-    """Raised if another's memory system crashed, was ended, or answered nonsense.
-
-    Args:
-        name: Of the system.
-        reason: What happened.
-    """
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name}: {reason}")
-
-
 class BudgetError(MempilerError):
     """Raised for every call after a user's limit was reached; caught where work can end cleanly."""
 
     exit_code = 0
-
-
-class InternalError(MempilerError):
-    """Raised if an internal contract was broken."""
-
-    exit_code = 70
 
 
 class Stopped(KeyboardInterrupt):

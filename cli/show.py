@@ -31,7 +31,6 @@ _AT_ONCE = 20
 @click.option("--question", "id", metavar="ID", help="one question: what was recalled, and the prompt")
 @click.option("--all", "everything", is_flag=True, help=f"list all questions, not the first {_AT_ONCE}")
 @click.option("--prompts", is_flag=True, help="of a saved program: what each of its predictors is asked with, whole")
-@click.option("--markdown", is_flag=True, help="--prompts as Markdown")
 @JSON
 def command(
     run: str,
@@ -41,7 +40,6 @@ def command(
     id: str | None,
     everything: bool,
     prompts: bool,
-    markdown: bool,
     as_json: bool,
 ) -> None:
     """Show what came out of a RUN, which questions it got wrong, and why; or the prompts of a saved program.
@@ -53,8 +51,11 @@ def command(
     from ..runs.pages.html import HTML
     from ..runs.pages.page import open_page
 
-    if prompts or markdown:
-        _show_prompts(run, markdown)
+    if prompts:
+        from ..programs.prompts import prompts_text
+        from ..runs.artifact import read_states
+
+        output().print(prompts_text(read_states(run)), soft_wrap=True, end="")
         return
     if failed and (wrong or category is not None or id is not None):
         raise UserError("--failed lists what failed, and takes no other choice; give one of them")
@@ -81,13 +82,6 @@ def command(
     print_page(console, page)
     if (path / HTML).is_file():
         console.print(f"page: {path / HTML}", soft_wrap=True)
-
-
-def _show_prompts(program: str, markdown: bool) -> None:
-    from ..programs.prompts import prompts_text
-    from ..runs.artifact import read_states
-
-    output().print(prompts_text(read_states(program), markdown), soft_wrap=True, end="")
 
 
 def _chosen(page: Page, wrong: bool, category: str | None) -> list[Question]:

@@ -1,14 +1,10 @@
 """The adapters programs run under, by name: they read tolerantly, and ask once more for what cannot be read.
 
-    prompt ──> answer ── read (`reading`) ──> outputs, mends
-                 └ unreadable ── the same request, the answer and what was wrong with it ──> answer
-                 └ cut short ─── the same request with twice the room, unless it goes round in circles ──> answer
+prompt ──> answer ── read (`reading`) ──> outputs, mends
+             └ unreadable ── the same request, the answer and what was wrong with it ──> answer
+             └ cut short ─── the same request with twice the room, unless it goes round in circles ──> answer
 
 A second malformed answer is raised, and becomes a typed failure.
-
-`auto`, the adapter of named models, has answers held to a JSON schema of the outputs where the endpoint takes it, else
-asks in the chat layout. The schema is tried, and what came of it is remembered by endpoint, model and outputs. Outputs
-that no strict schema describes (an open mapping) and models of this process are asked in the chat layout.
 """
 
 from __future__ import annotations
@@ -239,9 +235,10 @@ class SchemaAdapter(Correcting, dspy.JSONAdapter):
 
 
 class AutoAdapter(CorrectingAdapter):
-    """Answers under a schema where the endpoint takes it, else as `CorrectingAdapter` asks for them.
+    """Answers under a JSON schema of the outputs where the endpoint takes it, else as `CorrectingAdapter` asks.
 
-    What was found out is shared by all copies.
+    The schema is tried, and what came of it is remembered by endpoint, model and outputs, and shared by all copies.
+    Outputs that no strict schema describes (an open mapping) and models of this process are asked in the chat layout.
 
     Args:
         corrections: How often an answer that cannot be read is asked for again.

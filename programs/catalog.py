@@ -1,10 +1,4 @@
-"""The methods by name, and how a program is put together from names.
-
-Example:
-    >>> from mempiler.programs.catalog import build
-    >>> build("turn-rag", k=20).method.config
-    {'k': 20, 'hybrid': True}
-"""
+"""The methods by name, and how a program is put together from names."""
 
 from __future__ import annotations
 

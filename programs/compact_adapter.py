@@ -1,12 +1,10 @@
 """An adapter for small models: one line per input field, and an answer that is the bare JSON value.
 
-    system      new_facts -> operations                  one line that names the step, then its rules
-    user        new_facts: Ada D3:1 Ada pet cat (m1 Ada Ada pet dog) | Ben D3:2 Ben city Oslo
-    assistant   [{"op": "UPDATE", "memory_id": "m1", "content": "Ada pet cat", "turn_id": "D3:1"}]
+system      new_facts -> operations                  one line that names the step, then its rules
+user        new_facts: Ada D3:1 Ada pet cat (m1 Ada Ada pet dog) | Ben D3:2 Ben city Oslo
+assistant   [{"op": "UPDATE", "memory_id": "m1", "content": "Ada pet cat", "turn_id": "D3:1"}]
 
-An object is its values in the order of its fields; objects of a list are parted by " | ". A list whose objects have an
-id is written out where another input names those ids. An answer leaves out what is as its default. Reading is strict,
-since a reward for form needs to see what was wrong: what is no JSON is neither repaired nor asked for again.
+Reading is strict, since a reward for form needs to see what was wrong: nothing is repaired or asked for again.
 """
 
 from __future__ import annotations
@@ -34,7 +32,11 @@ _Value: TypeAlias = (
 
 
 class CompactAdapter(dspy.ChatAdapter):
-    """A `dspy.ChatAdapter` with short prompts, for small models."""
+    """A `dspy.ChatAdapter` with short prompts, for small models.
+
+    An object is its values in the order of its fields; objects of a list are parted by " | ". A list whose objects have
+    an id is written out where another input names those ids. An answer leaves out what is as its default.
+    """
 
     def __init__(self) -> None:
         super().__init__(use_json_adapter_fallback=False)

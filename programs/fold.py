@@ -1,9 +1,7 @@
 """Folding a history into a memory: prepare all items at once, write them in order, settle.
 
-The order exists once, here; who folds says by its `Steps` what each step is. What could not be taken into a memory is
-kept in it as it was said (`memory.left`), and tried again in halves: with the next item, and before the memory settles.
-A writer sees memories of which nothing is unwritten. Rollouts of reinforcement learning call `write` and `settle`
-themselves: there, what an action failed to do is to be seen in its reward.
+What could not be taken into a memory is kept in it as it was said (`memory.left`), and tried again in halves: with the
+next item, and before the memory settles. A writer sees memories of which nothing is unwritten.
 """
 
 from __future__ import annotations
@@ -116,5 +114,4 @@ def bare(memory: Any) -> Any:
 
 
 def _with(memory: Any, before: tuple[Unwritten, ...]) -> Any:
-    """A writer's result, with what had been left before it."""
     return memory.model_copy(update={"unwritten": (*before, *memory.unwritten)}) if before else memory

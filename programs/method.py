@@ -1,9 +1,5 @@
 """A memory method: a writer, which writes a history into a memory, and a reader, which recalls a context from it.
 
-    memory = method.writer.Memory()
-    for item in history: memory = method.writer.write(memory, item, method.writer.prepare(item))
-    context = method.reader.recall(method.writer.settle(memory), Query(text="Where does Ann live?"))
-
 Both are DSPy modules: predictors below the writer write, those below the reader read. A retrieval policy over another
 method takes that method's writer as it is, and calls its reader's `search`.
 """
@@ -302,15 +298,12 @@ class Method(Part):
         if not isinstance(getattr(self.writer, "Memory", None), type):
             raise UserError(f"{type(self.writer).__name__}: names no Memory; set Memory to the class of what it writes")
         adopt(self)
-        halves = {half: set(map(id, getattr(self, half).predictors_below().values())) for half in ("writer", "reader")}
+        ids = {half: set(map(id, getattr(self, half).predictors_below().values())) for half in ("writer", "reader")}
         for path, predictor in self.predictors_below().items():
-            below = [half for half, ids in halves.items() if id(predictor) in ids]
-            if len(below) > 1:
-                raise UserError(f"{name}: {path} is below writer and reader; a predictor either writes or reads")
-            if not below:
-                raise UserError(
-                    f"{name}: {path} is below neither writer nor reader; move it into the half that calls it"
-                )
+            below = [half for half in ids if id(predictor) in ids[half]]
+            if len(below) != 1:
+                where = " and ".join(below) or "neither writer nor reader"
+                raise UserError(f"{name}: {path} is below {where}; a predictor is below the half that calls it, alone")
 
 
 class Policy(Method):

@@ -2,11 +2,6 @@
 
 A method of the suite is declared by the `__init__` of its folder; one of an installed package is an entry point of the
 group `mempiler.methods`; any other is named `module:Class`.
-
-Example:
-    >>> from mempiler.programs.names import METHODS
-    >>> METHODS["turn-rag"].path
-    'mempiler.programs.baselines.retrieval:TurnRAG'
 """
 
 from __future__ import annotations

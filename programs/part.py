@@ -10,19 +10,19 @@ import copy
 import inspect
 import json
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import dspy
 from pydantic import BaseModel
 
 from ..errors import UserError
 from ..memory.indexes import Indexes
+from ..records.scope import holding
 from .adapter import adapter as make_adapter
 from .adapter import longest_text
 from .failing import LOST, concerns_prompt, failure_of
 from .recording import record_failure
 
-M = TypeVar("M", bound=dspy.Module)
 Ask = Callable[..., dspy.Prediction | None]
 """Calls a predictor by its name, with its inputs; None where its output stays unreadable."""
 
@@ -41,7 +41,8 @@ class Part(dspy.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        loose = [p.name for p in _parameters(cls) if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        loose = [p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         if loose and "__init__" in vars(cls):
             raise UserError(f"{cls.__name__}: the constructor takes *{loose[0]}; name every setting")
 
@@ -67,25 +68,20 @@ class Part(dspy.Module):
             The prediction; None where the answer stays unreadable, or the endpoint refuses the prompt for its content
             or length. The failure is recorded.
         """
-        token = longest_text.set(self.longest_text)
+        adapter = dspy.settings.adapter or make_adapter()
         try:
-            with dspy.context(adapter=dspy.settings.adapter or make_adapter()):
+            with holding(longest_text, self.longest_text), dspy.context(adapter=adapter):
                 return predictor(**inputs)
         except LOST as error:
             if not concerns_prompt(error):
                 raise
-            record_failure(failure_of(self._name(predictor), error))
+            paths = (path for path, found in self.named_sub_modules() if found is predictor)
+            record_failure(failure_of(next(paths, type(predictor).__name__).removeprefix("self."), error))
             return None
-        finally:
-            longest_text.reset(token)
 
     def ask(self, name: str, **inputs: Any) -> dspy.Prediction | None:
         """Calls the predictor of a name, as `attempt` does."""
         return self.attempt(getattr(self, name), **inputs)
-
-    def _name(self, module: dspy.Module) -> str:
-        paths = (path for path, found in self.named_sub_modules() if found is module)
-        return next(paths, type(module).__name__).removeprefix("self.")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         new = self.__class__.__new__(self.__class__)
@@ -96,11 +92,7 @@ class Part(dspy.Module):
 
 
 _PIECES = ("embedder", "indexes", "stores", "thing")
-"""Arguments that are never settings."""
-
-
-def _parameters(cls: type) -> list[inspect.Parameter]:
-    return list(inspect.signature(cls.__init__).parameters.values())[1:]
+"""Arguments that are what a part is made of, and no settings; so are modules, indexes and whatever embeds."""
 
 
 def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +107,11 @@ def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
     values: dict[str, Any] = {}
     for name, value in list(bound.arguments.items())[1:]:
         values |= value.model_dump(mode="json") if isinstance(value, BaseModel) else {name: value}
-    found = {name: value for name, value in values.items() if name not in _PIECES and not _is_made_of(value)}
+    found = {
+        name: value
+        for name, value in values.items()
+        if not (name in _PIECES or isinstance(value, dspy.Module | Indexes) or hasattr(value, "embed"))
+    }
     for name, value in found.items():
         try:
             json.dumps(value)
@@ -124,8 +120,3 @@ def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
                 f"{cls.__name__}: the setting {name} = {value!r} cannot be saved; use numbers, texts, lists or dicts"
             ) from None
     return found
-
-
-def _is_made_of(value: Any) -> bool:
-    """Whether an argument is a piece of the part rather than a setting."""
-    return isinstance(value, dspy.Module | Indexes) or hasattr(value, "embed")

@@ -1,9 +1,8 @@
 """A memory program: a method and a task as one DSPy module, which every teleprompter can compile.
 
-    forward(history, question) ── remember ──> memory ── recall ──> context ── task ──> answer
+forward(history, question) ── remember ──> memory ── recall ──> context ── task ──> answer
 
-The memory of a history is written once and shared by all questions about it (`remember`). `stage` restricts an
-optimizer to the writing or the reading predictors.
+The memory of a history is written once and shared by all questions about it (`remember`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ..engines.threads import in_thread
 from ..errors import UserError
 from ..memory.flight import Flight
 from ..memory.memory import Memory
-from ..records import Context, History, Item, Query
+from ..records import History, Item, Query
 from .adapter import adapter as make_adapter
 from .method import Method
 from .predictor import adopt
@@ -108,24 +107,13 @@ class MemoryProgram(dspy.Module):
         with dspy.context(adapter=self.asking()):
             node = remembered or self.remember(history)
             found = self.recall(node.memory, self.query(fields, history, recent))
-            self._replay(node, focus, found.context)
+            if self._stage != "read":
+                replay(self.method.writer, node, found.context, focus)
             return _whole(self.task(context=found.context, query=found.query), found, node.memory)
 
-    async def aforward(
-        self, history: History | list[Any], focus: Sequence[str] = (), recent: Sequence[Item] = (), **fields: Any
-    ) -> dspy.Prediction:
-        """`forward` for asyncio: the memory is written and searched in a thread, and none waits for the answer."""
-        past = history if isinstance(history, History) else History.parse(history)
-        with dspy.context(adapter=self.asking()):
-            node = await in_thread(lambda: self.remember(past))
-            found = await in_thread(lambda: self.recall(node.memory, self.query(fields, past, recent)))
-            self._replay(node, focus, found.context)
-            return _whole(await self.task.acall(context=found.context, query=found.query), found, node.memory)
-
-    def _replay(self, node: Node, focus: Sequence[str], context: Context) -> None:
-        """Shows an optimizer the write steps that mattered for what was recalled."""
-        if self._stage != "read":
-            replay(self.method.writer, node, context.sources, focus)
+    async def aforward(self, **given: Any) -> dspy.Prediction:
+        """`forward` for asyncio, in a thread; `aanswer` is for those who ask a written memory."""
+        return await in_thread(lambda: self.forward(**given))
 
     def query(self, fields: Mapping[str, Any], history: History, recent: Sequence[Item] = ()) -> Query:
         """The query that an example's fields, or a caller's, make.

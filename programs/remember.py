@@ -2,11 +2,7 @@
 
 Every prefix of a history is a node, keyed by what the language model would see (`identity.writer_key`) and the digest
 of the items. A longer history continues from its longest known prefix; of many threads that need a node, one writes it.
-Nodes keep their LM steps, and `replay` puts those that mattered for a question into the trace of an optimizer: it keeps
-one call per predictor, which of all steps would hardly ever be the one that saw the evidence.
-
-A store keeps the nodes that took a call; what took none is made again from the node before it. Nodes with a failure are
-kept for the life of the cache, never on disk. Rollouts share a memory unless each runs in an `identity.rollout` scope.
+A store keeps the nodes that took a call, and none with a failure. `replay` shows an optimizer the steps that mattered.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from dspy.dsp.utils.settings import main_thread_config
 from ..engines.spending import Spending
 from ..memory.flight import Flight
 from ..memory.memory import Memory
-from ..records import Failure, History, Item
+from ..records import Context, Failure, History, Item
 from .fold import NOTHING, Performed, Steps, close, fold, perform, take
 from .gather import gather
 from .identity import Identities, digest, jsonable
@@ -225,7 +221,7 @@ class _SharedSteps(Steps):
         return replace(node, version=digest([parent.version, key[1]]) if parent.version else "")
 
 
-def replay(writer: Writer, node: Node, recalled: Sequence[str], focus: Sequence[str]) -> None:
+def replay(writer: Writer, node: Node, recalled: Context, focus: Sequence[str]) -> None:
     """Puts the write steps that mattered for a question into an optimizer's trace, bound to the writer's predictors.
 
     Nothing happens where no optimizer listens: without a trace, or with the process-wide one that plain evaluation
@@ -235,7 +231,7 @@ def replay(writer: Writer, node: Node, recalled: Sequence[str], focus: Sequence[
     trace = dspy.settings.trace
     if trace is None or trace is main_thread_config["trace"]:
         return
-    steps = _relevant(node, list(focus) or list(recalled))
+    steps = _relevant(node, focus or recalled.sources)
     writers = writer.predictors_below()
     room = max(0, dspy.settings.max_trace_size - len(trace))
     # Inputs are copied: SIMBA shortens them in place.
@@ -243,7 +239,7 @@ def replay(writer: Writer, node: Node, recalled: Sequence[str], focus: Sequence[
     trace.extend(entries[:room])
 
 
-def _relevant(node: Node, wanted: list[str]) -> list[Step]:
+def _relevant(node: Node, wanted: Sequence[str]) -> list[Step]:
     """At most REPLAY_LIMIT steps per predictor that saw a wanted turn, in writing order; else of the last item."""
     chosen: list[tuple[int, int, Step]] = []
     taken: dict[str, int] = {}

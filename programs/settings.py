@@ -1,14 +1,4 @@
-"""What can be set of a method: one model, from which constructor, `--set`, presets, manifests, docs and errors come.
-
-Example:
-    >>> from mempiler.programs.settings import Settings
-    >>> from pydantic import Field
-    >>> class Few(Settings):
-    ...     k: int = Field(3, ge=1, description="entries")
-    >>> Few.read("few", {"k": 0})
-    Traceback (most recent call last):
-    mempiler.errors.UserError: method 'few': k = 0: input should be greater than or equal to 1 (entries; default 3)
-"""
+"""What can be set of a method: one model, from which constructor, `--set`, presets, manifests, docs and errors come."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
 import dspy
@@ -57,17 +56,6 @@ class PredictorState(BaseModel):
     """How many of the demos a prompt shows (`predictor.Predictor`)."""
 
 
-@dataclass(frozen=True)
-class ParsedState:
-    """A predictor's state, checked and ready to be assigned."""
-
-    signature: type[dspy.Signature]
-    demos: list[dspy.Example]
-    decisions: dict[str, Any]
-    config: dict[str, Any]
-    nearest: int | None = None
-
-
 def signature_of(predictor: dspy.Predict) -> type[dspy.Signature]:
     """The signature class of a predictor, with the type that DSPy's annotations lose."""
     return cast("type[dspy.Signature]", predictor.signature)
@@ -78,12 +66,13 @@ def field_states(signature: type[dspy.Signature]) -> list[FieldState]:
     states: list[FieldState] = []
     for name, info in signature.fields.items():
         extra: Mapping[str, Any] = {} if callable(info.json_schema_extra) else info.json_schema_extra or {}
+        schema = json.dumps(_without_prose(TypeAdapter(cast("Any", info.annotation)).json_schema()), sort_keys=True)
         states.append(
             FieldState(
                 name=name,
                 kind="in" if name in signature.input_fields else "out",
                 type=get_annotation_name(info.annotation),
-                shape=_shape(info.annotation),
+                shape=hashlib.sha256(schema.encode()).hexdigest()[:12],
                 desc=str(extra.get("desc", "")),
                 prefix=str(extra.get("prefix", "")),
             )
@@ -91,9 +80,9 @@ def field_states(signature: type[dspy.Signature]) -> list[FieldState]:
     return states
 
 
-def fingerprint(signature: type[dspy.Signature]) -> list[list[str]]:
+def fingerprint(fields: Sequence[FieldState]) -> list[list[str]]:
     """What must not change between saving and loading: each field's name, direction, type and shape."""
-    return [[field.name, field.kind, field.type, field.shape] for field in field_states(signature)]
+    return [[field.name, field.kind, field.type, field.shape] for field in fields]
 
 
 def dump_predictor(predictor: dspy.Predict) -> PredictorState:
@@ -110,45 +99,41 @@ def dump_predictor(predictor: dspy.Predict) -> PredictorState:
     )
 
 
-def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -> ParsedState:
+def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -> Callable[[], None]:
     """Checks a saved state against the predictor it is meant for, without touching the predictor.
+
+    Returns:
+        What assigns the state, once those of all predictors are checked.
 
     Raises:
         ProgramError: A field differs, a demo does not fit its field's type, or the state holds what is no prompt and no
             setting of sampling; the message names the predictor, what was saved and what the code has.
     """
-    signature = signature_of(predictor)
+    signature: Any = signature_of(predictor)
     check_sampling(name, state.config)
-    saved = [[field.name, field.kind, field.type, field.shape] for field in state.fields]
-    check_fields(name, saved, fingerprint(signature))
+    _check_fields(name, fingerprint(state.fields), fingerprint(field_states(signature)))
     signature = signature.with_instructions(state.instructions)
     for field in state.fields:
-        signature = cast("Any", signature).with_updated_fields(field.name, desc=field.desc, prefix=field.prefix)
+        signature = signature.with_updated_fields(field.name, desc=field.desc, prefix=field.prefix)
     demos = [load_values(signature, demo, name) for demo in state.demos]
     wrong = _wrong_decisions(signature, state.decisions)
     if wrong:
         raise ProgramError(f"predictor {name}: saved decisions do not fit its fields: {wrong}; compile again")
     if state.nearest is not None and not isinstance(predictor, Predictor):
         raise ProgramError(f"predictor {name}: saved with nearest demos, but the code's predictor cannot choose any")
-    return ParsedState(signature, demos, state.decisions, state.config, state.nearest)
+
+    def assign() -> None:
+        predictor.signature, predictor.demos = signature, demos
+        predictor.fields = dict(state.decisions)
+        predictor.config = {**predictor.config, **state.config}
+        if isinstance(predictor, Predictor) and state.nearest is not None:
+            predictor.nearest = state.nearest
+
+    return assign
 
 
-def load_predictor(predictor: dspy.Predict, state: ParsedState) -> None:
-    """Assigns a checked state."""
-    predictor.signature = state.signature
-    predictor.demos = list(state.demos)
-    predictor.fields = dict(state.decisions)
-    predictor.config = {**predictor.config, **state.config}
-    if state.nearest is not None:
-        predictor.nearest = state.nearest  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def check_fields(name: str, saved: list[list[str]], code: list[list[str]]) -> None:
-    """Compares two fingerprints of the predictor `name`.
-
-    Raises:
-        ProgramError: They differ; the message names the first field that does.
-    """
+def _check_fields(name: str, saved: list[list[str]], code: list[list[str]]) -> None:
+    """Refuses a fingerprint that is not that of the code, with the first field that differs."""
     if saved == code:
         return
     for before, now in zip(saved, code, strict=False):
@@ -224,21 +209,13 @@ def _wrong_decisions(signature: type[dspy.Signature], decisions: dict[str, Any])
     return None
 
 
-def _shape(annotation: Any) -> str:
-    schema = TypeAdapter(annotation).json_schema()
-    return hashlib.sha256(json.dumps(_without_prose(schema), sort_keys=True).encode()).hexdigest()[:12]
-
-
 def _without_prose(schema: JsonValue) -> JsonValue:
     """A JSON schema without titles and descriptions of its types: rewording those changes no demo."""
     if isinstance(schema, list):
         return [_without_prose(part) for part in schema]
     if isinstance(schema, dict):
-        return {
-            k: _without_prose(v)
-            for k, v in schema.items()
-            if not (k in ("title", "description") and isinstance(v, str))
-        }
+        prose = {key for key in ("title", "description") if isinstance(schema.get(key), str)}
+        return {key: _without_prose(part) for key, part in schema.items() if key not in prose}
     return schema
 
 
@@ -286,8 +263,7 @@ def check_sampling(predictor: str, config: Mapping[str, Any]) -> None:
         ProgramError: The message names the predictor and the first such key.
     """
     for name, value in config.items():
-        reason = _reason(name, value)
-        if reason is not None:
+        if reason := _reason(name, value):
             raise ProgramError(
                 f"predictor {predictor}: saved setting {name!r:.80}: {reason}; "
                 "a saved program may hold settings of sampling only, save it again without"
@@ -297,7 +273,7 @@ def check_sampling(predictor: str, config: Mapping[str, Any]) -> None:
 def _reason(name: str, value: Any) -> str | None:
     """Why a setting may not be saved or loaded."""
     if name not in Sampling.model_fields:
-        return "is none of " + ", ".join(Sampling.model_fields)
+        return f"is none of {', '.join(Sampling.model_fields)}"
     try:
         Sampling.model_validate({name: value})
     except ValidationError as error:

@@ -1,19 +1,7 @@
 """What memories are made from and what comes back out of them: the records every room of Mempiler shares.
 
-    History ── items in time order ──> Session | Logs | Behavior | Profile ── turns ──> Turn
-    Query   ── text, date, options, what the task shows: everything that is known before recall
-    Context ── ranked items ──> Hit (text, kind, score, ids of the turns it rests on)
-    Failure    one thing that went wrong with one item or question; data, not an exception
-
-Histories and everything in them are frozen: a memory that was written once for a history stays right for it.
-A history is compared, hashed and printed by its content digest, so that copying one into a thousand examples,
-or an optimizer printing its training set, costs nothing.
-
-Example:
-    >>> from mempiler.records import History
-    >>> history = History.from_messages([{"role": "user", "content": "I moved to Lisbon."}], id="ada")
-    >>> history.items[0].turns[0].id
-    'D1:1'
+Histories and everything in them are frozen. A history is compared, hashed and printed by its content digest, so that
+copying one into a thousand examples, or an optimizer printing its training set, costs nothing.
 """
 
 from ..errors import one_line

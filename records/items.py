@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, JsonValue, Tag, ValidationError
 
@@ -295,15 +295,26 @@ def _session(messages: Iterable[Mapping[str, Any] | JsonValue], number: int) -> 
     turns: list[Turn] = []
     time = None
     for message in messages:
+        where = f"message {len(turns) + 1} of session {number}"
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise DataError(f"message {len(turns) + 1} of session {number} has no role; expected {{role, content}}")
+            raise DataError(f"{where} has no role; expected {{role, content}}")
         if "content" not in message and not message.get("tool_calls"):
-            raise DataError(f"message {len(turns) + 1} of session {number} has no content; expected {{role, content}}")
-        text = _message_text(message.get("content"), number)
+            raise DataError(f"{where} has no content; expected {{role, content}}")
+        text: Any = message.get("content")
         time = message.get("time") if time is None else time
+        if isinstance(text, list):
+            # What is no text, an image say, is passed over.
+            parts = cast("list[Any]", text)
+            texts = [cast("Any", part).get("text", "") if isinstance(part, dict) else None for part in parts]
+            text = "\n".join(filter(None, texts)) if all(isinstance(each, str) for each in texts) else None
+        elif text is None:
+            text = ""
+        if not isinstance(text, str):
+            kind = type(message.get("content")).__name__
+            raise DataError(f"session {number}: message content is {kind}; expected text or a list of parts")
         if text:
             fields = {"id": f"D{number}:{len(turns) + 1}", "speaker": _speaker(message)}
-            turns.append(_made(Turn, {**fields, "text": text}, f"message {len(turns) + 1} of session {number}"))
+            turns.append(_made(Turn, {**fields, "text": text}, where))
     return _made(Session, {"id": f"D{number}", "time": time, "turns": tuple(turns)}, f"session {number}")
 
 
@@ -332,16 +343,3 @@ def _speaker(message: Mapping[str, Any]) -> Any:
     name = one_line(name)
     letters = re.sub(r"[\W_]+", "", folded(name))
     return name if letters and letters not in ROLES else role
-
-
-def _message_text(content: JsonValue, number: int) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        # What is no text, an image say, is passed over.
-        texts = [part.get("text", "") if isinstance(part, Mapping) else None for part in content]
-        if all(isinstance(text, str) for text in texts):
-            return "\n".join(str(text) for text in texts if text)
-    raise DataError(f"session {number}: message content is {type(content).__name__}; expected text or a list of parts")

@@ -1,17 +1,8 @@
 """JSON from outside, read strictly: what the standard library accepts and nothing later could hold is refused here.
 
-    read_json(path) ──> parse_json(text, where) ──> decode(text) ──> a value     or one line: where, what, how to mend
-
 Refused beside what is no JSON: NaN and infinite numbers, whole numbers of more than `MOST_DIGITS` digits, a key that
-one object holds twice (the standard library keeps the last and tells nobody), more than `MOST_DEPTH` levels of lists
-and objects, and half of a surrogate pair, which no UTF-8 file or hash can hold.
-
-Example:
-    >>> from mempiler.records import parse_json
-    >>> parse_json('{"answer": "Lisbon"}', "line 1")
-    {'answer': 'Lisbon'}
-
-Limits: a file is read whole (`data.json_stream` is for lists that are too long for that).
+one object holds twice, more than `MOST_DEPTH` levels of lists and objects, and half of a surrogate pair, which no UTF-8
+file or hash can hold.
 """
 
 from __future__ import annotations
@@ -81,9 +72,6 @@ def refuse_unfit(value: Any, text: str) -> None:
     Args:
         value: What a decoder of `strict_decoder` gave.
         text: What it was read from; most texts tell at a glance that nothing is wrong.
-
-    Raises:
-        ValueError: The value is unfit.
     """
     if text.count("[") + text.count("{") > MOST_DEPTH and not _is_flat(value):
         raise ValueError(_TOO_DEEP)
@@ -91,10 +79,8 @@ def refuse_unfit(value: Any, text: str) -> None:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            half = f"\\u{ord(error.object[error.start]):04x}"
-            raise ValueError(
-                f"a text holds {half}, half of a surrogate pair; replace it by a whole character"
-            ) from None
+            half = f"\\u{ord(error.object[error.start]):04x}, half of a surrogate pair"
+            raise ValueError(f"a text holds {half}; replace it by a whole character") from None
 
 
 def strict_decoder() -> json.JSONDecoder:
@@ -126,10 +112,8 @@ def refuse_other_than_file(path: Path) -> None:
         OSError: It cannot be looked at.
     """
     mode = path.stat().st_mode
-    if stat.S_ISDIR(mode):
-        raise DataError(f"{path}: cannot be read: it is a folder; name the file in it")
-    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        raise DataError(f"{path}: cannot be read: it is a device; name a file")
+    if stat.S_ISDIR(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise DataError(f"{path}: cannot be read: it is a folder or a device; name a file")
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> DataError:
@@ -138,11 +122,9 @@ def unreadable(path: Path, error: OSError | ValueError) -> DataError:
         return DataError(f"{path}: no such file")
     if not isinstance(error, UnicodeDecodeError):
         return DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
-    begin = error.object[:4]
-    if begin[:2] == b"\x1f\x8b":
-        return DataError(f"{path}: cannot be read as UTF-8 text: it is compressed; unpack it with gunzip")
-    kind = "it is UTF-16" if begin[:2] in (b"\xff\xfe", b"\xfe\xff") else f"byte {error.start} is wrong"
-    return DataError(f"{path}: cannot be read as UTF-8 text: {kind}; save it as UTF-8")
+    kinds = {b"\x1f\x8b": "it is compressed", b"\xff\xfe": "it is UTF-16", b"\xfe\xff": "it is UTF-16"}
+    kind = kinds.get(error.object[:2], f"byte {error.start} is wrong")
+    return DataError(f"{path}: cannot be read as UTF-8 text: {kind}; save it unpacked, as UTF-8")
 
 
 def _is_flat(value: Any, levels: int = MOST_DEPTH) -> bool:

@@ -1,11 +1,6 @@
 """Moments: how they are read from outside, and how people and prompts read them.
 
-Example:
-    >>> from mempiler.records import format_time, read_time
-    >>> format_time(read_time("2023-05-08T13:56:00"))
-    '8 May 2023, Monday 13:56'
-
-Limits: a number is no moment: it could be seconds or milliseconds, and either reading would be a guess.
+A number is no moment: it could be seconds or milliseconds, and either reading would be a guess.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from ..errors import UserError
 
-HEAD = 4096
+_HEAD = 4096
 """Bytes at the beginning of a file, in which its mark stands."""
 
 
@@ -65,12 +65,9 @@ def refuse_foreign(path: Path, mark: str, within: str = "", force: bool = False)
     if not os.path.lexists(path) or (within and path.is_dir() and not any(path.iterdir())):
         return
     known = path / within
-    if known.is_file() and (force or mark.encode() in _head(known)):
-        return
+    if known.is_file():
+        with known.open("rb") as file:
+            if force or mark.encode() in file.read(_HEAD):
+                return
     fix = ", or give --force" if path.is_file() and not within else ""
     raise UserError(f"{path}: is there already and was not written by Mempiler; choose another name{fix}")
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(HEAD)

@@ -29,15 +29,7 @@ from ..programs.adapter import ADAPTERS
 from ..programs.catalog import build, needs_embedder
 from ..programs.external.program import WEB, program_of, takes_embedder
 from ..programs.program import MemoryProgram
-from ..programs.state import (
-    PredictorState,
-    check_fields,
-    dump_predictor,
-    fingerprint,
-    load_predictor,
-    parse_predictor,
-    signature_of,
-)
+from ..programs.state import PredictorState, dump_predictor, fingerprint, parse_predictor
 from ..records.whole_file import refuse_foreign
 from .external import ANSWERS, SYSTEM, resolve_external
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, read_manifest, read_states, sha256_of
@@ -89,12 +81,9 @@ def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None =
         UserError: The folder holds something else, or cannot be written.
     """
     folder = Path(folder)
-    predictors = program.all_predictors()
-    state = json.dumps(
-        {name: dump_predictor(predictor).model_dump(mode="json") for name, predictor in sorted(predictors.items())},
-        indent=1,
-        ensure_ascii=False,
-    )
+    states = {name: dump_predictor(predictor) for name, predictor in sorted(program.all_predictors().items())}
+    dumped = {name: state.model_dump(mode="json") for name, state in states.items()}
+    state = json.dumps(dumped, indent=1, ensure_ascii=False)
     embedder = program.method.embedder
     manifest = (manifest or Manifest(method="", task="")).model_copy(
         update={
@@ -106,9 +95,7 @@ def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None =
             "embedder": embedder.name if embedder else None,
             "packages": versions(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "signatures": {
-                name: fingerprint(signature_of(predictor)) for name, predictor in sorted(predictors.items())
-            },
+            "signatures": {name: fingerprint(state.fields) for name, state in states.items()},
             "state_sha256": sha256_of(state),
         }
     )
@@ -223,11 +210,9 @@ def _take(folder: Path, program: MemoryProgram, manifest: Manifest, states: dict
     absent = sorted(set(predictors) - set(states))
     if absent:
         raise ProgramError(f"{folder}: predictor {absent[0]} of the code is not in the saved program; compile again")
-    for name, fields in manifest.signatures.items():
-        check_fields(name, fields, fingerprint(signature_of(predictors[name])))
-    parsed = {name: parse_predictor(predictors[name], state, name) for name, state in states.items()}
-    for name, state in parsed.items():
-        load_predictor(predictors[name], state)
+    checked = [parse_predictor(predictors[name], state, name) for name, state in states.items()]
+    for assign in checked:
+        assign()
 
 
 @contextmanager

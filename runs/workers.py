@@ -31,7 +31,7 @@ from ..engines.spending import Spending
 from ..errors import MempilerError, ProgramError, UserError
 from ..programs.adapter import AutoAdapter
 from ..programs.program import MemoryProgram
-from ..programs.state import PredictorState, dump_predictor, load_predictor, parse_predictor
+from ..programs.state import PredictorState, dump_predictor, parse_predictor
 from .evaluate import Written, answered, written
 from .folder import RunFolder
 from .registry import program_folder
@@ -150,7 +150,7 @@ def ask(shard: Shard) -> Generator[Told]:
         benchmark = runtime.judged(shard.setup.load())
         program = runtime.program(shard.name, benchmark)
         for name, predictor in program.all_predictors().items():
-            load_predictor(predictor, parse_predictor(predictor, shard.states[name], name))
+            parse_predictor(predictor, shard.states[name], name)()
         if program.identities.of_program(program) != shard.identity:
             raise ProgramError(f"{shard.name}: is another program here than where the run was started")
         benchmark = runtime.company(benchmark, program)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engines.embedders import embedder as offline_embedder
-from ..errors import MempilerError, SystemFailedError
+from ..errors import MempilerError
 from ..memory.index import Embedder
 from ..records import Item, Turn
 from .proxy import CHAT_MODEL, EMBEDDING_MODEL, Proxy
@@ -35,6 +35,13 @@ LOG = "worker.log"
 """What the package prints, in the folder of the system."""
 LONGEST = 64 << 20
 """Most bytes of an answer."""
+
+
+class SystemFailedError(MempilerError):
+    """Raised if another's memory system crashed, was ended, or answered nonsense."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
 
 
 class System:

@@ -28,7 +28,6 @@ from dspy.lm15 import (
     Usage,
 )
 
-from ...errors import InternalError
 from ..meter import Meter, MeteredLM
 from .batching import LIMIT, WINDOW, Batcher
 from .model import MAX_NEW_TOKENS, LocalModel
@@ -145,7 +144,7 @@ class LocalLM(MeteredLM):
                 job, job.model or self.model, job.train_data or [], job.train_data_format, job.train_kwargs
             )
             if not isinstance(job, LocalTrainingJob) or job.tuned is None:
-                raise InternalError("a local fine-tuning ended without a model")
+                raise RuntimeError("a local fine-tuning ended without a model")
             made = self.copy(model=name, engine=LocalEngine(job.tuned, now.seed))
             made.provider = LocalProvider(job.tuned)
             job.set_result(made)

@@ -4,13 +4,7 @@
     thing(history, question)                 answer, or (answer, recalled), or a mapping or `dspy.Prediction` of these
     http://...                               a chat endpoint with a memory of its own (`stores.Endpoint`)
 
-The memory is the history itself, so memories stay values; a store is written when it settles. `question` is a text with
-everything about the question in it; a thing with a parameter `options`, `date` or `query` is given that by name, and
-options are then not in the text. A module's predictors are the program's, so every optimizer compiles it.
-
-What was recalled names the turns it rests on by `sources`, `ids` or `id`; else a recalled text that holds the words of
-a turn, or is held by one, rests on it. What matches no turn, e.g. a fact that a model put into other words, is a
-`summary`: evidence recall is not told from it.
+The memory is the history itself, so memories stay values; a store is written when it settles (docs/own_systems.md).
 """
 
 from __future__ import annotations
@@ -56,21 +50,15 @@ MOST = 1000
 """Most things that are taken of what one search returned."""
 
 
-class AnswerSettings(Settings):
-    """What can be set of whatever answers."""
-
+class _Answering(Settings):
     timeout: float = Field(600.0, gt=0, lt=1e9, description="seconds that one call may take")
 
 
-class SearchSettings(AnswerSettings):
-    """What can be set of a store that is searched."""
-
+class _Searching(_Answering):
     k: int = Field(10, gt=0, lt=10**9, description="entries recalled")
 
 
-class EndpointSettings(AnswerSettings):
-    """What can be set of an endpoint."""
-
+class _AtEndpoint(_Answering):
     model: str = Field("", min_length=1, validate_default=True, description="which of its models answers (`--model`)")
 
 
@@ -142,7 +130,7 @@ def program_of(
     if kind is None:
         raise UserError(f"{name}: {UNKNOWN}")
     at_endpoint: bool = thing is Endpoint
-    form = EndpointSettings if at_endpoint else SearchSettings if kind == "search" else AnswerSettings
+    form = _AtEndpoint if at_endpoint else _Searching if kind == "search" else _Answering
     own, of_task = parted(config or {}, task)
     settings = form.read(name, own).model_dump()
     if kind == "answer":
@@ -208,13 +196,13 @@ class HistoryWriter(Writer):
 
 
 class ExternalReader(Reader):
-    """Recalls what a system finds, or has a thing or a system answer."""
+    """Recalls what a system finds; its `thing` is what answers instead."""
 
     free = False
 
     def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None, thing: Any) -> None:
         super().__init__()
-        self.system, self.settings, self.stores = name, settings, stores
+        self.settings, self.stores = settings, stores
         # A module is copied with its program; anything else is shared by all copies, as a function is.
         shared = functools.wraps(thing, updated=())(lambda *given, **named: thing(*given, **named)) if thing else None
         self.thing: Any = thing if isinstance(thing, dspy.Module) else shared
@@ -233,18 +221,6 @@ class ExternalReader(Reader):
     def otherwise(self, memory: HistoryMemory, query: Query) -> Sequence[Hit]:
         return ()
 
-    def answered(self, history: History, query: Query) -> Any:
-        """What the system, or the thing, answers to a query about a history."""
-        text = query.line if query.modality == "question" else query.probe
-        whole = "\n".join([text, *query.options])
-        if self.stores is not None:
-            return self.stores.ask(history, "ask", whole)
-        takes = parameters(getattr(self.thing, "forward", self.thing))
-        about = {"options": list(query.options), "date": query.when, "query": query}
-        named = {name: value for name, value in about.items() if name in takes}
-        with closing(CallThread(self.system, self.settings["timeout"])) as thread:
-            return thread.call("answer", partial(self.thing, history, text if "options" in named else whole, **named))
-
 
 class External(Method):
     """What is no method of ours: a system with stores, or a thing that is shown the history with every question.
@@ -258,7 +234,7 @@ class External(Method):
 
     def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None = None, thing: Any = None) -> None:
         super().__init__(HistoryWriter(name, stores), ExternalReader(name, settings, stores, thing))
-        self.stores = stores
+        self.system, self.stores = name, stores
 
     @property
     def config(self) -> dict[str, Any]:
@@ -269,10 +245,22 @@ class External(Method):
             return super().recall(memory, query, waiting)
         since = (*(waiting.items if waiting else ()), *query.since)
         history = memory.history.model_copy(update={"items": (*memory.items, *since)}) if since else memory.history
-        reader: Any = self.reader
-        outputs, found = _read(reader.answered(history, query))
+        outputs, found = _read(self._answer(history, query))
         asked = query.model_copy(update={"more": {**query.more, GIVEN: outputs}})
         return Recalled(asked, Context(hits=hits_of(found, history)), ())
+
+    def _answer(self, history: History, query: Query) -> Any:
+        """What the system, or the thing, answers to a query about a history."""
+        text = query.line if query.modality == "question" else query.probe
+        whole = "\n".join([text, *query.options])
+        if self.stores is not None:
+            return self.stores.ask(history, "ask", whole)
+        thing: Any = self.reader.thing  # pyright: ignore[reportAttributeAccessIssue]
+        takes = parameters(getattr(thing, "forward", thing))
+        about = {"options": list(query.options), "date": query.when, "query": query}
+        named = {name: value for name, value in about.items() if name in takes}
+        with closing(CallThread(self.system, self.config["timeout"])) as thread:
+            return thread.call("answer", partial(thing, history, text if "options" in named else whole, **named))
 
     def close(self) -> None:
         if self.stores is not None:
@@ -301,6 +289,11 @@ def hits_of(found: Any, history: History) -> tuple[Hit, ...]:
 
 
 def _hit(recalled: Any, history: History) -> Hit:
+    """A text or an entry; it rests on the turns that it names, else on those whose words it holds, or that hold its.
+
+    What matches no turn, e.g. a fact that a model put into other words, is a `summary`: evidence recall is not told
+    from it.
+    """
     if isinstance(recalled, str):
         recalled = {"text": recalled}
     # A mapping, as Mem0 gives them, or an object.
@@ -308,10 +301,13 @@ def _hit(recalled: Any, history: History) -> Hit:
     text = next((value for name in TEXTS if isinstance(value := get(name), str)), None)
     if text is None:
         raise ExternalError(f"recalled {type(recalled).__name__} without a text; expected one of {', '.join(TEXTS)}")
-    own, score = str(get("id") or ""), get("score")
+    own, score, told = str(get("id") or ""), get("score"), one_line(text).casefold()
     listed = [each for name in ("sources", "ids") if isinstance(each := get(name), list | tuple)]
     named = dict.fromkeys([*(str(each) for ids in listed for each in ids), own])
-    sources = tuple(each for each in named if each in history.turns) or _turns_with(text, history)
+    sources = tuple(each for each in named if each in history.turns)
+    if not sources:
+        words = {id: one_line(turn.text or turn.content).casefold() for id, (turn, _) in history.turns.items()}
+        sources = tuple(id for id, said in words.items() if said and (said == told or _within(said, told)))
     return Hit(
         id=one_line(own) or f"M{hashlib.sha256(text.encode()).hexdigest()[:6]}",
         text=text,
@@ -321,15 +317,8 @@ def _hit(recalled: Any, history: History) -> Hit:
     )
 
 
-def _turns_with(text: str, history: History) -> tuple[str, ...]:
-    """Turns whose words are in a text, or that the text is words of."""
-    text = one_line(text).casefold()
-    words = {id: one_line(turn.text or turn.content).casefold() for id, (turn, _) in history.turns.items()}
-    return tuple(
-        id
-        for id, said in words.items()
-        if said and (said == text or (len(said) >= LONG and said in text) or (len(text) >= LONG and text in said))
-    )
+def _within(one: str, other: str) -> bool:
+    return (len(one) >= LONG and one in other) or (len(other) >= LONG and other in one)
 
 
 def _read(given: Any) -> tuple[dict[str, Any], Any]:

@@ -1,10 +1,5 @@
 """Stores of a system that changes when it is written: one per history, each in a folder of its own, written once.
 
-A running chat endpoint with a memory of its own is such a system, too (`Endpoint`).
-
-A run that was killed writes them anew, and its own store replays what they ask of a model. docs/own_systems.md says
-what a system may have.
-
 Calls of it are made one after the other in a thread of its own, all but `kill`, in a copy of their caller's context, so
 that a model it asks is metered as the caller's own. Code that hangs cannot be ended in Python: its thread is left
 behind, and every further call fails at once with the same reason.
@@ -106,11 +101,10 @@ class CallThread:
 
 
 @dataclass(eq=False)
-class Store:
+class _Store:
     """A system that is given one history; it ends with whoever used it last."""
 
     calls: CallThread
-    folder: Path
     taken: Spending = field(default_factory=Spending)
     """What writing its history took."""
     failures: list[Failure] = field(default_factory=list[Failure])
@@ -149,39 +143,35 @@ class Stores:
         """Ends every system; one that is asked again is opened again."""
         self._stores.drop(lambda digest: True)
 
-    def _of(self, history: History) -> Store:
+    def _of(self, history: History) -> _Store:
         """The store of a history; what cannot be opened once never can: no question waits twice for what hangs."""
-        digest = history.digest or "empty"
-        found = self._stores.once(digest, lambda: self._written(digest, history))
+        found = self._stores.once(history.digest, lambda: self._written(history))
         if isinstance(found, ExternalError):
             raise ExternalError(str(found)) from found
         return found
 
-    def _written(self, digest: str, history: History) -> Store | ExternalError:
-        store = Store(CallThread(self.name, self._timeout), self._folder / digest[:16])
+    def _written(self, history: History) -> _Store | ExternalError:
+        store, folder = _Store(CallThread(self.name, self._timeout)), self._folder / (history.digest or "empty")[:16]
         weakref.finalize(store, store.calls.close)
-        shutil.rmtree(store.folder, ignore_errors=True)
-        store.folder.mkdir(parents=True)
-        given = {"folder": store.folder} if "folder" in parameters(self._make) else {}
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        given = {"folder": folder} if "folder" in parameters(self._make) else {}
         try:
             with taking() as work:  # who asks first need not be who it is for
                 store.calls.system = store.calls.call("make", partial(self._make, **given))
-                for item in history:
-                    self._add(store, item)
+                for item in history.items:
+                    try:
+                        store.calls.ask("add", item)
+                    except ExternalError as error:
+                        if store.calls.dead:
+                            raise
+                        store.failures.append(failure_of(f"{self.name}.add", error))
         except ExternalError as error:
             return error
-        if history.items and len(store.failures) == len(history):
+        if history.items and len(store.failures) == len(history.items):
             return ExternalError(f"{self.name}: took none of {len(history)} sessions: {store.failures[-1].message}")
         store.taken = work.taken
         return store
-
-    def _add(self, store: Store, item: Item) -> None:
-        try:
-            store.calls.ask("add", item)
-        except ExternalError as error:
-            if store.calls.dead:
-                raise
-            store.failures.append(failure_of(f"{self.name}.add", error))
 
     def __deepcopy__(self, memo: object = None) -> Stores:
         return self

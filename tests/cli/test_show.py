@@ -109,5 +109,4 @@ def test_the_prompts_of_a_program_are_plain_text(cli: Any, tmp_path: Path) -> No
     save(build("turn-rag"), tmp_path / "program")
     code, out, _ = cli("show", tmp_path / "program", "--prompts")
     assert (code, out.splitlines()[:2]) == (0, ["task.answer", "==========="])
-    assert cli("show", tmp_path / "program", "--markdown")[1].startswith("## task.answer\n")
     assert cli("show", tmp_path, "--prompts")[0] == 2

@@ -100,8 +100,8 @@ def halfless() -> Method:
             lambda: Method(Unsaid(), EntryReader()),
             "Unsaid: names no Memory; set Memory to the class of what it writes",
         ),
-        (outside, "Method: ask is below neither writer nor reader; move it into the half that calls it"),
-        (both, "Method: writer.ask is below writer and reader; a predictor either writes or reads"),
+        (outside, "Method: ask is below neither writer nor reader; a predictor is below the half that calls it, alone"),
+        (both, "Method: writer.ask is below writer and reader; a predictor is below the half that calls it, alone"),
     ],
     ids=["no reader", "two readers", "no memory", "below neither", "below both"],
 )

@@ -24,9 +24,3 @@ def test_every_predictor_has_its_instructions_fields_and_demos(states):
         assert all(f"{field.name} ({field.type}): {field.desc}" in said for field in state.fields if field.desc)
     assert "Demo 1 of 1, made by the program\n---" in said
     assert "question: Who?\nWhere?\nanswer: Ada" in said
-
-
-def test_a_fence_in_a_prompt_does_not_end_its_own(states):
-    said = prompts_text({"task.answer": states["task.answer"]}, markdown=True)
-    assert said.startswith("## task.answer\n\n````text\nAnswer.\n```\nas code\n```\n````\n")
-    assert "### Demo 1 of 1, made by the program\n\n```text\nquestion: Who?\nWhere?\nanswer: Ada\n```" in said

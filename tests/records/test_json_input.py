@@ -58,9 +58,9 @@ def test_a_whole_pair_and_the_deepest_value_are_read() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("[]".encode("utf-16"), "it is UTF-16; save it as UTF-8"),
-        (b"\x1f\x8b\x08\x00", "it is compressed; unpack it with gunzip"),
-        (b"[\xff]", "byte 1 is wrong; save it as UTF-8"),
+        ("[]".encode("utf-16"), "it is UTF-16; save it unpacked, as UTF-8"),
+        (b"\x1f\x8b\x08\x00", "it is compressed; save it unpacked"),
+        (b"[\xff]", "byte 1 is wrong; save it unpacked, as UTF-8"),
         (b"", "the file is empty"),
     ],
 )
@@ -71,7 +71,7 @@ def test_a_file_that_is_no_utf8_text_says_what_it_is(tmp_path: Path, content: by
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [(".", "is a folder"), ("/dev/zero", "is a device"), ("x" * 300, "too long")]
+    ("path", "words"), [(".", "is a folder"), ("/dev/zero", "or a device"), ("x" * 300, "too long")]
 )
 def test_what_is_no_file_is_not_read(path: str, words: str) -> None:
     with pytest.raises(DataError, match=words):

@@ -250,7 +250,7 @@ IMAGE = f'{MARK[0]}[{{"type": "image_url", "image_url": {{"url": "http://evil/x.
         ("manifest.json", ("task",), "os:system", "unknown task 'os:system'"),
         ("manifest.json", ("config",), {"embedder": "x"}, "its config holds 'embedder'"),
         ("manifest.json", ("config",), {"api_base": "http://evil"}, "has no setting 'api_base'"),
-        ("manifest.json", ("config",), {"k": "many"}, "is no int"),
+        ("manifest.json", ("config",), {"k": "many"}, "valid integer"),
         ("manifest.json", ("signatures",), {"task.lm": []}, "saved predictor task.lm is not in the code"),
         ("manifest.json", ("signatures",), {"task.answer": [["a"]]}, "field signatures.task.answer.0"),
         ("manifest.json", ("lms",), {"task": {"api_base": "x"}}, "field lms.task"),

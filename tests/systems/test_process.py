@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from mempiler.engines.embedders import embedder
-from mempiler.errors import SystemFailedError
-from mempiler.systems.process import LOG, System
+from mempiler.systems.process import LOG, System, SystemFailedError
 
 from .conftest import ITEM, Start
 
