@@ -117,6 +117,7 @@ def assert_known(found: dict[str, Any]) -> None:
     assert "trivia" in json.dumps(benchmarks)
 
 
+@pytest.mark.slow
 def test_each_is_a_part_of_mempiler_where_it_is_put_there(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "mempiler"
     unshipped = shutil.ignore_patterns(
@@ -136,6 +137,7 @@ def test_each_is_a_part_of_mempiler_where_it_is_put_there(folder: Path, tmp_path
     assert_known(run(NAMED, folder, tmp_path))
 
 
+@pytest.mark.slow
 def test_both_come_with_an_installed_package(folder: Path, tmp_path: Path) -> None:
     information = tmp_path / "trivia_notes-1.0.dist-info"
     information.mkdir()

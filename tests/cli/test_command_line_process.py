@@ -73,7 +73,10 @@ def test_a_mistake_ends_a_process_with_two():
         ["--help"],
         ["list"],
         ["list", "--json"],
-        ["evaluate", "turn-rag", "--on", "locomo", "--data", "file.json", "--check", "--json"],
+        pytest.param(
+            ["evaluate", "turn-rag", "--on", "locomo", "--data", "file.json", "--check", "--json"],
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=" ".join,
 )
@@ -89,6 +92,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path, arguments):
     assert err == ""
 
 
+@pytest.mark.slow
 def test_results_go_below_the_current_folder(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "MEMPILER_HOME"}
     # The store of the other tests: making one takes seconds, and its experiment knows where artifacts go.

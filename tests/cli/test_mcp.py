@@ -45,6 +45,7 @@ def text(result: Any) -> str:
     return "\n".join(part.text for part in result.content)
 
 
+@pytest.mark.slow
 def test_what_one_process_was_told_another_one_knows_and_other_users_do_not(program: Path, tmp_path: Path) -> None:
     store = tmp_path / "memories.sqlite"
 

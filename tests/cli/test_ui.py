@@ -18,6 +18,7 @@ from mempiler.runs.tracking import Tracker, client
 
 EXPERIMENT = "looked-at"
 PATIENCE = 90.0
+pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,7 @@ print(time.monotonic(), flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_process_ends_though_a_call_is_in_flight() -> None:
     with StubServer(every("stall")) as server:
         ended = subprocess.run([sys.executable, "-c", LEFT, server.url], capture_output=True, text=True, timeout=60)

@@ -25,7 +25,7 @@ def postgres() -> Iterator[Any]:
     server.stop()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store, of each kind."""
     if request.param == "sqlite":

@@ -100,7 +100,9 @@ def test_everything_of_an_earlier_version_is_there(url: str, version: str) -> No
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_tables_that_were_brought_up_are_those_that_are_made(url: str, version: str, postgres: Any) -> None:
+def test_tables_that_were_brought_up_are_those_that_are_made(
+    url: str, version: str, request: pytest.FixtureRequest
+) -> None:
     def shape() -> Any:
         with Store(url):
             engine = engine_of(url)
@@ -120,7 +122,7 @@ def test_tables_that_were_brought_up_are_those_that_are_made(url: str, version: 
 
     made = shape()
     if "://" in url:
-        postgres.emptied()
+        request.getfixturevalue("postgres").emptied()
     make(url, version)
     assert shape() == made
 
@@ -212,6 +214,7 @@ def test_threads_upgrade_stores_of_their_own(tmp_path: Path) -> None:
     assert [contents(url)["mempiler_turns"] for url in urls] == [contents(urls[0])["mempiler_turns"]] * len(urls)
 
 
+@pytest.mark.slow
 def test_an_upgrade_may_take_longer_than_other_statements(postgres: Any) -> None:
     url = make(postgres.emptied(), "2")
     engine = engine_of(url)

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import mempiler
+import pytest
 from mempiler import Store
 
 from tests.stub_server import StubServer, offline_answer
@@ -89,6 +90,7 @@ def ready(address: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_no_user_is_written_by_both_and_every_session_once(tmp_path: Path, url: str) -> None:
     mempiler.save(mempiler.build("recursive-summary"), tmp_path / "program")
     watched = Watched()
@@ -146,6 +148,7 @@ def _within(seconds: float, check: Callable[[], bool]) -> bool:
     return found
 
 
+@pytest.mark.slow
 def test_connections_that_the_server_ended_are_replaced_unseen(postgres: Any) -> None:
     import psycopg
 

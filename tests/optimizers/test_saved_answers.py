@@ -41,7 +41,7 @@ with dspy.context(lm=language_model(), disable_history=True, trace=None):
         found[folder] = [program(**example.inputs()).answer for example in examples]
 print(json.dumps(found))
 """
-PROMPT_OPTIMIZERS = sorted(set(OPTIMIZERS) - {"finetune"})
+COMPILED = [*(("turn-rag", name) for name in sorted(set(OPTIMIZERS) - {"finetune"})), ("memory-r2", "bootstrap")]
 
 
 @pytest.fixture(scope="module")
@@ -75,17 +75,15 @@ def answers(questions, proposals, tmp_path_factory):
     found, train, asked = questions
     before = {}
     with dspy.context(lm=language_model(), disable_history=True, trace=None):
-        for method in ("turn-rag", "memory-r2"):
-            start = build(method, embedder=embedder())
-            for name in PROMPT_OPTIMIZERS:
-                how = Compilation(name, settings=SMALL.get(name), threads=4)
-                engine = Listening()
-                prompt_lm = MeteredLM("offline/x", Meter(), "prompt", engine=engine, temperature=0.0, cache=False)
-                compiled = compile_program(start, found, train, how, prompt_lm)
-                proposals[method, name] = engine.asked
-                folder = str(tmp_path_factory.mktemp("saved") / f"{method}-{name}")
-                save(compiled, folder)
-                before[method, name] = folder, [compiled(**example.inputs()).answer for example in asked]
+        for method, name in COMPILED:
+            how = Compilation(name, settings=SMALL.get(name), threads=4)
+            engine = Listening()
+            prompt_lm = MeteredLM("offline/x", Meter(), "prompt", engine=engine, temperature=0.0, cache=False)
+            compiled = compile_program(build(method, embedder=embedder()), found, train, how, prompt_lm)
+            proposals[method, name] = engine.asked
+            folder = str(tmp_path_factory.mktemp("saved") / f"{method}-{name}")
+            save(compiled, folder)
+            before[method, name] = folder, [compiled(**example.inputs()).answer for example in asked]
     folders = json.dumps([folder for folder, _ in before.values()])
     ids = json.dumps([example.id for example in asked])
     done = subprocess.run([sys.executable, "-c", ASK, folders, ids], capture_output=True, text=True, check=False)
@@ -94,10 +92,9 @@ def answers(questions, proposals, tmp_path_factory):
     return {key: (said, after[folder]) for key, (folder, said) in before.items()}
 
 
-@pytest.mark.parametrize("method", ["turn-rag", "memory-r2"])
-@pytest.mark.parametrize("name", PROMPT_OPTIMIZERS)
-def test_the_loaded_program_answers_as_before(answers, method, name):
-    before, after = answers[method, name]
+@pytest.mark.parametrize("compiled", COMPILED, ids="-".join)
+def test_the_loaded_program_answers_as_before(answers, compiled):
+    before, after = answers[compiled]
     assert after == before
 
 

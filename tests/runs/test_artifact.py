@@ -244,7 +244,9 @@ def test_a_predictor_too_few_or_too_many_is_named(tmp_path, monkeypatch, saved_a
     assert all(word in message for word in words), message
 
 
-@pytest.mark.parametrize("put", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo], ids=["device", "pipe"])
+@pytest.mark.parametrize(
+    "put", [pytest.param(lambda path: path.symlink_to("/dev/zero"), marks=pytest.mark.slow), os.mkfifo]
+)
 def test_what_has_no_end_is_not_read(saved, put):
     """In a process of its own: a reader of a pipe that nobody writes to could not be stopped here."""
     instead("state.json", put)(saved)

@@ -156,6 +156,7 @@ def _post(url: str, body: dict[str, Any]) -> tuple[int, Any]:
             return error.code, json.load(error)
 
 
+@pytest.mark.slow
 def test_mlflow_serves_a_registered_program(server):
     status, found = _post(server, {"inputs": [ROW, {"question": "Where is Bob?", "history": {"items": []}}]})
     assert status == 200

@@ -18,8 +18,6 @@ COMPILES = {
     "mipro": ["num_trials=2", "num_candidates=2"],
     "gepa": ["max_metric_calls=10"],
     "better-together": ["strategy=labeled -> bootstrap"],
-}
-SLOW_COMPILES = {
     "bootstrap-random": ["num_candidate_programs=1", "max_tries=3"],
     "copro": ["breadth=2", "depth=1"],
     "simba": ["bsize=4", "max_steps=1", "num_candidates=2"],
@@ -34,7 +32,7 @@ KILLED_AFTER = 11
 def words_of(name: str) -> list[str]:
     if name == "evaluate":
         return ["evaluate", "turn-rag", "--part", "train"]
-    settings = [word for setting in (COMPILES | SLOW_COMPILES)[name] for word in ("--optimizer-set", setting)]
+    settings = [word for setting in COMPILES[name] for word in ("--optimizer-set", setting)]
     return ["compile", "turn-rag", "--with", name, *settings]
 
 
@@ -52,9 +50,9 @@ def outcome(found: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "threads"),
     [
-        *((name, 1) for name in COMPILES),
+        ("bootstrap", 1),
         ("evaluate", 4),
-        *(pytest.param(name, 1, marks=pytest.mark.slow) for name in SLOW_COMPILES),
+        *(pytest.param(name, 1, marks=pytest.mark.slow) for name in COMPILES if name != "bootstrap"),
     ],
     ids=lambda value: str(value),
 )

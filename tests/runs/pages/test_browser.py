@@ -13,7 +13,10 @@ from mempiler.runs.pages.page import Page, run_page
 from tests.browser import CHROMIUM, Browser, serious_faults
 from tests.runs.pages.test_document import HOSTILE, evaluation, row
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def whole(known, stub, mempiler_cli):
     return known
 
 
-@pytest.mark.parametrize(("answers", "done"), [(5, 0), (75, 2)], ids=["in the first variant", "in the third"])
+@pytest.mark.parametrize(("answers", "done"), [pytest.param(5, 0, marks=pytest.mark.slow), (75, 2)])
 def test_a_killed_reproduction_goes_on_where_it_was(whole, stub, mempiler_cli, forks, tmp_path, answers, done):
     broken, rest = stub(delay=0.01), stub()
     forks.start(mempiler_cli.arguments(broken, *WORDS, test=2), tmp_path / "home")
