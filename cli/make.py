@@ -81,8 +81,7 @@ def make_quest(
 
     Ends with code 1 if no user came through all checks.
     """
-    from ..data.synthesis.memoryquest import THRESHOLD, check_embedder, choose, make_memoryquest
-    from ..data.synthesis.personalens import read_profiles
+    from ..data.synthesis.memoryquest import THRESHOLD, check_embedder, choose, make_memoryquest, read_profiles
     from ..engines.embedders import embedder as embedder_by_name
 
     chosen, out = choose(read_profiles(profiles), users, seed), running["out"]

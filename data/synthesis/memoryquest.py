@@ -4,9 +4,10 @@
                                 ├──> timeline: 5 to 10 chats in outline, each reference in one, the rest filler
                                 └──> dialogue of each chat ──> OUT/user0.json
 
-PGR (arXiv paper, section 4.2) in three prompts; profiles are those of PersonaLens. A request counts only with its
-whole timeline: where a step is given up, the request is left out, and the report says why. The sessions of a user are
-those of all requests, by date.
+PGR (arXiv paper, section 4.2) in three prompts; profiles are those of PersonaLens (CC BY-NC 4.0: what is made from
+them is not for commercial use). A domain's summary is its text in `interactions`; without one, its `affinities` in a
+line. A request counts only with its whole timeline: where a step is given up, the request is left out, and the report
+says why. The sessions of a user are those of all requests, by date.
 
 Limits: the threshold belongs to the paper's embedder, which it does not name; another one draws the line
 elsewhere. Chats are written in parallel: they know the outlines of earlier chats of their own request, not their
@@ -20,15 +21,17 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, Self
 
 import numpy as np
+from pydantic import BeforeValidator, Field, model_validator
 
-from ...errors import UserError
+from ...errors import DataError, UserError
+from ...records import read_json
 from ...records.whole_file import write_json
 from ...signatures.synthesis_memoryquest import (
     DraftEvent,
@@ -38,8 +41,8 @@ from ...signatures.synthesis_memoryquest import (
     WriteDialogue,
     WriteQueries,
 )
-from ..rows import day
-from .personalens import Profile
+from ..dataset import refuse_fatal
+from ..rows import Place, Row, day, natural
 from .runner import Checked, Runner, Step, whole
 
 THRESHOLD = 0.3
@@ -55,31 +58,93 @@ SHORTLY = timedelta(days=31)
 TOLD = 0.5
 """Share of a fact's words that the user has to say in its dialogue; ours."""
 
+_NOTHING = {"", "n/a", "none"}
 QUERIES = Step("queries", WriteQueries)
 TIMELINE = Step("timeline", PlanTimeline)
 DIALOGUE = Step("dialogue", WriteDialogue)
 
 
-class Embeds(Protocol):
-    """What the gate needs of an embedder."""
+def _text(value: Any) -> str:
+    """A value of a profile in words: texts as they are, lists with commas, attributes as `name: value; ...`."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_text(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    return "" if value is None else " ".join(str(value).split())
+
+
+def _texts(value: Any) -> Any:
+    return {name: _text(part) for name, part in value.items()} if isinstance(value, dict) else value or {}
+
+
+Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
+
+
+class Profile(Row):
+    """A profile of PersonaLens."""
+
+    about: Texts = Field(validation_alias="demographics")
+    interactions: Texts = {}  # noqa: RUF012
+    affinities: Texts = {}  # noqa: RUF012
+
+    @model_validator(mode="after")
+    def _useful(self) -> Self:
+        if not re.fullmatch(r"[\w-]+", self.user_id):
+            raise ValueError(f"user_id {self.user_id!r} cannot name a file; use letters, digits, '-' and '_'")
+        if not self.domain_summaries:
+            raise ValueError("nothing in 'interactions' and 'affinities'; there is nothing to write about")
+        return self
 
     @property
-    def name(self) -> str:
-        """Names its vectors; "offline" is the one that compares spelling."""
-        ...
+    def user_id(self) -> str:
+        """The user's id, which names files."""
+        return self.about.get("user_id", "")
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of length 1, shape [texts, dimension]."""
-        ...
+    @property
+    def demographics(self) -> dict[str, str]:
+        """Without the id, and without what the profile leaves open ("N/A")."""
+        return {key: text for key, text in self.about.items() if key != "user_id" and text.lower() not in _NOTHING}
+
+    @property
+    def domain_summaries(self) -> dict[str, str]:
+        """What is known of the user, domain by domain."""
+        both = (self.affinities, self.interactions)
+        return {domain: text for part in both for domain, text in part.items() if text}
+
+
+def read_profiles(folder: str | Path) -> list[Profile]:
+    """Reads all files below a folder whose names end in `profile.json`, ordered by the numbers in their names.
+
+    Raises:
+        DataError: There is no such folder, no profile in it, a file is no profile, or two are of one user.
+    """
+    files = sorted(Path(folder).rglob("*profile.json"), key=lambda path: natural(str(path)))
+    if not files:
+        raise DataError(f"{folder}: no such folder, or none with a user's profile.json in it; is it PersonaLens?")
+    profiles: dict[str, Profile] = {}
+    for path in files:
+        profile = Place(refuse_fatal(path), "profile").read(Profile, read_json(path))
+        if profile is not None and profiles.setdefault(profile.user_id, profile) is not profile:
+            raise DataError(f"{path}: a second profile of {profile.user_id!r}; remove one")
+    return list(profiles.values())
+
+
+class Embeds(Protocol):
+    """What the gate needs of an embedder: its name, and vectors of length 1, shape [texts, dimension]."""
+
+    @property
+    def name(self) -> str: ...
+    def embed(self, texts: Sequence[str]) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A request with its timeline."""
+    """A request with its timeline, and the chats that tell it."""
 
     id: str
     query: DraftQuery
     events: list[DraftEvent]
+    chats: list[list[DraftTurn] | None] = field(default_factory=list)
 
 
 def choose(profiles: Sequence[Profile], users: int | None, seed: int = 0) -> list[Profile]:
@@ -182,62 +247,46 @@ def _check_queries(drafts: Sequence[DraftQuery], earlier: Sequence[str]) -> Chec
 
 def _user(profile: Profile, queries: Sequence[DraftQuery], runner: Runner) -> dict[str, Any]:
     """Everything in a user's file."""
-    ids = [f"{profile.user_id}/q{n}" for n in range(1, len(queries) + 1)]
-    pairs = list(zip(ids, queries, strict=True))
-    timelines = runner.map(lambda pair: _timeline(profile, pair[0], pair[1], runner), pairs)
-    plans = [
-        _Plan(id, query, events) for (id, query), events in zip(pairs, timelines, strict=True) if events is not None
-    ]
+    pairs = [(f"{profile.user_id}/q{n}", query) for n, query in enumerate(queries, start=1)]
+    timelines = runner.map(lambda pair: _timeline(profile, *pair, runner), pairs)
+    plans = [_Plan(*pair, events) for pair, events in zip(pairs, timelines, strict=True) if events is not None]
     jobs = [(plan, n) for plan in plans for n in range(len(plan.events))]
-    turns = dict(
-        zip(
-            [(plan.id, n) for plan, n in jobs],
-            runner.map(lambda job: _dialogue(profile, job[0], job[1], runner), jobs),
-            strict=True,
-        )
-    )
-    whole = []
+    chats = runner.map(lambda job: _dialogue(profile, *job, runner), jobs)
+    for (plan, _), chat in zip(jobs, chats, strict=True):
+        plan.chats.append(chat)
     for plan in plans:
-        missing = [plan.events[n].date for n in range(len(plan.events)) if turns[plan.id, n] is None]
+        missing = [event.date for event, chat in zip(plan.events, plan.chats, strict=True) if chat is None]
         if missing:
             runner.reject("query", plan.id, [f"left out: no dialogue for {', '.join(missing)}"], "given up")
-        else:
-            whole.append(plan)
-    return _assemble(profile, whole, turns)
+    return _assemble(profile, [plan for plan in plans if None not in plan.chats])
 
 
 def _timeline(profile: Profile, id: str, query: DraftQuery, runner: Runner) -> list[DraftEvent] | None:
     facts = [f"r{n} ({one.date}): {one.text}" for n, one in enumerate(query.references, start=1)]
     inputs = _about(profile) | {"query": query.query, "query_date": query.date, "references": facts}
-
     return runner.ask(TIMELINE, id, inputs, whole("events", timeline_problems, query, profile.domain_summaries))
 
 
 def _dialogue(profile: Profile, plan: _Plan, n: int, runner: Runner) -> list[DraftTurn] | None:
     event = plan.events[n]
     facts = [plan.query.references[int(id.removeprefix("r")) - 1].text for id in event.references]
-    wanted = {domain.casefold().strip() for domain in event.domains}
+    wanted = {_same(domain) for domain in event.domains}
     inputs = {
         "demographics": profile.demographics,
-        "domain_summaries": {k: v for k, v in profile.domain_summaries.items() if k.casefold() in wanted},
+        "domain_summaries": {k: v for k, v in profile.domain_summaries.items() if _same(k) in wanted},
         "date": event.date,
         "outline": event.summary,
         "facts": facts,
         "earlier_chats": [f"{one.date}: {one.summary}" for one in plan.events[:n]],
     }
-
     return runner.ask(DIALOGUE, f"{plan.id}/{event.date}", inputs, whole("turns", dialogue_problems, facts))
 
 
-def _assemble(profile: Profile, plans: Sequence[_Plan], turns: Mapping[tuple[str, int], Any]) -> dict[str, Any]:
+def _assemble(profile: Profile, plans: Sequence[_Plan]) -> dict[str, Any]:
     order = sorted((event.date, p, n) for p, plan in enumerate(plans) for n, event in enumerate(plan.events))
     names = {(p, n): f"s{place}" for place, (_, p, n) in enumerate(order, start=1)}
     sessions = [
-        {
-            "session_id": names[p, n],
-            "date": day,
-            "turns": [turn.model_dump() for turn in turns[plans[p].id, n]],
-        }
+        {"session_id": names[p, n], "date": day, "turns": [turn.model_dump() for turn in plans[p].chats[n] or ()]}
         for day, p, n in order
     ]
     queries = []
@@ -247,8 +296,7 @@ def _assemble(profile: Profile, plans: Sequence[_Plan], turns: Mapping[tuple[str
             one.model_dump() | {"session_id": told[f"r{r}"]} for r, one in enumerate(plan.query.references, start=1)
         ]
         queries.append({"query_id": f"q{p + 1}"} | plan.query.model_dump() | {"references": references})
-    about = {"user_id": profile.user_id} | _about(profile)
-    return about | {"sessions": sessions, "queries": queries}
+    return {"user_id": profile.user_id} | _about(profile) | {"sessions": sessions, "queries": queries}
 
 
 def _about(profile: Profile) -> dict[str, Any]:
@@ -257,27 +305,18 @@ def _about(profile: Profile) -> dict[str, Any]:
 
 def query_problems(draft: DraftQuery, earlier: Iterable[str]) -> list[str]:
     """What is wrong with a request: its text, its date, and its 3 to 5 references, each older than it."""
-    found = []
-    if not draft.query.strip():
-        found.append("a request is empty")
-    if _same(draft.query) in map(_same, earlier):
-        found.append("this request exists already; write another")
-    if not REFERENCES[0] <= len(draft.references) <= REFERENCES[1]:
-        found.append(f"{len(draft.references)} references; give 3 to 5")
-    if len({_same(one.text) for one in draft.references}) < len(draft.references):
-        found.append("two references say the same")
-    if not all(one.text.strip() for one in draft.references):
-        found.append("a reference is empty")
-    when = day(draft.date)
-    if when is None:
-        found.append(_no_date(draft.date))
-    for reference in draft.references:
-        told = day(reference.date)
-        if told is None:
-            found.append(_no_date(reference.date))
-        elif when is not None and told >= when:
-            found.append(f"the reference of {reference.date} is not older than its request of {draft.date}")
-    return found
+    texts, when = [_same(one.text) for one in draft.references], day(draft.date)
+    rules = [
+        (not draft.query.strip(), "a request is empty"),
+        (_same(draft.query) in map(_same, earlier), "this request exists already; write another"),
+        (not REFERENCES[0] <= len(texts) <= REFERENCES[1], f"{len(texts)} references; give 3 to 5"),
+        (len(set(texts)) < len(texts), "two references say the same"),
+        (not all(texts), "a reference is empty"),
+    ]
+    found = [problem for broken, problem in rules if broken] + _no_days([draft, *draft.references])
+    told = [(day(one.date), one.date) for one in draft.references]
+    late = [date for on, date in told if on and when and on >= when]
+    return found + [f"the reference of {date} is not older than its request of {draft.date}" for date in late]
 
 
 def timeline_problems(events: Sequence[DraftEvent], query: DraftQuery, domains: Iterable[str]) -> list[str]:
@@ -289,10 +328,7 @@ def timeline_problems(events: Sequence[DraftEvent], query: DraftQuery, domains: 
         domains: The domains of the user's profile.
     """
     found = [] if EVENTS[0] <= len(events) <= EVENTS[1] else [f"{len(events)} events; plan 5 to 10"]
-    days = [day(event.date) for event in events]
-    bad = [_no_date(event.date) for event, on in zip(events, days, strict=True) if on is None]
-    known = [on for on in days if on is not None]
-    found += bad or _order_problems(known, query)
+    found += _no_days(events) or _order_problems([date.fromisoformat(event.date) for event in events], query)
     found += _reference_problems(events, query)
     names = {_same(domain) for domain in domains}
     for event in events:
@@ -306,19 +342,16 @@ def timeline_problems(events: Sequence[DraftEvent], query: DraftQuery, domains: 
 
 def dialogue_problems(turns: Sequence[DraftTurn], facts: Sequence[str]) -> list[str]:
     """What is wrong with a chat in which the user has to state these facts."""
-    found = [] if TURNS[0] <= len(turns) <= TURNS[1] else [f"{len(turns)} turns; write 5 to 30"]
-    if turns and turns[0].speaker != "user":
-        found.append("the user has to begin")
-    if any(one.speaker == other.speaker for one, other in pairwise(turns)):
-        found.append("user and assistant have to alternate")
-    if not all(turn.text.strip() for turn in turns):
-        found.append("a turn is empty")
     said = _words(" ".join(turn.text for turn in turns if turn.speaker == "user"))
-    for fact in facts:
-        words = _words(fact)
-        if words and len(words & said) < TOLD * len(words):
-            found.append(f"the user does not tell this: {fact}")
-    return found
+    rules = [
+        (not TURNS[0] <= len(turns) <= TURNS[1], f"{len(turns)} turns; write 5 to 30"),
+        (bool(turns) and turns[0].speaker != "user", "the user has to begin"),
+        (any(one.speaker == other.speaker for one, other in pairwise(turns)), "user and assistant have to alternate"),
+        (not all(turn.text.strip() for turn in turns), "a turn is empty"),
+    ]
+    told = [(_words(fact), fact) for fact in facts]
+    rules += [(len(words & said) < TOLD * len(words), f"the user does not tell this: {fact}") for words, fact in told]
+    return [problem for broken, problem in rules if broken]
 
 
 def _order_problems(days: Sequence[date], query: DraftQuery) -> list[str]:
@@ -346,8 +379,8 @@ def _reference_problems(events: Sequence[DraftEvent], query: DraftQuery) -> list
     ]
 
 
-def _no_date(text: str) -> str:
-    return f"{text!r} is no day; write YYYY-MM-DD"
+def _no_days(dated: Iterable[Any]) -> list[str]:
+    return [f"{one.date!r} is no day; write YYYY-MM-DD" for one in dated if day(one.date) is None]
 
 
 def _same(text: str) -> str:

@@ -13,18 +13,17 @@ among the complaints: the same complaints twice would be the same question, whic
 
 from __future__ import annotations
 
-import contextvars
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 
 from ...errors import one_line
+from ..judge import ask_all
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -100,16 +99,12 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form: numbers by step, then every rejection, ordered by step and id."""
-        names = [*self.accepted, *(one.step for one in self.rejections)]
+        names = dict.fromkeys([*self.accepted, *(one.step for one in self.rejections)])
+        outcomes = {"retried": "retried", "left_out": "left out", "given_up": "given up"}
         rows = [
-            {
-                "step": name,
-                "accepted": self.accepted[name],
-                "retried": self.count(name, "retried"),
-                "left_out": self.count(name, "left out"),
-                "given_up": self.count(name, "given up"),
-            }
-            for name in dict.fromkeys(names)
+            {"step": name, "accepted": self.accepted[name]}
+            | {key: self.count(name, outcome) for key, outcome in outcomes.items()}
+            for name in names
         ]
         ordered = sorted(self.rejections, key=lambda one: (one.step, one.id))
         return {"steps": rows, "rejections": [vars(one) | {"problems": list(one.problems)} for one in ordered]}
@@ -126,7 +121,7 @@ class Runner:
     def __init__(self, attempts: int = 3, threads: int = 8) -> None:
         self.report = Report()
         self._attempts = attempts
-        self._threads = max(1, threads)
+        self._threads = threads
         self._lock = threading.Lock()
 
     def ask(
@@ -167,32 +162,8 @@ class Runner:
             self.report.rejections.append(Rejection(step, id, tuple(problems), outcome))
 
     def map(self, job: Callable[[S], T], items: Sequence[S]) -> list[T]:
-        """Runs a job for every item on the runner's threads, results in order; not to be nested.
-
-        Raises:
-            Exception: The first failure; jobs that had not begun by then are not begun, those in flight end.
-        """
-        failures: list[BaseException] = []
-
-        def run(item: S) -> T | None:
-            if failures:
-                return None
-            try:
-                return job(item)
-            except BaseException as error:
-                failures.append(error)
-                return None
-
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="mempiler-generation") as pool:
-            futures = [pool.submit(contextvars.copy_context().run, run, item) for item in items]
-            try:
-                results = [future.result() for future in futures]
-            except BaseException as error:
-                failures.append(error)
-                raise
-        if failures:
-            raise failures[0]
-        return cast("list[T]", results)
+        """Runs a job for every item on the runner's threads, results in order; see `ask_all`."""
+        return ask_all(job, items, self._threads)
 
     def _attempt(self, step: Step, inputs: Mapping[str, Any], complaints: Sequence[str], check: Check) -> Checked:
         predictor = dspy.Predict(step.prompt)

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from mempiler.data.synthesis.memoryquest import (
     check_embedder,
+    choose,
     dialogue_problems,
     make_memoryquest,
     query_problems,
+    read_profiles,
     timeline_problems,
 )
-from mempiler.data.synthesis.personalens import read_profiles
 from mempiler.data.synthesis.runner import Runner
-from mempiler.errors import UserError
+from mempiler.errors import DataError, UserError
 from mempiler.signatures.synthesis_memoryquest import DraftEvent, DraftQuery, DraftTurn
 
 DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}
@@ -89,11 +90,37 @@ def made(tmp_path, scripted, profiles):
     return run
 
 
+def test_profiles_are_read_in_the_order_of_their_numbers_and_drawn_by_the_seed(profiles):
+    found = read_profiles(profiles)
+    assert [profile.user_id for profile in found] == ["user2", "user10"]
+    assert found[0].demographics == {"age": "2 years old"}
+    assert found[0].domain_summaries == {**DOMAINS, "Music": "Genre: jazz, soul; Format: vinyl"}
+    assert {choose(found, 1, seed)[0].user_id for seed in range(20)} == {"user2", "user10"}
+    assert choose(found, 1, 3) == choose(found, 1, 3)
+    assert choose(found, 2) == choose(found, None) == found
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "is \\[\\], expected an object"),
+        ('{"demographics": {"user_id": "u/1"}}', "cannot name a file"),
+        ('{"demographics": {"user_id": "u1"}}', "nothing"),
+        ("{", "not valid JSON"),
+        (None, "none with a user's profile.json"),
+    ],
+)
+def test_what_is_no_profile_is_named(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "user0_profile.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_profiles(tmp_path)
+
+
 def test_a_user_file_has_the_form_that_is_promised(made):
     [user], report, calls = made(good)
     assert list(user) == ["user_id", "demographics", "domain_summaries", "sessions", "queries"]
     assert user["user_id"] == "user2"
-    assert user["demographics"] == {"age": "2 years old"}
     assert len(user["queries"]) == 6
     assert [session["session_id"] for session in user["sessions"]] == [f"s{n}" for n in range(1, 31)]
     dates = [session["date"] for session in user["sessions"]]

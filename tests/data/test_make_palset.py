@@ -40,16 +40,15 @@ def test_side_files_have_the_released_form(made_palset, palset_reply):
         "name", "gender", "age", "occupation", "health status", "family members", "hobbies", "personality",
     ]  # fmt: skip
     assert files["background_en.json"]["0000"]["personality"]["Openness"] == "low"
-    assert list(files["requirement_en.json"]["0000"]) == ["work", "health", "family", "leisure"]
-    assert files["requirement_en.json"]["0000"]["work"]["work-1"] == "work advice 0 at 30"
-    assert list(files["preference_en.json"]["0000"]["health"]["health-2"]) == ["requirement", "preference"]
-    days = files["dialogue_situation_ids_en.json"]["0000"]
-    assert set(files["situation_en.json"]["0000"]) > {*days["history"], *days["query"]}
-    assert list(files["requirement_framework_en.json"]["0000"]) == [*days["history"], *days["query"]]
+    assert list(files["preference_en.json"]["0000"]) == ["work", "health", "family", "leisure"]
+    assert files["preference_en.json"]["0000"]["work"]["work-1"]["requirement"] == "work advice 0 at 30"
+    dialogues = [one for part in files["input_en.json"]["0000"].values() for one in part]
+    days = [one["dialogue_timestamp"][:10] for one in dialogues]
+    assert set(files["situation_en.json"]["0000"]) > set(days)
+    assert list(files["requirement_framework_en.json"]["0000"]) == days
     assert len(files["log_en.json"]["0000"]) == len(files["experience_en.json"]["0000"]) == 8
-    day = days["query"][0]
-    assert len(files["candidate_solution_en.json"]["0000"][day]["topic-1"]) == 8
-    assert len(files["solution_preference_en.json"]["0000"][day]["topic-1"]["neg_list"]) == 2
+    assert len(dialogues[-1]["topics"]["topic-1"]["candidate_solutions"]) == 8
+    assert len(files["solution_preference_en.json"]["0000"][days[-1]]["topic-1"]["neg_list"]) == 2
 
 
 def test_candidates_are_written_without_a_look_at_the_user(made_palset, palset_reply):

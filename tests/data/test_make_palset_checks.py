@@ -5,7 +5,7 @@ import time
 import pytest
 from mempiler.data.synthesis.palset.dialogue import candidate_problems, choice_problems, topic_problems
 from mempiler.data.synthesis.palset.life import experience_problems, in_time, log_problems, situation_problems
-from mempiler.data.synthesis.palset.people import Situation, foreign, length_problems
+from mempiler.data.synthesis.palset.people import foreign, length_problems
 from mempiler.data.synthesis.palset.persona import (
     people_problems,
     preference_problems,
@@ -104,7 +104,7 @@ def chosen(liked, disliked):
     return choice_problems(liked, disliked, EIGHT, NAME)
 
 
-SITUATION = Situation("2024-02-01", "2024-02-07", "2024-02-01 08:00:00", "2024-02-07 20:00:00", ["work-1"], FIVE)
+SPAN = ("2024-02-01 08:00", "2024-02-07 20:00")
 
 
 def entries(count=15, **changes):
@@ -118,7 +118,7 @@ def entries(count=15, **changes):
 
 
 def logs(rows):
-    return log_problems(rows, SITUATION)
+    return log_problems(rows, *SPAN)
 
 
 SENT, PLANNED = {"type": "message sending"}, {"type": "schedule management"}
@@ -211,9 +211,9 @@ def test_entries_out_of_time_are_left_out_and_the_rest_is_ordered():
         16, e0={"timestamp": "2023-01-01 08:00"}, e5={"timestamp": "soon"}, e7={"timestamp": "2024-02-01 08:06"}
     )
     rows[15].content = "Somebody else did it"
-    kept = in_time(rows[::-1], SITUATION)
+    kept = in_time(rows[::-1], *SPAN)
     assert [int(one.content[10:]) for one in kept] == [1, 2, 3, 4, 7, *range(8, 15)]
-    assert log_problems(kept, SITUATION) == ["12 entries; write 20 or more"]
+    assert log_problems(kept, *SPAN) == ["12 entries; write 20 or more"]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from typing import Any
 
 import dspy
 import mempiler.signatures
-from mempiler.data.synthesis.memoryquest import make_memoryquest
-from mempiler.data.synthesis.personalens import read_profiles
+from mempiler.data.synthesis.memoryquest import make_memoryquest, read_profiles
 from mempiler.data.synthesis.runner import Runner, Step
 from mempiler.programs.adapter import adapter
 

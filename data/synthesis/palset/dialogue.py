@@ -19,7 +19,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ....signatures.pal import AssistantAction, UserAction
 from ....signatures.synthesis_palset import (
@@ -32,59 +32,61 @@ from ....signatures.synthesis_palset import (
 )
 from ....signatures.synthesis_palset_records import DraftTurn, WriteAdviceDialogue
 from ..runner import Checked, Step, whole
-from .people import Choice, Session, Setting, Topic, blank, length_problems, text_problems, topic_text
+from .people import Part, Session, Setting, Topic, blank, length_problems, text_problems, topic_text
 
 REQUIREMENTS = Step("requirements", WriteRequirements)
 CANDIDATES = Step("candidates", ProposeCandidates)
 CHOICE = Step("liked and disliked", ChooseSolutions)
+DIALOGUE = Step("dialogue", WriteAdviceDialogue)
+KNOWS: Mapping[str, str] = {
+    "history": "The assistant has seen the user's recent experiences. It knows neither the user's background as a "
+    "whole nor their preferences.",
+    "query": "The assistant knows background, personality, situation and preferences of the user well, and may use "
+    "them when it discusses a proposal or responds to feedback.",
+}
+"""What the assistant knows, by part of the data."""
 
 NEEDS, EVIDENCES, CANDIDATE_COUNT, CHOSEN = 2, (1, 5), 8, 2
 
 
 def topics(session: Session, setting: Setting) -> list[Topic] | None:
     """The topics of a session's dialogue with their solutions; None if a step was given up."""
-    drafts = _requirements(session, setting)
-    candidates = _candidates(session, drafts, setting) if drafts is not None else None
-    if drafts is None or candidates is None:
-        return None
-    found = []
-    for id, draft, texts in zip(session.situation.requirement_ids, drafts, candidates, strict=True):
-        choice = _choice(session, id, draft, texts, len(found) + 1, setting)
-        if choice is None:
-            return None
-        found.append(Topic(id, draft, texts, choice))
-    return found
-
-
-def _requirements(session: Session, setting: Setting) -> list[DraftTopic] | None:
-    person = session.persona.person
-    types = [session.persona.types[id] for id in session.situation.requirement_ids]
+    persona = session.persona
+    types = [persona.types[id] for id in session.requirement_ids]
     inputs = {
-        "profile": person.profile,
-        "situation": session.situation.text,
+        "profile": persona.profile,
+        "situation": session.situation,
         "experience": session.experience,
         "requirement_types": types,
     }
-
-    return setting.ask(REQUIREMENTS, session.id, inputs, whole("topics", topic_problems, types, person.draft.name))
-
-
-def _candidates(session: Session, drafts: list[DraftTopic], setting: Setting) -> list[list[str]] | None:
+    check = whole("topics", topic_problems, types, persona.name)
+    drafts: list[DraftTopic] | None = setting.ask(REQUIREMENTS, session.id, inputs, check)
+    if drafts is None:
+        return None
     keys = [f"topic-{n}" for n in range(1, len(drafts) + 1)]
-    shown = [f"{key}: {topic_text(draft)}" for key, draft in zip(keys, drafts, strict=True)]
+    shown = {"topics": [f"{key}: {topic_text(draft)}" for key, draft in zip(keys, drafts, strict=True)]}
+    candidates = setting.ask(CANDIDATES, session.id, shown, whole("candidates", candidate_problems, keys))
+    if candidates is None:
+        return None
+    found: list[Topic] = []
+    for id, draft, one in zip(session.requirement_ids, drafts, candidates, strict=True):
+        texts = [text.strip() for text in one.solutions]
+        topic = _chosen(session, id, draft, texts, len(found) + 1, setting)
+        if topic is None:
+            return None
+        found.append(topic)
+    return found
 
-    found = setting.ask(CANDIDATES, session.id, {"topics": shown}, whole("candidates", candidate_problems, keys))
-    return None if found is None else [[text.strip() for text in one.solutions] for one in found]
 
-
-def _choice(
+def _chosen(
     session: Session, id: str, draft: DraftTopic, candidates: list[str], number: int, setting: Setting
-) -> Choice | None:
-    person, preference = session.persona.person, session.persona.preferences[id]
+) -> Topic | None:
+    """A topic with what the user thinks of its candidates."""
+    persona, preference = session.persona, session.persona.preferences[id]
     inputs = {
-        "profile": person.profile,
-        "personality": person.personality,
-        "situation": session.situation.text,
+        "profile": persona.profile,
+        "personality": persona.personality,
+        "situation": session.situation,
         "topic": topic_text(draft),
         "likes": preference.pos,
         "dislikes": preference.neg,
@@ -92,11 +94,11 @@ def _choice(
     }
 
     def check(answer: Any) -> Checked:
-        problems = choice_problems(answer.liked, answer.disliked, candidates, person.draft.name)
+        problems = choice_problems(answer.liked, answer.disliked, candidates, persona.name)
         for one in (*answer.liked, *answer.disliked):
             one.solution = one.solution.strip()
-        chosen = Choice(analysis=answer.analysis, liked=answer.liked, disliked=answer.disliked)
-        return Checked(None if problems else chosen, problems)
+        topic = Topic(draft, candidates, answer.analysis, answer.liked, answer.disliked)
+        return Checked(None if problems else topic, problems)
 
     return setting.ask(CHOICE, f"{session.id}/topic-{number}", inputs, check)
 
@@ -148,34 +150,25 @@ def choice_problems(
     return found + (["a solution is chosen twice"] if len(set(named)) < len(named) else [])
 
 
-@dataclass(frozen=True)
-class PlannedTurn:
-    """The actions and references of one turn."""
-
-    user: UserAction
-    user_reference: str
-    assistant: AssistantAction
-    assistant_reference: str
+Planned = Mapping[str, tuple[str, str]]
+"""Action and reference of each role in a turn."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """A framework and a plan."""
+    """A framework (JSON, as prompts show it) and a plan."""
 
     framework: str
-    """JSON, as prompts show it."""
-    plan: tuple[PlannedTurn, ...]
+    plan: Sequence[Planned]
 
     @property
     def lines(self) -> list[str]:
         """The plan in words, a line per turn."""
-        return [
-            f"turn {n}: user {one.user} ({one.user_reference}); assistant {one.assistant} ({one.assistant_reference})"
-            for n, one in enumerate(self.plan, 1)
-        ]
+        told = ["; ".join(f"{role} {said} ({label})" for role, (said, label) in one.items()) for one in self.plan]
+        return [f"turn {n}: {line}" for n, line in enumerate(told, 1)]
 
 
-def script(topics: Sequence[Topic], part: Literal["history", "query"], seed: str) -> Script:
+def script(topics: Sequence[Topic], part: Part, seed: str) -> Script:
     """Draws what is talked about, and how.
 
     Args:
@@ -185,10 +178,17 @@ def script(topics: Sequence[Topic], part: Literal["history", "query"], seed: str
     """
     rng = random.Random(seed)
     framework: dict[str, Any] = {}
-    plan: list[PlannedTurn] = []
+    plan: list[Planned] = []
     for n, topic in enumerate(topics, 1):
         needs = topic.draft.implicit_needs[: rng.choice((1, 2))]
-        solutions = _solutions(topic, part, rng)
+        known = [
+            {"solution": one.solution, "feedback": side, "reason": one.feedback_reason}
+            for side, chosen in (("pos", topic.liked), ("neg", topic.disliked))
+            for one in chosen
+            if side == "pos" or part == "history"
+        ]
+        count = rng.choices((1, 2, 3), (0.2, 0.4, 0.4))[0] if part == "history" else rng.choice((1, 2))
+        solutions = rng.sample(known, count)
         framework[f"T{n}"] = {
             "topic": topic.draft.requirement,
             "requirements": {f"T{n}_Q": topic.draft.user_query}
@@ -196,21 +196,10 @@ def script(topics: Sequence[Topic], part: Literal["history", "query"], seed: str
             "solutions": {f"T{n}_S{m}": one for m, one in enumerate(solutions, 1)},
         }
         plan += _turns(f"T{n}", len(needs), len(solutions), rng)
-    return Script(json.dumps(framework, ensure_ascii=False, indent=1), tuple(plan))
+    return Script(json.dumps(framework, ensure_ascii=False, indent=1), plan)
 
 
-def _solutions(topic: Topic, part: str, rng: random.Random) -> list[dict[str, str]]:
-    sides = {"pos": topic.choice.liked, "neg": topic.choice.disliked if part == "history" else []}
-    known = [
-        {"solution": one.solution, "feedback": side, "reason": one.feedback_reason}
-        for side, chosen in sides.items()
-        for one in chosen
-    ]
-    count = rng.choices((1, 2, 3), (0.2, 0.4, 0.4))[0] if part == "history" else rng.choice((1, 2))
-    return rng.sample(known, count)
-
-
-def _turns(topic: str, needs: int, solutions: int, rng: random.Random) -> list[PlannedTurn]:
+def _turns(topic: str, needs: int, solutions: int, rng: random.Random) -> list[Planned]:
     user: list[tuple[UserAction, str]] = [("topic inquiry", f"{topic}_Q")]
     assistant: list[tuple[AssistantAction, str]] = []
     for n in range(1, needs + 1):
@@ -223,17 +212,15 @@ def _turns(topic: str, needs: int, solutions: int, rng: random.Random) -> list[P
             assistant.append(("solution discussion", f"{topic}_S{n}"))
         user.append(("solution feedback", f"{topic}_S{n}"))
     assistant.append(("feedback response", f"{topic}_S{solutions}"))
-    return [PlannedTurn(*one, *other) for one, other in zip(user, assistant, strict=True)]
+    return [{"user": one, "assistant": other} for one, other in zip(user, assistant, strict=True)]
 
 
-def turn_problems(turns: Sequence[DraftTurn], plan: Sequence[PlannedTurn]) -> list[str]:
+def turn_problems(turns: Sequence[DraftTurn], plan: Sequence[Planned]) -> list[str]:
     """What is wrong with a dialogue that has to follow a plan: its turns, actions, references, and empty words."""
     found = [] if len(turns) == len(plan) else [f"{len(turns)} turns; the plan has {len(plan)}"]
     for n, (turn, planned) in enumerate(zip(turns, plan, strict=False), 1):
-        for role, said, action, reference in (
-            ("user", turn.user, planned.user, planned.user_reference),
-            ("assistant", turn.assistant, planned.assistant, planned.assistant_reference),
-        ):
+        for role, (action, reference) in planned.items():
+            said = getattr(turn, role)
             found += [] if said.action == action else [f"turn {n}, {role}: action is {said.action}, not {action}"]
             if said.reference.strip() != reference:
                 found.append(f"turn {n}, {role}: reference is {said.reference!r}, not {reference}")
@@ -241,26 +228,14 @@ def turn_problems(turns: Sequence[DraftTurn], plan: Sequence[PlannedTurn]) -> li
     return found
 
 
-DIALOGUE = Step("dialogue", WriteAdviceDialogue)
-KNOWS: Mapping[str, str] = {
-    "history": "The assistant has seen the user's recent experiences. It knows neither the user's background as a "
-    "whole nor their preferences.",
-    "query": "The assistant knows background, personality, situation and preferences of the user well, and may use "
-    "them when it discusses a proposal or responds to feedback.",
-}
-"""What the assistant knows, by part of the data."""
-
-
 def dialogue(session: Session, script: Script, setting: Setting) -> list[DraftTurn] | None:
     """The turns of a session's dialogue; None if they were given up."""
-    person = session.persona.person
     inputs = {
-        "profile": person.profile,
-        "personality": person.personality,
-        "situation": session.situation.text,
+        "profile": session.persona.profile,
+        "personality": session.persona.personality,
+        "situation": session.situation,
         "assistant_knows": KNOWS[session.part],
         "framework": script.framework,
         "plan": script.lines,
     }
-
     return setting.ask(DIALOGUE, session.id, inputs, whole("turns", turn_problems, script.plan))

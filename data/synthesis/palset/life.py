@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import random
 import re
+from calendar import monthrange
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from ....signatures.synthesis_palset import DescribeExperience, DraftSituation, PlanSituations
 from ....signatures.synthesis_palset_records import DraftLog, WriteLogs
 from ...rows import day
 from ..runner import Checked, Step, whole
-from .people import Persona, Setting, Situation, blank, length_problems, text_problems
+from .people import Persona, Session, Setting, blank, length_problems, text_problems
 
 SITUATIONS = Step("situations", PlanSituations)
 EXPERIENCE = Step("experience", DescribeExperience)
@@ -47,74 +48,61 @@ LETTERS = 100
 """Fewest characters of an experience, as in the released code."""
 
 
-def situations(persona: Persona, setting: Setting) -> list[Situation] | None:
-    """A user's situations in order, month after month; None if a month was given up."""
-    found: list[Situation] = []
-    last: list[Situation] = []
+def situations(persona: Persona, setting: Setting) -> list[Session]:
+    """A user's situations in order, month after month, with what is drawn for each; none if a month was given up."""
+    found: list[Session] = []
+    last: list[Session] = []
     for month in persona.timeline:
-        drafts = _month(persona, month.month, month.events, last, setting)
+        begin_after = last[-1].end if last else ""
+        inputs = {
+            "profile": persona.profile,
+            "requirement_types": [f"{id}: {text}" for id, text in persona.types.items()],
+            "earlier_situations": [f"{one.start} ~ {one.end}: {one.situation}" for one in last],
+            "begin_after": begin_after,
+            "month": month.month,
+            "events": month.events,
+        }
+        check = whole("situations", situation_problems, month.month, begin_after, persona.types, persona.name)
+        drafts = setting.ask(SITUATIONS, f"{persona.id}/{month.month}", inputs, check)
         if drafts is None:
-            return None
-        last = [_situation(persona.person.id, draft, setting.seed) for draft in drafts]
+            return []
+        last = [_session(persona, draft, setting.seed) for draft in drafts]
         found += last
+    history, query = draw(persona.id, [one.end for one in found], persona.timeline[-1].month, setting.seed)
+    for one in found:
+        one.part = "history" if one.end in history else "query" if one.end in query else ""
     return found
 
 
-def _month(
-    persona: Persona, month: str, events: str, last: Sequence[Situation], setting: Setting
-) -> list[DraftSituation] | None:
-    person, begin_after = persona.person, last[-1].end if last else ""
-    inputs = {
-        "profile": person.profile,
-        "requirement_types": [f"{id}: {text}" for id, text in persona.types.items()],
-        "earlier_situations": [f"{one.start} ~ {one.end}: {one.text}" for one in last],
-        "begin_after": begin_after,
-        "month": month,
-        "events": events,
-    }
-
-    check = whole("situations", situation_problems, month, begin_after, persona.types, person.draft.name)
-    return setting.ask(SITUATIONS, f"{person.id}/{month}", inputs, check)
+def _session(persona: Persona, draft: DraftSituation, seed: int) -> Session:
+    begins, ends = moments(persona.id, draft.start, draft.end, seed)
+    return Session(persona, draft.start, draft.end, begins, ends, draft.requirement_ids, draft.situation.strip())
 
 
-def _situation(user: str, draft: DraftSituation, seed: int) -> Situation:
-    begins, ends = moments(user, draft.start, draft.end, seed)
-    return Situation(draft.start, draft.end, begins, ends, tuple(draft.requirement_ids), draft.situation.strip())
-
-
-def experience(persona: Persona, found: Sequence[Situation], n: int, setting: Setting) -> str | None:
+def experience(own: Sequence[Session], n: int, setting: Setting) -> str | None:
     """The detailed account of a user's n-th situation."""
-    person, situation = persona.person, found[n]
+    session = own[n]
     inputs = {
-        "profile": person.profile,
-        "previous_situation": f"{found[n - 1].span}: {found[n - 1].text}" if n else "",
-        "span": situation.span,
-        "situation": situation.text,
+        "profile": session.persona.profile,
+        "previous_situation": f"{own[n - 1].span}: {own[n - 1].situation}" if n else "",
+        "span": session.span,
+        "situation": session.situation,
     }
-
-    def check(answer: Any) -> Checked:
-        problems = experience_problems(answer.experience, person.draft.name)
-        return Checked(None if problems else answer.experience.strip(), problems)
-
-    return setting.ask(EXPERIENCE, f"{person.id}/{situation.end}", inputs, check)
+    told = setting.ask(EXPERIENCE, session.id, inputs, whole("experience", experience_problems, session.persona.name))
+    return told and told.strip()
 
 
-def logs(persona: Persona, situation: Situation, told: str, setting: Setting) -> list[DraftLog] | None:
+def logs(session: Session, told: str, setting: Setting) -> list[DraftLog] | None:
     """The log entries of an experience."""
-    person = persona.person
-    inputs = {
-        "profile": person.profile,
-        "experience": told,
-        "begin": situation.begins[:16],
-        "end": situation.ends[:16],
-    }
+    begin, end = session.begins[:16], session.ends[:16]
+    inputs = {"profile": session.persona.profile, "experience": told, "begin": begin, "end": end}
 
     def last(answer: Any) -> Checked:
-        kept = in_time(answer.logs, situation)
-        problems = log_problems(kept, situation)
-        return Checked(None if problems else kept, problems or log_problems(answer.logs, situation))
+        kept = in_time(answer.logs, begin, end)
+        problems = log_problems(kept, begin, end)
+        return Checked(None if problems else kept, problems or log_problems(answer.logs, begin, end))
 
-    return setting.ask(LOGS, f"{person.id}/{situation.end}", inputs, whole("logs", log_problems, situation), last=last)
+    return setting.ask(LOGS, session.id, inputs, whole("logs", log_problems, begin, end), last=last)
 
 
 def situation_problems(
@@ -152,7 +140,8 @@ def situation_problems(
         elif not last < start <= last + GAP:
             found.append(f"{where}: begins on {start}; it has to follow the end of the one before, {last}, closely")
         last = end
-    if situations and last and f"{last}".startswith(month) and days_left(last) >= LAST_DAYS:
+    left = monthrange(last.year, last.month)[1] - last.day if last else 0
+    if situations and last and f"{last}".startswith(month) and left >= LAST_DAYS:
         found.append(f"the last situation ends on {last}; end it on one of the last 3 days of the month")
     return found
 
@@ -163,8 +152,8 @@ def experience_problems(text: str, name: str) -> list[str]:
     return found + ([f"the experience has only {len(text)} characters"] if len(text.strip()) < LETTERS else [])
 
 
-def log_problems(entries: Sequence[DraftLog], situation: Situation) -> list[str]:
-    """What is wrong with the log entries of a situation."""
+def log_problems(entries: Sequence[DraftLog], begin: str, end: str) -> list[str]:
+    """What is wrong with the log entries of a situation, which begins and ends in these minutes."""
     found = [] if len(entries) >= FEWEST_LOGS else [f"{len(entries)} entries; write 20 or more"]
     before = ""
     for n, one in enumerate(entries, 1):
@@ -173,8 +162,8 @@ def log_problems(entries: Sequence[DraftLog], situation: Situation) -> list[str]
         if minute(one.timestamp) is None:
             found.append(f"entry {n}: {one.timestamp!r} is no time; write YYYY-MM-DD HH:MM")
             continue
-        if not situation.begins[:16] <= one.timestamp <= situation.ends[:16]:
-            found.append(f"entry {n}: {one.timestamp} is not within {situation.span}")
+        if not begin <= one.timestamp <= end:
+            found.append(f"entry {n}: {one.timestamp} is not within {begin} ~ {end}")
         if one.timestamp <= before:
             found.append(f"entry {n}: {one.timestamp} is not later than the entry before, {before}")
         before = one.timestamp
@@ -191,9 +180,8 @@ def form_problem(entry: DraftLog) -> str | None:
     return None if needed is None or needed.search(entry.content) else f"a {entry.type} has to give {what}"
 
 
-def in_time(entries: Sequence[DraftLog], situation: Situation) -> list[DraftLog]:
+def in_time(entries: Sequence[DraftLog], begin: str, end: str) -> list[DraftLog]:
     """The entries of the right form within a situation's span, ordered; of several in one minute the first."""
-    begin, end = situation.begins[:16], situation.ends[:16]
     formed = [one for one in reversed(entries) if minute(one.timestamp) and form_problem(one) is None]
     kept = {one.timestamp: one for one in formed if begin <= one.timestamp <= end}
     return [kept[time] for time in sorted(kept)]
@@ -217,15 +205,11 @@ SPAN = (7, 12)
 """Fewest and most months of a user, where their number is drawn."""
 
 
-def months_back(count: int) -> list[str]:
-    """The months before `TODAY`, oldest first, as YYYY-MM."""
+def months_of(user: str, count: int | None, seed: int) -> list[str]:
+    """A user's months, those before `TODAY`, oldest first, as YYYY-MM; their number is drawn if None."""
+    count = count or _rng(seed, user, "months").randint(*SPAN)
     last = int(TODAY[:4]) * 12 + int(TODAY[5:7]) - 2
     return [f"{n // 12:04d}-{n % 12 + 1:02d}" for n in range(last - count + 1, last + 1)]
-
-
-def months_of(user: str, count: int | None, seed: int) -> list[str]:
-    """A user's months; their number is drawn if None."""
-    return months_back(count or _rng(seed, user, "months").randint(*SPAN))
 
 
 def moments(user: str, start: str, end: str, seed: int) -> tuple[str, str]:
@@ -260,12 +244,6 @@ def draw(user: str, ends: Sequence[str], last_month: str, seed: int) -> tuple[li
         history = [end for end in kept if not end.startswith(last_month)]
         query = [end for end in kept if end.startswith(last_month)]
     return history, query
-
-
-def days_left(of: date) -> int:
-    """Days of the month after a day."""
-    following = date(of.year + of.month // 12, of.month % 12 + 1, 1)
-    return (following - of).days - 1
 
 
 def _rng(seed: int, *names: str) -> random.Random:

@@ -3,32 +3,50 @@
     people ──> personas ──> situations ──> experiences ──> logs ───────────────────────> review ──┐
                                 └── drawn ──> topics, solutions ──> script ──> dialogue ──> review ─┴──> files
 
+    input.json                      {user: {"history": [SAMPLE], "query": [SAMPLE]}}, see `data.palbench.reader`
+    background.json                 {user: {name, gender, age, ..., personality}}
+    timeline.json                   {user: {month: events}}
+    preference.json                 {user: {aspect: {"work-1": {requirement, preference: {pos, neg}}}}}
+    situation.json, experience.json {user: {day: {start_timestamp, end_timestamp, ...}}}
+    requirement_framework.json, solution_preference.json    {user: {day: {topic: ...}}}
+    log.json                        {user: {day: [{timestamp, event, type, content}]}}
+
 Mem-PAL (Huang et al. 2025), section "Dataset Construction", appendices B and E; the numbers that the paper leaves open
 are those of the released code. Every answer is checked by code and asked for again until it passes or is given up.
 
 A user counts with a whole persona and all situations; a situation whose experience or logs were given up has none, and
 a dialogue counts with its logs, topics and all turns, or not at all: its logs then belong to the next one. A resumed
-run tries again what was given up.
+run tries again what was given up. A day is the last one of a situation; the English files end in `_en`.
 
-Limits: about 45 calls per user and month with reviews. One stage is done for all users before the next begins,
-and files are written at the end. What people did for the authors' data, reading and refining, is not done.
+Limits: about 45 calls per user and month with reviews. One stage is done for all users before the next begins, and
+files are written at the end, into one folder. Names of actions are English in the English files; how the authors'
+translation calls them was not seen. What people did for the authors' data, reading and refining, is not done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, get_args
 
+from ....records.whole_file import write_json
+from ....signatures.pal import AssistantAction, UserAction
+from ....signatures.synthesis_palset_records import CHINESE, DraftTurn
 from .dialogue import dialogue, script, topics
-from .layout import told, write
-from .life import draw, experience, logs, situations
-from .people import Part, Persona, Session, Setting
+from .life import experience, logs, situations
+from .people import ASPECTS, Code, Session, Setting, Topic
 from .persona import invent, personas
 from .review import review_dialogue, review_logs
 
+ACTIONS: Mapping[str, Mapping[str, str]] = {
+    role: {english: chinese for chinese, english in CHINESE.items() if english in actions}
+    for role, actions in (("user", get_args(UserAction)), ("assistant", get_args(AssistantAction)))
+}
+"""The actions of each role, and their names in the Chinese data."""
+
 
 def make_palset(users: int, out: Path, setting: Setting, note: Callable[[str], None] = print) -> list[Path]:
-    """Writes the files of `layout` into a folder, under the language model of `dspy.context`.
+    """Writes the files of a PAL-Set into a folder, under the language model of `dspy.context`.
 
     Args:
         users: How many.
@@ -43,36 +61,27 @@ def make_palset(users: int, out: Path, setting: Setting, note: Callable[[str], N
         LMError: The model failed; answers before are kept.
         DataError: A file cannot be written.
     """
-    found = personas(invent(users, setting), setting)
-    planned = setting.runner.map(lambda persona: _sessions(persona, setting), found)
-    whole = [sessions for sessions in planned if sessions]
-    every = [session for sessions in whole for session in sessions]
-    setting.runner.map(lambda job: _live(job[0], job[1], setting), [(own, n) for own in whole for n in range(len(own))])
-    setting.runner.map(lambda session: _talk(session, setting), [one for one in every if one.part and one.logs])
-    kept = [sessions for sessions in whole if _complete(sessions, setting, note)]
-    complete = {sessions[0].persona.person.id for sessions in kept}
+    runner = setting.runner
+    planned = runner.map(lambda persona: situations(persona, setting), personas(invent(users, setting), setting))
+    runner.map(lambda job: _live(*job, setting), [(own, n) for own in planned for n in range(len(own))])
+    every = [session for own in planned for session in own]
+    runner.map(lambda session: _talk(session, setting), [one for one in every if one.part and one.logs])
+    kept = {own[0].persona.id: own for own in planned if own and _complete(own, setting, note)}
     for n in range(users):
-        if f"{n:04d}" not in complete:
-            setting.runner.reject("user", f"{n:04d}", ["did not come through all steps"], "given up")
-    return write(out, kept, setting.language) if kept else []
-
-
-def _sessions(persona: Persona, setting: Setting) -> list[Session]:
-    """A session per situation, with what is drawn for it; none if a month was given up."""
-    found = situations(persona, setting) or []
-    if not found:
-        return []
-    ends = [one.end for one in found]
-    history, query = draw(persona.person.id, ends, persona.timeline[-1].month, setting.seed)
-    parts: dict[str, Part] = {**dict.fromkeys(history, "history"), **dict.fromkeys(query, "query")}
-    return [Session(persona, one, part=parts.get(one.end, "")) for one in found]
+        if f"{n:04d}" not in kept:
+            runner.reject("user", f"{n:04d}", ["did not come through all steps"], "given up")
+    ending, files = "_en" if setting.language == "en" else "", dict[str, dict[str, Any]]()
+    for user, sessions in kept.items():
+        for name, value in _files(sessions, setting.language).items():
+            files.setdefault(name, {})[user] = value
+    return [write_json(out / f"{name}{ending}.json", content) for name, content in files.items()]
 
 
 def _live(own: Sequence[Session], n: int, setting: Setting) -> None:
     """Gives a session its experience and its logs."""
     session = own[n]
-    told = experience(session.persona, [one.situation for one in own], n, setting)
-    entries = logs(session.persona, session.situation, told, setting) if told is not None else None
+    told = experience(own, n, setting)
+    entries = logs(session, told, setting) if told is not None else None
     if told is not None and entries is not None:
         session.experience, session.logs = told, entries
         session.logs = review_logs(session, setting)
@@ -81,10 +90,9 @@ def _live(own: Sequence[Session], n: int, setting: Setting) -> None:
 def _talk(session: Session, setting: Setting) -> None:
     """Gives a session its topics and its dialogue."""
     found = topics(session, setting)
-    if found is None or not session.part:
+    if found is None:
         return
-    person, end = session.persona.person.id, session.situation.end
-    planned = script(found, session.part, f"{setting.seed} {person} {end}")
+    planned = script(found, session.part, f"{setting.seed} {session.persona.id} {session.end}")
     session.turns = dialogue(session, planned, setting) or []
     if session.turns:
         session.topics = found
@@ -93,11 +101,86 @@ def _talk(session: Session, setting: Setting) -> None:
 
 def _complete(sessions: Sequence[Session], setting: Setting, note: Callable[[str], None]) -> bool:
     """Whether a user can be written: with dialogues in both parts."""
-    user = sessions[0].persona.person.id
-    parts = [session.part for session in told(sessions)]
+    user = sessions[0].persona.id
+    parts = [session.part for session in sessions if session.turns]
     problems = [f"no dialogue in the {part} set" for part in ("history", "query") if part not in parts]
     count = sum(len(session.logs) for session in sessions)
     note(f"{user}: {parts.count('history')} + {parts.count('query')} dialogues, {count} log entries")
     if problems:
         setting.runner.reject("whole user", user, problems, "given up")
     return not problems
+
+
+def _files(sessions: Sequence[Session], language: Code) -> dict[str, Any]:
+    """A user's entry in each file, by the file's name."""
+    persona = sessions[0].persona
+    tastes = {
+        id: {"requirement": persona.types[id], "preference": {"pos": one.pos, "neg": one.neg}}
+        for id, one in persona.preferences.items()
+    }
+    times = {one.end: {"start_timestamp": one.begins, "end_timestamp": one.ends} for one in sessions}
+    topics = {one.end: {f"topic-{n}": topic for n, topic in enumerate(one.topics, 1)} for one in sessions if one.turns}
+    return {
+        "input": _input(sessions, language),
+        "background": persona.background,
+        "timeline": {one.month: one.events for one in persona.timeline},
+        "preference": {aspect: {id: row for id, row in tastes.items() if id.startswith(aspect)} for aspect in ASPECTS},
+        "situation": {
+            one.end: times[one.end] | {"requirement_ids": list(one.requirement_ids), "situation": one.situation}
+            for one in sessions
+        },
+        "experience": {one.end: times[one.end] | {"experience": one.experience} for one in sessions if one.experience},
+        "requirement_framework": {
+            day: {key: topic.draft.model_dump() for key, topic in found.items()} for day, found in topics.items()
+        },
+        "solution_preference": {
+            day: {key: _opinion(topic) for key, topic in found.items()} for day, found in topics.items()
+        },
+        "log": {one.end: [entry.model_dump() for entry in one.logs] for one in sessions if one.logs},
+    }
+
+
+def _opinion(topic: Topic) -> dict[str, Any]:
+    sides = {"pos_list": topic.liked, "neg_list": topic.disliked}
+    return {"analysis": topic.analysis} | {name: [one.model_dump() for one in side] for name, side in sides.items()}
+
+
+def _input(sessions: Sequence[Session], language: Code) -> dict[str, Any]:
+    """The samples: a dialogue each, with the logs since the one before, also of situations without a dialogue."""
+    entries = sorted((one for session in sessions for one in session.logs), key=lambda one: one.timestamp)
+    found: dict[str, list[Any]] = {"history": [], "query": []}
+    for number, session in enumerate(session for session in sessions if session.turns):
+        ready = [one for one in entries if one.timestamp <= session.ends[:16]]
+        entries = entries[len(ready) :]
+        found[session.part].append(
+            {
+                "sample_id": f"{session.persona.id}_sample{number}",
+                "dialogue_timestamp": session.ends,
+                "logs": [{"timestamp": one.timestamp, "content": one.content} for one in ready],
+                "dialogue": {f"turn_{n}": _turn(turn, language) for n, turn in enumerate(session.turns, 1)},
+                "topics": {f"topic-{n}": _topic(topic) for n, topic in enumerate(session.topics, 1)},
+            }
+        )
+    return found
+
+
+def _turn(turn: DraftTurn, language: Code) -> dict[str, Any]:
+    return {
+        role: {
+            "action": ACTIONS[role][said.action] if language == "zh" else said.action,
+            "content": said.content.strip(),
+        }
+        for role, said in (("user", turn.user), ("assistant", turn.assistant))
+    }
+
+
+def _topic(topic: Topic) -> dict[str, Any]:
+    sides = {"pos": [one.solution for one in topic.liked], "neg": [one.solution for one in topic.disliked]}
+    feedback = {solution: side for side, chosen in sides.items() for solution in chosen}
+    return {
+        "user_query": topic.draft.user_query,
+        "implicit_needs": [need.need for need in topic.draft.implicit_needs],
+        "requirement": topic.draft.requirement,
+        "solution": sides,
+        "candidate_solutions": [{"solution": text, "feedback": feedback.get(text, "neu")} for text in topic.candidates],
+    }

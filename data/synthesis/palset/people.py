@@ -1,6 +1,6 @@
 """The parts of a generated user, from profile to records, and the language that they are written in.
 
-    Person ──> Persona ──> Situation ──> Session (experience, logs, topics, dialogue)
+    Persona ──> Session (situation, experience, logs, topics, dialogue)
 
     a text is foreign    Chinese: more Latin words than Chinese characters; English: more characters than words
     a text is too long   more sentences than the prompt allows, and one more for the full stops of abbreviations
@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -40,11 +40,6 @@ class Setting:
     reviews: int = 1
     """How often records are reviewed and corrected."""
 
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """The input that all writing prompts share."""
-        return {"language": LANGUAGES[self.language]}
-
     def ask(self, step: Step, id: str, inputs: Mapping[str, Any], check: Check, last: Check | None = None) -> Any:
         """`Runner.ask` for what is written in the language of the data: texts in another one are refused."""
 
@@ -55,15 +50,26 @@ class Setting:
 
             return checked
 
-        return self.runner.ask(step, id, self.inputs | dict(inputs), written(check), written(last) if last else None)
+        inputs = {"language": LANGUAGES[self.language], **inputs}
+        return self.runner.ask(step, id, inputs, written(check), written(last) if last else None)
 
 
 @dataclass(frozen=True)
-class Person:
-    """A user's profile, under its id ("0000")."""
+class Persona:
+    """A user: profile, and with the second step timeline, requirement types and preferences."""
 
     id: str
+    """E.g. "0000"."""
     draft: DraftPerson
+    timeline: Sequence[DraftMonth] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Requirement types by id, e.g. "work-1"."""
+    preferences: Mapping[str, DraftPreference] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What no text must give."""
+        return self.draft.name
 
     @property
     def profile(self) -> dict[str, str]:
@@ -81,26 +87,27 @@ class Person:
         row = {name.replace("_", " "): value for name, value in self.draft.model_dump().items()}
         return row | {"personality": self.personality}
 
-
-@dataclass(frozen=True)
-class Persona:
-    """A user with timeline, requirement types and preferences."""
-
-    person: Person
-    timeline: Sequence[DraftMonth]
-    types: Mapping[str, str]
-    """Requirement types by id, e.g. "work-1"."""
-    preferences: Mapping[str, DraftPreference]
-
-    def months_until(self, day: str) -> list[str]:
+    def months(self, until: str = "9999") -> list[str]:
         """The timeline up to the month of a day, a line per month."""
-        return months([one for one in self.timeline if one.month <= day[:7]])
+        return [f"{one.month}: {one.events}" for one in self.timeline if one.month <= until[:7]]
 
 
 @dataclass(frozen=True)
-class Situation:
-    """Some days that lead to requirements; its last day is its key."""
+class Topic:
+    """One topic of a dialogue: eight candidates, and what the user thinks of them."""
 
+    draft: DraftTopic
+    candidates: Sequence[str]
+    analysis: str
+    liked: Sequence[DraftChoice]
+    disliked: Sequence[DraftChoice]
+
+
+@dataclass
+class Session:
+    """A situation, some days that lead to requirements, with all that was made of it; its last day is its key."""
+
+    persona: Persona
     start: str
     end: str
     begins: str
@@ -108,43 +115,7 @@ class Situation:
     ends: str
     """YYYY-MM-DD HH:MM:SS, when the dialogue begins."""
     requirement_ids: Sequence[str]
-    text: str
-
-    @property
-    def span(self) -> str:
-        """Begin and end to the minute."""
-        return f"{self.begins[:16]} ~ {self.ends[:16]}"
-
-
-class Choice(BaseModel):
-    """What the user thinks of the candidates of a topic."""
-
-    analysis: str
-    liked: list[DraftChoice]
-    disliked: list[DraftChoice]
-
-
-@dataclass(frozen=True)
-class Topic:
-    """One topic of a dialogue, with its solutions."""
-
-    requirement_id: str
-    draft: DraftTopic
-    candidates: Sequence[str]
-    choice: Choice
-
-    @property
-    def text(self) -> str:
-        """Query, needs and requirement in JSON, as prompts show them."""
-        return topic_text(self.draft)
-
-
-@dataclass
-class Session:
-    """A situation with all that was made of it."""
-
-    persona: Persona
-    situation: Situation
+    situation: str
     part: Part = ""
     """Where its dialogue belongs; "" if none is drawn for it."""
     experience: str = ""
@@ -155,12 +126,12 @@ class Session:
     @property
     def id(self) -> str:
         """Names it in reports."""
-        return f"{self.persona.person.id}/{self.situation.end}"
+        return f"{self.persona.id}/{self.end}"
 
-
-def months(timeline: Sequence[DraftMonth]) -> list[str]:
-    """A line per month, as prompts show a timeline."""
-    return [f"{one.month}: {one.events}" for one in timeline]
+    @property
+    def span(self) -> str:
+        """Begin and end to the minute."""
+        return f"{self.begins[:16]} ~ {self.ends[:16]}"
 
 
 def topic_text(draft: DraftTopic) -> str:
@@ -174,59 +145,25 @@ _ENDS = re.compile(rf"{_STOPS}(?=\s|$|[\"'”’)])|[。！？；]+")
 _SURE_ENDS = re.compile(rf"{_STOPS}(?=\s+[^\sa-z]|\s*$)|[。！？]+")
 _FEWEST = 3
 _SPARE = 1
-_NAMES: Mapping[str, str] = {"zh": "Chinese", "en": "English"}
 
 
-def foreign(answer: Mapping[str, Any], language: Literal["zh", "en"]) -> list[str]:
+def foreign(answer: Mapping[str, Any], language: Code) -> list[str]:
     """The texts of an answer that are not in a language, each with where it stands."""
     return [
-        f"{where} is not in {_NAMES[language]}: {text.strip():.60}"
+        f"{where} is not in {LANGUAGES[language]}: {text.strip():.60}"
         for where, text in _texts("", answer)
         if not _is(text, language)
     ]
 
 
-def sentences(text: str) -> int:
-    """How many sentences a text has, English or Chinese."""
-    return _parts(_ENDS, text)
-
-
 def length_problems(what: str, text: str, fewest: int = 1, most: int | None = None) -> list[str]:
     """What is wrong with the length of a text that has to have so many sentences."""
-    found = sentences(text)
-    if fewest <= found and (most is None or _surely(text) <= most + _SPARE):
+    found = _sentences(_ENDS, text)
+    # Too many are those that no semicolon ends, nor a full stop before a small letter.
+    if fewest <= found and (most is None or _sentences(_SURE_ENDS, text) <= most + _SPARE):
         return []
     wanted = f"{fewest} or more" if most is None else f"{fewest} to {most}" if fewest < most else f"{most}"
     return [f"{what} has {found} sentences; write {wanted}"]
-
-
-def _surely(text: str) -> int:
-    """How many sentences a text has at least: no semicolon ends one, nor a full stop before a small letter."""
-    return _parts(_SURE_ENDS, text)
-
-
-def _parts(ends: re.Pattern[str], text: str) -> int:
-    return len([part for part in ends.split(text) if re.search(r"\w", part)])
-
-
-def _is(text: str, language: Literal["zh", "en"]) -> bool:
-    chinese, latin = len(re.findall(r"[\u4e00-\u9fff]", text)), len(re.findall(r"[^\W\d_\u3000-\u9fff]{2,}", text))
-    if language == "zh":
-        return latin < _FEWEST or latin <= chinese
-    return chinese < _FEWEST or chinese <= latin
-
-
-def _texts(where: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield where, value
-    elif isinstance(value, BaseModel):
-        yield from _texts(where, dict(value))
-    elif isinstance(value, Mapping):
-        for name, part in cast("Mapping[str, Any]", value).items():
-            yield from _texts(f"{where}.{name}" if where else name, part)
-    elif isinstance(value, list):
-        for n, part in enumerate(cast("list[Any]", value), 1):
-            yield from _texts(f"{where}[{n}]", part)
 
 
 def text_problems(what: str, text: str, fewest: int, name: str, most: int | None = None) -> list[str]:
@@ -240,3 +177,26 @@ def text_problems(what: str, text: str, fewest: int, name: str, most: int | None
 def blank(text: str) -> bool:
     """Whether a text is empty, or the dots of a template."""
     return not text.strip(" .…\n\t")
+
+
+def _sentences(ends: re.Pattern[str], text: str) -> int:
+    return len([part for part in ends.split(text) if re.search(r"\w", part)])
+
+
+def _is(text: str, language: Code) -> bool:
+    chinese, latin = len(re.findall(r"[\u4e00-\u9fff]", text)), len(re.findall(r"[^\W\d_\u3000-\u9fff]{2,}", text))
+    other, own = (latin, chinese) if language == "zh" else (chinese, latin)
+    return other < _FEWEST or other <= own
+
+
+def _texts(where: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield where, value
+    elif isinstance(value, BaseModel):
+        yield from _texts(where, dict(value))
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _texts(f"{where}.{name}" if where else name, part)
+    elif isinstance(value, list):
+        for n, part in enumerate(value, 1):
+            yield from _texts(f"{where}[{n}]", part)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import count as numbers
+from dataclasses import replace
 
 from ....signatures.synthesis_palset import (
     DescribePreferences,
@@ -27,7 +27,7 @@ from ....signatures.synthesis_palset import (
 )
 from ..runner import Step, whole
 from .life import TODAY, months_of
-from .people import ASPECTS, Code, Person, Persona, Setting, blank, length_problems, months, text_problems
+from .people import ASPECTS, Code, Persona, Setting, blank, length_problems, text_problems
 
 PEOPLE = Step("people", InventPeople)
 TIMELINE = Step("timeline", NarrateMonths)
@@ -63,73 +63,64 @@ EXAMPLES: dict[Code, DraftPerson] = {
 """A person of the kind that is wanted, in each language; ours."""
 
 
-def invent(count: int, setting: Setting) -> list[Person]:
+def invent(count: int, setting: Setting) -> list[Persona]:
     """Invents so many people, ids "0000" and on; those of a batch that was given up are missing."""
-    found: list[Person] = []
+    found: list[Persona] = []
     for first in range(0, count, BATCH):
         wanted = min(BATCH, count - first)
         inputs = {
             "count": wanted,
             "example": json.dumps(EXAMPLES[setting.language].model_dump(), ensure_ascii=False),
-            "earlier_people": [f"{one.draft.name}: {one.draft.occupation}" for one in found],
+            "earlier_people": [f"{one.name}: {one.draft.occupation}" for one in found],
         }
-        taken = [one.draft.name for one in found]
-
-        id = f"{first:04d}-{first + wanted - 1:04d}"
-        drafts = setting.ask(PEOPLE, id, inputs, whole("people", people_problems, wanted, taken)) or []
-        found += [Person(f"{first + n:04d}", draft) for n, draft in enumerate(drafts)]
+        check = whole("people", people_problems, wanted, [one.name for one in found])
+        drafts = setting.ask(PEOPLE, f"{first:04d}-{first + wanted - 1:04d}", inputs, check) or []
+        found += [Persona(f"{first + n:04d}", draft) for n, draft in enumerate(drafts)]
     return found
 
 
-def personas(people: Sequence[Person], setting: Setting) -> list[Persona]:
+def personas(people: Sequence[Persona], setting: Setting) -> list[Persona]:
     """Gives people a past and a taste, in their order; those for whom a step was given up are missing."""
-    runner = setting.runner
-    timelines = runner.map(lambda person: _timeline(person, setting), people)
-    told = [(person, line) for person, line in zip(people, timelines, strict=True) if line is not None]
-    typed = runner.map(lambda pair: _types(*pair, setting), told)
-    ready = [Persona(*pair, types, {}) for pair, types in zip(told, typed, strict=True) if types is not None]
-    jobs = [(persona, aspect) for persona in ready for aspect in ASPECTS]
-    likes = runner.map(lambda job: _preferences(*job, setting), jobs)
-    found = []
-    for n, persona in enumerate(ready):
-        own = likes[n * len(ASPECTS) : (n + 1) * len(ASPECTS)]
-        if all(part is not None for part in own):
-            by_id = {one.requirement_id: one for part in own for one in part or ()}
-            found.append(Persona(persona.person, persona.timeline, persona.types, by_id))
+    found = list(people)
+    for step in (_timeline, _types, _preferences):
+        made = setting.runner.map(lambda persona, step=step: step(persona, setting), found)
+        found = [persona for persona in made if persona is not None]
     return found
 
 
-def _timeline(person: Person, setting: Setting) -> list[DraftMonth] | None:
-    wanted = months_of(person.id, setting.months, setting.seed)
-    inputs = {"profile": person.profile, "today": TODAY, "months": wanted}
+def _timeline(persona: Persona, setting: Setting) -> Persona | None:
+    wanted = months_of(persona.id, setting.months, setting.seed)
+    inputs = {"profile": persona.profile, "today": TODAY, "months": wanted}
+    told = setting.ask(TIMELINE, persona.id, inputs, whole("timeline", timeline_problems, wanted, persona.name))
+    return told and replace(persona, timeline=told)
 
-    return setting.ask(TIMELINE, person.id, inputs, whole("timeline", timeline_problems, wanted, person.draft.name))
 
-
-def _types(person: Person, timeline: Sequence[DraftMonth], setting: Setting) -> dict[str, str] | None:
-    inputs = {"profile": person.profile, "timeline": months(timeline)}
-
-    drafts: list[DraftType] | None = setting.ask(TYPES, person.id, inputs, whole("requirement_types", type_problems))
+def _types(persona: Persona, setting: Setting) -> Persona | None:
+    inputs = {"profile": persona.profile, "timeline": persona.months()}
+    drafts: list[DraftType] | None = setting.ask(TYPES, persona.id, inputs, whole("requirement_types", type_problems))
     if drafts is None:
         return None
-    counters = {aspect: numbers(1) for aspect in ASPECTS}
-    named = {f"{one.aspect}-{next(counters[one.aspect])}": one.text.strip() for one in drafts}
-    return {id: named[id] for aspect in ASPECTS for id in named if id.startswith(aspect)}
+    by_aspect = {aspect: [one.text.strip() for one in drafts if one.aspect == aspect] for aspect in ASPECTS}
+    types = {f"{aspect}-{n}": text for aspect, texts in by_aspect.items() for n, text in enumerate(texts, 1)}
+    return replace(persona, types=types)
 
 
-def _preferences(persona: Persona, aspect: str, setting: Setting) -> list[DraftPreference] | None:
-    person = persona.person
-    types = {id: text for id, text in persona.types.items() if id.startswith(aspect)}
-    inputs = {
-        "profile": person.profile,
-        "personality": person.personality,
-        "timeline": months(persona.timeline),
-        "aspect": aspect,
-        "requirement_types": [f"{id}: {text}" for id, text in types.items()],
-    }
-
-    check = whole("preferences", preference_problems, types, person.draft.name)
-    return setting.ask(PREFERENCES, f"{person.id}/{aspect}", inputs, check)
+def _preferences(persona: Persona, setting: Setting) -> Persona | None:
+    found: list[list[DraftPreference] | None] = []
+    for aspect in ASPECTS:
+        types = {id: text for id, text in persona.types.items() if id.startswith(aspect)}
+        inputs = {
+            "profile": persona.profile,
+            "personality": persona.personality,
+            "timeline": persona.months(),
+            "aspect": aspect,
+            "requirement_types": [f"{id}: {text}" for id, text in types.items()],
+        }
+        check = whole("preferences", preference_problems, types, persona.name)
+        found.append(setting.ask(PREFERENCES, f"{persona.id}/{aspect}", inputs, check))
+    if None in found:
+        return None
+    return replace(persona, preferences={one.requirement_id: one for part in found for one in part or ()})
 
 
 TYPE_COUNT = (4, 5)

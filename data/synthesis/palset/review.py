@@ -18,18 +18,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ....signatures.synthesis_palset_records import (
-    Contradiction,
     DraftLog,
     DraftTurn,
-    LogFault,
-    MendedLog,
-    MendedUtterance,
     MendLogs,
     MendUtterances,
     ReviewActions,
     ReviewLogTypes,
     ReviewPersona,
-    UtteranceFault,
 )
 from ..runner import Step, whole
 from .dialogue import Script
@@ -45,19 +40,35 @@ MENDED_WORDS = Step("mending of utterances", MendUtterances)
 ROLES = ("user", "assistant")
 Place = tuple[int, str]
 """Turn and role."""
-Words = Mapping[Place, Any]
-"""What is said, utterance by utterance."""
 K = TypeVar("K")
 R = TypeVar("R")
+Faults = Mapping[K, Sequence[str]]
+"""Reasons by the places of faulty records."""
 
 
 def review_logs(session: Session, setting: Setting) -> list[DraftLog]:
     """The log entries of a session after as many rounds of review as are set."""
+
+    def faults_of(entries: Mapping[int, DraftLog]) -> Faults[int]:
+        lines = [f"{n} | {one.type} | {one.content}" for n, one in entries.items()]
+        known = {n: n for n in entries}
+        found = _found(LOG_TYPES, session, {"logs": lines}, "faults", lambda one: one.number, known, setting)
+        records = {f"L{n}": (n, f"{one.timestamp} {one.content}") for n, one in entries.items()}
+        return _by_place([*found, *_contradictions(session, records, [], setting)])
+
+    def mend(entries: Mapping[int, DraftLog], faults: Faults[int]) -> dict[int, DraftLog]:
+        shown = []
+        for n, reasons in faults.items():
+            one = entries[n]
+            told = f"{n} | {one.timestamp} | {one.event} | {one.type} | {one.content} | fault: {'; '.join(reasons)}"
+            shown.append(told)
+        inputs = {"profile": session.persona.profile, "experience": session.experience, "entries": shown}
+        found = _mended(MENDED_LOGS, session, inputs, faults, lambda one: one.number, setting)
+        return {n: entries[n].model_copy(update={"type": one.type, "content": one.content}) for n, one in found.items()}
+
+    records = dict(enumerate(session.logs, 1))
     entries, faults = _reviewed(
-        dict(enumerate(session.logs, 1)),
-        setting.reviews,
-        lambda entries, new: _log_faults(session, {n: entries[n] for n in new}, setting),
-        lambda entries, faults: _mend_logs(session, entries, faults, setting),
+        records, setting.reviews, lambda found, new: faults_of({n: found[n] for n in new}), mend
     )
     if faults:
         enough = len(entries) - len(faults) >= FEWEST_LOGS
@@ -69,13 +80,39 @@ def review_logs(session: Session, setting: Setting) -> list[DraftLog]:
 
 def review_dialogue(session: Session, script: Script, setting: Setting) -> list[DraftTurn]:
     """The turns of a session's dialogue after as many rounds of review as are set."""
+    persona = session.persona
+    tastes = [persona.preferences[id] for id in session.requirement_ids]
+    likes = [f"{one.requirement}: likes: {one.pos} dislikes: {one.neg}" for one in tastes]
+
+    def lines(said: Mapping[Place, Any], references: bool = False) -> list[str]:
+        return [
+            f"turn {n} | {role} | {one.action}{f' | {one.reference}' if references else ''} | {one.content}"
+            for (n, role), one in said.items()
+        ]
+
+    def place(one: Any) -> Place:
+        return one.turn, one.role
+
+    def faults_of(said: Mapping[Place, Any], _: object) -> Faults[Place]:
+        known = {place: place for place in said}
+        found = _found(ACTIONS, session, {"dialogue": lines(said)}, "faults", place, known, setting)
+        records = {f"{role[0].upper()}{n}": ((n, role), one.content) for (n, role), one in said.items()}
+        return _by_place([*found, *_contradictions(session, records, likes, setting)])
+
+    def mend(said: Mapping[Place, Any], faults: Faults[Place]) -> dict[Place, Any]:
+        inputs = {
+            "profile": persona.profile,
+            "personality": persona.personality,
+            "framework": script.framework,
+            "dialogue": lines(said, references=True),
+            "faulty": [f"turn {n} | {role} | fault: {'; '.join(reasons)}" for (n, role), reasons in faults.items()],
+        }
+        found = _mended(MENDED_WORDS, session, inputs, faults, place, setting)
+        return {at: said[at].model_copy(update={"content": one.content}) for at, one in found.items()}
+
     turns = range(1, len(session.turns) + 1)
-    said, faults = _reviewed(
-        {(n, role): getattr(session.turns[n - 1], role) for n in turns for role in ROLES},
-        setting.reviews,
-        lambda said, _: _word_faults(session, said, setting),
-        lambda said, faults: _mend_words(session, said, faults, script, setting),
-    )
+    records: dict[Place, Any] = {(n, role): getattr(session.turns[n - 1], role) for n in turns for role in ROLES}
+    said, faults = _reviewed(records, setting.reviews, faults_of, mend)
     if faults:
         told = [f"turn {turn}, {role}: {'; '.join(reasons)}" for (turn, role), reasons in faults.items()]
         setting.runner.reject("dialogue review", session.id, told, "kept")
@@ -85,21 +122,21 @@ def review_dialogue(session: Session, script: Script, setting: Setting) -> list[
 def _reviewed(
     records: Mapping[K, R],
     rounds: int,
-    faults_of: Callable[[Mapping[K, R], Iterable[K]], dict[K, list[str]]],
-    mend: Callable[[Mapping[K, R], Mapping[K, list[str]]], Mapping[K, R] | None],
-) -> tuple[dict[K, R], dict[K, list[str]]]:
+    faults_of: Callable[[Mapping[K, R], Iterable[K]], Faults[K]],
+    mend: Callable[[Mapping[K, R], Faults[K]], Mapping[K, R]],
+) -> tuple[dict[K, R], Faults[K]]:
     """Records after rounds of review, and what is still wrong with them.
 
     Args:
         records: By their places.
         rounds: Of mending; without one nothing is looked at.
         faults_of: Reasons by place, given all records and the places of those that are new.
-        mend: Other records for the faulty places; None where it was given up.
+        mend: Other records for the faulty places; none where it was given up.
     """
     found = dict(records)
     faults = faults_of(found, found) if rounds else {}
     for _ in range(rounds):
-        mended = mend(found, faults) if faults else None
+        mended = mend(found, faults) if faults else {}
         if not mended:
             break
         found |= mended
@@ -107,109 +144,60 @@ def _reviewed(
     return found, faults
 
 
-def _log_faults(session: Session, entries: Mapping[int, DraftLog], setting: Setting) -> dict[int, list[str]]:
-    """Reasons by the numbers of faulty entries."""
-    lines = [f"{n} | {one.type} | {one.content}" for n, one in entries.items()]
+def _found(
+    step: Step,
+    session: Session,
+    inputs: Mapping[str, Any],
+    output: str,
+    named: Callable[[Any], Any],
+    known: Mapping[Any, K],
+    setting: Setting,
+) -> list[tuple[K, str]]:
+    """What a review finds: places, of those that are known by the names it gives them, and reasons."""
 
-    def unknown(faults: list[LogFault]) -> list[str]:
-        return [f"there is no entry {one.number}" for one in faults if one.number not in entries]
+    def unknown(found: Sequence[Any]) -> list[str]:
+        return [f"there is no record {named(one)!r}" for one in found if named(one) not in known]
 
-    found: defaultdict[int, list[str]] = defaultdict(list)
-    for fault in setting.runner.ask(LOG_TYPES, session.id, {"logs": lines}, whole("faults", unknown)) or ():
-        found[fault.number].append(fault.reason)
-    records = {f"L{n}": f"{one.timestamp} {one.content}" for n, one in entries.items()}
-    for record, reason in _contradictions(session, records, [], setting):
-        found[int(record[1:])].append(reason)
-    return dict(sorted(found.items()))
+    found = setting.runner.ask(step, session.id, inputs, whole(output, unknown)) or ()
+    return [(known[named(one)], one.reason) for one in found]
 
 
 def _contradictions(
-    session: Session, records: Mapping[str, str], preferences: list[str], setting: Setting
-) -> list[tuple[str, str]]:
-    person = session.persona.person
+    session: Session, records: Mapping[str, tuple[K, str]], preferences: list[str], setting: Setting
+) -> list[tuple[K, str]]:
     inputs = {
-        "profile": person.profile,
-        "personality": person.personality,
-        "timeline": session.persona.months_until(session.situation.end),
+        "profile": session.persona.profile,
+        "personality": session.persona.personality,
+        "timeline": session.persona.months(session.end),
         "preferences": preferences,
-        "records": [f"{id}: {text}" for id, text in records.items()],
+        "records": [f"{id}: {text}" for id, (_, text) in records.items()],
     }
-
-    def unknown(contradictions: list[Contradiction]) -> list[str]:
-        return [f"there is no record {one.record!r}" for one in contradictions if _id(one) not in records]
-
-    found = setting.runner.ask(PERSONA, session.id, inputs, whole("contradictions", unknown)) or []
-    return [(_id(one), one.reason) for one in found]
+    known = {id: place for id, (place, _) in records.items()}
+    return _found(
+        PERSONA, session, inputs, "contradictions", lambda one: one.record.strip(" []:").upper(), known, setting
+    )
 
 
-def _id(found: Contradiction) -> str:
-    return found.record.strip(" []:").upper()
+def _by_place(found: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
+    reasons: defaultdict[Any, list[str]] = defaultdict(list)
+    for place, reason in found:
+        reasons[place].append(reason)
+    return dict(sorted(reasons.items()))
 
 
-def _mend_logs(
-    session: Session, entries: Mapping[int, DraftLog], faults: Mapping[int, Sequence[str]], setting: Setting
-) -> dict[int, DraftLog] | None:
-    shown = []
-    for n, reasons in faults.items():
-        one = entries[n]
-        shown.append(f"{n} | {one.timestamp} | {one.event} | {one.type} | {one.content} | fault: {'; '.join(reasons)}")
-    person = session.persona.person
-    inputs = {"profile": person.profile, "experience": session.experience, "entries": shown}
+def _mended(
+    step: Step,
+    session: Session,
+    inputs: Mapping[str, Any],
+    faults: Faults[K],
+    place: Callable[[Any], K],
+    setting: Setting,
+) -> dict[K, Any]:
+    """Other records for the faulty places; none where they were given up."""
 
-    def problems(mended: list[MendedLog]) -> list[str]:
-        found = _same_places([one.number for one in mended], list(faults))
-        return found + [f"entry {one.number} is empty" for one in mended if blank(one.content)]
+    def problems(mended: Sequence[Any]) -> list[str]:
+        given, wanted = sorted(map(place, mended)), sorted(faults)  # pyright: ignore[reportArgumentType]
+        found = [] if given == wanted else [f"mended are {given}; mend {wanted}, once each"]
+        return found + [f"{place(one)} is empty" for one in mended if blank(one.content)]
 
-    found = setting.ask(MENDED_LOGS, session.id, inputs, whole("mended", problems))
-    return found and {
-        one.number: entries[one.number].model_copy(update={"type": one.type, "content": one.content}) for one in found
-    }
-
-
-def _word_faults(session: Session, said: Words, setting: Setting) -> dict[Place, list[str]]:
-    """Reasons by the places of faulty utterances."""
-
-    def unknown(faults: list[UtteranceFault]) -> list[str]:
-        return [f"there is no turn {one.turn} of {one.role}" for one in faults if (one.turn, one.role) not in said]
-
-    found: defaultdict[Place, list[str]] = defaultdict(list)
-    for fault in setting.runner.ask(ACTIONS, session.id, {"dialogue": _lines(said)}, whole("faults", unknown)) or ():
-        found[fault.turn, fault.role].append(fault.reason)
-    records = {f"{role[0].upper()}{n}": one.content for (n, role), one in said.items()}
-    tastes = [session.persona.preferences[id] for id in session.situation.requirement_ids]
-    likes = [f"{one.requirement}: likes: {one.pos} dislikes: {one.neg}" for one in tastes]
-    for record, reason in _contradictions(session, records, likes, setting):
-        found[int(record[1:]), "user" if record[0] == "U" else "assistant"].append(reason)
-    return dict(sorted(found.items()))
-
-
-def _mend_words(
-    session: Session, said: Words, faults: Mapping[Place, Sequence[str]], script: Script, setting: Setting
-) -> dict[Place, Any] | None:
-    person = session.persona.person
-    inputs = {
-        "profile": person.profile,
-        "personality": person.personality,
-        "framework": script.framework,
-        "dialogue": _lines(said, references=True),
-        "faulty": [f"turn {turn} | {role} | fault: {'; '.join(reasons)}" for (turn, role), reasons in faults.items()],
-    }
-
-    def problems(mended: list[MendedUtterance]) -> list[str]:
-        found = _same_places([(one.turn, one.role) for one in mended], list(faults))
-        return found + [f"turn {one.turn} of {one.role} is empty" for one in mended if blank(one.content)]
-
-    found = setting.ask(MENDED_WORDS, session.id, inputs, whole("mended", problems))
-    places = {(one.turn, one.role): one.content for one in found or ()}
-    return {place: said[place].model_copy(update={"content": words}) for place, words in places.items()} or None
-
-
-def _lines(said: Words, references: bool = False) -> list[str]:
-    return [
-        f"turn {n} | {role} | {one.action}{f' | {one.reference}' if references else ''} | {one.content}"
-        for (n, role), one in said.items()
-    ]
-
-
-def _same_places(given: Sequence[Any], wanted: Sequence[Any]) -> list[str]:
-    return [] if sorted(given) == sorted(wanted) else [f"mended are {sorted(given)}; mend {sorted(wanted)}, once each"]
+    return {place(one): one for one in setting.ask(step, session.id, inputs, whole("mended", problems)) or ()}
