@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 
 OLD = {
-    "check": "list --damaged",
     "delete": "edit PROGRAM ENTRY --delete",
     "entries": "search PROGRAM",
     "get": "show --program PROGRAM --entry ENTRY",
@@ -79,16 +76,12 @@ def add(history: str, store: str | None, user: str | None, tenant: str, as_json:
 
 
 @command.command("list")
-@click.option("--damaged", is_flag=True, help="the rows that cannot be read; ends with code 1 if there are some")
 @STORE
 @USER
 @ALL_TENANTS
 @JSON
-def list_users(damaged: bool, store: str | None, user: str | None, tenant: str | None, as_json: bool) -> None:
+def list_users(store: str | None, user: str | None, tenant: str | None, as_json: bool) -> None:
     """List the users of a store."""
-    if damaged:
-        _list_damaged(store, user, tenant, as_json)
-        return
     with open_store(store) as opened:
         found = opened.users(tenant, user)
     if as_json:
@@ -105,24 +98,17 @@ def list_users(damaged: bool, store: str | None, user: str | None, tenant: str |
 
 @command.command("export")
 @click.argument("path", type=click.Path())
-@click.option("--skip-damaged", is_flag=True, help="leave out rows that cannot be read, and name them")
 @OVERWRITE
 @STORE
 @USER
 @ALL_TENANTS
-def export(
-    path: str, skip_damaged: bool, overwrite: bool, store: str | None, user: str | None, tenant: str | None
-) -> None:
+def export(path: str, overwrite: bool, store: str | None, user: str | None, tenant: str | None) -> None:
     """Write users as JSON lines to the file PATH, or to standard output if it is `-`."""
     from ..memory.transfer import MARK, export_users
 
-    skipped: list[str] | None = [] if skip_damaged else None
     with open_store(store) as opened, writing(path, MARK, overwrite) as file:
-        count = export_users(opened, file, tenant, user, skipped)
-    errors = output(errors=True)
-    for line in skipped or ():
-        errors.print(f"skipped: {line}", soft_wrap=True)
-    errors.print(f"{count} users{'' if skipped is None else f', {len(skipped)} damaged rows skipped'}", soft_wrap=True)
+        count = export_users(opened, file, tenant, user)
+    output(errors=True).print(f"{count} users", soft_wrap=True)
 
 
 @command.command("import")
@@ -165,19 +151,6 @@ def forget(store: str | None, user: str, tenant: str, session: str | None, as_js
         raise StoreError(f"{what} is forgotten, and the bytes are not gone yet: {found.held_by}")
     if found.held_by:
         output(errors=True).print(f"of the bytes: {found.held_by}", soft_wrap=True)
-
-
-def _list_damaged(store: str | None, user: str | None, tenant: str | None, as_json: bool) -> None:
-    from ..memory.transfer import export_users
-
-    found: list[str] = []
-    with open_store(store) as opened, Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        count = export_users(opened, nowhere, tenant, user, found)
-    if as_json:
-        print_json({"users": count, "damaged": found})
-    else:
-        output().print("\n".join([*found, f"{count} users read, {len(found)} damaged rows"]), soft_wrap=True)
-    sys.exit(1 if found else 0)
 
 
 def _add_lines(path: str, store: str | None, tenant: str, as_json: bool) -> None:

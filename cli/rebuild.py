@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from ..errors import UserError
 from .options import ALL_TENANTS, JSON, STORE, USER, asking_options, open_asked, open_store
-from .printing import output, report
+from .printing import report
 
 if TYPE_CHECKING:
     from ..memory.stored import Owner
@@ -47,8 +46,8 @@ def command(
 ) -> None:
     """Write memories with PROGRAM: what is queued, and anew what another program or embedder wrote.
 
-    Of all tenants and users, unless one is named. Stopped half way, the same command goes on, with --force or without:
-    what it had written is not written again. Turns that could not be taken in before are tried once more.
+    Of all tenants and users, unless one is named. Stopped half way, the same command without --force goes on: what it
+    had written is not written again. Turns that could not be taken in before are tried once more.
     """
     from ..serving.memories import stamp_of
 
@@ -60,7 +59,7 @@ def command(
     with open_store(store) as opened:
         owners = users_of(opened, tenant, user)
         if force:
-            _plan(opened, owners, own.writer, tenant, user)
+            opened.reset(*owners)
         if queued and user is None:
             owners = [one.owner for one in opened.users(tenant) if one.queued or one.partial]
         done = _written(opened, loaded, model, owners, what, named=user is not None)
@@ -122,14 +121,3 @@ def _written(opened: Any, loaded: Any, model: Any, owners: Sequence[Owner], what
 
     with endpoint_errors():
         return sum(gather([lambda owner=owner: told(owner) for owner in owners]), Remembered())
-
-
-def _plan(opened: Any, owners: Sequence[Any], writer: str, tenant: str | None, user: str | None) -> None:
-    """Notes whom a forced rebuild is to write: all, unless one was stopped; that one goes on."""
-    left = opened.rebuilds(writer, tenant, user)
-    if not left:
-        opened.plan_rebuild(owners, writer)
-        return
-    begun = datetime.fromtimestamp(min(one.since for one in left), UTC)
-    told = f"going on with the rebuild of {begun:%Y-%m-%d %H:%M} UTC: {len(left)} of {len(owners)} users are left"
-    output(errors=True).print(told, soft_wrap=True)

@@ -13,7 +13,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -37,6 +37,7 @@ BATCH = 500
 """Values of one list; SQLite takes some 30,000."""
 _SERVER_NOW = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
+_NO_TURN = nullcontext()
 _FIXES = {
     "database is locked": "another process holds the file; try again, or use PostgreSQL for several workers",
     "disk is full": "free some space on the disk of {disk} and try again",
@@ -59,14 +60,18 @@ class Database:
         self.url = self._engine.url.render_as_string(hide_password=True)
         """The address, without a password."""
         self._server = self._engine.dialect.name == "postgresql"
-        self._writer = self._engine.execution_options(write=True)
+        reader = bare = self._engine
         if self._server:
-            self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            self._bare = self._engine.execution_options(isolation_level="AUTOCOMMIT")
-        else:
-            self._reader, self._bare = self._engine, self._engine.execution_options(bare=True)
+            reader = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            bare = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         # Who waits for SQLite's own lock sleeps and tries again, and among many threads may never be lucky.
-        self._turn: AbstractContextManager[Any] = nullcontext() if self._server else threading.Lock()
+        self._turn: AbstractContextManager[Any] = _NO_TURN if self._server else threading.Lock()
+        self._write = partial(self._on, self._engine, "" if self._server else "BEGIN IMMEDIATE", self._turn)
+        """A transaction that writes; it is committed, and flushed to the disk, when the block ends."""
+        self._read = partial(self._on, reader, "" if self._server else "BEGIN")
+        """A transaction that reads one state of the database."""
+        self._look = partial(self._on, bare)
+        """For one statement that reads: it needs no transaction."""
         try:
             with self._write() as db:
                 bring_up(db, self.url)
@@ -91,28 +96,16 @@ class Database:
         return self
 
     @contextmanager
-    def _write(self) -> Generator[Connection]:
-        """A transaction that writes; it is committed, and flushed to the disk, when the block ends."""
-        with self._turn, self._errors(), self._writer.begin() as db:
-            yield db
-
-    @contextmanager
-    def _read(self) -> Generator[Connection]:
-        """A transaction that reads one state of the database."""
-        with self._errors(), self._reader.begin() as db:
-            yield db
-
-    @contextmanager
-    def _look(self) -> Generator[Connection]:
-        """For one statement that reads: it needs no transaction."""
-        with self._errors(), self._bare.connect() as db:
-            yield db
-
-    @contextmanager
-    def _errors(self) -> Generator[None]:
-        """Turns what the database raises into one line, a `StoreError`; a transaction that fails is rolled back."""
+    def _on(
+        self, engine: Engine, begin: str = "", turn: AbstractContextManager[Any] = _NO_TURN
+    ) -> Generator[Connection]:
+        """A transaction; what the database raises is one line, a `StoreError`, and everything is rolled back then."""
         try:
-            yield
+            with turn, engine.connect() as db:
+                if begin:
+                    db.exec_driver_sql(begin)
+                yield db
+                db.commit()
         except (SQLAlchemyError, UnicodeDecodeError) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
             # The first line says what is wrong; what follows in PostgreSQL's errors are the values of a row.
@@ -168,7 +161,7 @@ def _keep_private(path: Path) -> None:
 
 
 def _sqlite(engine: Engine) -> Engine:
-    """Write-ahead log, flushed at every commit; transactions that write take the lock before they read."""
+    """Write-ahead log, flushed at every commit; nothing but a statement of ours begins a transaction."""
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
@@ -177,12 +170,6 @@ def _sqlite(engine: Engine) -> Engine:
         connection.text_factory = partial(str, encoding="utf-8", errors="backslashreplace")
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        options = connection.get_execution_options()
-        if not options.get("bare"):
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("write") else "BEGIN")
 
     return engine
 
@@ -254,32 +241,18 @@ def batches(values: Sequence[T]) -> Iterator[list[T]]:
     return (list(values[n : n + BATCH]) for n in range(0, len(values), BATCH))
 
 
-def each(
-    table: str, owner: Owner, key: str, rows: Iterable[Any], read: Callable[[Any], T], skipped: list[str] | None = None
-) -> list[T]:
-    """Reads rows of a user, one by one.
+def read_row(table: str, owner: Owner, row: Any, read: Callable[[Any], T], key: str = "position") -> T:
+    """Reads a row of a user; a damaged one is a `StoreError` that names it and does not say what it holds.
 
     Args:
-        table: Where they are from.
-        owner: Whose they are.
-        key: The column that tells them apart.
-        rows: As the database gave them.
-        read: Reads one.
-        skipped: Damaged rows are left out, and named here; None makes the first one a `StoreError`, which does not say
-            what it holds.
+        table: Where it is from.
+        owner: Whose it is.
+        row: As the database gave it.
+        read: Reads it.
+        key: The column that tells the rows of the user apart.
     """
-    found: list[T] = []
-    for row in rows:
-        try:
-            found.append(read(row))
-        except (ValueError, TypeError, LookupError):
-            skip(f"mempiler_{table}: user {owner.user!r}, {key} {getattr(row, key)!r}", skipped)
-    return found
-
-
-def skip(row: str, skipped: list[str] | None) -> None:
-    """Adds the name of a damaged row to those that are skipped; None is a StoreError."""
-    if skipped is None:
-        check = "`mempiler memories list --damaged` lists such rows, `memories export --skip-damaged` leaves them out"
-        raise StoreError(f"{row}: the row is damaged; {check}") from None
-    skipped.append(row)
+    try:
+        return read(row)
+    except (ValueError, TypeError, LookupError):
+        named = f"mempiler_{table}: user {owner.user!r}, {key} {getattr(row, key)!r}"
+        raise StoreError(f"{named}: the row is damaged; restore a backup, or delete the row") from None

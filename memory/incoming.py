@@ -121,7 +121,7 @@ def incoming(
         DataError: It is neither an item nor a list of messages, or a message is malformed.
         UserError: The id is no name, or the metadata are malformed.
     """
-    said = checked_metadata(metadata)
+    said = {} if metadata is None else checked_metadata(metadata)
     if isinstance(session, Item):
         given = session.id if id is None else id
         item = session.model_copy(update={"id": name_of("session", given) if given or id is not None else ""})
@@ -262,15 +262,15 @@ Where = Annotated[dict[Name, Condition], Field(max_length=MOST, examples=[{"chan
 
 def _checked(what: str, kind: TypeAdapter[Any], given: object) -> Any:
     try:
-        return kind.validate_python({} if given is None else given)
+        return kind.validate_python(given)
     except ValidationError as error:
         raise UserError(f"{what}: {misfit(error)!a:.200}") from None
 
 
 checked_metadata: Callable[[object], dict[str, Scalar]] = partial(_checked, "metadata", TypeAdapter(Metadata))
-"""What a caller says of a session, as it is stored; {} for nothing, a `UserError` for no dict of plain values."""
+"""What a caller says of a session, as it is stored; a `UserError` for no dict of plain values."""
 checked_conditions: Callable[[object], dict[str, Range]] = partial(_checked, "where", TypeAdapter(Where))
-"""Conditions as they come from outside, or a `UserError`; none, for None and {}, are met by everything."""
+"""Conditions as they come from outside, or a `UserError`; {} are met by everything."""
 
 
 def meets(metadata: Mapping[str, Scalar], conditions: Mapping[str, Range]) -> bool:

@@ -1,11 +1,8 @@
 """What can be searched: entries go in, ranked hits with their provenance come out.
 
-Hits are found by words (`Words`), by the exact cosines of embeddings, or by both, each counted in its own deviations
-from the mean; best first, and equal scores in the order in which their ids were first added. Where words count too,
-each line of an entry has a vector of its own and the nearest one counts: a vector of a session of a hundred turns is
-near to nothing. A change costs the same at any size, and a search reads every vector.
-
-Limits: scores of words hang on the other entries, and those of both on the query too: compare them within one search.
+Hits are found by words (`Words`), by exact cosines, or by both, each counted in its own deviations from the mean; equal
+scores in the order in which their ids were first added. Where words count too, the nearest line of an entry counts: a
+vector of a session of a hundred turns is near to nothing. Scores are compared within one search only.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from typing import Any, Protocol, cast
@@ -132,13 +129,9 @@ class Index:
     def __init__(
         self, embedder: Embedder | None = None, hybrid: bool = False, lent: Mapping[int, float] = LENT
     ) -> None:
-        self.embedder = embedder
+        self.embedder, self.hybrid = embedder, hybrid
         self._worded, self._summed = hybrid or embedder is None, hybrid and embedder is not None
-        self._lent = lent
-        self._clear()
-
-    def _clear(self) -> None:
-        self._words, self._vectors = Words(self._lent), _Vectors()
+        self._lent, self._words, self._vectors = lent, Words(lent), _Vectors()
         self._rows: dict[str, int] = {}
         """The row of each id, in their order; that of an entry that is gone stays empty."""
         self._entries: list[Entry | None] = []
@@ -146,28 +139,31 @@ class Index:
         """The number of the speaker of each row."""
         self._numbers: dict[str | None, int] = {}
 
-    def add(self, entries: Iterable[Entry]) -> None:
-        """Adds entries with one call of the embedder, or none if it fails; one whose id is known replaces the old one.
+    def add(self, entries: Iterable[Entry], gone: Iterable[str] = ()) -> None:
+        """Takes entries out and adds others, with one call of the embedder; a known id gets its new entry.
+
+        Args:
+            entries: What is added; nothing is, and nothing taken out, if the embedder fails.
+            gone: Ids of what is taken out before; unknown ones are passed over.
 
         Raises:
             ProgramError: The embedder's vectors have another length than those in the index.
         """
         new = list({entry.id: entry for entry in entries}.values())
         texts = [entry.text.splitlines() or [""] if self._summed else [entry.text] for entry in new]
-        if new and self.embedder is not None:
-            self._put(new, list(map(len, texts)), self._checked(self.embedder.embed(list(chain.from_iterable(texts)))))
-        else:
-            self._put(new)
-        self._tidy()
-
-    def remove(self, ids: Iterable[str]) -> None:
-        """Takes entries out; unknown ids are passed over."""
-        for row in [self._rows.pop(id) for id in ids if id in self._rows]:
+        lines = list(chain.from_iterable(texts)) if self.embedder else []
+        made = self._checked(self.embedder.embed(lines)) if self.embedder and lines else None
+        for row in [self._rows.pop(id) for id in gone if id in self._rows]:
             old, self._entries[row] = self._entries[row], None
             self._vectors.drop(row)
             if self._worded:
                 self._words.put(row, old and old.text, None)
-        self._tidy()
+        self._put(new, list(map(len, texts)), made)
+        # Most rows, or most vectors, are nobody's: it begins anew with what is there.
+        if max(len(self._entries) - len(self._rows), self._vectors.unused) > len(self._rows) + SPARE:
+            rows, fresh = list(self._rows.values()), Index(self.embedder, self.hybrid, self._lent)
+            fresh._put([entry for row in rows if (entry := self._entries[row])], *self._vectors.of(rows))
+            vars(self).update(vars(fresh))
 
     def search(
         self,
@@ -190,21 +186,19 @@ class Index:
             One list of hits per query, best first, equal scores in the order of first addition.
 
         Raises:
-            UserError: k is negative, or `queries` is a string instead of a list of them.
+            UserError: `queries` is a string instead of a list of them.
             EndpointError: The embedder cannot be reached.
         """
         if isinstance(queries, str):
             raise UserError(f"search takes a list of queries, got the string {queries!r:.80}; put it in a list")
-        if k < 0:
-            raise UserError(f"search for k={k} hits; k must be 0 or more")
-        if not self._rows or not queries or k == 0:
+        if not self._rows or not queries or k <= 0:
             return [[] for _ in queries]
         return [self._hits(*each, k, where) for each in self._scored(queries, min_score, vectors)]
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def _put(self, new: Sequence[Entry], counts: Sequence[int] = (), vectors: np.ndarray | None = None) -> None:
+    def _put(self, new: Sequence[Entry], counts: Sequence[int], vectors: np.ndarray | None) -> None:
         for entry in new:
             row = self._rows.setdefault(entry.id, len(self._entries))
             if row == len(self._entries):
@@ -216,14 +210,6 @@ class Index:
                 self._words.put(row, old and old.text, entry.text, entry.tags.get(DIALOGUE, ""))
         if vectors is not None and len(vectors):
             self._vectors.put([self._rows[entry.id] for entry in new], counts, vectors)
-
-    def _tidy(self) -> None:
-        """Begins anew with what is there when most rows, or most vectors, are nobody's."""
-        if max(len(self._entries) - len(self._rows), self._vectors.unused) > len(self._rows) + SPARE:
-            rows = list(self._rows.values())
-            kept, held = [entry for row in rows if (entry := self._entries[row])], self._vectors.of(rows)
-            self._clear()
-            self._put(kept, *held)
 
     def _checked(self, vectors: np.ndarray) -> np.ndarray:
         if self._vectors.table.shape[1] not in (0, vectors.shape[1]):
@@ -292,6 +278,7 @@ def _deviations(scores: np.ndarray) -> np.ndarray:
     return wide / spread if spread > _NOISE else np.zeros_like(wide)
 
 
+@dataclass(eq=False)
 class _Vectors:
     """Vectors of the lines of entries, by the rows of these.
 
@@ -299,13 +286,12 @@ class _Vectors:
     wherever they stand, and no thread waits busily for another one.
     """
 
-    def __init__(self) -> None:
-        self._room = np.empty((0, 0), np.float32)
-        self._lines: dict[int, range] = {}
-        """The lines of each row."""
-        self._rows: array[int] = array("q")
-        """The row of each line; a line that is nobody's is `unused`."""
-        self.unused = 0
+    _room: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    _lines: dict[int, range] = field(default_factory=dict[int, range])
+    """The lines of each row."""
+    _rows: array[int] = field(default_factory=lambda: array("q"))
+    """The row of each line; a line that is nobody's is `unused`."""
+    unused: int = 0
 
     @property
     def table(self) -> np.ndarray:

@@ -1,9 +1,7 @@
 """Indexes of memories: one for all versions of a memory, moved from one to the next by what they do not share.
 
-A writer makes a memory from the one before it, and of thousands of parts it replaces a few. Those are found by identity
-(the same object is the same part), so that searching the next version costs what it changed, not what it holds; an
-older version is searched in the same way. Entries that do not stand where the moved index would have them are added
-again behind the others, so that equal scores come in the same order as in an index that is built there.
+A writer replaces a few of thousands of parts. Those are found by identity, so that searching the next version, or an
+older one, costs what changed. Equal scores come in the same order as in an index that is built there.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,13 @@ from .deltas import shared
 from .index import Embedder, Entry, Index, Where, query_vectors
 
 
+@dataclass(eq=False)
 class Line:
     """What the versions of a memory have in common; it lives as long as any of them, and their indexes with it."""
 
-    def __init__(self) -> None:
-        self.indexes: weakref.WeakKeyDictionary[Indexes, _Followed] = weakref.WeakKeyDictionary()
+    indexes: weakref.WeakKeyDictionary[Indexes, _Followed] = field(
+        default_factory=lambda: weakref.WeakKeyDictionary[Indexes, _Followed]()
+    )
 
     def __deepcopy__(self, memo: object = None) -> Line:
         return self
@@ -73,8 +74,10 @@ class Indexes:
             holds = len(followed.index) if followed.memory() is memory else len(self._parts(memory))
             vectors = query_vectors(self.embedder, queries) if holds else None
         with followed.lock:
-            if followed.memory() is not memory:
-                self._go(followed, memory)
+            if followed.memory() is not memory and not (followed.parts and self._moved(followed, memory)):
+                # It is built there after a failure, and where an id stands twice.
+                followed.index, followed.entries, followed.parts = Index(self.embedder, self.hybrid), [], ()
+                self._moved(followed, memory)
             return followed.index.search(queries, k, min_score, where, vectors)
 
     def entries(self, memory: Any) -> list[Entry]:
@@ -84,17 +87,10 @@ class Indexes:
     def __deepcopy__(self, memo: object = None) -> Indexes:
         return self
 
-    def _go(self, followed: _Followed, memory: Any) -> None:
-        """Moves an index to another version; it is built there after a failure, and where an id stands twice."""
+    def _moved(self, followed: _Followed, memory: Any) -> bool:
+        """Moves an index to another version; False if it does not hold every entry then."""
         before, parts = followed.parts, self._parts(memory)
         followed.parts, followed.memory = (), lambda: None
-        if not (before and self._moved(followed, memory, before, parts)):
-            followed.index, followed.entries = Index(self.embedder, self.hybrid), []
-            self._moved(followed, memory, (), parts)
-        followed.parts, followed.memory = parts, weakref.ref(memory)
-
-    def _moved(self, followed: _Followed, memory: Any, before: Sequence[Any], parts: Sequence[Any]) -> bool:
-        """Takes out of an index and puts into it what differs; False if it does not hold every entry then."""
         index, start = followed.index, shared(before, parts)
         gone = followed.entries[start:]
         known = dict(zip(map(id, before[start:]), gone, strict=True))
@@ -104,18 +100,22 @@ class Indexes:
         stay, size = [id for id in old if id in new], len(index) + sum(map(len, tail)) - sum(map(len, gone))
         placed = next((n for n, (id, there) in enumerate(zip(stay, new, strict=False)) if id != there), len(stay))
         again = set(stay[placed:])
-        index.remove((old.keys() - new.keys()) | again)
         # Entries of parts that stayed are the same objects, which need not be compared.
-        index.add(e for id, e in new.items() if id in again or (old.get(id) is not e and old.get(id) != e))
+        index.add(
+            (e for id, e in new.items() if id in again or (old.get(id) is not e and old.get(id) != e)),
+            gone=(old.keys() - new.keys()) | again,
+        )
         followed.entries[start:] = tail
+        followed.parts, followed.memory = parts, weakref.ref(memory)
         return len(index) == size
 
 
+@dataclass(eq=False)
 class _Followed:
     """The index of a line, at one of its versions."""
 
-    def __init__(self, index: Index) -> None:
-        self.index, self.lock = index, threading.RLock()
-        self.memory: Callable[[], Any] = lambda: None
-        self.parts: Sequence[Any] = ()
-        self.entries: list[tuple[Entry, ...]] = []
+    index: Index
+    lock: Any = field(default_factory=threading.RLock)
+    memory: Callable[[], Any] = lambda: None
+    parts: Sequence[Any] = ()
+    entries: list[tuple[Entry, ...]] = field(default_factory=list[tuple[Entry, ...]])

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from typing import Any, cast
 from uuid import uuid4
@@ -87,7 +88,7 @@ class Store(Reading, Queue, Forgetting):
                 forgotten since.
             UserError: The item has no turns, or an id or a text that cannot be stored.
         """
-        item, said = checked(item), checked_metadata(metadata)
+        item, said = checked(item), {} if metadata is None else checked_metadata(metadata)
         since = self.forgets() if since is None else since
         digest = digest or digest_of(item, said)
         with self._write() as db:
@@ -109,7 +110,7 @@ class Store(Reading, Queue, Forgetting):
                 or the user was forgotten since.
             UserError: An id, a text or the metadata cannot be stored.
         """
-        session, said = name_of("session", session), checked_metadata(metadata)
+        session, said = name_of("session", session), {} if metadata is None else checked_metadata(metadata)
         since = self.forgets() if since is None else since
         with self._write() as db:
             if begin:
@@ -202,42 +203,41 @@ class Store(Reading, Queue, Forgetting):
         return count
 
 
+@dataclass(frozen=True)
 class UserVectors:
     """The shelf of a user, where embedders read and write the vectors of the user's texts; threads may share it.
 
     What this process has seen on it is not written once more. A store that fails here fails nobody: what is read and
     written next says so.
-
-    Args:
-        store: Keeps them.
-        owner: Whose.
-        since: What `Store.forgets` was when the work began.
-        seen: The lengths of those known to be there, from one work with the user to the next.
     """
 
-    def __init__(self, store: Store, owner: Owner, since: int, seen: dict[bytes, int]) -> None:
-        self._store, self._owner, self._since, self._seen = store, owner, since, seen
+    store: Store
+    owner: Owner
+    since: int
+    """What `Store.forgets` was when the work began."""
+    seen: dict[bytes, int]
+    """The lengths of the vectors known to be there, from one work with the user to the next."""
 
     def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """The vectors that are there, by key."""
         try:
-            found = self._store.vectors(self._owner, keys)
+            found = self.store.vectors(self.owner, keys)
         except StoreError:
             return {}
-        self._seen.update((key, len(vector)) for key, vector in found.items())
+        self.seen.update((key, len(vector)) for key, vector in found.items())
         return found
 
     def write(self, vectors: Mapping[bytes, bytes]) -> None:
         """Adds vectors, or puts them in the place of others of another length."""
-        new = {key: vector for key, vector in vectors.items() if self._seen.get(key) != len(vector)}
+        new = {key: vector for key, vector in vectors.items() if self.seen.get(key) != len(vector)}
         if not new:
             return
         try:
-            kept = self._store.keep_vectors(self._owner, new, self._since)
+            kept = self.store.keep_vectors(self.owner, new, self.since)
         except StoreError:
             return
         if kept:
-            self._seen.update((key, len(vector)) for key, vector in new.items())
+            self.seen.update((key, len(vector)) for key, vector in new.items())
 
 
 def _restore(db: Connection, contents: Contents, since: int) -> None:

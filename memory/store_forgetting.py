@@ -93,12 +93,10 @@ class Forgetting(Database):
                 number = run(db, "SELECT max(number) FROM mempiler_forgotten WHERE erased = 0").scalar()
             if number is None:
                 return True, ""
-            with self._turn, self._errors(), self._bare.connect() as connection:
-                try:
-                    held = _rewritten(connection)
-                finally:
-                    # What was set on it must not come to another call from the pool.
-                    connection.invalidate()
+            with self._turn, self._look() as connection:
+                # What is set on it must not come to another call from the pool.
+                connection.detach()
+                held = _rewritten(connection)
             if held in ("", LARGE):
                 done = "UPDATE mempiler_forgotten SET erased = 1 WHERE number <= :number AND erased = 0"
                 with self._write() as db:

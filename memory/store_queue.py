@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -120,36 +119,12 @@ class Queue(Database):
             lock(db, owner)
             return run(db, statement, owner).rowcount
 
-    def reset(self, owner: Owner, forced_by: str = "") -> bool:
-        """Forgets the memory and queues all raw items anew, for a changed program; False for an unknown user.
-
-        A rebuild that is forced by a writer is noted until `end_rebuild`.
-        """
-        begin = f"""
-            UPDATE mempiler_users SET rebuild_since = CASE WHEN rebuild_by IS NULL THEN :now ELSE rebuild_since END,
-            rebuild_by = :writer, rebuild_begun = 1 WHERE {OWN}"""
-        with self._write() as db:
-            known = lock(db, owner)
-            if known:
-                reset(db, owner)
-            if known and forced_by:
-                run(db, begin, owner, writer=forced_by)
-        return known
-
-    def plan_rebuild(self, owners: Sequence[Owner], writer: str) -> None:
-        """Notes that memories are to be written anew by a writer, whoever wrote them."""
-        plan = f"UPDATE mempiler_users SET rebuild_by = :writer, rebuild_begun = 0, rebuild_since = :now WHERE {OWN}"
+    def reset(self, *owners: Owner) -> None:
+        """Forgets memories and queues all raw items of their users anew, all in one transaction."""
         with self._write() as db:
             for owner in owners:
-                run(db, plan, owner, writer=writer)
-
-    def end_rebuild(self, owner: Owner) -> None:
-        """Notes that a user's forced rebuild is through, if nothing is queued any more."""
-        statement = f"""
-            UPDATE mempiler_users SET rebuild_by = NULL WHERE {OWN}
-            AND NOT EXISTS (SELECT 1 FROM mempiler_items WHERE {OWN} AND state = 'queued')"""
-        with self._write() as db:
-            run(db, statement, owner)
+                lock(db, owner)
+                reset(db, owner)
 
 
 def put_memory(db: Connection, owner: Owner, document: Document) -> None:

@@ -7,7 +7,6 @@ import json
 import unicodedata
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
@@ -16,7 +15,7 @@ from sqlalchemy import Connection
 from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from .amending import Amendment
-from .database import OWN, Database, among, each, run, skip
+from .database import OWN, Database, among, read_row, run
 from .deltas import applied
 from .entries import MemoryStatus
 from .incoming import Range, meets
@@ -29,7 +28,6 @@ from .stored import (
     Measures,
     Owner,
     Parsed,
-    Rebuild,
     Snapshot,
     Stamp,
     State,
@@ -62,18 +60,7 @@ class Reading(Database):
             parsed: What the caller keeps from one reading of this user to the next.
             since: How far the caller has the memory: where that can be, only the changes since are read.
         """
-        with self._read() as db:
-            head = _head(db, owner)
-            waiting, opened = self._waiting(db, owner, head.settled_position or 0, parsed or Parsed())
-            made = None if known(head.version or "") else _document(db, owner, head, since)
-            about = int(head.forgets or 0), head.amended or 0
-            return Snapshot(owner, head.version or "", _stamp(head), made, waiting, opened, *about)
-
-    def _waiting(
-        self, db: Connection, owner: Owner, after: int, parsed: Parsed
-    ) -> tuple[tuple[StoredItem, ...], tuple[Session, ...]]:
-        """The items behind a position and those before it that were never remembered; and the open sessions."""
-        # SQLite would read all items of the user for those before it.
+        # SQLite would read all items of the user for those before the settled ones.
         by_state = "" if self._server else "INDEXED BY mempiler_items_state"
         columns = "position, json, state, attempts, error, digest"
         statement = f"""
@@ -82,24 +69,29 @@ class Reading(Database):
                 WHERE {OWN} AND state IN ('queued', 'failed') AND position <= :after
             UNION ALL SELECT number, json, 'open', 0, '', '', session, added FROM mempiler_open_turns WHERE {OWN}
             ORDER BY at, position"""
-        made: dict[Hashable, Any] = {}
-
-        def kept(key: Hashable, make: Callable[[], Any]) -> Any:
-            if key not in made:
-                made[key] = parsed.values[key] if key in parsed.values else make()
-            return made[key]
-
-        items, opened = list[StoredItem](), dict[str, dict[str, Turn]]()
-        for row in run(db, statement, owner, after=after).all():
+        with self._read() as db:
+            head = _head(db, owner)
+            rows = run(db, statement, owner, after=head.settled_position or 0).all()
+            made = None if known(head.version or "") else _document(db, owner, head, since)
+        parsed = parsed or Parsed()
+        before, values, waiting = parsed.values, dict[Hashable, Any](), list[StoredItem]()
+        opened: dict[str, dict[str, Turn]] = {}
+        for row in rows:
+            value: Any = before.get(row.json)
             if row.state == "open":
-                turn = kept(row.json, partial(_one, "open_turns", owner, Turn.model_validate_json, row))
-                opened.setdefault(row.session, {})[row.json] = turn
+                value = value or read_row("open_turns", owner, row, _turn)
+                opened.setdefault(row.session, {})[row.json] = value
             else:
-                item = kept(row.json, partial(_one, "items", owner, _ITEM.validate_json, row))
-                items.append(StoredItem(row.position, item, row.state, row.attempts, row.error, row.digest))
-        sessions = tuple(kept((id, *said), partial(_session, id, [*said.values()])) for id, said in opened.items())
-        parsed.values = made
-        return tuple(items), sessions
+                value = value or read_row("items", owner, row, _raw)
+                waiting.append(StoredItem(row.position, value, row.state, row.attempts, row.error, row.digest))
+            values[row.json] = value
+        for id, said in opened.items():
+            key = (id, *said)
+            values[key] = before.get(key) or _session(id, [*said.values()])
+        parsed.values = values
+        sessions = tuple(values[id, *said] for id, said in opened.items())
+        about = int(head.forgets or 0), head.amended or 0
+        return Snapshot(owner, head.version or "", _stamp(head), made, tuple(waiting), sessions, *about)
 
     def forgets(self) -> int:
         """How often anybody was forgotten in this store: a write is refused if its user was since it began.
@@ -120,7 +112,7 @@ class Reading(Database):
             (SELECT position FROM mempiler_turns WHERE {OWN} AND turn IN :these)"""
         with self._look() as db:
             rows = {row.position: row for row in among(db, statement, owner, ids)}
-        found = [_one("items", owner, _ITEM.validate_json, row) for row in rows.values()]
+        found = [read_row("items", owner, row, _raw) for row in rows.values()]
         wanted = set(ids)
         return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
 
@@ -143,8 +135,7 @@ class Reading(Database):
         with self._read() as db:
             found = {turn.id: (session.id, said) for session, said in _opened(db, owner) for turn in session.turns}
             rows = among(db, statement, owner, turns)
-        told = each("metadata", owner, "id", rows, lambda row: (row.turn, (row.id, json.loads(row.json or "{}"))))
-        return {**found, **dict(told)}
+        return found | {row.turn: (row.id, read_row("metadata", owner, row, _said, "id")) for row in rows}
 
     def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors of a user's texts that are there, by key."""
@@ -195,56 +186,33 @@ class Reading(Database):
             size = "SELECT pg_database_size(current_database())" if self._server else of_file
             return Measures(users, states, int(run(db, size).scalar() or 0))
 
-    def rebuilds(self, writer: str, tenant: str | None = None, user: str | None = None) -> list[Rebuild]:
-        """What is left of a writer's forced rebuild, in order of the names."""
-        these, named = _whose(tenant, user)
-        statement = f'SELECT * FROM mempiler_users WHERE rebuild_by = :writer AND {these} ORDER BY tenant, "user"'
+    def dump(self, owner: Owner) -> Contents:
+        """Everything of a user at one moment."""
         with self._read() as db:
-            found = run(db, statement, writer=writer, **named).all()
-        return [Rebuild(Owner.stored(r.user, r.tenant), bool(r.rebuild_begun), r.rebuild_since) for r in found]
-
-    def dump(self, owner: Owner, skipped: list[str] | None = None) -> Contents:
-        """Everything of a user at one moment.
-
-        Args:
-            owner: Who.
-            skipped: Damaged rows are left out, and named here; without a memory, all items are queued. None makes them
-                a `StoreError`.
-        """
-        with self._read() as db:
-            head = _head(db, owner)
-            items, opened = _items(db, owner, skipped), open_sessions(db, owner, skipped)
-            made = _whole_document(db, owner, head, skipped)
-            if made is None and head.writer:
-                items = [dataclasses.replace(item, state="queued", attempts=0, error="") for item in items]
-            rows, said = amendments_of(db, owner, skipped), metadata_of(db, owner, None, skipped)
-            # An item or a turn that is skipped leaves its metadata behind.
+            items, opened, said = _items(db, owner), open_sessions(db, owner), metadata_of(db, owner)
+            made, rows = _document(db, owner, _head(db, owner), whole=True), amendments_of(db, owner)
             of_items = {item.position: said[item.item.id] for item in items if item.item.id in said}
             of_open = {session.id: said[session.id] for session in opened if session.id in said}
             return Contents(owner, tuple(items), tuple(opened), made, tuple(rows), of_items, of_open)
 
 
-def open_sessions(db: Connection, owner: Owner, skipped: list[str] | None = None) -> list[Session]:
+def open_sessions(db: Connection, owner: Owner) -> list[Session]:
     """The sessions of a user that have not ended, with their turns so far, in order of their first turn."""
     rows = run(db, f"SELECT session, json FROM mempiler_open_turns WHERE {OWN} ORDER BY added, number", owner)
     said: dict[str, list[Turn]] = {}
-    read = partial(each, "open_turns", owner, "session", rows, skipped=skipped)
-    for id, turn in read(lambda row: (row.session, Turn.model_validate_json(row.json))):
-        said.setdefault(id, []).append(turn)
+    for row in rows:
+        said.setdefault(row.session, []).append(read_row("open_turns", owner, row, _turn, "session"))
     return [_session(id, turns) for id, turns in said.items()]
 
 
-def metadata_of(
-    db: Connection, owner: Owner, ids: Sequence[str] | None = None, skipped: list[str] | None = None
-) -> dict[str, dict[str, Any]]:
+def metadata_of(db: Connection, owner: Owner, ids: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
     """What callers said of sessions, by their ids; of all of a user's if None are given."""
     statement = f"SELECT session, json FROM mempiler_metadata WHERE {OWN}"
     if ids is None:
         rows = run(db, statement, owner).all()
     else:
         rows = among(db, f"{statement} AND session IN :these", owner, ids)
-    read = each("metadata", owner, "session", rows, lambda row: (row.session, dict(json.loads(row.json))), skipped)
-    return dict(read)
+    return {row.session: read_row("metadata", owner, row, _said, "session") for row in rows}
 
 
 def _opened(db: Connection, owner: Owner) -> list[tuple[Session, dict[str, Any]]]:
@@ -261,10 +229,10 @@ def _whose(tenant: str | None, user: str | None) -> tuple[str, dict[str, str]]:
     return " AND ".join(["1 = 1", *(f'"{name}" = :{name}' for name in named)]), named
 
 
-def amendments_of(db: Connection, owner: Owner, skipped: list[str] | None = None) -> list[Amendment]:
+def amendments_of(db: Connection, owner: Owner) -> list[Amendment]:
     """All amendments of a user, in order."""
     rows = run(db, f"SELECT * FROM mempiler_amendments WHERE {OWN} ORDER BY number", owner)
-    return each("amendments", owner, "number", rows, _amendment, skipped)
+    return [read_row("amendments", owner, row, _amendment, "number") for row in rows]
 
 
 def _head(db: Connection, owner: Owner) -> Any:
@@ -277,23 +245,29 @@ def _head(db: Connection, owner: Owner) -> Any:
     return run(db, statement, owner).one()
 
 
-def _items(db: Connection, owner: Owner, skipped: list[str] | None = None) -> list[StoredItem]:
+def _items(db: Connection, owner: Owner) -> list[StoredItem]:
     rows = run(db, f"SELECT * FROM mempiler_items WHERE {OWN} ORDER BY position", owner)
-    return each("items", owner, "position", rows, _item, skipped)
+    return [read_row("items", owner, row, _item) for row in rows]
 
 
 def _item(row: Any) -> StoredItem:
-    state = _STATE.validate_python(row.state)
-    return StoredItem(row.position, _ITEM.validate_json(row.json), state, row.attempts, row.error, row.digest)
+    return StoredItem(row.position, _raw(row), _STATE.validate_python(row.state), row.attempts, row.error, row.digest)
+
+
+def _raw(row: Any) -> Any:
+    return _ITEM.validate_json(row.json)
+
+
+def _turn(row: Any) -> Turn:
+    return Turn.model_validate_json(row.json)
+
+
+def _said(row: Any) -> dict[str, Any]:
+    return dict(json.loads(row.json or "{}"))
 
 
 def _session(id: str, turns: Sequence[Turn]) -> Session:
     return Session(id=id, time=turns[0].time, turns=tuple(turns))
-
-
-def _one(table: str, owner: Owner, read: Callable[[str], Any], row: Any) -> Any:
-    """What the JSON of a row says."""
-    return each(table, owner, "position", [row], lambda row: read(row.json))[0]
 
 
 def _amendment(row: Any) -> Amendment:
@@ -313,8 +287,12 @@ def _status(row: Any) -> MemoryStatus:
     return MemoryStatus.model_validate({**about, "sessions": row.total or 0, **counts})
 
 
-def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> Document | None:
-    """The memory of a user, with its text or with the changes since what the caller has; None without one."""
+def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING, whole: bool = False) -> Document | None:
+    """The memory of a user, with its text or with the changes since what the caller has; None without one.
+
+    Raises:
+        StoreError: Its parts do not fit together; or a text is no JSON, which is looked at with `whole`.
+    """
     made = _stamp(head)
     if made is None:
         return None
@@ -325,6 +303,8 @@ def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> 
     log = dataclasses.replace(before, changes=before.changes + _length(new), count=before.count + len(new))
     try:
         memory, settled = ("", None) if known else _text_after(found)
+        for stored in (memory, settled or "{}") if whole else ():
+            json.loads(stored)
         about = head.settled_position, tuple(json.loads(head.speakers)), made
         return Document(memory, head.position, settled, *about, since=tuple(found) if known else None, log=log)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -336,18 +316,6 @@ def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING) -> 
 
 def _length(changes: Sequence[Change]) -> int:
     return sum(len(change.memory) + len(change.settled or "") for change in changes)
-
-
-def _whole_document(db: Connection, owner: Owner, head: Any, skipped: list[str] | None) -> Document | None:
-    """The memory of a user, whose text was looked at; None without one, or where it is damaged and skipped."""
-    try:
-        found = _document(db, owner, head)
-        for stored in (found.memory, found.settled or "{}") if found else ():
-            json.loads(stored)
-        return found
-    except (StoreError, ValueError):
-        skip(f"mempiler_memories or mempiler_changes: user {owner.user!r}", skipped)
-        return None
 
 
 def _text_after(found: Sequence[Change]) -> tuple[str, str | None]:

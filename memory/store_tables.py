@@ -2,8 +2,7 @@
 
 version     which tables there are; Alembic's (`memory.migrations`)
 meta        how often anybody was forgotten
-users       one row per tenant and user: next position, version of the memory, who is writing it until when, and
-            whose memory is to be written anew, whoever wrote it
+users       one row per tenant and user: next position, version of the memory, and who is writing it until when
 items       raw sessions, logs, ... in the order in which they came: queued, remembered or failed
 turns       the ids of their turns, unique within a user
 open_turns  turns of sessions that have not ended
@@ -53,13 +52,7 @@ def _filled(**kinds: type[Any]) -> Generator[Column[Any]]:
 
 version = Table("mempiler_version", tables, Column("version_num", String(32), primary_key=True))
 meta = Table("mempiler_meta", tables, _key("name"), Column("value", String))
-users = _of_user(
-    "users",
-    *_filled(next_position=Integer, version=String, worker=String, claimed_until=Float),
-    Column("rebuild_by", String),
-    Column("rebuild_begun", Integer),
-    Column("rebuild_since", Float),
-)
+users = _of_user("users", *_filled(next_position=Integer, version=String, worker=String, claimed_until=Float))
 items = _of_user(
     "items",
     _key("position", Integer),

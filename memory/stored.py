@@ -174,17 +174,6 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class Rebuild:
-    """A user whose memory is to be written anew, whoever wrote it."""
-
-    owner: Owner
-    begun: bool
-    """Whether the old memory is gone already."""
-    since: float
-    """Seconds since 1970 when the rebuild began."""
-
-
-@dataclass(frozen=True)
 class Claim:
     """The right to write one user's memory for a while."""
 

@@ -30,17 +30,12 @@ _STAMP = {"writer": "writer", "program": "program", "embedder": "embedder", "sch
 """What a line has of a memory as it is, and of who wrote it; by the names of `Stamp`."""
 
 
-def export_users(
-    store: Store, file: TextIO, tenant: str | None = None, user: str | None = None, skipped: list[str] | None = None
-) -> int:
-    """Writes users, all or those of one tenant or one name, as JSON lines; returns how many.
-
-    Damaged rows are left out, and named in `skipped`; None makes them a `StoreError`.
-    """
+def export_users(store: Store, file: TextIO, tenant: str | None = None, user: str | None = None) -> int:
+    """Writes users, all or those of one tenant or one name, as JSON lines; returns how many."""
     file.write(json.dumps({"mempiler": "memories", "schema": SCHEMA}) + "\n")
     owners = [found.owner for found in store.users(tenant, user)]
     for owner in owners:
-        file.write(json.dumps(_line(store.dump(owner, skipped)), ensure_ascii=False, separators=(",", ":")) + "\n")
+        file.write(json.dumps(_line(store.dump(owner)), ensure_ascii=False, separators=(",", ":")) + "\n")
     return len(owners)
 
 

@@ -1,13 +1,10 @@
 """Search by words: BM25 over stems, kept up to date instead of rebuilt, and turns that lend one another their scores.
 
-Scores are those of rank_bm25's Okapi to the last bit; but a term that is in half of the entries or more, to which
-Okapi gives a weight of nothing or less, keeps a small one, so that the first facts of a memory can be found. A turn
-gets shares of the scores of the two turns before it and of the one after it: an answer is found by its question.
-`python perf/retrieval.py` measures what that finds.
+Scores are those of rank_bm25's Okapi to the last bit; but a term in half of the entries or more has a small weight, so
+that the first facts of a memory can be found. An answer is found by its question: turns lend their neighbours shares.
 
-Limits: function words and stems are English; words of other alphabets are matched whole, Chinese by jieba's words, and
-a run of kana or Thai letters is one term. Texts are hostile input, and jieba and the stemmer take the square of a
-length: runs of Chinese signs are cut at 500, and words of more than 64 letters are terms as they are.
+Function words and stems are English, Chinese is cut by jieba, words of other alphabets are matched whole. Texts are
+hostile, and jieba and the stemmer take the square of a length: long runs are cut, long words are terms as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, cast
 
@@ -66,13 +63,18 @@ class Words:
         self._numbers: dict[str, int] = {"": 0}
         self._dialogues: array[int] = array("q")
         """The number of the dialogue of each row."""
-        self._changed()
+        self._known: dict[str, np.ndarray] = {}
+        self._least: float | None = None
+        self._order: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def put(self, row: int, old: str | None, new: str | None, dialogue: str = "") -> None:
         """Gives a row, or the next one, another text; `dialogue` is what it is a turn of, "" for nothing."""
         before, after = (Counter(tokens(text) if text else ()) for text in (old, new))
-        self._post(row, [(term, times) for term, times in after.items() if before.get(term) != times])
-        self._post(row, [(term, 0) for term in before.keys() - after.keys()])
+        for term, times in after.items():
+            if before.get(term) != times:
+                self._post(row, term, times)
+        for term in before.keys() - after.keys():
+            self._post(row, term, 0)
         if row == len(self._lengths):
             self._lengths.append(0)
             self._dialogues.append(0)
@@ -80,7 +82,7 @@ class Words:
         self._dialogues[row] = self._numbers.setdefault(dialogue, len(self._numbers))
         self._total += after.total() - before.total()
         self._texts += (new is not None) - (old is not None)
-        self._changed()
+        self._known, self._least, self._order = {}, None, None
 
     def scores(self, query: str) -> np.ndarray:
         """BM25 of every row with what neighbours lend, shape [rows]; 0 for no hit."""
@@ -93,57 +95,58 @@ class Words:
             self._lend(scores)
         return scores
 
-    def _post(self, row: int, said: Sequence[tuple[str, int]]) -> None:
-        """Notes how often a row holds some terms; 0 for not at all."""
-        for term, times in said:
-            posting = self._postings.get(term)
-            if posting is None:
-                posting = self._postings[term] = array("q"), array("I")
-            rows, counts = posting
-            before = len(rows)
-            at = bisect_left(rows, row) if before and row <= rows[-1] else before
-            if at == before or rows[at] != row:
-                rows.insert(at, row)
-                counts.insert(at, times)
-            elif times:
-                counts[at] = times
-            else:
-                del rows[at], counts[at]
-            if not rows:
-                del self._postings[term]
-            if len(rows) == len(self._terms_in):
-                self._terms_in.append(0)
-            self._terms_in[before] -= 1
-            self._terms_in[len(rows)] += 1
-
-    def _changed(self) -> None:
-        self._known: dict[str, np.ndarray] = {}
-        self._least: float | None = None
-        self._order: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    def _post(self, row: int, term: str, times: int) -> None:
+        """Notes how often a row holds a term; 0 for not at all."""
+        if term not in self._postings:
+            self._postings[term] = array("q"), array("I")
+        rows, counts = self._postings[term]
+        before = len(rows)
+        at = bisect_left(rows, row) if before and row <= rows[-1] else before
+        if at == before or rows[at] != row:
+            rows.insert(at, row)
+            counts.insert(at, times)
+        elif times:
+            counts[at] = times
+        else:
+            del rows[at], counts[at]
+        if not rows:
+            del self._postings[term]
+        if len(rows) == len(self._terms_in):
+            self._terms_in.append(0)
+        self._terms_in[before] -= 1
+        self._terms_in[len(rows)] += 1
 
     def _impacts(self, term: str) -> np.ndarray:
         """What a term adds to the score of each row of its posting; operations are in the order of rank_bm25."""
-        if term not in self._known:
-            rows, counts = self._postings[term]
-            times, lengths = np.frombuffer(counts, np.uint32), np.frombuffer(self._lengths)
-            norms = K1 * (1 - B + B * lengths[np.frombuffer(rows, np.int64)] / (self._total / self._texts))
-            self._known[term] = self._weight(len(rows)) * (times * (K1 + 1) / (times + norms))
-        return self._known[term]
-
-    def _weight(self, holders: int) -> float:
-        """The inverse document frequency of a term that so many texts hold."""
+        if term in self._known:
+            return self._known[term]
+        rows, counts = self._postings[term]
+        holders, weight = len(rows), self._least
         if 2 * holders < self._texts:
-            return math.log(self._texts - holders + 0.5) - math.log(holders + 0.5)
-        if self._least is None:
+            weight = math.log(self._texts - holders + 0.5) - math.log(holders + 0.5)
+        elif weight is None:
             terms = np.frombuffer(self._terms_in, np.int64)
             held = np.flatnonzero(terms[1:] != 0) + 1
             weights = np.log(self._texts - held + 0.5) - np.log(held + 0.5)
-            self._least = max(EPSILON * math.fsum(terms[held] * weights) / int(terms[held].sum()), FLOOR)
-        return self._least
+            weight = max(EPSILON * math.fsum(terms[held] * weights) / int(terms[held].sum()), FLOOR)
+            self._least = weight
+        times, lengths = np.frombuffer(counts, np.uint32), np.frombuffer(self._lengths)
+        norms = K1 * (1 - B + B * lengths[np.frombuffer(rows, np.int64)] / (self._total / self._texts))
+        self._known[term] = weight * (times * (K1 + 1) / (times + norms))
+        return self._known[term]
 
     def _lend(self, scores: np.ndarray) -> None:
         """Adds to the scores of rows, in place, what neighbours lend them."""
-        dialogues, order, places = self._order = self._order or self._ordered()
+        if self._order is None:
+            # The dialogue of each row, rows by dialogue, and where each row is in that. A row of none ends the first
+            # two, as often as there are steps: what is before the first is counted from the end.
+            dialogues = np.append(np.frombuffer(self._dialogues, np.int64), -1)
+            dialogues[dialogues == 0] = -2 - np.flatnonzero(dialogues == 0)
+            order = np.argsort(dialogues[:-1], kind="stable")
+            places = np.empty_like(order)
+            places[order] = np.arange(len(order))
+            self._order = dialogues, np.append(order, [len(order)] * len(self._lent)), places
+        dialogues, order, places = self._order
         rows = np.flatnonzero(scores != 0)
         own, of, at = scores[rows], dialogues[rows], places[rows]
         for step, share in self._lent.items():
@@ -151,18 +154,6 @@ class Words:
             same = dialogues[near] == of
             # No two rows have the same neighbour on one side, so that nothing is added to a place twice at once.
             scores[near[same]] += share * own[same]
-
-    def _ordered(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The dialogue of each row, rows by dialogue, and where each row is in that.
-
-        A row of none ends the first two, as often as there are steps: what is before the first is counted from the end.
-        """
-        dialogues = np.append(np.frombuffer(self._dialogues, np.int64), -1)
-        dialogues[dialogues == 0] = -2 - np.flatnonzero(dialogues == 0)
-        order = np.argsort(dialogues[:-1], kind="stable")
-        places = np.empty_like(order)
-        places[order] = np.arange(len(order))
-        return dialogues, np.append(order, [len(order)] * len(self._lent)), places
 
 
 def tokens(text: str) -> list[str]:
@@ -175,22 +166,17 @@ def tokens(text: str) -> list[str]:
     """
     text = folded(text)
     if text.isascii():
-        words = (word for word in _WORD.findall(text) if word not in STOP_WORDS)
-        return [word if len(word) > _LONGEST else _stem(word) for word in words]
-    return list(_terms(text))
+        words = _WORD.findall(text)
+    else:
+        words = list[str]()
+        for run in _RUN.finditer(text):
+            words += chinese_cutter().cut_for_search(run[0]) if run["han"] else [run[0]]
+    return [word if len(word) > _LONGEST else _stem(word) for word in words if word not in STOP_WORDS]
 
 
 def forget_words() -> None:
     """Drops the words seen so far: a password is a word too."""
     _stem.cache_clear()
-
-
-def _terms(text: str) -> Iterator[str]:
-    for run in _RUN.finditer(text):
-        if run["han"]:
-            yield from (word for word in chinese_cutter().cut_for_search(run["han"]) if word not in STOP_WORDS)
-        elif run[0] not in STOP_WORDS:
-            yield run[0] if len(run[0]) > _LONGEST else _stem(run[0])
 
 
 @lru_cache(maxsize=32_768)

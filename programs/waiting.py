@@ -30,7 +30,11 @@ class Waiting:
         """The same without the turns of some ids."""
         if not turns:
             return self
-        return replace(self, items=tuple(_without(item, turns) for item in self.items))
+        items: list[Item] = []
+        for item in self.items:
+            rest = tuple(turn for turn in item.turns if turn.id not in turns)
+            items.append(item if len(rest) == len(item.turns) else item.model_copy(update={"turns": rest}))
+        return replace(self, items=tuple(items))
 
     def newest(self, most: int) -> tuple[Hit, ...]:
         """The newest turns, newest first."""
@@ -81,8 +85,3 @@ def with_raw(query: Query, waiting: Waiting, raw: Sequence[Hit]) -> Query:
     cut = [(item, tuple(turn for turn in item.turns if turn.id in found)) for item in waiting.items]
     extra = tuple(Session(id=item.id, time=item.time, turns=turns) for item, turns in cut if turns)
     return query.model_copy(update={"shown": (*extra, *query.shown)})
-
-
-def _without(item: Item, turns: Collection[str]) -> Item:
-    rest = tuple(turn for turn in item.turns if turn.id not in turns)
-    return item if len(rest) == len(item.turns) else item.model_copy(update={"turns": rest})

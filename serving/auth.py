@@ -187,7 +187,16 @@ def tenant_of(scope: Any, tokens: Tokens | None) -> str | None:
     if not (path.startswith(GUARDED) or path == METRICS):
         return None
     if tokens is None:
-        _check_page(headers)
+        given = headers.getlist("host")
+        host = given[0] if len(given) == 1 else ""
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        # What a web page in a browser of this machine asks must not be taken for its user.
+        if name not in LOOPBACK:
+            raise UNKNOWN_HOST()  # DNS rebinding
+        if any(origin.lower() not in (f"http://{host}", f"https://{host}") for origin in headers.getlist("origin")):
+            raise OTHER_ORIGIN()
+        if not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site")):
+            raise OTHER_ORIGIN()
         return OPEN_TENANT
     given = headers.getlist("authorization")
     scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
@@ -197,16 +206,3 @@ def tenant_of(scope: Any, tokens: Tokens | None) -> str | None:
     if (tenant == OPERATOR) != (path == METRICS):
         raise OTHER_PATH()
     return tenant
-
-
-def _check_page(headers: Headers) -> None:
-    """Refuses what a web page in a browser of this machine asks, which must not be taken for its user."""
-    given = headers.getlist("host")
-    host = given[0] if len(given) == 1 else ""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    if name not in LOOPBACK:
-        raise UNKNOWN_HOST()  # DNS rebinding
-    if any(origin.lower() not in (f"http://{host}", f"https://{host}") for origin in headers.getlist("origin")):
-        raise OTHER_ORIGIN()
-    if not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site")):
-        raise OTHER_ORIGIN()

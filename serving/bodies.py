@@ -233,11 +233,6 @@ class ChatRequest(Open):
         places = ((n, message.beyond) for n, message in enumerate(self.messages))
         return next((f"messages.{n}.{what}" for n, what in places if what), None)
 
-    @property
-    def asks(self) -> bool:
-        """Whether it ends with what a user says."""
-        return self.messages[-1].role == "user" and bool(self.messages[-1].text.strip())
-
 
 class Remembered(BaseModel):
     """What is Mempiler's own in a completion."""

@@ -13,13 +13,13 @@ import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from ..engines.endpoint.chat import Upstream
 from ..engines.endpoint.deadline import Deadline
 from ..programs.streaming import Words
 from ..records.context import estimate_tokens
@@ -27,7 +27,7 @@ from .bodies import ChatRequest, Remembered
 from .conversation import Conversation
 from .refusals import Refusal, body_of, failure, log, refusal_of
 from .relay import Relay, Send
-from .service import GUARD, Asked, Caller, Service
+from .service import GUARD, Asked, Caller
 from .user_memory import UserMemory
 
 router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
@@ -62,12 +62,21 @@ async def complete(
     if not service.chats:
         raise Refusal(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     caller.check_length(len(body.messages))
-    upstream, memory = _upstream(body, service), caller.memory(body.user)
+    # What no program answers is handed on to the language model.
+    beyond, upstream = body.beyond, service.upstream
+    if not (upstream and (beyond or body.model == service.chat_name)):
+        upstream = None
+        if beyond:
+            how = "takes a language model at an address that speaks OpenAI's chat; there is none"
+            raise Refusal(400, f"{beyond}: {how}")
+        if body.messages[-1].role != "user" or not body.messages[-1].text.strip():
+            raise Refusal(400, "messages: the last message must be of role user, with a text")
+    memory = caller.memory(body.user)
     repeated = x_stainless_retry_count.strip("0").isdigit()
     talk = Conversation(memory, body, timedelta(minutes=service.settings.session_gap), repeated)
 
     def call(deadline: Deadline, send: Send | None = None) -> Response:
-        reply = _Reply(service, talk, send)
+        reply = _Reply(service.name, talk, send)
         if (given := talk.hear()) is not None:
             return reply.end(given, Remembered(session=talk.session, evidence=()))
         return Relay(talk, upstream).answer(deadline, send) if upstream else reply.answer(deadline)
@@ -75,33 +84,24 @@ async def complete(
     return await (_streamed(call, caller, memory) if body.stream else caller.asking(call, memory))
 
 
-def _upstream(body: ChatRequest, service: Service) -> Upstream | None:
-    """The language model that a request is handed on to; None for one that the program answers."""
-    beyond = body.beyond
-    if service.upstream and (beyond or body.model == service.chat_name):
-        return service.upstream
-    if beyond:
-        raise Refusal(400, f"{beyond}: takes a language model at an address that speaks OpenAI's chat; there is none")
-    if not body.asks:
-        raise Refusal(400, "messages: the last message must be of role user, with a text")
-    return None
-
-
+@dataclass
 class _Reply:
     """The program's answer to one request: stored, and made a completion or, with `send`, the events of a stream."""
 
-    def __init__(self, service: Service, talk: Conversation, send: Send | None) -> None:
-        self._service, self._talk, self._send, self._begun = service, talk, send, False
-        about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": service.name}
-        self._about: dict[str, Any] = about
+    model: str
+    talk: Conversation
+    send: Send | None
+    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+    begun: bool = False
 
     def answer(self, deadline: Deadline) -> Response:
         """Asks and stores, in a thread of its own."""
-        words = Words(self._tell) if self._send else None
-        found = self._talk.ask(words)
+        words = Words(self._tell) if self.send else None
+        found = self.talk.ask(words)
         answer = str(found.answer)
         rest = words.rest(answer) if words else None
-        remembered = self._talk.end(answer, found.context, deadline)
+        remembered = self.talk.end(answer, found.context, deadline)
         return self.end(answer, remembered, rest)
 
     def end(self, answer: str, remembered: Remembered, rest: str | None = None) -> Response:
@@ -112,20 +112,20 @@ class _Reply:
             remembered: Mempiler's own field.
             rest: What of the answer was not sent; all of it if None.
         """
-        body, own = self._talk.body, remembered.model_dump(mode="json")
+        body, own = self.talk.body, remembered.model_dump(mode="json")
         sizes = sum(estimate_tokens(message.text) for message in body.messages), estimate_tokens(answer)
         usage = {"prompt_tokens": sizes[0], "completion_tokens": sizes[1], "total_tokens": sum(sizes)}
-        if self._send is None:
+        if self.send is None:
             message = {"role": "assistant", "content": answer, "refusal": None}
             choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-            about = {**self._about, "object": "chat.completion"}
+            about = {"id": self.id, "created": self.created, "model": self.model, "object": "chat.completion"}
             return JSONResponse({**about, "choices": [choice], "usage": usage, "mempiler": own})
         for part in re.findall(r"\s*\S+\s*?|\s+", answer if rest is None else rest):
             self._tell(part)
         self._event([_choice({}, "stop")], mempiler=own)
         if body.stream_options and body.stream_options.include_usage:
             self._event([], usage=usage)
-        self._send("data: [DONE]\n\n")
+        self.send("data: [DONE]\n\n")
         return Response()
 
     def _tell(self, words: str) -> None:
@@ -133,13 +133,13 @@ class _Reply:
 
     def _event(self, choices: list[Any], **more: Any) -> None:
         """Sends an event, before the first one the headers and who speaks."""
-        about = {**self._about, "object": "chat.completion.chunk"}
-        if self._send and not self._begun:
-            self._begun = True
-            self._send({})
-            self._send(event_of({**about, "choices": [_choice({"role": "assistant", "content": ""})]}))
-        if self._send:
-            self._send(event_of({**about, "choices": choices, **more}))
+        about = {"id": self.id, "created": self.created, "model": self.model, "object": "chat.completion.chunk"}
+        if self.send and not self.begun:
+            self.begun = True
+            self.send({})
+            self.send(event_of({**about, "choices": [_choice({"role": "assistant", "content": ""})]}))
+        if self.send:
+            self.send(event_of({**about, "choices": choices, **more}))
 
 
 def _choice(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import dspy
@@ -24,33 +25,32 @@ from .user_memory import UserMemory
 ASSISTANT = "assistant"
 
 
+@dataclass
 class Conversation:
     """What one request of a chat says, in the session that it belongs to; what tools say is left out.
 
     Of a user who is forgotten while this goes on nothing is stored, and the answer is given all the same.
 
-    Args:
-        memory: Whose it is.
-        body: What a client sent.
-        gap: Time without a turn after which a session is over.
-        repeated: Whether the client marks it as a repetition.
     """
 
-    def __init__(self, memory: UserMemory, body: ChatRequest, gap: timedelta, repeated: bool = False) -> None:
-        own = body.mempiler or Own()
-        self.memory, self.body = memory, body
-        self._gap, self._repeated = gap, repeated
-        self._metadata, self._chosen = own.metadata, own.chosen
-        self._earlier: list[Turn] = []
-        """The conversation up to the last answer."""
-        self._new: list[Turn] = []
-        """The user's new messages; the last is the question."""
-        self.session = (body.metadata.session if body.metadata else None) or ""
-        """The session it belongs to; until it is heard the one that it names, or none."""
-        self._before: tuple[Turn, ...] = ()
-        """What was stored in the session before it."""
-        self._said: tuple[Turn, ...] = ()
-        """The new turns, as they are stored."""
+    memory: UserMemory
+    body: ChatRequest
+    """What a client sent."""
+    gap: timedelta
+    """Time without a turn after which a session is over."""
+    repeated: bool = False
+    """Whether the client marks it as a repetition."""
+    session: str = field(default="", init=False)
+    """The session it belongs to, once it is heard."""
+    _own: Own = field(default_factory=Own, init=False)
+    _earlier: list[Turn] = field(default_factory=list[Turn], init=False)
+    """The conversation up to the last answer."""
+    _new: list[Turn] = field(default_factory=list[Turn], init=False)
+    """The user's new messages; the last is the question."""
+    _before: tuple[Turn, ...] = field(default=(), init=False)
+    """What was stored in the session before it."""
+    _said: tuple[Turn, ...] = field(default=(), init=False)
+    """The new turns, as they are stored."""
 
     def hear(self) -> str | None:
         """Stores what is said in the session it belongs to; the memory is then looked at as it was, with that.
@@ -61,13 +61,22 @@ class Conversation:
         Raises:
             MempilerError: See `UserMemory.say`; nothing was stored.
         """
-        self._read()
+        # Of a thousand messages this takes long: not in the event loop.
+        said = [
+            {"role": message.role, "content": message.text, **({"name": message.name} if message.name else {})}
+            for message in self.body.messages
+            if message.role in ("user", ASSISTANT)
+        ]
+        last = max((n for n, message in enumerate(said) if message["role"] == ASSISTANT), default=-1)
+        self._earlier, self._new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
+        self.session = (self.body.metadata and self.body.metadata.session) or ""
+        self._own = self.body.mempiler or self._own
         seen = self.memory.look()
         self.memory.begin(seen)
         session = self._continued(seen.snapshot.open)
         if session is not None:
             self.session, self._before = session.id, session.turns
-            if self._repeated and (given := self._given()) is not None:
+            if self.repeated and (given := self._given()) is not None:
                 return given
             if self._new and _same(self._before[-len(self._new) :], self._new):
                 self._said = self._before[-len(self._new) :]
@@ -92,7 +101,7 @@ class Conversation:
         recent = [Session(id=self.session, turns=shown)] if shown else []
         with wanted(words):
             return self.memory.ask(
-                question.content, recent, asked=[question.id], date=format_time(now()), **self._chosen
+                question.content, recent, asked=[question.id], date=format_time(now()), **self._own.chosen
             )
 
     def recall(self) -> Context:
@@ -103,28 +112,18 @@ class Conversation:
         there = {(message.role, message.text) for message in self.body.messages}
         shown = {turn.id for turn in (*self._before, *self._said) if (turn.speaker, turn.text) in there}
         asked = shown | {turn.id for turn in self._said}
-        return self.memory.recall(texts[-1], format_time(now()), asked=asked, **self._chosen)
+        return self.memory.recall(texts[-1], format_time(now()), asked=asked, **self._own.chosen)
 
     def end(self, answer: str, context: Context, deadline: Deadline) -> Remembered:
         """Stores an answer that rests on a context, unless its session was forgotten, or the client does not get it."""
         turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
         if turns:
             try:
-                self.memory.say(self.session, turns, not (self._said or self._before), self._metadata)
+                self.memory.say(self.session, turns, not (self._said or self._before), self._own.metadata)
             except ConflictError:
                 if any(item.id == self.session for item in self.memory.items()):
                     self._say(turns)
         return Remembered(session=self.session, evidence=self.memory.evidence(context.hits))
-
-    def _read(self) -> None:
-        # Of a thousand messages this takes long: not in the event loop.
-        said = [
-            {"role": message.role, "content": message.text, **({"name": message.name} if message.name else {})}
-            for message in self.body.messages
-            if message.role in ("user", ASSISTANT)
-        ]
-        last = max((n for n, message in enumerate(said) if message["role"] == ASSISTANT), default=-1)
-        self._earlier, self._new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
 
     def _continued(self, opened: Sequence[Session]) -> Session | None:
         """The open session to continue, None if one begins; all others of the user end."""
@@ -133,7 +132,7 @@ class Conversation:
         mine = [
             session
             for session in opened
-            if time - self._gap <= last[session.id] <= time + self._gap
+            if time - self.gap <= last[session.id] <= time + self.gap
             and (not named or session.id == named or session.id.startswith(f"{named}~"))
         ]
         chosen = max(mine, key=lambda session: last[session.id], default=None)
@@ -146,11 +145,11 @@ class Conversation:
         """Stores turns; those of an ended session begin a continuation, `NAME~...`, unless the user was forgotten."""
         session = self.session
         try:
-            return session, self.memory.say(session, turns, metadata=self._metadata)
+            return session, self.memory.say(session, turns, metadata=self._own.metadata)
         except ConflictError:
             session = f"{session.partition('~')[0]}~{_token()}"
         try:
-            return session, self.memory.say(session, turns, metadata=self._metadata)
+            return session, self.memory.say(session, turns, metadata=self._own.metadata)
         except ConflictError:
             # A session of this name there cannot be: the user was forgotten.
             return session, tuple(turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in enumerate(turns, 1))

@@ -73,7 +73,8 @@ class Memories:
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
         """
-        with self._leaving_nothing(self._kept.forgets):
+        forgets = self._kept.forgets
+        try:
             view = self.read(owner)
             last, user = view.snapshot.amended, view.kept
             if user.amendments[0] != last:
@@ -84,6 +85,9 @@ class Memories:
             settled = user.leaving(0, self.program.method, view.settled, amend)
             waiting = replace(view.waiting, items=amend.items(view.waiting.items))
             return replace(view, settled=settled, waiting=waiting, amendments=amend)
+        finally:
+            if self._kept.forgets != forgets:
+                self._wipe()
 
     def read(self, owner: Owner) -> View:
         """The memory as it was written; read from the store only where it changed since this process read it.
@@ -144,7 +148,7 @@ class Memories:
         Raises:
             UserError: A condition is malformed.
         """
-        conditions = checked_conditions(where)
+        conditions = checked_conditions({} if where is None else where)
         return Within(since, until, self.store.turns_where(owner, conditions) if conditions else None)
 
     def part(self, view: View, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> View:
@@ -153,9 +157,9 @@ class Memories:
         Raises:
             UserError: A condition is malformed, or the method cannot leave entries out.
         """
-        within = self.within(view.snapshot.owner, where, since, until)
-        if within.everything:
+        if where in (None, {}) and since is None and until is None:
             return view
+        within = self.within(view.snapshot.owner, where, since, until)
         method = self.program.method
         left = view.kept.leaving(1 + hash(within) % PARTS, method, view.settled, within)
         if left.line is view.settled.line:
@@ -187,12 +191,17 @@ class Memories:
         lm = self.lm or dspy.settings.lm
         if getattr(lm, "cache", False):
             lm = lm.copy(cache=False)
-        with (
-            self._leaving_nothing(since),
-            dspy.context(lm=lm, adapter=self.program.asking(), trace=None, usage_tracker=None, disable_history=True),
-            working_for(("asks", owner) if asks else owner, UserVectors(self.store, owner, since, view.kept.vectors)),
-        ):
-            yield
+        vectors = UserVectors(self.store, owner, since, view.kept.vectors)
+        adapter, whose = self.program.asking(), ("asks", owner) if asks else owner
+        try:
+            with (
+                dspy.context(lm=lm, adapter=adapter, trace=None, usage_tracker=None, disable_history=True),
+                working_for(whose, vectors),
+            ):
+                yield
+        finally:
+            if self._kept.forgets != since:
+                self._wipe()
 
     def notice(self, forgets: int) -> bool:
         """Drops what is kept if somebody was forgotten since this process last looked; whether that was so.
@@ -206,15 +215,6 @@ class Memories:
         if news:
             self._wipe()
         return news
-
-    @contextmanager
-    def _leaving_nothing(self, since: int) -> Generator[None]:
-        """Surrounds work with what users said; `since` is what `Store.forgets` was when it was read."""
-        try:
-            yield
-        finally:
-            if self._kept.forgets != since:
-                self._wipe()
 
     def _loaded(
         self, document: Document | None, known: tuple[Memory, Memory] | None, owner: Owner

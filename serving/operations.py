@@ -102,11 +102,11 @@ class Metrics:
     def __init__(self) -> None:
         self._own = own = CollectorRegistry()
         counter = partial(Counter, registry=own)
-        self._requests = counter(
+        self.requests = counter(
             "mempiler_requests", "Requests by route, method and status.", ("route", "method", "status")
         )
         about = "Time from the first byte of a request to the end of its answer."
-        self._seconds = Histogram("mempiler_request_seconds", about, ("route",), buckets=BUCKETS, registry=own)
+        self.seconds = Histogram("mempiler_request_seconds", about, ("route",), buckets=BUCKETS, registry=own)
         about = "Requests that are worked on or wait, by pool of threads."
         self._working = Gauge(
             "mempiler_requests_in_progress", about, ("pool",), multiprocess_mode="livesum", registry=own
@@ -117,12 +117,6 @@ class Metrics:
         about = "Answers of the language model, by how they could be read."
         self._answers = counter("mempiler_lm_answers", about, ("outcome",))
         self._used = Usage()
-
-    def request(self, route: str | None, method: str, status: int, seconds: float) -> None:
-        """Counts a request that was answered."""
-        route = route or "none"
-        self._requests.labels(route, method if method in METHODS else "other", status).inc()
-        self._seconds.labels(route).observe(seconds)
 
     def update(self, service: Service) -> None:
         """Counts what is known of the pools and of the model since this was last called."""
@@ -189,7 +183,9 @@ class RequestLog:
                 await response_of(BUG())(scope, receive, sent)
         finally:
             seconds, route = time.perf_counter() - begun, getattr(scope.get("route"), "path", None)
-            self._metrics.request(route, scope["method"], status, seconds)
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self._metrics.requests.labels(route or "none", method, status).inc()
+            self._metrics.seconds.labels(route or "none").observe(seconds)
             line = {"request": request, "method": scope["method"], "route": route, "status": status}
             line |= {"ms": round(seconds * 1000, 1), "tenant": scope["state"].get("tenant")}
             log.info("request", extra=line)

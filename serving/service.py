@@ -262,15 +262,14 @@ class Caller:
         begin = begins.begin if begins else None
         return await self.service.asking.run(call, self.tenant, self.receive, begin)
 
-    async def storing(self, call: Callable[[], T], begins: UserMemory | None = None) -> T:
+    async def storing(self, call: Callable[[], T]) -> T:
         """Runs a call that needs the store alone."""
-        begin = begins.begin if begins else None
-        return await self.service.storing.run(lambda _: call(), self.tenant, self.receive, begin)
+        return await self.service.storing.run(lambda _: call(), self.tenant, self.receive)
 
     async def writing(self, user: str, call: Callable[[UserMemory], T]) -> T:
-        """Runs a call that stores something of a user."""
+        """Runs a call that stores something of a user, unless that one is forgotten since it came."""
         memory = self.memory(user)
-        return await self.storing(lambda: call(memory.begin()), memory)
+        return await self.service.storing.run(lambda _: call(memory.begin()), self.tenant, self.receive, memory.begin)
 
 
 Asked = Annotated[Caller, Depends(Caller.of)]

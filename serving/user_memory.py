@@ -330,19 +330,13 @@ class UserMemory(UserEntries):
         """Writes the memory anew from the raw sessions, if another program wrote it; always with `force`.
 
         Until it is done, questions are answered from the raw turns, and from what has been rebuilt. A rebuild that was
-        killed continues with the next call of `remember` or `rebuild`, forced or not.
+        killed continues with the next call of `remember`, or of this without `force`.
         """
-        own = self.memories.stamp
         stamp = self.store.read(self.owner, lambda version: True).stamp
-        foreign = stamp is not None and not stamp.writes_like(own)
-        planned = next(iter(self.store.rebuilds(own.writer, self.owner.tenant, self.owner.user)), None)
-        if foreign or (planned and not planned.begun) or (force and not planned):
-            self.store.reset(self.owner, own.writer if force or planned else "")
+        if force or (stamp is not None and not stamp.writes_like(self.memories.stamp)):
+            self.store.reset(self.owner)
             self.memories.drop(self.owner)
-        done = self.remember()
-        if force or planned:
-            self.store.end_rebuild(self.owner)
-        return done
+        return self.remember()
 
     def retry(self) -> Remembered:
         """Tries again what could not be written before: failed sessions, and turns that could not be taken in."""

@@ -1,4 +1,4 @@
-"""From the tables of versions 1 and 2 to twelve: texts, metadata and rebuilds lie with what they are of.
+"""From the tables of versions 1 and 2 to twelve: texts and metadata lie with what they are of.
 
 The earlier versions have no revisions; a store of version 1 may lack some of its tables, which came one by one.
 """
@@ -12,8 +12,8 @@ from sqlalchemy import Column, Float, Integer, LargeBinary, String, Text, inspec
 
 revision, down_revision = "3", None
 
-DROPPED = ("recalls", "moments", "past_texts", "past_changes", "events", "event_counts")
-"""Tables of version 1: what was noted beside memories, and nothing that a user stored."""
+DROPPED = ("recalls", "moments", "past_texts", "past_changes", "events", "event_counts", "rebuilds")
+"""What was noted beside memories, and nothing that a user stored."""
 
 
 def upgrade() -> None:
@@ -24,7 +24,6 @@ def upgrade() -> None:
     _make_missing()
     _texts_become_changes("mempiler_texts" in there)
     _metadata_are_of_sessions("mempiler_metadata" in there, "mempiler_open_metadata" in there)
-    _rebuilds_are_of_users("mempiler_rebuilds" in there)
     op.execute("UPDATE mempiler_meta SET value = '3' WHERE name = 'schema'")
 
 
@@ -85,16 +84,3 @@ def _metadata_are_of_sessions(of_items: bool, of_open: bool) -> None:
     if of_open:
         op.execute('INSERT INTO mempiler_metadata SELECT tenant, "user", session, json FROM mempiler_open_metadata')
         op.drop_table("mempiler_open_metadata")
-
-
-def _rebuilds_are_of_users(rebuilds: bool) -> None:
-    kinds = {"by": ("writer", String), "begun": ("begun", Integer), "since": ("since", Float)}
-    for name, (_, kind) in kinds.items():
-        op.add_column("mempiler_users", Column(f"rebuild_{name}", kind))
-    if rebuilds:
-        for name, (before, _) in kinds.items():
-            op.execute(
-                f"UPDATE mempiler_users AS u SET rebuild_{name} = (SELECT {before} FROM mempiler_rebuilds AS r "
-                'WHERE r.tenant = u.tenant AND r."user" = u."user")'
-            )
-        op.drop_table("mempiler_rebuilds")
