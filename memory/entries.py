@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
-from ..records import Context, Found, Hit, Turn
+from ..records import Context, Found, Hit
 from ..records.moment import utc
 from .stored import Owner, Stamp, State
 
@@ -189,14 +189,6 @@ class Evidence(_Frozen):
     speaker: str | None = None
     time: Moment | None = None
     sources: tuple[Source, ...]
-
-    @classmethod
-    def of(cls, hit: Hit, turns: Mapping[str, Turn]) -> Evidence:
-        """A hit with the turns that it rests on, of those that are still there."""
-        said = (turns[id] for id in hit.sources if id in turns)
-        sources = tuple(Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=turn.time) for turn in said)
-        shown = {name: getattr(hit, name) for name in ("id", "text", "kind", "label", "speaker", "time")}
-        return cls(score=round(hit.score, 4), sources=sources, **shown)
 
     @property
     def hit(self) -> Hit:

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -193,7 +193,17 @@ class Index:
             raise UserError(f"search takes a list of queries, got the string {queries!r:.80}; put it in a list")
         if not self._rows or not queries or k <= 0:
             return [[] for _ in queries]
-        return [self._hits(*each, k, where) for each in self._scored(queries, min_score, vectors)]
+        passed: np.ndarray | None = None
+        if isinstance(where, Spoken):
+            said = np.frombuffer(self._speakers, np.int64) == self._numbers.get(where.speaker, -1)
+            passed, where = said == where.same, None
+        found: list[list[Hit]] = []
+        for scores, least in self._scored(queries, min_score, vectors):
+            ranked = _best(scores if passed is None else np.where(passed, scores, -math.inf), least, k)
+            entries = ((self._entries[row], score) for row, score in ranked)
+            hits = (entry.hit(score) for entry, score in entries if entry and (where is None or where(entry)))
+            found.append(list(islice(hits, k)))
+        return found
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -236,20 +246,6 @@ class Index:
             scores[live] = _deviations(words[live]) + _deviations(near[live])
             scores[near < min_score] = -math.inf
             found.append((scores, _LOWEST if vector.any() or words.any() else math.inf))
-        return found
-
-    def _hits(self, scores: np.ndarray, least: float, k: int, where: Where | None) -> list[Hit]:
-        """The k rows of highest score that a filter lets pass, best first."""
-        if isinstance(where, Spoken):
-            said = np.frombuffer(self._speakers, np.int64) == self._numbers.get(where.speaker, -1)
-            scores, where = np.where(said == where.same, scores, -math.inf), None
-        found: list[Hit] = []
-        for row, score in _best(scores, least, k):
-            entry = self._entries[row]
-            if entry is not None and (where is None or where(entry)):
-                found.append(entry.hit(score))
-                if len(found) == k:
-                    break
         return found
 
 

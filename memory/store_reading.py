@@ -7,6 +7,7 @@ import json
 import unicodedata
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
@@ -27,7 +28,6 @@ from .stored import (
     Log,
     Measures,
     Owner,
-    Parsed,
     Snapshot,
     Stamp,
     State,
@@ -40,6 +40,12 @@ _WHAT: TypeAdapter[Literal["delete", "update", "undo"]] = TypeAdapter(Literal["d
 NOTHING = Log()
 COUNTED = ("queued", "partial", "failed")
 """States of items that summaries count."""
+_HEAD = f"""
+    SELECT m.*, (SELECT version FROM mempiler_users WHERE {OWN}) AS version,
+        (SELECT value FROM mempiler_meta WHERE name = 'forgets') AS forgets,
+        (SELECT max(number) FROM mempiler_amendments WHERE {OWN}) AS amended
+    FROM (SELECT 1 AS one) one LEFT JOIN mempiler_memories m ON m.tenant = :tenant AND m."user" = :user"""
+"""What there is to know of a user and their memory beside its text: NULL where there is none."""
 
 
 class Reading(Database):
@@ -49,7 +55,7 @@ class Reading(Database):
         self,
         owner: Owner,
         known: Callable[[str], bool] = lambda version: False,
-        parsed: Parsed | None = None,
+        parsed: Mapping[Hashable, Any] = MappingProxyType({}),
         since: Log = NOTHING,
     ) -> Snapshot:
         """A consistent view of a user.
@@ -57,7 +63,7 @@ class Reading(Database):
         Args:
             owner: Whose.
             known: Whether the caller has the memory of a version, so that it need not be read.
-            parsed: What the caller keeps from one reading of this user to the next.
+            parsed: That of the last snapshot: what waits as it did is the same object again.
             since: How far the caller has the memory: where that can be, only the changes since are read.
         """
         # SQLite would read all items of the user for those before the settled ones.
@@ -70,28 +76,28 @@ class Reading(Database):
             UNION ALL SELECT number, json, 'open', 0, '', '', session, added FROM mempiler_open_turns WHERE {OWN}
             ORDER BY at, position"""
         with self._read() as db:
-            head = _head(db, owner)
+            head = run(db, _HEAD, owner).one()
             rows = run(db, statement, owner, after=head.settled_position or 0).all()
-            made = None if known(head.version or "") else _document(db, owner, head, since)
-        parsed = parsed or Parsed()
-        before, values, waiting = parsed.values, dict[Hashable, Any](), list[StoredItem]()
-        opened: dict[str, dict[str, Turn]] = {}
+            stamp = _stamp(head)
+            made = _document(db, owner, head, stamp, since) if stamp and not known(head.version) else None
+        values, waiting, opened = dict[Hashable, Any](), list[StoredItem](), dict[str, list[Any]]()
         for row in rows:
-            value: Any = before.get(row.json)
+            value: Any = parsed.get(row.json)
             if row.state == "open":
                 value = value or read_row("open_turns", owner, row, _turn)
-                opened.setdefault(row.session, {})[row.json] = value
+                opened.setdefault(row.session, []).append(row.json)
             else:
                 value = value or read_row("items", owner, row, _raw)
                 waiting.append(StoredItem(row.position, value, row.state, row.attempts, row.error, row.digest))
             values[row.json] = value
+        sessions = list[Session]()
         for id, said in opened.items():
-            key = (id, *said)
-            values[key] = before.get(key) or _session(id, [*said.values()])
-        parsed.values = values
-        sessions = tuple(values[id, *said] for id, said in opened.items())
+            turns, key = tuple(values[one] for one in said), (id, *said)
+            values[key] = parsed.get(key) or Session(id=id, time=turns[0].time, turns=turns)
+            sessions.append(values[key])
         about = int(head.forgets or 0), head.amended or 0
-        return Snapshot(owner, head.version or "", _stamp(head), made, tuple(waiting), sessions, *about)
+        version = head.version or ""
+        return Snapshot(owner, version, stamp, made, tuple(waiting), tuple(sessions), *about, values)
 
     def forgets(self) -> int:
         """How often anybody was forgotten in this store: a write is refused if its user was since it began.
@@ -190,7 +196,9 @@ class Reading(Database):
         """Everything of a user at one moment."""
         with self._read() as db:
             items, opened, said = _items(db, owner), open_sessions(db, owner), metadata_of(db, owner)
-            made, rows = _document(db, owner, _head(db, owner), whole=True), amendments_of(db, owner)
+            head, rows = run(db, _HEAD, owner).one(), amendments_of(db, owner)
+            stamp = _stamp(head)
+            made = _document(db, owner, head, stamp, whole=True) if stamp else None
             of_items = {item.position: said[item.item.id] for item in items if item.item.id in said}
             of_open = {session.id: said[session.id] for session in opened if session.id in said}
             return Contents(owner, tuple(items), tuple(opened), made, tuple(rows), of_items, of_open)
@@ -202,7 +210,7 @@ def open_sessions(db: Connection, owner: Owner) -> list[Session]:
     said: dict[str, list[Turn]] = {}
     for row in rows:
         said.setdefault(row.session, []).append(read_row("open_turns", owner, row, _turn, "session"))
-    return [_session(id, turns) for id, turns in said.items()]
+    return [Session(id=id, time=turns[0].time, turns=tuple(turns)) for id, turns in said.items()]
 
 
 def metadata_of(db: Connection, owner: Owner, ids: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
@@ -235,16 +243,6 @@ def amendments_of(db: Connection, owner: Owner) -> list[Amendment]:
     return [read_row("amendments", owner, row, _amendment, "number") for row in rows]
 
 
-def _head(db: Connection, owner: Owner) -> Any:
-    """What there is to know of a user and their memory beside its text: None where there is none."""
-    statement = f"""
-        SELECT m.*, (SELECT version FROM mempiler_users WHERE {OWN}) AS version,
-            (SELECT value FROM mempiler_meta WHERE name = 'forgets') AS forgets,
-            (SELECT max(number) FROM mempiler_amendments WHERE {OWN}) AS amended
-        FROM (SELECT 1 AS one) one LEFT JOIN mempiler_memories m ON m.tenant = :tenant AND m."user" = :user"""
-    return run(db, statement, owner).one()
-
-
 def _items(db: Connection, owner: Owner) -> list[StoredItem]:
     rows = run(db, f"SELECT * FROM mempiler_items WHERE {OWN} ORDER BY position", owner)
     return [read_row("items", owner, row, _item) for row in rows]
@@ -266,10 +264,6 @@ def _said(row: Any) -> dict[str, Any]:
     return dict(json.loads(row.json or "{}"))
 
 
-def _session(id: str, turns: Sequence[Turn]) -> Session:
-    return Session(id=id, time=turns[0].time, turns=tuple(turns))
-
-
 def _amendment(row: Any) -> Amendment:
     at = datetime.fromtimestamp(row.at, UTC).replace(tzinfo=None) if row.at else None
     about = {name: getattr(row, name) for name in ("number", "entry", "kind", "text", "new", "by", "undoes")}
@@ -287,15 +281,14 @@ def _status(row: Any) -> MemoryStatus:
     return MemoryStatus.model_validate({**about, "sessions": row.total or 0, **counts})
 
 
-def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING, whole: bool = False) -> Document | None:
-    """The memory of a user, with its text or with the changes since what the caller has; None without one.
+def _document(
+    db: Connection, owner: Owner, head: Any, stamp: Stamp, since: Log = NOTHING, whole: bool = False
+) -> Document:
+    """The memory of a user, with its text or with the changes since what the caller has.
 
     Raises:
         StoreError: Its parts do not fit together; or a text is no JSON, which is looked at with `whole`.
     """
-    made = _stamp(head)
-    if made is None:
-        return None
     known = since.base and head.base == since.base
     statement = f"SELECT memory, settled FROM mempiler_changes WHERE {OWN} AND number > :count ORDER BY number"
     found = [Change(*row) for row in run(db, statement, owner, count=since.count if known else -1)]
@@ -305,7 +298,7 @@ def _document(db: Connection, owner: Owner, head: Any, since: Log = NOTHING, who
         memory, settled = ("", None) if known else _text_after(found)
         for stored in (memory, settled or "{}") if whole else ():
             json.loads(stored)
-        about = head.settled_position, tuple(json.loads(head.speakers)), made
+        about = head.settled_position, tuple(json.loads(head.speakers)), stamp
         return Document(memory, head.position, settled, *about, since=tuple(found) if known else None, log=log)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(

@@ -146,14 +146,8 @@ class Snapshot:
     """How often anybody was forgotten in this store; see `Store.forgets`."""
     amended: int = 0
     """The number of the last amendment; 0 for none."""
-
-
-@dataclass
-class Parsed:
-    """What was read last of the rows of one user that wait: what is as it was is the same object again."""
-
-    values: Mapping[Hashable, Any] = field(default_factory=dict[Hashable, Any])
-    """Items, open sessions and their turns, by their JSON."""
+    parsed: Mapping[Hashable, Any] = field(default_factory=dict[Hashable, Any], compare=False, repr=False)
+    """What waits, by its JSON."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
@@ -45,27 +46,25 @@ LENT = {1: 0.5, 2: 0.2, -1: 0.2}
 """The part of its score that a turn lends its neighbours, by how many turns these come after it."""
 
 
+@dataclass(eq=False)
 class Words:
-    """BM25 of the texts in the rows of an index; not locked.
+    """BM25 of the texts in the rows of an index; not locked."""
 
-    Args:
-        lent: What the turns of one dialogue lend one another; see `LENT`.
-    """
-
-    def __init__(self, lent: Mapping[int, float] = LENT) -> None:
-        self._lent = lent
-        self._postings: dict[str, tuple[array[int], array[int]]] = {}
-        """Of each term the rows that hold it, ascending, and how often each does."""
-        self._terms_in: array[int] = array("q", [0])
-        """How many terms are in 1, 2, ... texts, by that number; what stands at 0 is not read."""
-        self._lengths: array[float] = array("d")
-        self._texts = self._total = 0
-        self._numbers: dict[str, int] = {"": 0}
-        self._dialogues: array[int] = array("q")
-        """The number of the dialogue of each row."""
-        self._known: dict[str, np.ndarray] = {}
-        self._least: float | None = None
-        self._order: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    lent: Mapping[int, float] = field(default_factory=lambda: LENT)
+    """What the turns of one dialogue lend one another."""
+    _postings: dict[str, tuple[array[int], array[int]]] = field(default_factory=dict[str, Any])
+    """Of each term the rows that hold it, ascending, and how often each does."""
+    _terms_in: array[int] = field(default_factory=lambda: array("q", [0]))
+    """How many terms are in 1, 2, ... texts, by that number; what stands at 0 is not read."""
+    _lengths: array[float] = field(default_factory=lambda: array("d"))
+    _texts: int = 0
+    _total: int = 0
+    _numbers: dict[str, int] = field(default_factory=lambda: {"": 0})
+    _dialogues: array[int] = field(default_factory=lambda: array("q"))
+    """The number of the dialogue of each row."""
+    _known: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    _least: float | None = None
+    _order: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def put(self, row: int, old: str | None, new: str | None, dialogue: str = "") -> None:
         """Gives a row, or the next one, another text; `dialogue` is what it is a turn of, "" for nothing."""
@@ -91,7 +90,7 @@ class Words:
         for term in tokens(query):
             if term in self._postings:
                 scores[np.frombuffer(self._postings[term][0], np.int64)] += self._impacts(term)
-        if self._lent and len(self._numbers) > 1:
+        if self.lent and len(self._numbers) > 1:
             self._lend(scores)
         return scores
 
@@ -145,11 +144,11 @@ class Words:
             order = np.argsort(dialogues[:-1], kind="stable")
             places = np.empty_like(order)
             places[order] = np.arange(len(order))
-            self._order = dialogues, np.append(order, [len(order)] * len(self._lent)), places
+            self._order = dialogues, np.append(order, [len(order)] * len(self.lent)), places
         dialogues, order, places = self._order
         rows = np.flatnonzero(scores != 0)
         own, of, at = scores[rows], dialogues[rows], places[rows]
-        for step, share in self._lent.items():
+        for step, share in self.lent.items():
             near = order[at + step]
             same = dialogues[near] == of
             # No two rows have the same neighbour on one side, so that nothing is added to a place twice at once.

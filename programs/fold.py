@@ -84,6 +84,8 @@ def perform(work: Callable[[], Any], raw: bool = False) -> Performed:
 
 def take(writer: Writer, memory: Any, item: Item, prepared: Any = None) -> Any:
     """The memory with one more item, after what could not be taken in before was tried again."""
+    if not memory.unwritten:
+        return writer.write(memory, item, prepared)
     memory = again(writer, memory)
     return _with(writer.write(bare(memory), item, prepared), memory.unwritten)
 

@@ -238,7 +238,7 @@ class Method(Part):
             query: What is asked.
             waiting: Items that are not in the memory yet.
         """
-        items = with_unwritten(memory, waiting) if waiting is not None or memory.unwritten else NOTHING_WAITS
+        items = with_unwritten(memory, waiting) if memory.unwritten else waiting or NOTHING_WAITS
         raw = tuple(self.raw.search(items, [query.probe], RAW_TURNS)[0]) if items.items else ()
         asked = with_raw(query, items, raw) if raw else query
         context = self.reader.recall(memory, asked)

@@ -73,11 +73,6 @@ WANTED: contextvars.ContextVar[Words | None] = contextvars.ContextVar("wanted_wo
 ANSWERING: contextvars.ContextVar[Words | None] = contextvars.ContextVar("answering", default=None)
 
 
-def wanted(words: Words | None) -> AbstractContextManager[None]:
-    """Sends the words of the answer that the block asks a program for; None sends nothing."""
-    return holding(WANTED, words)
-
-
 def answering(as_written: bool) -> AbstractContextManager[None]:
     """Says that the block's predictor writes the answer, and whether it is given as the model writes it."""
     return holding(ANSWERING, WANTED.get() if as_written else None)
@@ -101,7 +96,7 @@ async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGe
     words = Words(send)
 
     async def asking() -> dspy.Prediction:
-        with wanted(words):
+        with holding(WANTED, words):
             return await ask()
 
     task = asyncio.ensure_future(asking())

@@ -148,33 +148,28 @@ class Gate:
             return
         try:
             scope.setdefault("state", {})["tenant"] = tenant_of(scope, self._tokens)
+            announced = dict(scope["headers"]).get(b"content-length", b"0")
+            if announced.isdigit() and int(announced[:20]) > self._most:
+                raise TOO_LARGE()
+            body, more = bytearray(), True
             async with asyncio.timeout(self._seconds):
-                body = await self._body(scope["headers"], receive)
+                while more and (message := await receive())["type"] == "http.request":
+                    body += message.get("body", b"")
+                    if len(body) > self._most:
+                        raise TOO_LARGE()
+                    more = message.get("more_body")
         except (Refusal, TimeoutError) as error:
             refused = error if isinstance(error, Refusal) else SLOW_BODY()
             await response_of(refused)(scope, receive, send)
             return
         # Read once more, the body is the whole one; a wait for more is a wait for the client to leave.
-        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+        messages = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
 
         async def replay() -> Any:
             message = next(messages, None)
             return message if message is not None else await receive()
 
         await self._app(scope, replay, send)
-
-    async def _body(self, headers: Any, receive: Any) -> bytes:
-        announced = dict(headers).get(b"content-length", b"0")
-        if announced.isdigit() and int(announced[:20]) > self._most:
-            raise TOO_LARGE()
-        body = bytearray()
-        while (message := await receive())["type"] == "http.request":
-            body += message.get("body", b"")
-            if len(body) > self._most:
-                raise TOO_LARGE()
-            if not message.get("more_body"):
-                break
-        return bytes(body)
 
 
 def tenant_of(scope: Any, tokens: Tokens | None) -> str | None:

@@ -17,8 +17,9 @@ import dspy
 from ..engines.endpoint.deadline import Deadline
 from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
-from ..programs.streaming import Words, wanted
+from ..programs.streaming import WANTED, Words
 from ..records import Context, Session, Turn, format_time
+from ..records.scope import holding
 from .bodies import ChatRequest, Own, Remembered
 from .user_memory import UserMemory
 
@@ -99,7 +100,7 @@ class Conversation:
         *said, question = self._said
         shown = self._shown(said)
         recent = [Session(id=self.session, turns=shown)] if shown else []
-        with wanted(words):
+        with holding(WANTED, words):
             return self.memory.ask(
                 question.content, recent, asked=[question.id], date=format_time(now()), **self._own.chosen
             )

@@ -102,23 +102,25 @@ class Memories:
         snapshot = self.store.read(owner, lambda version: known is not None and known[0] == version, user.parsed, since)
         if self.notice(snapshot.forgets):
             user = self._kept.users.once(owner, Kept)
+        user.parsed = snapshot.parsed
         if snapshot.stamp is not None:
             self.check(snapshot.stamp, owner)
         document = snapshot.document
         if snapshot.stamp is not None and known is not None and known[0] == snapshot.version:
             _, document, memory, settled = known
+        elif document is None:
+            memory = settled = self.program.method.writer.Memory()
         else:
             memory, settled = self._loaded(document, known and known[2:], owner)
-        self.keep(user, snapshot.version, document, memory, settled)
+            self.keep(user, snapshot.version, document, memory, settled)
         items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
         return View(snapshot, document, memory, settled, Waiting(items, user.line), user)
 
-    def keep(self, user: Kept, version: str, document: Document | None, memory: Memory, settled: Memory) -> None:
+    def keep(self, user: Kept, version: str, document: Document, memory: Memory, settled: Memory) -> None:
         """Keeps a user's memory under its version, in the place of an older one."""
-        if version and document is not None:
-            # Its texts are as large as the memory, and not looked at again.
-            light = replace(document, memory="", settled=None, change=None, since=None)
-            user.written = version, light, memory, settled
+        # Its texts are as large as the memory, and not looked at again.
+        light = replace(document, memory="", settled=None, change=None, since=None)
+        user.written = version, light, memory, settled
 
     def check(self, found: Stamp, owner: Owner) -> None:
         """Refuses a memory that this program would have written otherwise.
@@ -216,18 +218,13 @@ class Memories:
             self._wipe()
         return news
 
-    def _loaded(
-        self, document: Document | None, known: tuple[Memory, Memory] | None, owner: Owner
-    ) -> tuple[Memory, Memory]:
+    def _loaded(self, document: Document, known: tuple[Memory, Memory] | None, owner: Owner) -> tuple[Memory, Memory]:
         """The memory and the settled memory of a document: of its text, or of what changed since those that are known.
 
         Raises:
             StoreError: The document is no memory of the writer's, or its changes are none of this memory.
         """
         writer = self.program.method.writer
-        if document is None:
-            blank = writer.Memory()
-            return blank, blank
         try:
             if known is None or document.since is None:
                 memory = writer.Memory.model_validate_json(document.memory)

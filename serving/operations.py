@@ -121,7 +121,7 @@ class Metrics:
     def update(self, service: Service) -> None:
         """Counts what is known of the pools and of the model since this was last called."""
         for pool in ("asking", "storing"):
-            self._working.labels(pool).set(getattr(service, pool).busy)
+            self._working.labels(pool).set(getattr(service, pool).held.total())
         used = service.used or self._used
         new, self._used = used - self._used, used
         for outcome, count in (("answered", new.calls.total()), ("cached", new.cached), ("failed", new.failed)):
@@ -274,7 +274,7 @@ async def ready(request: Request) -> Any:
         "store": read,
         "disk": written,
         "worker": service.worker.alive,
-        "room": not (service.asking.full or service.storing.full),
+        "room": all(pool.held.total() < pool.places for pool in (service.asking, service.storing)),
         "tokens": service.tokens is None or service.tokens.works,
         "serving": not service.stopping,
         "model": not service.model_down,

@@ -84,10 +84,12 @@ class Pool:
     """
 
     def __init__(self, threads: int, queue: int, timeout: float, share: Callable[[], float] = lambda: 1.0) -> None:
-        self._size, self._places, self._timeout, self._share = threads, threads + queue, timeout, share
+        self._size, self._timeout, self._share = threads, timeout, share
+        self.places = threads + queue
         self._threads, self._unlimited = CapacityLimiter(threads), CapacityLimiter(math.inf)
         self._tenants: dict[str, CapacityLimiter] = {}
-        self._held: Counter[str] = Counter()
+        self.held: Counter[str] = Counter()
+        """Calls that run or wait, by tenant."""
 
     async def run(
         self,
@@ -107,14 +109,14 @@ class Pool:
         Raises:
             Refusal: There is no place (503), none for this tenant (429), the time is over (504), the client gone.
         """
-        if self.full:
+        if self.held.total() >= self.places:
             raise OVERLOADED()
-        if self._held[tenant] >= max(1, int(self._places * self._share())):
+        if self.held[tenant] >= max(1, int(self.places * self._share())):
             raise TENANT_OVERLOADED()
-        self._held[tenant] += 1
+        self.held[tenant] += 1
         deadline, begun = Deadline(self._timeout), asyncio.Event()
         work = asyncio.ensure_future(self._work(call, tenant, deadline, begun, before))
-        work.add_done_callback(lambda _: self._held.subtract((tenant,)))
+        work.add_done_callback(lambda _: self.held.subtract((tenant,)))
         left = asyncio.ensure_future(_left(receive)) if receive else None
         try:
             watched = {work, left} if left else {work}
@@ -141,16 +143,6 @@ class Pool:
             begun.set()
             with within(deadline):
                 return await anyio.to_thread.run_sync(call, deadline, limiter=self._unlimited)
-
-    @property
-    def busy(self) -> int:
-        """Calls that run or wait."""
-        return self._held.total()
-
-    @property
-    def full(self) -> bool:
-        """Whether the next call is refused."""
-        return self._held.total() >= self._places
 
 
 class Service:

@@ -25,7 +25,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 import dspy
 
 from ..engines.threads import in_thread
-from ..memory.entries import Added, Evidence, MemoryStatus, Receipt, SessionStatus
+from ..memory.entries import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
 from ..memory.incoming import Messages, Scalar, incoming, now, turns_of
 from ..memory.memory import Memory
 from ..memory.store import Store
@@ -283,7 +283,9 @@ class UserMemory(UserEntries):
         turns = {turn.id: turn.at(item.time) for item in items for turn in item.turns if turn.id in wanted}
         stored = self.store.turns(self.owner, sorted(wanted - turns.keys()))
         turns |= {id: turn.at(item.time) for id, (turn, item) in stored.items()}
-        return tuple(Evidence.of(hit, turns) for hit in hits)
+        said = {t.id: Source(id=t.id, speaker=t.speaker, text=t.content, time=t.time) for t in turns.values()}
+        shown = ({**dict(hit), "sources": [said[id] for id in hit.sources if id in said]} for hit in hits)
+        return tuple(Evidence.model_validate({**one, "score": round(one["score"], 4)}) for one in shown)
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
@@ -346,6 +348,6 @@ class UserMemory(UserEntries):
     def _query(self, view: View, question: str, query: Mapping[str, Any], recent: Sequence[Item]) -> Query:
         """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
         task = self.program.task
-        items = (stored.item for stored in (self.store.items(self.owner) if task.shows_history else ()))
+        past = view.left(stored.item for stored in self.store.items(self.owner)) if task.shows_history else ()
         fields = {**({"question": question} if question else {}), **query}
-        return task.query(fields, view.left(items), recent, view.speakers)
+        return task.query(fields, past, recent, view.speakers)

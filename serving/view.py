@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -14,7 +14,7 @@ from ..memory.entries import MOST
 from ..memory.index import Entry
 from ..memory.indexes import Line
 from ..memory.memory import Memory, turn_entries
-from ..memory.stored import Contents, Document, Parsed, Snapshot
+from ..memory.stored import Contents, Document, Snapshot
 from ..programs.method import Method
 from ..programs.waiting import Waiting, with_unwritten
 from ..records import ABSTRACT, Found, Hit, Item, Session, Turn
@@ -79,8 +79,10 @@ class Kept:
         """A memory, and what an amendment, or a part that is looked at, leaves of it."""
         self.vectors: dict[bytes, int] = {}
         """The lengths of the vectors that the store has."""
-        self.parsed, self.line = Parsed(), Line()
-        """What waits, and its index."""
+        self.parsed: Mapping[Hashable, Any] = {}
+        """What waited last, by its JSON."""
+        self.line = Line()
+        """Its index."""
 
     def leaving(self, place: int, method: Method, memory: Memory, amend: Amend) -> Memory:
         """A settled memory as an amendment leaves it; the last one of a place is kept."""

@@ -51,7 +51,7 @@ def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[],
     """
     done, writers = Remembered(), Writers(memories, lease, stop)
     try:
-        while writers.claim(writers.room) or writers.running:
+        while writers.claim() or writers.running:
             done = sum((one.result() for one in writers.ended(LOOK)), done)
     finally:
         writers.stopping = True
@@ -84,14 +84,10 @@ class Writers:
         self.stopping = False
         """Whether to begin no further user, and no further item."""
 
-    @property
-    def room(self) -> int:
-        """How many further users may begin."""
-        return 0 if self.stopping else self._most - len(self.running)
-
-    def claim(self, most: int) -> int:
+    def claim(self, most: int | None = None) -> int:
         """Claims users while there is room, so many at most, and begins to write each; returns how many."""
-        begun, most = 0, min(most, self.room)
+        room = 0 if self.stopping else self._most - len(self.running)
+        begun, most = 0, room if most is None else min(most, room)
         while begun < most and not self._stop():
             claims = self._memories.store.claim(
                 uuid.uuid4().hex, self._lease, self._memories.stamp, most=min(most - begun, CLAIMED)
@@ -113,13 +109,11 @@ class Writers:
 
     def _write(self, claim: Claim, future: Future[Remembered]) -> None:
         try:
-            future.set_result(write_claimed(self._memories, claim, self._lease, self._stops)[0])
+            stop = lambda: self.stopping or self._stop()  # noqa: E731
+            future.set_result(write_claimed(self._memories, claim, self._lease, stop)[0])
         except BaseException as error:
             future.set_exception(error)
         self._notify()
-
-    def _stops(self) -> bool:
-        return self.stopping or self._stop()
 
 
 class Worker:
@@ -212,7 +206,7 @@ class Worker:
 
     def _write(self) -> None:
         # After a failure one user at a time, until one is written: of a model that is down not everybody need know.
-        self._writers.claim(1 if self._failing else self._writers.room)
+        self._writers.claim(1 if self._failing else None)
         ended = self._writers.ended(LONGEST_PAUSE if self._failing else 0)
         errors = [error for error in (one.exception() for one in ended) if error is not None]
         done = sum((one.result() for one in ended if one.exception() is None), Remembered())

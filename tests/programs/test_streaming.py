@@ -10,8 +10,9 @@ import pytest
 from mempiler import Store, build
 from mempiler.engines.models import language_model
 from mempiler.errors import AnswerChangedError
-from mempiler.programs.streaming import Words, wanted
+from mempiler.programs.streaming import WANTED, Words
 from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.records.scope import holding
 
 from tests.stub_server import StubServer
 
@@ -38,7 +39,7 @@ def test_only_the_predictor_of_the_task_is_heard(store: Store, method: str, task
         memory = build(method, task).memory(store, "ada", lm=named(server))
         memory.add(SAID, remember=False)
         sent: list[str] = []
-        with wanted(Words(sent.append)):
+        with holding(WANTED, Words(sent.append)):
             memory.remember()
             written = len(server.requests)
             answer = memory.ask("Where did I move?").answer
@@ -74,7 +75,7 @@ def test_answers_that_are_not_given_as_written_are_not_sent(
         program.task = task if isinstance(task, QuestionAnswering) else program.task
         memory, sent = program.memory(store, "ada", lm=named(server)), list[str]()
         memory.add(SAID, remember=False)
-        with wanted(Words(sent.append)):
+        with holding(WANTED, Words(sent.append)):
             assert memory.ask("Where did I move?", **query).answer
         assert sent == []
         assert [bool(body.get("stream")) for _, _, body in server.requests] == [False]

@@ -39,10 +39,10 @@ def hung(connect: Any, scripted: Any, **settings: Any) -> Iterator[tuple[Any, An
     calls: list[threading.Thread] = []
 
     def chat(tenant: str = "acme") -> None:
-        before = client.service.asking.busy
+        before = client.service.asking.held.total()
         calls.append(threading.Thread(target=lambda: client.as_tenant(tenant).chat("hello")))
         calls[-1].start()
-        assert within(10, lambda: client.service.asking.busy > before)
+        assert within(10, lambda: client.service.asking.held.total() > before)
 
     with stack:
         try:
@@ -119,7 +119,7 @@ def test_the_place_of_a_client_that_went_away_is_free(connect: Any, path: str, b
         for _ in range(6):
             with pytest.raises(httpx.ReadTimeout):
                 client.post(path, json=body, headers=headers, timeout=0.2)
-        assert within(5, lambda: client.service.asking.busy == 0)
+        assert within(5, lambda: client.service.asking.held.total() == 0)
         assert not guard.open
 
 

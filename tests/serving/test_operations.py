@@ -1,5 +1,6 @@
 """What a service tells of itself: counts for Prometheus, spans; how many SQL statements a request takes."""
 
+import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from mempiler import Store, StoreError
-from mempiler.serving.operations import Metrics
+from mempiler.serving.operations import Metrics, RequestLog
 from sqlalchemy import event
 
 from .conftest import service_over, serving, within
@@ -82,9 +83,17 @@ def test_a_store_that_is_down_costs_its_own_values_only(client: Any, scraped: An
 
 
 def test_what_clients_choose_makes_no_new_values() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 404})
+
+    async def nowhere(message: Any) -> None: ...
+
+    async def ask() -> None:
+        for n in range(50):
+            await RequestLog(app, metrics)({"type": "http", "method": f"METHOD{n}"}, None, nowhere)
+
     metrics = Metrics()
-    for n in range(50):
-        metrics.request(None, f"METHOD{n}", 404, 0.01)
+    asyncio.run(ask())
     lines = metrics.text(None).decode().splitlines()
     (requests,) = (line for line in lines if line.startswith("mempiler_requests_total"))
     assert requests == 'mempiler_requests_total{method="other",route="none",status="404"} 50.0'
