@@ -84,10 +84,10 @@ class Reading(Database):
         for row in rows:
             value: Any = parsed.get(row.json)
             if row.state == "open":
-                value = value or read_row("open_turns", owner, row, _turn)
+                value = value or read_row("open_turns", owner, row, lambda row: Turn.model_validate_json(row.json))
                 opened.setdefault(row.session, []).append(row.json)
             else:
-                value = value or read_row("items", owner, row, _raw)
+                value = value or read_row("items", owner, row, lambda row: _ITEM.validate_json(row.json))
                 waiting.append(StoredItem(row.position, value, row.state, row.attempts, row.error, row.digest))
             values[row.json] = value
         sessions = list[Session]()
@@ -118,7 +118,7 @@ class Reading(Database):
             (SELECT position FROM mempiler_turns WHERE {OWN} AND turn IN :these)"""
         with self._look() as db:
             rows = {row.position: row for row in among(db, statement, owner, ids)}
-        found = [read_row("items", owner, row, _raw) for row in rows.values()]
+        found = [read_row("items", owner, row, lambda row: _ITEM.validate_json(row.json)) for row in rows.values()]
         wanted = set(ids)
         return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
 
@@ -209,7 +209,9 @@ def open_sessions(db: Connection, owner: Owner) -> list[Session]:
     rows = run(db, f"SELECT session, json FROM mempiler_open_turns WHERE {OWN} ORDER BY added, number", owner)
     said: dict[str, list[Turn]] = {}
     for row in rows:
-        said.setdefault(row.session, []).append(read_row("open_turns", owner, row, _turn, "session"))
+        said.setdefault(row.session, []).append(
+            read_row("open_turns", owner, row, lambda row: Turn.model_validate_json(row.json), "session")
+        )
     return [Session(id=id, time=turns[0].time, turns=tuple(turns)) for id, turns in said.items()]
 
 
@@ -249,15 +251,14 @@ def _items(db: Connection, owner: Owner) -> list[StoredItem]:
 
 
 def _item(row: Any) -> StoredItem:
-    return StoredItem(row.position, _raw(row), _STATE.validate_python(row.state), row.attempts, row.error, row.digest)
-
-
-def _raw(row: Any) -> Any:
-    return _ITEM.validate_json(row.json)
-
-
-def _turn(row: Any) -> Turn:
-    return Turn.model_validate_json(row.json)
+    return StoredItem(
+        row.position,
+        _ITEM.validate_json(row.json),
+        _STATE.validate_python(row.state),
+        row.attempts,
+        row.error,
+        row.digest,
+    )
 
 
 def _said(row: Any) -> dict[str, Any]:

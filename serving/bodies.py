@@ -162,16 +162,6 @@ class ChatMessage(Open):
             return "\n".join(part.text or "" for part in self.content if part.type == "text")
         return self.content or ""
 
-    @property
-    def beyond(self) -> str | None:
-        """What of it is no text of a user, an assistant or a system; None if it is just that."""
-        if self.role in ("tool", "function"):
-            return "role"
-        if isinstance(self.content, list) and any(part.type != "text" for part in self.content):
-            return "content"
-        extra = self.model_extra or {}
-        return next((name for name in ("tool_calls", "function_call", "audio") if extra.get(name)), None)
-
 
 class Labels(Open):
     """The client's own data; only `session` means something here."""
@@ -230,8 +220,15 @@ class ChatRequest(Open):
             return "n"
         if found := next((name for name in _BEYOND if extra.get(name) not in _PLAIN), None):
             return found
-        places = ((n, message.beyond) for n, message in enumerate(self.messages))
-        return next((f"messages.{n}.{what}" for n, what in places if what), None)
+        for n, message in enumerate(self.messages):
+            calls, content = message.model_extra or {}, message.content
+            if message.role in ("tool", "function"):
+                return f"messages.{n}.role"
+            if isinstance(content, list) and any(part.type != "text" for part in content):
+                return f"messages.{n}.content"
+            if found := next((name for name in ("tool_calls", "function_call", "audio") if calls.get(name)), None):
+                return f"messages.{n}.{found}"
+        return None
 
 
 class Remembered(BaseModel):

@@ -179,8 +179,10 @@ class Service:
         """What clients call the language model with a memory, beside the program."""
         self.started = int(time.time())
         self._stop_at: float | None = None
-        self.asking = Pool(limits.threads, limits.queue, limits.timeout, self._share)
-        self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, self._share)
+        # One tenant may hold all threads and places if it is the only one.
+        share = lambda: limits.tenant_share if tokens is not None and tokens.several else 1.0  # noqa: E731
+        self.asking = Pool(limits.threads, limits.queue, limits.timeout, share)
+        self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, share)
         self.memories = Memories(program, store, lm)
         self.worker = Worker(self.memories, limits.session_gap, limits.writers, lease=limits.lease)
 
@@ -207,10 +209,6 @@ class Service:
             self._stop_at = time.monotonic() + self.settings.grace
             self.worker.begin_stop()
         return max(0.0, self._stop_at - time.monotonic())
-
-    def _share(self) -> float:
-        """The part of threads and places that one tenant may hold: all, if it is the only one."""
-        return self.settings.tenant_share if self.tokens is not None and self.tokens.several else 1.0
 
 
 @dataclass(frozen=True)

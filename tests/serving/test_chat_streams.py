@@ -156,7 +156,7 @@ def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Sto
     with pytest.raises(openai.APIError, match="request can be repeated"):
         words(chat(client))
     left.set()
-    assert within(5, lambda: not service.service.asking.busy)
+    assert within(5, lambda: not service.service.asking.held.total())
     assert turns(store) == ["user: Where did I move?"]
 
 
@@ -201,7 +201,7 @@ def test_client_that_leaves_a_stream_frees_its_place(reach: Reach, store: Store,
     )
     with chat(client, model=model) as found:
         next(iter(found))
-    assert within(5, lambda: not service.service.asking.busy)
+    assert within(5, lambda: not service.service.asking.held.total())
     left.set()
     assert turns(store) == ["user: Where did I move?"]
 

@@ -131,7 +131,7 @@ def test_late_answer_is_a_504_and_not_stored(connect: Any, scripted: Any, store:
     assert (response.status_code, response.json()["error"]["type"]) == (504, "server_error")
     go.set()
     assert done.wait(20)
-    while client.service.asking.busy:
+    while client.service.asking.held.total():
         time.sleep(0.01)
     (session,) = store.read(ADA).open
     assert [turn.text for turn in session.turns] == ["I moved."]
