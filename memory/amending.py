@@ -1,7 +1,5 @@
 """Amendments: what a user changed in single entries of a memory, applied to the memory whenever it is read.
 
-    delete, update, undo ──> rows of the store, in order ──> those in force ── Reader.amended ──> what is searched
-
 The memory that a writer goes on with stays as it was written: an amendment is one row, costs no language model, and is
 taken back by another row. It holds after every further session and after a rebuild, as long as it can be found again:
 
@@ -10,16 +8,15 @@ taken back by another row. It holds after every further session and after a rebu
     an entry that quotes it                 that rests on a turn in common, or is an abstract (`records.ABSTRACT`)
     what came of a turn that is gone        an entry that rests on nothing else
 
-The model that writes is shown entries as their user left them, where a method asks `as_left` for each; what it says of
-a deleted one, or updates a reworded one to, becomes an entry of its own. Limits: what a model made of an entry in words
-of its own stays, and the model sees the turns as they were. Forgetting a session reaches all of it.
+Writers show their model entries `as_left`. What a model made of an entry in words of its own stays, unless its session
+is forgotten.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +26,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import ConfigDict, Field
 
 from ..records import ABSTRACT, Item, Turn
+from ..records.scope import holding
 from .incoming import Storable, plain_line
 from .index import Entry
 
@@ -137,14 +135,9 @@ class Amend:
 _amend: ContextVar[Amend | None] = ContextVar("mempiler_writing_under", default=None)
 
 
-@contextmanager
-def writing_under(amend: Amend) -> Generator[None]:
+def writing_under(amend: Amend) -> AbstractContextManager[None]:
     """What is written in the block sees entries as an amendment leaves them."""
-    token = _amend.set(amend)
-    try:
-        yield
-    finally:
-        _amend.reset(token)
+    return holding(_amend, amend)
 
 
 def as_left(part: P, entry: Callable[[P], Entry]) -> Entry | None:

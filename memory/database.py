@@ -1,10 +1,7 @@
 """The database of a store: SQLite by path, PostgreSQL by URL; its connections, transactions, statements and errors.
 
 Statements are written out where they run: SQLAlchemy's expressions, made anew for every call, cost ten times as much as
-the database takes; those that are made once stand far from what they do.
-
-Limits: an SQLite file belongs on a local disk (its locks and its log do not work over a network), and has one writer at
-a time; several machines want PostgreSQL.
+the database takes. An SQLite file belongs on a local disk, and has one writer at a time.
 """
 
 from __future__ import annotations

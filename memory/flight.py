@@ -48,7 +48,11 @@ class Flight:
             future.set_exception(error)
             raise
         future.set_result(value)
-        self._trim()
+        with self._lock:
+            excess = 0 if self._capacity is None else len(self._futures) - self._capacity
+            # Only the oldest are looked at: whoever looks at all pays for every value that is kept with every new one.
+            for old in list(islice((key for key, one in self._futures.items() if one.done()), max(0, excess))):
+                del self._futures[old]
         return value
 
     def peek(self, key: Hashable) -> Any | None:
@@ -74,12 +78,3 @@ class Flight:
 
     def __reduce__(self) -> tuple[type[Flight], tuple[int | None]]:
         return Flight, (self._capacity,)
-
-    def _trim(self) -> None:
-        with self._lock:
-            excess = 0 if self._capacity is None else len(self._futures) - self._capacity
-            if excess <= 0:
-                return
-            # Only the oldest are looked at: whoever looks at all pays for every value that is kept with every new one.
-            for key in list(islice((key for key, future in self._futures.items() if future.done()), excess)):
-                del self._futures[key]

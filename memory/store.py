@@ -1,15 +1,9 @@
 """The memory store: what users said, durably, and the memory that was made of it.
 
-    add(owner, item) ──> queued item ──> claim ── a program writes ──> commit(document, items) ──> remembered
-    read(owner)      ──> Snapshot: the document, and what is not in it yet
-
-An item and its place in the queue are one row, written in one transaction, before anything else happens to it. A
-memory and the state of the items in it change in one transaction too, and only if that memory did not change meanwhile
-(`version`): a process may be killed at any moment, and two may write one user; every item is in the memory exactly
-once. No transaction is open while a language model works.
-
-Limits: see `memory/database.py`. A claim rests on a clock, PostgreSQL's or the machine's: one that jumps costs
-double work, or holds up a user for `LONGEST_LEASE` seconds at most.
+An item and its place in the queue are one row. A memory and the state of the items in it change in one transaction, and
+only if that memory did not change meanwhile: a process may be killed at any moment, and two may write one user; every
+item is in the memory exactly once. No transaction is open while a language model works. A claim rests on a clock,
+PostgreSQL's or the machine's: one that jumps costs double work, or holds up a user for `LONGEST_LEASE` seconds at most.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Forgetting in a store: users, or one session of theirs; what was deleted is refused a way back.
 
-The bytes go from an SQLite file too: log emptied, file rewritten, log emptied again; nobody knows in which pages pieces
-of a text stayed, however secure the deletion. Neither is done while somebody reads: that would hold up every writer.
-What is left to do is noted, and whoever erases next does it.
-
-Limits: what PostgreSQL keeps in its pages and logs is PostgreSQL's business. A file of more than `MOST` bytes is not
-rewritten here, since writers wait for that.
+The bytes go from an SQLite file too: its log is emptied, the file rewritten, the log emptied again. While somebody
+reads, that would hold up every writer: what is left to do is noted, and whoever erases next does it. What PostgreSQL
+keeps in its pages and logs is PostgreSQL's business.
 """
 
 from __future__ import annotations

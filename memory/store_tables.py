@@ -103,7 +103,7 @@ def bring_up(db: Connection, url: str) -> None:
 
         if db.dialect.name == "postgresql":
             db.execute(text("SET LOCAL statement_timeout = 0"))
-        config = Config(attributes={"connection": db})
+        config = Config(attributes={"connection": db, "tables": tables})
         config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
         with _ONE_BY_ONE:
             command.upgrade(config, "head")

@@ -15,7 +15,7 @@ from typing import Any, TextIO, cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from ..errors import ConflictError, DataError, UserError
+from ..errors import ConflictError, DataError, UserError, misfit
 from ..records.json_input import decode
 from .incoming import checked, name_of
 from .store import Store
@@ -61,19 +61,11 @@ def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
         try:
             yield _contents(raw, where)
         except ValidationError as error:
-            first = error.errors()[0]
-            path = ".".join(map(str, first["loc"]))
-            raise DataError(f"{where}: {_shown(path)}: {_shown(first['msg'])}") from error
+            raise DataError(f"{where}: {misfit(error)!a:.200}") from error
         except ConflictError:
             raise
         except (UserError, OverflowError) as error:
             raise DataError(f"{where}: {error}") from error
-
-
-def _shown(text: str) -> str:
-    """Text of a file as a message can show it: short, and nothing but what can be printed."""
-    cut = text if len(text) <= 150 else f"{text[:150]}..."
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in cut)
 
 
 def _contents(line: dict[str, Any], where: str) -> Contents:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import dspy
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 _PLACES = {
     "[#＃]": r"[#＃]\s*\w{1,99}\s*[#＃]",
@@ -48,7 +48,7 @@ def neutral(value: Any, tags: bool = False) -> Any:
     if isinstance(value, str):
         return _PUT[tags].sub(lambda match: f"{match[0]}~", value)
     if isinstance(value, BaseModel) and not isinstance(value, dspy.Type):
-        value = TypeAdapter(type(value)).dump_python(value, mode="json", fallback=str)
+        value = value.model_dump(mode="json", fallback=str)
     return _each(value, lambda part: neutral(part, tags))
 
 

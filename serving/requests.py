@@ -7,7 +7,7 @@ answer may be repeatable. Bodies have the form that the service checks them by.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
@@ -33,7 +33,7 @@ from ..memory.entries import (
     Sessions,
     SessionStatus,
 )
-from ..memory.incoming import Scalar, storable
+from ..memory.incoming import Messages, Scalar, storable
 from ..records import Found, Item, Session
 from .bodies import Chosen, Name, NewSession, NewText, Question, Search
 
@@ -46,9 +46,6 @@ LONGEST_PAUSE = 30.0
 """Most seconds between two attempts, whatever the service asks for."""
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _WRONG = object()
-
-Messages = Sequence[Mapping[str, Any]]
-"""OpenAI-style messages: `role`, `content`, and perhaps `name` and `time`."""
 
 
 @dataclass(frozen=True)

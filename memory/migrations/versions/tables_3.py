@@ -5,10 +5,8 @@ The earlier versions have no revisions; a store of version 1 may lack some of it
 
 from __future__ import annotations
 
-from typing import Any
-
-from alembic import op
-from sqlalchemy import Column, Float, Integer, LargeBinary, String, Text, inspect
+from alembic import context, op
+from sqlalchemy import Column, String, inspect
 
 revision, down_revision = "3", None
 
@@ -21,32 +19,12 @@ def upgrade() -> None:
     there = set(inspect(op.get_bind()).get_table_names())
     for name in DROPPED:
         op.drop_table(f"mempiler_{name}", if_exists=True)
-    _make_missing()
+    if "mempiler_metadata" in there:
+        op.rename_table("mempiler_metadata", "mempiler_metadata_2")
+    context.config.attributes["tables"].create_all(op.get_bind())
     _texts_become_changes("mempiler_texts" in there)
     _metadata_are_of_sessions("mempiler_metadata" in there, "mempiler_open_metadata" in there)
     op.execute("UPDATE mempiler_meta SET value = '3' WHERE name = 'schema'")
-
-
-def _make_missing() -> None:
-    _make("changes", Column("number", Integer, primary_key=True), *_filled(memory=Text), Column("settled", Text))
-    _make("vectors", Column("key", LargeBinary, primary_key=True), *_filled(vector=LargeBinary))
-    _make(
-        "amendments",
-        Column("number", Integer, primary_key=True),
-        *_filled(what=String, entry=String, kind=String, text=Text, sources=Text, at=Float, by=String, undoes=Integer),
-        Column("new", Text),
-    )
-    forgotten = Column("name", String, primary_key=True), *_filled(number=Integer, at=Float, erased=Integer)
-    op.create_table("mempiler_forgotten", *forgotten, if_not_exists=True)
-
-
-def _filled(**kinds: type[Any]) -> list[Column[Any]]:
-    return [Column(name, kind, nullable=False) for name, kind in kinds.items()]
-
-
-def _make(name: str, *columns: Column[Any]) -> None:
-    owner = Column("tenant", String, primary_key=True), Column("user", String, primary_key=True)
-    op.create_table(f"mempiler_{name}", *owner, *columns, if_not_exists=True)
 
 
 def _texts_become_changes(texts: bool) -> None:
@@ -72,9 +50,6 @@ def _texts_become_changes(texts: bool) -> None:
 
 
 def _metadata_are_of_sessions(of_items: bool, of_open: bool) -> None:
-    if of_items:
-        op.rename_table("mempiler_metadata", "mempiler_metadata_2")
-    _make("metadata", Column("session", String, primary_key=True), *_filled(json=Text))
     if of_items:
         op.execute(
             'INSERT INTO mempiler_metadata SELECT i.tenant, i."user", i.id, m.json FROM mempiler_items AS i '
