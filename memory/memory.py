@@ -1,8 +1,7 @@
 """What a method keeps for one user: a frozen value whose JSON is its stored form; the simplest are turns verbatim.
 
 Writing never changes a memory but returns a new one, so earlier memories stay usable: caches, rollouts and snapshots
-rest on that. `settled` memories are what questions are asked of; a memory says itself (`resumed`) which of the two
-further items are written into.
+rest on that. Questions are asked of settled memories.
 """
 
 from __future__ import annotations

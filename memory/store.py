@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any, cast
@@ -214,24 +215,18 @@ class UserVectors:
 
     def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """The vectors that are there, by key."""
-        try:
+        found: Mapping[bytes, bytes] = {}
+        with suppress(StoreError):
             found = self.store.vectors(self.owner, keys)
-        except StoreError:
-            return {}
         self.seen.update((key, len(vector)) for key, vector in found.items())
         return found
 
     def write(self, vectors: Mapping[bytes, bytes]) -> None:
         """Adds vectors, or puts them in the place of others of another length."""
         new = {key: vector for key, vector in vectors.items() if self.seen.get(key) != len(vector)}
-        if not new:
-            return
-        try:
-            kept = self.store.keep_vectors(self.owner, new, self.since)
-        except StoreError:
-            return
-        if kept:
-            self.seen.update((key, len(vector)) for key, vector in new.items())
+        with suppress(StoreError):
+            if new and self.store.keep_vectors(self.owner, new, self.since):
+                self.seen.update((key, len(vector)) for key, vector in new.items())
 
 
 def _restore(db: Connection, contents: Contents, since: int) -> None:
