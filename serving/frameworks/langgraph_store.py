@@ -1,15 +1,15 @@
 """A memory as the store of a LangGraph graph: `MempilerStore(lambda user: program.memory(store, user, lm=lm))`.
 
 A namespace is a user of its own, its labels joined by dots; a key is a session; an item is JSON of what was put. An
-item that is put again, or deleted, is forgotten first, which writes the memory anew. Indexing options and times to live
-are not kept. The store wants memories of this process.
+item that is put again, or deleted, is forgotten first, which writes the memory anew. Times to live are not kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,26 +17,13 @@ from ...errors import MissingDependencyError
 from ..prompt_text import found_in
 
 try:
-    from langgraph.store.base import (  # pyright: ignore[reportMissingImports]
-        BaseStore,
-        GetOp,
-        Item,
-        ListNamespacesOp,
-        SearchItem,
-        SearchOp,
-        validate_op_namespace,
-    )
-    from langgraph.store.memory import InMemoryStore  # pyright: ignore[reportMissingImports]
+    from langgraph.store import base, memory  # pyright: ignore[reportMissingImports]
 except ImportError as error:
     raise MissingDependencyError("langgraph", "langgraph") from error
 
 
-class MempilerStore(BaseStore):
-    """The store of a graph over memories of this process.
-
-    Args:
-        memory_of: The memory of a user; each namespace is one.
-    """
+class MempilerStore(base.BaseStore):
+    """The store of a graph; `memory_of` makes the memory of a user, in this process, and each namespace is a user."""
 
     supports_ttl = False
 
@@ -52,71 +39,62 @@ class MempilerStore(BaseStore):
         return await asyncio.to_thread(self.batch, list(ops))
 
     def _done(self, op: Any) -> Any:
-        validate_op_namespace(op)
-        if isinstance(op, ListNamespacesOp):
-            return _in_memory({(namespace, ""): {} for namespace in self._known()}, op)
-        if isinstance(op, SearchOp):
+        base.validate_op_namespace(op)
+        if isinstance(op, base.ListNamespacesOp):
+            return _in_memory([(namespace, "", {}) for namespace in self._known()], op)
+        if isinstance(op, base.SearchOp):
             return self._search(op)
-        memory = self._memory_of(".".join(op.namespace))
-        there = _items(memory, op.namespace).get(op.key)
-        if isinstance(op, GetOp):
+        user = self._memory_of(".".join(op.namespace))
+        there = _items(user, op.namespace).get(op.key)
+        if isinstance(op, base.GetOp):
             return there
         if there is None or there.value != op.value:
-            memory.forget_session(op.key)
+            user.forget_session(op.key)
             if op.value is not None:
-                memory.add([{"role": "user", "content": json.dumps(dict(op.value), ensure_ascii=False)}], id=op.key)
+                user.add([{"role": "user", "content": json.dumps(dict(op.value), ensure_ascii=False)}], id=op.key)
         return None
 
-    def _search(self, op: SearchOp) -> list[SearchItem]:
+    def _search(self, op: Any) -> list[Any]:
         """The items that a filter lets through, those that bear on the query first; without one, the newest first."""
-        found: list[SearchItem] = []
-        inside = (one for one in self._known() if one[: len(op.namespace_prefix)] == op.namespace_prefix)
-        for namespace in sorted(inside):
-            memory = self._memory_of(".".join(namespace))
-            items = _items(memory, namespace)
+        found: list[Any] = []
+        for namespace in sorted(one for one in self._known() if one[: len(op.namespace_prefix)] == op.namespace_prefix):
+            user = self._memory_of(".".join(namespace))
+            items = _items(user, namespace)
             scores = dict.fromkeys(reversed(items))
             if op.query:
-                hits = found_in(memory, op.query, max(1, min(1000, 4 * (op.offset + op.limit))))
+                hits = found_in(user, op.query, max(1, min(1000, 4 * (op.offset + op.limit))))
                 # A session has the score of the best entry that rests on it.
                 scores = {source.rpartition(":")[0]: hit.score for hit in reversed(hits) for source in hit.sources}
-            kept = [(items[key], score) for key, score in scores.items() if key in items and _fits(items[key], op)]
-            found += [SearchItem(namespace, i.key, i.value, i.created_at, i.updated_at, score) for i, score in kept]
-        found.sort(key=lambda item: -(item.score or 0))
-        return found[op.offset : op.offset + op.limit]
+            for key, score in scores.items():
+                with suppress(KeyError, TypeError):  # of other sessions; values of different kinds have no order
+                    if _in_memory([(namespace, key, items[key].value)], op._replace(query=None, offset=0, limit=1)):
+                        found.append(base.SearchItem(**items[key].dict(), score=score))
+        return sorted(found, key=lambda item: -(item.score or 0))[op.offset : op.offset + op.limit]
 
     def _known(self) -> set[tuple[str, ...]]:
-        any_of_them = self._memory_of("langgraph")
-        users = any_of_them.store.users(any_of_them.owner.tenant)
+        any_user = self._memory_of("langgraph")
+        users = any_user.store.users(any_user.owner.tenant)
         return {tuple(found.user.split(".")) for found in users if found.sessions}
 
 
-def _fits(item: Item, op: SearchOp) -> bool:
-    """Whether a filter lets an item through."""
-    try:
-        return bool(_in_memory({(item.namespace, item.key): item.value}, op._replace(query=None, offset=0, limit=1)))
-    except TypeError:  # values of different kinds have no order
-        return False
-
-
-def _in_memory(values: Mapping[Any, Any], op: Any) -> Any:
-    """What LangGraph's store in memory answers that holds some values."""
-    inside = InMemoryStore()
-    for (namespace, key), value in values.items():
-        inside.put(namespace, key, value)
+def _in_memory(items: Iterable[tuple[Any, str, Any]], op: Any) -> Any:
+    """What LangGraph's store in memory answers that holds some items."""
+    inside = memory.InMemoryStore()
+    for item in items:
+        inside.put(*item)
     return inside.batch([op])[0]
 
 
-def _items(memory: Any, namespace: tuple[str, ...]) -> dict[str, Item]:
+def _items(user: Any, namespace: tuple[str, ...]) -> dict[str, Any]:
     """What is stored in a namespace by its key, in the order in which it came."""
-    found: dict[str, Item] = {}
-    for stored in memory.items():
+    found: dict[str, Any] = {}
+    for stored in user.items():
         text = "\n".join(turn.text for turn in stored.turns)
-        try:
+        value: Any = None
+        with suppress(ValueError):
             value = json.loads(text)
-        except ValueError:
-            value = None
         # A conversation that was remembered otherwise is an item, too.
         value = value if isinstance(value, dict) else {"text": text}
         time = (stored.time or datetime.min).replace(tzinfo=UTC)
-        found[stored.id] = Item(value=value, key=stored.id, namespace=namespace, created_at=time, updated_at=time)
+        found[stored.id] = base.Item(value=value, key=stored.id, namespace=namespace, created_at=time, updated_at=time)
     return found

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from mempiler import Session, Store, Turn, build
-from mempiler.cli import main
 from mempiler.engines.models import language_model
 from mempiler.errors import StoreError
 from mempiler.memory.amending import Amendment
@@ -62,37 +61,6 @@ DAMAGE: list[tuple[str, str, str, str]] = [
     ("amendments", "sources", BYTES, ""),
     ("amendments", "what", SECRET, ""),
 ]
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `mempiler memories` over the store."""
-
-    def call(*arguments: str, store: Path = path) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main(["memories", *arguments, "--store", str(store)])
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        return int(code or 0), said.out, said.err.strip()
-
-    return call
-
-
-@pytest.mark.parametrize(("table", "column", "value", "where"), DAMAGE)
-def test_a_damaged_row_is_named_and_costs_no_other_user_anything(
-    path: Path, run: Run, tmp_path: Path, table: str, column: str, value: str, where: str
-) -> None:
-    hurt(path, table, column, value, where)
-    row = "the stored memory of" if table in ("memories", "changes") else f"mempiler_{table}:"
-    code, out, err = run("export", str(tmp_path / "all.jsonl"))
-    assert (code, out, err.startswith(f"mempiler: {row} user 'ada'")) == (4, "", True)
-    assert (SECRET in err, "\n" in err, (tmp_path / "all.jsonl").exists()) == (False, False, False)
-    assert run("export", str(tmp_path / "bob.jsonl"), "--user", "bob")[0] == 0
 
 
 def raised(read: Callable[[], Any]) -> Exception | None:

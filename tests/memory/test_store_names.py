@@ -1,6 +1,5 @@
 """Names of users, tenants and sessions: one spelling each, and nothing in them that cannot be seen."""
 
-import json
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any
 
 import pytest
 from mempiler import Session, Store, Turn, UserError, build
-from mempiler.cli import main
 from mempiler.memory.stored import Owner
 
 NFC = "José"
@@ -68,22 +66,6 @@ def test_session_id_is_refused_alike(tmp_path: Path) -> None:
             with pytest.raises(UserError, match="cannot be seen"):
                 call()
         assert store.users() == []
-
-
-@pytest.mark.parametrize(("option", "name"), [("--user", HIDDEN["bidi"]), ("--tenant", OTHERS["long"])])
-def test_command_line_refuses_alike(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, option: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("chat.json").write_text(json.dumps([{"role": "user", "content": "hi"}]))
-    names = {"--user": "ada", "--tenant": "acme", option: name}
-    with pytest.raises(SystemExit) as ended:
-        main(
-            ["memories", "add", "chat.json", "--store", "s.sqlite", *(word for pair in names.items() for word in pair)]
-        )
-    told = capsys.readouterr().err.strip()
-    assert (ended.value.code, told.startswith(f"mempiler: {option[2:]} "), "\n" in told) == (2, True, False)
-    assert not Path("s.sqlite").exists()
 
 
 def test_names_of_before_hide_no_other_user(tmp_path: Path) -> None:

@@ -6,14 +6,12 @@ import threading
 import time
 from typing import Any
 
-import dspy
 import pytest
 from mempiler import Store, UserMemory, build
 from mempiler.engines.guard import Guard
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.engines.threads import THREADS
-from mempiler.programs.tasks.task import QuestionAnswering
 
 SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
 
@@ -72,18 +70,6 @@ def test_two_hundred_questions_take_one_latency_and_few_threads(store: Store, sc
     assert took < 200 * engine.seconds / THREADS
 
 
-def test_places_at_the_endpoint_hold_for_asyncio(store: Store, scripted: Any) -> None:
-    program, engine = build("turn-rag"), Waiting(0.01)
-    memory = program.memory(store, "ada", lm=model(engine, scripted, places=3))
-    memory.add(SAID, remember=False)
-
-    async def all_at_once() -> None:
-        await asyncio.gather(*(memory.aask("Where does Ada live?") for _ in range(12)))
-
-    asyncio.run(all_at_once())
-    assert engine.most == 3
-
-
 @pytest.mark.parametrize(
     ("method", "task", "query"),
     [
@@ -102,18 +88,6 @@ def test_asyncio_answers_as_a_thread_does(store: Store, method: str, task: str, 
     awaited = asyncio.run(memory.aask("Where did Ada move?", **query))
     answered = memory.ask("Where did Ada move?", **query)
     assert {**awaited.toDict(), "memory": None} == {**answered.toDict(), "memory": None}
-
-
-def test_a_task_with_a_forward_of_its_own_answers_with_it(store: Store) -> None:
-    class Shouting(QuestionAnswering):
-        def forward(self, context: Any, query: Any) -> dspy.Prediction:
-            return dspy.Prediction(answer=super().forward(context, query).answer.upper())
-
-    program = build("turn-rag")
-    program.task = Shouting()
-    memory = program.memory(store, "ada", lm=language_model("offline"))
-    memory.add(SAID)
-    assert asyncio.run(memory.aask("Where did Ada move?")).answer == "I MOVED TO LISBON."
 
 
 def test_forms_for_asyncio_take_what_others_take() -> None:

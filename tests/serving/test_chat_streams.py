@@ -204,13 +204,3 @@ def test_client_that_leaves_a_stream_frees_its_place(reach: Reach, store: Store,
     assert within(5, lambda: not service.service.asking.held.total())
     left.set()
     assert turns(store) == ["user: Where did I move?"]
-
-
-@BOTH
-def test_tenants_and_users_stay_apart(reach: Reach, model: str) -> None:
-    service, client, server = reach(lambda body: words_of(model, "fine"))
-    service.add("My marker is falcon.")
-    for tenant, user in (("acme", "ada"), ("acme", "ben"), ("globex", "ada")):
-        key = service.as_tenant(tenant).headers["Authorization"].removeprefix("Bearer ")
-        words(chat(client.with_options(api_key=key), "What is my marker?", user=user, model=model))
-    assert ["falcon" in str(body) for _, _, body in server.requests] == [True, False, False]

@@ -217,11 +217,3 @@ def test_question_under_way_leaves_nothing_when_it_ends(store: Store, gate: Gate
     gate.go.set()
     thread.join()
     assert not any(secret() in text for text in slow._cache)
-
-
-def test_two_spellings_are_one_user_over_http(client: Any) -> None:
-    client.add("one", user="Jose\u0301", id="cafe\u0301")
-    assert client.sessions("Jos\u00e9") == {"caf\u00e9": ("queued", 1)}
-    client.chat("hello", user="Jos\u00e9", metadata={"session": "the\u0301"})
-    client.chat("again", user="Jose\u0301", metadata={"session": "th\u00e9"})
-    assert client.sessions("Jose\u0301")["th\u00e9"] == ("open", 4)

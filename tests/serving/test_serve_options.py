@@ -8,15 +8,7 @@ import click
 import mempiler
 import pytest
 from mempiler.cli import app, main
-from mempiler.engines.endpoint import deadline, endpoint, http
-from mempiler.memory.store import Store
-from mempiler.runs.experiment import run_evaluate
-from mempiler.runs.setup import Setup
-from mempiler.serving import operations
-from mempiler.serving.service import Breaker
-from mempiler.serving.settings import AT_ONCE, Settings
-
-from tests.stub_server import StubServer, at
+from mempiler.serving.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGE, STORE = ((ROOT / "docs" / "production" / name).read_text(encoding="utf-8") for name in ("http.md", "store.md"))
@@ -42,19 +34,6 @@ def test_every_setting_is_an_option() -> None:
     assert {name: known[name] for name in Settings.model_fields} == Settings().model_dump()
     named = {name.replace("-", "_") for names, _ in ROWS for name in re.findall(r"`--([\w-]+)`", names)}
     assert Settings.model_fields.keys() - named <= {"session_gap", "mcp"}
-
-
-def test_the_page_has_the_numbers_that_no_option_sets() -> None:
-    words = " ".join((PAGE + STORE).split())
-    assert f"up to {http.MOST_BYTES:,} bytes" in words
-    assert (endpoint.LONGEST_WAIT, "beyond a minute" in words) == (60, True)
-    assert f"`--lm-deadline` {deadline.DEADLINE:g}" in words
-    assert f"**{Breaker().in_flight} calls in flight** at one endpoint" in words
-    assert f"claims up to {AT_ONCE} users at the same time" in words
-    assert (operations.WAIT, "in two seconds" in words) == (2, True)
-    assert (operations.WRITES_EVERY, "every ten seconds" in words) == (10, True)
-    assert (Store.__init__.__defaults__, "after 30 s per statement" in words) == ((30.0,), True)
-    assert (Breaker()._pause, "not asked for ten seconds" in words) == (10.0, True)
 
 
 @pytest.fixture
@@ -86,17 +65,3 @@ def test_what_cannot_work_is_refused_at_the_start(serve: Any, words: list[str], 
     code, printed = serve(*words)
     # The lines before it are about the program.
     assert (code, said in printed.splitlines()[-1], "Traceback" in printed) == (2, True, False)
-
-
-@pytest.mark.slow
-def test_runs_have_a_deadline_too() -> None:
-    evaluate = app.get_command(click.Context(app), "evaluate")
-    assert evaluate is not None
-    assert {p.name: p.default for p in evaluate.params}["lm_deadline"] == deadline.DEADLINE
-    with StubServer(at({1: "trickle"})) as server:
-        setup = Setup(
-            "locomo", lm=server.model, api_base=server.url, adapter="chat", lm_deadline=2.0, retries=0, test=2
-        )
-        found = run_evaluate("turn-rag", setup, "test")
-    (failed,) = [row.failure for row in found.rows if row.failure]
-    assert (failed.kind, "no whole answer came in 2 s" in failed.message) == ("endpoint", True)

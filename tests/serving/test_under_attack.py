@@ -1,25 +1,20 @@
 """A real service in a process of its own under what would take it down, and under two hundred users at once.
 
-    wait, trickle, endless     the model says 429 with `Retry-After: 3600`; its answer trickles; does not end
-    disk                       the disk of an SQLite file is full (no file takes a byte), and has room again
-    stopped                    PostgreSQL's processes are stopped, and go on
-
-While it lasts `/health`, and but for the last two a route that needs the store, is answered in 5 s; for the last two
-`/ready` says 503 in 3 s. Memory grows by less than 200 MB, the log has less than 1 MB; afterwards all is well in 20 s.
+The disk of an SQLite file is full, and has room again; PostgreSQL's processes are stopped, and go on. While it lasts
+`/health` is answered in 5 s, and `/ready` says 503 in 3 s; memory grows by less than 200 MB, the log has less than
+1 MB; afterwards all is well in 20 s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import resource
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +23,6 @@ import pytest
 from tests.postgres import Postgres
 from tests.serving.crowd import crowd
 from tests.serving.served import Served
-from tests.stub_server import StubServer, every
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]
 SECONDS = 8.0
@@ -40,12 +34,12 @@ def memory_of(process: int) -> float:
     return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
-def survives(service: Served, routes: tuple[str, ...], heal: Callable[[], object], unready: bool = False) -> None:
+def survives(service: Served, heal: Callable[[], object]) -> None:
     """Asks while something lasts, ends it, and holds what must be."""
-    begun, before, told = time.monotonic(), memory_of(service.process.pid), not unready
+    begun, before, told = time.monotonic(), memory_of(service.process.pid), False
     # Whether a store can be written is tried every ten seconds.
     while time.monotonic() < begun + (SECONDS if told else 2 * SECONDS):
-        assert [route for route in routes if service.ask("GET", route, timeout=5) != 200] == []
+        assert service.ask("GET", "/health", timeout=5) == 200
         told = told or service.ask("GET", "/ready", timeout=3) == 503
         assert memory_of(service.process.pid) - before < 200
         time.sleep(0.2)
@@ -55,42 +49,6 @@ def survives(service: Served, routes: tuple[str, ...], heal: Callable[[], object
     assert service.log.stat().st_size < 1_000_000
 
 
-@contextlib.contextmanager
-def until_healed(work: Callable[[threading.Event], object], threads: int) -> Iterator[Callable[[], None]]:
-    """Runs some work in threads until the value is called."""
-    over = threading.Event()
-    running = [threading.Thread(target=work, args=(over,)) for _ in range(threads)]
-
-    def heal() -> None:
-        over.set()
-        for thread in running:
-            thread.join()
-
-    for thread in running:
-        thread.start()
-    try:
-        yield heal
-    finally:
-        heal()
-
-
-@pytest.mark.parametrize("fault", ["wait", "trickle", "endless"])
-def test_a_model_that_does_not_let_go_keeps_nobody_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    body = {"user": "ada", "messages": [{"role": "user", "content": "Where do I live?"}]}
-
-    def chat(over: threading.Event) -> None:
-        while not over.wait(0.2):
-            service.ask("POST", "/v1/chat/completions", body, timeout=5)
-
-    with StubServer(every(fault)) as model:
-        options = ["--lm", model.model, "--api-base", model.url, "--lm-deadline", "10"]
-        with Served(tmp_path, options) as service, until_healed(chat, 40) as heal:
-            survives(service, ("/health", "/v1/users"), heal)
-
-
 def test_a_full_disk_is_told_and_got_over(tmp_path: Path) -> None:
     def allow(size: int) -> None:
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -98,7 +56,7 @@ def test_a_full_disk_is_told_and_got_over(tmp_path: Path) -> None:
     with Served(tmp_path, limits=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN)) as service:
         allow(0)
         assert service.add() >= 500
-        survives(service, ("/health",), lambda: allow(resource.RLIM_INFINITY), unready=True)
+        survives(service, lambda: allow(resource.RLIM_INFINITY))
         # What is said before the service begins is no JSON.
         lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
         assert any("full" in line.get("cause", "") or "disk" in line.get("cause", "") for line in lines)
@@ -116,7 +74,7 @@ def test_a_database_server_that_is_stopped_is_told_and_got_over(tmp_path: Path) 
             for process in processes:
                 os.kill(process, signal.SIGSTOP)
             heal = lambda: [os.kill(process, signal.SIGCONT) for process in processes]  # noqa: E731
-            survives(service, ("/health",), heal, unready=True)
+            survives(service, heal)
     finally:
         server.stop()
 

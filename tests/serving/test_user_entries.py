@@ -3,7 +3,6 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,19 +177,6 @@ def test_what_has_no_text_of_its_own_cannot_be_reworded(store: Store) -> None:
     assert memory.get("D1").text == "Ada: I like tea."
     assert memory.delete("D1")
     assert everything(memory) == {}
-
-
-def test_forgetting_erases_amendments_with_what_they_were_of(store: Store, tmp_path: Path) -> None:
-    memory = memory_of(store, "turn-rag")
-    for id in ("D1", "D2"):
-        add(memory, id, f"The code of {id} is {SECRET}.")
-        memory.delete(f"{id}:1")
-    memory.forget_session("D1")
-    assert [row.entry for row in store.amendments(memory.owner)] == ["D2:1"]
-    assert SECRET not in told(memory, QUESTION)
-    memory.forget()
-    assert store.amendments(memory.owner) == []
-    assert SECRET.encode() not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
 
 def test_amendments_at_the_same_time_are_all_there(store: Store) -> None:

@@ -1,14 +1,13 @@
 """The Python API of production: durable, the same memory as in a benchmark, safe under threads and asyncio."""
 
 import asyncio
-import threading
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMInvalidRequestError, LMServerError
+from dspy.utils.exceptions import LMInvalidRequestError
 from mempiler import ConflictError, History, MemoryProgram, ProgramError, Session, Store, Turn, UserError, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
@@ -126,28 +125,6 @@ def test_undated_messages_are_of_now_and_dated_ones_keep_their_time(store: Store
     assert times[0].year >= 2025
 
 
-def test_threads_and_processes_of_one_user_lose_and_repeat_nothing(path: Path) -> None:
-    programs = [program() for _ in range(2)]
-    errors: list[Exception] = []
-
-    def add(n: int) -> None:
-        try:
-            programs[n % 2].memory(path, "ada").add(said(f"number {n}"), id=f"s{n}")
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=add, args=(n,)) for n in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    memory = programs[0].memory(path, "ada")
-    texts = [entry.text for entry in memory.read().entries()]  # pyright: ignore[reportAttributeAccessIssue]
-    assert errors == []
-    assert texts == [f"Ada: {item.turns[0].text}" for item in memory.items()]
-    assert len(set(texts)) == 12
-
-
 def test_changed_writing_prompt_is_noticed_and_rebuilt(store: Store, scripted: Any) -> None:
     lm = scripted(lambda kind, text, n: {kind: "summary of notes" if "in notes" in text else "summary"})
     old, new = program("recursive-summary"), program("recursive-summary", max_words=50)
@@ -196,20 +173,6 @@ def test_what_users_say_goes_into_no_cache_or_history(store: Store) -> None:
     memory.ask("What is the secret word?")
     assert (len(lm.history), len(dspy.settings.trace or [])) == before
     assert "plugh" not in repr(dspy.cache.memory_cache)
-
-
-def test_dead_endpoint_leaves_the_session_queued(store: Store, scripted: Any) -> None:
-    def reply(kind: str, text: str, n: int) -> Any:
-        raise LMServerError("gone", model="scripted/test")
-
-    memory = program("recursive-summary").memory(store, "ada", lm=scripted(reply))
-    with pytest.raises(LMServerError):
-        memory.add(said("I moved to Lisbon."))
-    status = memory.status()
-    assert status is not None
-    assert (status.queued, status.failed) == (1, 0)
-    again = program("recursive-summary").memory(store, "ada", lm=language_model("offline"))
-    assert again.remember().items == 1
 
 
 def test_session_that_cannot_be_written_holds_up_nobody(store: Store, scripted: Any) -> None:

@@ -4,37 +4,10 @@ from typing import Any
 
 import pytest
 from mempiler import Store, StoreError, build
-from mempiler.engines.embedders import embedder
-from mempiler.programs.catalog import needs_embedder
 
 from .conftest import within
 
 DATED = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2025-03-05T18:20:00+02:00"}]
-
-
-def remember(client: Any) -> None:
-    client.service.program.memory(client.service.store, "ada", "acme", client.service.lm).remember()
-
-
-def test_search_gives_entries_with_their_turns_and_waiting_turns_apart(client: Any) -> None:
-    body = {"id": "s", "messages": DATED}
-    assert [client.post("/v1/users/ada/sessions", json=body).status_code for _ in range(2)] == [201, 200]
-    source = {"id": "s:1", "speaker": "Ada", "text": "I moved to Lisbon.", "time": "2025-03-05T16:20:00Z"}
-
-    def found(**more: Any) -> dict[str, Any]:
-        return client.post("/v1/users/ada/search", json={"query": "Lisbon", **more}).json()
-
-    assert found()["entries"] == []
-    (waiting,) = found()["waiting"]
-    assert waiting["sources"] == [source]
-    remember(client)
-    (entry,) = found()["entries"]
-    assert (entry["kind"], entry["time"], entry["sources"]) == ("turn", source["time"], [source])
-    assert (entry["id"], entry["text"], found()["waiting"]) == (waiting["id"], waiting["text"], [])
-    assert found(since="2025-03-05T16:20:00Z", until="2025-03-05T16:21:00Z")["entries"] == [entry]
-    assert found(until="2025-03-05T18:20:00+02:00") == {"entries": [], "waiting": []}
-    refused = client.post("/v1/users/ada/search", json={"query": "Lisbon", "k": 0})
-    assert (refused.status_code, "k" in refused.json()["error"]["message"]) == (400, True)
 
 
 def test_queued_session_is_remembered_in_the_background(connect: Any) -> None:
@@ -80,30 +53,6 @@ def test_health_and_readiness_need_no_token(connect: Any, store: Store, monkeypa
     assert (found.status_code, found.json()["parts"]["store"]) == (503, False)
     failed = client.as_tenant("acme").get("/v1/users/ada/memory")
     assert (failed.status_code, "secret" in failed.text) == (503, False)
-
-
-@pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "rgmem"])
-def test_nothing_shows_what_a_deleted_entry_said(connect: Any, method: str) -> None:
-    client = connect(program=build(method, embedder=embedder() if needs_embedder(method) else None))
-    client.add("My code word is falcon.", id="s")
-    client.add("I like tea. I live in Lisbon.", id="t")
-    remember(client)
-    listed = client.get("/v1/users/ada/entries").json()["entries"]
-    held = [f"/v1/users/ada/entries/{entry['id']}" for entry in listed if "falcon" in entry["text"]]
-    assert [client.delete(held[0]).status_code for _ in range(2)] == [200, 404]
-    assert [client.post(f"{held[0]}/undo").status_code for _ in range(2)] == [200, 404]
-    assert "falcon" in client.get(held[0]).text
-    for path in held:
-        client.delete(path, params={"by": "ada"})
-    assert client.get(f"{held[0]}/history").json()["changes"][-1]["by"] == "ada"
-    for response in (
-        client.ask("What is the code word?"),
-        client.post("/v1/users/ada/search", json={"query": "code word"}),
-        client.get("/v1/users/ada/memory"),
-        client.get("/v1/users/ada/entries"),
-        client.chat("What is my word, and what do I like?"),
-    ):
-        assert (response.status_code, "falcon" in response.text) == (200, False)
 
 
 @pytest.mark.parametrize(
