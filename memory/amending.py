@@ -8,8 +8,7 @@ taken back by another row. It holds after every further session and after a rebu
     an entry that quotes it                 that rests on a turn in common, or is an abstract (`records.ABSTRACT`)
     what came of a turn that is gone        an entry that rests on nothing else
 
-Writers show their model entries `as_left`. What a model made of an entry in words of its own stays, unless its session
-is forgotten.
+Writers show entries `as_left`. What a model made of one in words of its own stays, unless its session is forgotten.
 """
 
 from __future__ import annotations

@@ -86,9 +86,6 @@ class Database:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"Store({self.url!r})"
-
     def __deepcopy__(self, memo: object = None) -> Self:
         return self
 

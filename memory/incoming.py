@@ -4,10 +4,9 @@
     conditions  {"channel": "phone"}                     this value
                 {"channel": {"in": ["phone", "mail"]}}   one of these
                 {"year": {"gte": 2024, "lt": 2026}}      a range: gt, gte, lt, lte, of numbers or of texts
-                {"channel": "phone", "paid": true}       all of these
 
-Truth values, numbers and texts are never equal to one another; a session without the value fulfils no condition of it.
-Texts are compared letter by letter, so that dates in ISO form have ranges.
+Truth values, numbers and texts are never equal to one another, and texts are compared letter by letter: dates in ISO
+form have ranges. A session without the value fulfils no condition of it, and all conditions must hold.
 """
 
 from __future__ import annotations
