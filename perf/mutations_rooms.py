@@ -136,7 +136,12 @@ DELTAS = of(
     ("deltas", "in reversed(how):", "in how:", "places shift while they change"),
     ("deltas", "or [*kept, *put] != list(after):", "or False:", "the order of keys is lost"),
     ("deltas", "and type(after) is type(before) and", "and", "True passes for 1"),
-    ("indexes", "if followed.memory() is not memory:", "if not len(followed.index):", "another version is searched"),
+    (
+        "indexes",
+        "if followed.memory() is not memory and",
+        "if not len(followed.index) and",
+        "another version is searched",
+    ),
     ("indexes", "(old.get(id) is not e and old.get(id) != e)", "id not in old", "an entry keeps its old text"),
 )
 KEYS = of(
