@@ -31,9 +31,8 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerati
 from ..errors import UnknownNameError
 from ..memory.flight import Flight
 from ..reading.answer import LONGEST, CutText, Layout, read_answer, repeats
-from ..reading.kinds import annotated
+from ..reading.kinds import Mend, UnreadableError, annotated
 from ..reading.markers import neutral
-from ..reading.mends import Mend, UnreadableError
 from .compact_adapter import CompactAdapter
 from .failing import CutShortError, kind_of
 from .recording import note_asked_again, note_mends

@@ -77,7 +77,10 @@ class Identities:
         asked: dict[str, str] = {}
         for path, one in writer.named_sub_modules():
             if isinstance(one, Part):
-                about.append([_name(type(one)), one.config])
+                # One of the suite may move to another module, and is the same.
+                kind, ours = type(one), type(one).__module__.startswith(f"{__package__}.")
+                name = kind.__qualname__ if ours else f"{kind.__module__}:{kind.__qualname__}"
+                about.append([name, one.config])
             elif isinstance(one, dspy.Predict):
                 asked[path.removeprefix("self.")] = self.of_predictor(one)
         return digest([about, asked, embedder, _schema(writer.Memory)])
@@ -112,12 +115,6 @@ def digest(parts: Any) -> str:
 def jsonable(value: Any) -> Any:
     """`default=` of json.dumps for records and everything else."""
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
-
-
-def _name(kind: type) -> str:
-    """What a class is called; one of the suite may move to another module, and is the same."""
-    ours = kind.__module__.startswith(f"{__package__}.")
-    return kind.__qualname__ if ours else f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _lm_key(lm: Any) -> dict[str, Any]:

@@ -106,7 +106,8 @@ class MemoryProgram(dspy.Module):
         history = history if isinstance(history, History) else History.parse(history)
         with dspy.context(adapter=self.asking()):
             node = remembered or self.remember(history)
-            found = self.recall(node.memory, self.query(fields, history, recent))
+            query = self.task.query(fields, history.items, recent, history.speakers)
+            found = self.recall(node.memory, query)
             if self._stage != "read":
                 replay(self.method.writer, node, found.context, focus)
             return _whole(self.task(context=found.context, query=found.query), found, node.memory)

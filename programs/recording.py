@@ -22,7 +22,7 @@ from ..engines.call import hearing
 from ..engines.local.sampling import capture
 from ..engines.spending import Spending, note, taking
 from ..errors import one_line
-from ..reading.mends import Mend
+from ..reading.kinds import Mend
 from ..records import Context, Failure, Hit, Query
 from ..records.scope import Place, holding, place
 from .failing import concerns_prompt, kind_of

@@ -1,12 +1,7 @@
 """Reading an answer: the fields of a signature from a completion, in the layout asked for or another.
 
-    [[ ## facts ## ]] ...        headers or one JSON object: as asked for
-    {"facts": [...]}             bare or fenced JSON
-    [...]                        the value alone, of a signature with one output that must be there
-    **Facts:** ...               headings in words
-
-What cannot be read of an output with a default (auxiliary: reasons, diagnoses) takes the default; an output without one
-makes the answer unreadable, and it is asked for again.
+Headers, one JSON object, the value alone, or headings in words. What cannot be read of an output with a default
+(auxiliary: reasons, diagnoses) takes the default; an output without one makes the answer unreadable.
 """
 
 from __future__ import annotations
@@ -19,9 +14,8 @@ from typing import Any, Literal
 import dspy
 
 from .json_text import bare_json
-from .kinds import admits_none, annotated, plain
+from .kinds import Mend, UnreadableError, admits_none, annotated, plain
 from .markers import restored
-from .mends import Mend, UnreadableError
 from .values import ValueReader
 
 Layout = Literal["headers", "json"]

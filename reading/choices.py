@@ -1,6 +1,4 @@
-"""Answers that choose one of the options a prompt offers.
-
-    answer: Annotated[str, OneOf("options")]
+"""Answers that choose one of the options a prompt offers, as `answer: Annotated[str, OneOf("options")]`.
 
 An answer that chooses none of them, or several, is no answer: it is asked for again, and then counted as lost.
 """

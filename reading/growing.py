@@ -1,19 +1,8 @@
 """The text of one output while the completion that holds it grows.
 
-    "[[ ## reasoning ## ]] She sa"       nothing
-    "id so. [[ ## answer ## ]] I mo"     "I mo"
-    "ved. [["                            "ved. [", for the last bracket may be part of a mended marker
-
 What is given is certain, whatever follows: put together it is the beginning of what `answer.read_answer` reads in the
-end. Blanks at the end are held back, and what may become a header, an escape or a mended marker.
-
-The same layouts are followed as are asked for: headers, one JSON object. An answer in another form gives nothing before
-its end, and neither does one that says what it has to say in an odd way: a second object, an output twice. Of a JSON
-object the beginning holds as long as the object is sound; who sends what is given on has to
-compare it with what was read.
-
-Limits: the whole completion is looked at again, each time it has grown by a hundredth: that takes linear time. Only the
-first `MOST` characters of it are followed.
+end. Blanks at the end are held back, and what may become a header, an escape or a mended marker. An answer in another
+form than was asked for gives nothing before its end.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Ids that a prompt shows, and what a model makes of them.
+"""Ids that a prompt shows, and what a model makes of them: `[D1:3]`, `"d1:3"`, `turn D1:3` or 3.
 
-A field of an output that names something of an input is typed with the input that shows it:
-
-    turn_ids: list[Annotated[str, Shown("dialogue")]]
-
-Models write `[D1:3]`, `"d1:3"`, `turn D1:3` or 3. An id is matched where exactly one shown id can be meant; for
-pydantic and in prompts it is a plain text.
+A field of an output that names something of an input is typed with the input that shows it, as in
+`list[Annotated[str, Shown("dialogue")]]`. An id is matched where exactly one shown id can be meant.
 """
 
 from __future__ import annotations

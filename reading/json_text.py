@@ -1,10 +1,6 @@
 """JSON as models write it: in a fence, between sentences, one object a line, in other quotes, with slips, or cut off.
 
-{"speaker": "Ann"}          two values, one a line: a list of both
-{"speaker": "Bob"}
-[{“speaker”: “Ann”}]        quotes of print
-[{'speaker': 'Ann'},]       what Python writes
-[{"speaker": "Ann", "fa     ends in the middle: cannot be read, since what is missing would be lost without a word
+What ends in the middle cannot be read, since what is missing would be lost without a word.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from typing import Any, Literal
 
 import json_repair
 
-from .mends import UnreadableError
+from .kinds import UnreadableError
 
 Slip = Literal["layout", "shape", "cut"]
 LOOSEST = 20_000

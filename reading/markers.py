@@ -1,15 +1,8 @@
 """Markers in values: text that a prompt, an adapter or a chat template would take for structure, made harmless.
 
-A user may write `[[ ## answer ## ]]`, and a model may quote it. Prompts show it as `[[ #~# answer ## ]]`: people and
-models see what it was, and nobody takes it for a header. `restored` takes the tilde out of what a model says, so a
-memory keeps the words as they were said.
-
-    headers     ## name ##                            of fields, in the layout of `dspy.ChatAdapter`
-    tokens      <|im_end|>  <end_of_turn>  [INST]     of chat templates, which servers read in texts too
-    cuts        <<CUSTOM-TYPE-START...                where DSPy takes images out of a text
-    tags        <memory>  </item>  &lt;               only where a text is shown between tags
-
-`restored(neutral(text)) == text` for every text: where tildes stand already, one more is put.
+A user may write `[[ ## answer ## ]]`, and a model may quote it. Prompts show it as `[[ #~# answer ## ]]`; `restored`
+takes the tilde out of what a model says, so a memory keeps the words as they were said. For every text,
+`restored(neutral(text)) == text`: where tildes stand already, one more is put.
 """
 
 from __future__ import annotations
@@ -26,7 +19,7 @@ _PLACES = {
     "<": r"[|｜][^|｜<>\n]{1,64}[|｜]>|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>|/?SYS>>|CUSTOM-TYPE-",
     r"\[": r"/?INST\]",
 }
-"""What a marker begins with, and what follows."""
+"""What a marker begins with, and what follows: headers of fields, tokens of chat templates, DSPy's marks of images."""
 _TAGS = {**_PLACES, "<": f"{_PLACES['<']}|[/!?]?\\w", "&": r"#?\w{1,32};"}
 
 

@@ -1,8 +1,5 @@
 """Reading a value of a type from what a model wrote, element by element.
 
-    [{"info": "Has a dog", "type": "identity"}, null, {"info": 7}]   as list[FactChange]
-     ^ spelling mended                          ^ dropped ^ cast, then dropped: it has no type
-
 Form is mended: shapes, casts, spellings, ids. Content is not: a value that is missing stays missing, unless the field
 has a default. A list loses its bad elements and keeps the others; one of which nothing is left cannot be read.
 """
@@ -10,7 +7,6 @@ has a default. A list loses its bad elements and keeps the others; one of which 
 from __future__ import annotations
 
 import enum
-import functools
 import json
 import math
 import re
@@ -22,11 +18,24 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from ..errors import misfit
 from .choices import OneOf, chosen_letter
 from .ids import Shown, ShownIds
 from .json_text import LOOKS, parsed
-from .kinds import Field, admits_none, admits_text, bare, fields_of, is_id, is_model, is_nothing, plain
-from .mends import Mend, MendKind, UnreadableError
+from .kinds import (
+    Field,
+    Mend,
+    MendKind,
+    UnreadableError,
+    admits_none,
+    admits_text,
+    bare,
+    fields_of,
+    is_id,
+    is_model,
+    is_nothing,
+    plain,
+)
 
 MOST_VALUES = 20_000
 """Most values of one answer that are read, fields of objects included; what holds further ones counts as unreadable."""
@@ -65,13 +74,13 @@ class ValueReader:
         if self._left < 0:
             raise UnreadableError(where, f"the answer holds more than {MOST_VALUES:,} values")
         try:
-            return self._marked(raw, annotation, where)
+            return self._value(raw, annotation, where)
         except UnreadableError:
             raise
         except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
             raise UnreadableError(where, f"cannot be read: {type(error).__name__}") from error
 
-    def _marked(self, raw: Any, annotation: Any, where: str) -> Any:
+    def _value(self, raw: Any, annotation: Any, where: str) -> Any:
         marks: tuple[Any, ...] = ()
         while get_origin(annotation) is Annotated:
             annotation, *found = get_args(annotation)
@@ -85,19 +94,6 @@ class ValueReader:
                 raw = self._id(raw, mark, where)
         if isinstance(raw, str) and annotation is not str and not admits_text(annotation):
             raw = self._parsed(raw, where)
-        return self._typed(raw, annotation, where)
-
-    def mend(self, kind: MendKind, where: str) -> None:
-        """Notes something that was put right."""
-        self.mends.append(Mend(kind, where))
-
-    def _parsed(self, raw: str, where: str) -> Any:
-        try:
-            return parsed(raw, lambda slip: self.mend(slip, where), self._looks)
-        except UnreadableError as error:
-            raise UnreadableError(where, str(error)) from error
-
-    def _typed(self, raw: Any, annotation: Any, where: str) -> Any:
         origin = get_origin(annotation)
         if annotation is Any:
             return raw
@@ -109,11 +105,20 @@ class ValueReader:
             return self._list(raw, annotation, where)
         if origin is dict:
             return self._dict(raw, get_args(annotation), where)
-        if isinstance(annotation, type):
-            read = _reading(annotation)
-            if read is not None:
+        for kind, read in _READINGS.items():
+            if isinstance(annotation, type) and issubclass(annotation, kind):
                 return read(self, raw, annotation, where)
         return _validated(raw, annotation, where)
+
+    def mend(self, kind: MendKind, where: str) -> None:
+        """Notes something that was put right."""
+        self.mends.append(Mend(kind, where))
+
+    def _parsed(self, raw: str, where: str) -> Any:
+        try:
+            return parsed(raw, lambda slip: self.mend(slip, where), self._looks)
+        except UnreadableError as error:
+            raise UnreadableError(where, str(error)) from error
 
     def _union(self, raw: Any, annotation: Any, where: str) -> Any:
         kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
@@ -154,7 +159,8 @@ class ValueReader:
         elif isinstance(raw, str) and re.fullmatch(r"[-+]?\d+(\.\d+)?\s*%?", raw.strip()):
             self.mend("cast", where)
             return self._number(float(raw.strip(" %\t\n")), annotation, where)
-        raise UnreadableError(where, f"{_article(annotation)} is due, not {_shown(raw)}")
+        due = "a whole number" if annotation is int else "a number"
+        raise UnreadableError(where, f"{due} is due, not {_shown(raw)}")
 
     def _truth(self, raw: Any, annotation: Any, where: str) -> bool:
         if isinstance(raw, bool):
@@ -270,7 +276,7 @@ class ValueReader:
         try:
             return model.model_validate(values)
         except ValidationError as error:
-            raise UnreadableError(where, _first(error)) from error
+            raise UnreadableError(where, misfit(error)) from error
 
     def _field(self, values: dict[str, Any], field: Field, given: dict[str, Any], where: str) -> None:
         """Puts the value of one field of an object to the others; nothing where its default is due."""
@@ -296,8 +302,7 @@ class ValueReader:
             self.mend("field", where)
 
 
-_Reading = Callable[[ValueReader, Any, Any, str], Any]
-_READINGS: Mapping[type, _Reading] = {
+_READINGS: Mapping[type, Callable[[ValueReader, Any, Any, str], Any]] = {
     BaseModel: ValueReader._model,
     enum.Enum: ValueReader._member,
     bool: ValueReader._truth,
@@ -305,12 +310,6 @@ _READINGS: Mapping[type, _Reading] = {
     float: ValueReader._number,
     str: ValueReader._text,
 }
-
-
-@functools.cache
-def _reading(annotation: type) -> _Reading | None:
-    """What reads a plain type."""
-    return next((read for kind, read in _READINGS.items() if issubclass(annotation, kind)), None)
 
 
 def _unwrapped(raw: Mapping[Any, Any], kind: Any) -> list[Any]:
@@ -346,16 +345,7 @@ def _validated(raw: Any, annotation: Any, where: str) -> Any:
     try:
         return kind.validate_python(raw)
     except ValidationError as error:
-        raise UnreadableError(where, _first(error)) from error
-
-
-def _first(error: ValidationError) -> str:
-    found = error.errors()[0]
-    return f"{'.'.join(map(str, found['loc']))}: {found['msg']}".lstrip(": ")
-
-
-def _article(annotation: Any) -> str:
-    return "a whole number" if annotation is int else "a number"
+        raise UnreadableError(where, misfit(error)) from error
 
 
 def _shown(raw: Any) -> str:

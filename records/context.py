@@ -41,18 +41,14 @@ class Hit(Record):
 
     def line(self) -> str:
         """Renders the hit on one line, as `Turn.line` does: `[id] (date) text`, a label in brackets before the text."""
-        return one_line(f"[{self.id}] {self._said}")
+        return one_line(f"[{self.id}] {self.said}")
 
     @property
     def said(self) -> str:
         """The line without the id: `(date) [label] text`."""
-        return one_line(self._said)
-
-    @property
-    def _said(self) -> str:
         when = f"({format_time(self.time)}) " if self.time else ""
         label = f"[{self.label}] " if self.label else ""
-        return f"{when}{label}{self.text}"
+        return one_line(f"{when}{label}{self.text}")
 
 
 class Context(Record):

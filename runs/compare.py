@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from ..data.catalog import benchmark as load_benchmark
 from ..data.judge import AnyJudge, Preference, ask_all, informed, preference
 from ..errors import DataError, UserError
-from ..records.json_input import decode
 from ..records.whole_file import replacing
 from .folder import RUN, RunFolder
 from .results import Evaluation, cached_share, difference, mean, pairs
@@ -301,7 +300,7 @@ def _rows(path: Path) -> Iterator[Row]:
         raise DataError(f"{path}: cannot be read: {error}") from error
     for number, line in enumerate(lines if lines != [""] else [], 1):
         try:
-            row = Row.model_validate(decode(line))
+            row = Row.model_validate_json(line)
         except ValueError as error:
             raise DataError(f"{path}: line {number} is no scored question; evaluate again") from error
         if not all(map(math.isfinite, (row.score, *row.parts.values(), *row.recall.values()))):

@@ -21,7 +21,7 @@ from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, compare
 from mempiler.data.palbench.reader import Candidate, Topic
 from mempiler.programs.adapter import adapter
 from mempiler.reading.answer import read_answer
-from mempiler.reading.mends import UnreadableError
+from mempiler.reading.kinds import UnreadableError
 from mempiler.signatures.pal import SelectSolutions
 
 Agrees = Callable[..., None]

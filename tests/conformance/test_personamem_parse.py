@@ -8,7 +8,7 @@ from dspy import Example, Prediction
 from mempiler.data.personamem import RightLetter
 from mempiler.data.personamem_v2 import FinalLetter
 from mempiler.reading.answer import read_answer
-from mempiler.reading.mends import UnreadableError
+from mempiler.reading.kinds import UnreadableError
 from mempiler.signatures.answering import ChooseFromContext
 
 Agrees = Callable[..., None]

@@ -65,27 +65,10 @@ def value_of(text: str) -> Any:
     return text
 
 
-def written(fields: Mapping[str, Any]) -> str:
-    """A well-formed answer."""
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
-    return "\n\n".join([*(f"[[ ## {name} ## ]]\n{value}" for name, value in texts.items()), END])
-
-
-def headings(text: str) -> str:
-    return MARKER.sub(lambda found: f"**{found[1].replace('_', ' ').title()}:**\n", text.replace(END, ""))
-
-
-def with_null(text: str) -> str:
-    return written({name: [*value, None] if isinstance(value, list) else value for name, value in values(text).items()})
-
-
 SAME: Mapping[str, Callable[[str], str]] = {
     "no end marker": lambda text: text.replace(END, ""),
-    "headings for markers": headings,
-    "thinking before the answer": lambda text: f"<think>\nMaybe {headings(text)}?\n</think>\n\n{text}",
-    "bare JSON": lambda text: json.dumps(values(text), ensure_ascii=False),
+    "thinking before the answer": lambda text: f"<think>\nMaybe {text.replace(END, '')}?\n</think>\n\n{text}",
     "prose around JSON": lambda text: f"Sure! (As asked):\n\n```json\n{json.dumps(values(text))}\n```\n\nDone.",
-    "null among elements": with_null,
 }
 """Kinds that say the same in another form."""
 

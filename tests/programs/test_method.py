@@ -12,11 +12,10 @@ from mempiler.memory.index import Entry
 from mempiler.memory.memory import Memory, TurnMemory
 from mempiler.programs.catalog import build, method_class, preset
 from mempiler.programs.method import EntryReader, Method, Writer
-from mempiler.programs.part import Part
 from mempiler.programs.predictor import Predictor, predictor
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
-from pydantic import ConfigDict
+from pydantic import ConfigDict, create_model
 
 
 class Note(dspy.Signature):
@@ -60,38 +59,27 @@ class Unsaid(Writer):
     """Names no memory."""
 
 
-def asking(kind: type[Part], *args: Any) -> Any:
-    """A part of a kind with a prompt in it."""
-    part = kind(*args)
-    part.ask = predictor(Note)  # pyright: ignore[reportAttributeAccessIssue]
-    return part
-
-
-def outside() -> Method:
-    method = Method(KeepTurns(), EntryReader())
-    method.ask = predictor(Note)  # pyright: ignore[reportAttributeAccessIssue]
+def asking(*places: str) -> Method:
+    """A method with one prompt at some places in it."""
+    method, ask = Method(KeepTurns(), EntryReader()), predictor(Note)
+    for place in places:
+        getattr(method, place, method).ask = ask
     return method
 
 
-def both() -> Method:
-    method = Method(asking(KeepTurns), EntryReader())
-    method.reader.ask = method.writer.ask  # pyright: ignore[reportAttributeAccessIssue]
-    return method
+ALONE = "a predictor is below the half that calls it, alone"
 
 
 def halfless() -> Method:
-    class Half(Method):
-        def __init__(self) -> None:
-            dspy.Module.__init__(self)
-            self.writer = KeepTurns()
-
-    return Half()
+    method = Method(KeepTurns(), EntryReader())
+    del method.reader
+    return method
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (halfless, "Half: self.reader is no Reader; give super().__init__ a writer and a reader"),
+        (halfless, "Method: self.reader is no Reader; give super().__init__ a writer and a reader"),
         (
             lambda: Method(EntryReader(), EntryReader()),  # pyright: ignore[reportArgumentType]
             "Method: self.writer is no Writer; give super().__init__ a writer and a reader",
@@ -100,8 +88,14 @@ def halfless() -> Method:
             lambda: Method(Unsaid(), EntryReader()),
             "Unsaid: names no Memory; set Memory to the class of what it writes",
         ),
-        (outside, "Method: ask is below neither writer nor reader; a predictor is below the half that calls it, alone"),
-        (both, "Method: writer.ask is below writer and reader; a predictor is below the half that calls it, alone"),
+        (
+            lambda: asking("method"),
+            "Method: ask is below neither writer nor reader; a predictor is below the half that calls it, alone",
+        ),
+        (
+            lambda: asking("writer", "reader"),
+            "Method: writer.ask is below writer and reader; a predictor is below the half that calls it, alone",
+        ),
     ],
     ids=["no reader", "two readers", "no memory", "below neither", "below both"],
 )
@@ -111,22 +105,15 @@ def test_a_method_put_together_wrongly_is_refused_in_one_line(make: Callable[[],
     assert str(caught.value) == message
 
 
-class Thawed(Memory):
-    model_config = ConfigDict(frozen=False)
-
-
-class Needy(Memory):
-    name: str
-    age: int
-    mood: str = ""
-
-
 @pytest.mark.parametrize(
     ("memory", "message"),
     [
         (Notes(), "Mine: Memory = Notes(unwritten=(), notes=()) is no subclass of mempiler.Memory"),
-        (Thawed, "Mine: Thawed is not frozen; a memory never changes, it has a successor"),
-        (Needy, "Mine: Needy needs name, age; give every field a default"),
+        (
+            type("Thawed", (Memory,), {"model_config": ConfigDict(frozen=False)}),
+            "Mine: Thawed is not frozen; a memory never changes, it has a successor",
+        ),
+        (create_model("Needy", __base__=Memory, age=(int, ...)), "Mine: Needy needs age; give every field a default"),
     ],
     ids=["an object", "not frozen", "not of nobody"],
 )

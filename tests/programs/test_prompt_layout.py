@@ -64,3 +64,22 @@ def test_lists_that_a_demo_lacks_are_empty_and_texts_are_said_to_be_missing(name
     # A model that answers as the demo does is read.
     read = chosen.parse(ASKED, shown)
     assert (read["patterns"], read["answer"]) == ([], "Ann")
+
+
+@pytest.mark.parametrize("name", ["auto", "chat", "json"])
+def test_what_begins_a_prompt_is_rendered_once_and_anew_when_words_change(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: list[str] = []
+    plain = dspy.ChatAdapter.format_task_description
+
+    def counted(self: Any, signature: Any) -> str:
+        rendered.append(signature.instructions)
+        return plain(self, signature)
+
+    monkeypatch.setattr(dspy.ChatAdapter, "format_task_description", counted)
+    chosen, own = adapter(name), ASKED.with_instructions("First.")
+    for words in ("First.", "First.", "Second."):
+        own.instructions = words  # in place, as InferRules does
+        chosen.format(own, [], {"question": "Where?"})
+    assert rendered == ["First.", "Second."]

@@ -70,38 +70,27 @@ def test_a_failing_write_is_tried_once_for_all_that_wait(scripted, fact_replies,
     assert lm.engine.calls == {"facts": 1, "operations": 2, "reasoning": 1}
 
 
-def change_demos(program):
-    program.method.writer.extract.demos = [dspy.Example(dialogue="x", facts=[])]
+OTHER_WORDS = {"prefix": "Edits:", "desc": "other words"}
+CHANGES = {
+    "demos": (lambda writer, task: setattr(writer.extract, "demos", [dspy.Example(dialogue="x", facts=[])]), True),
+    "prefix": (
+        lambda writer, task: setattr(
+            writer.manage, "signature", writer.manage.signature.with_updated_fields("operations", **OTHER_WORDS)
+        ),
+        True,
+    ),
+    "unseen demo": (lambda writer, task: setattr(writer.extract, "demos", [dspy.Example(question="x")]), False),
+    "reader": (lambda writer, task: setattr(task.answer, "demos", [dspy.Example(question="x", answer="y")]), False),
+}
 
 
-def change_prefix(program):
-    p = program.method.writer.manage
-    p.signature = p.signature.with_updated_fields("operations", prefix="Edits:", desc="other words")
-
-
-def change_unseen_demo(program):
-    program.method.writer.extract.demos = [dspy.Example(question="x", answer="y")]
-
-
-def change_reader(program):
-    program.task.answer.demos = [dspy.Example(question="x", answer="y")]
-
-
-@pytest.mark.parametrize(
-    ("change", "differs"),
-    [
-        (change_demos, True),
-        (change_prefix, True),
-        (change_unseen_demo, False),
-        (change_reader, False),
-    ],
-)
-def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, change, differs):
-    program = memory_r2()
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, change):
+    program, (make, differs) = memory_r2(), CHANGES[change]
     with dspy.context(lm=scripted(fact_replies)):
         before = writer_key(program)
         changed = copy.deepcopy(program)
-        change(changed)
+        make(changed.method.writer, changed.task)
         assert (writer_key(changed) != before) is differs
 
 

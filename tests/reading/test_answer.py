@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.reading.answer import read_answer
-from mempiler.reading.mends import UnreadableError
+from mempiler.reading.kinds import UnreadableError
 from mempiler.signatures.answering import RespondPersonally
 from mempiler.signatures.h2memory import OutlineTopics
 from mempiler.signatures.memory_r2 import ManageMemory

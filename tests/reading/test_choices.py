@@ -2,7 +2,7 @@
 
 import pytest
 from mempiler.reading.answer import read_answer
-from mempiler.reading.mends import UnreadableError
+from mempiler.reading.kinds import UnreadableError
 from mempiler.signatures.answering import ChooseFromContext
 from mempiler.signatures.pal import SelectSolutions
 

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from mempiler.reading.answer import Layout, read_answer
 from mempiler.reading.growing import Growing, followed
+from mempiler.reading.kinds import UnreadableError
 from mempiler.reading.markers import neutral
-from mempiler.reading.mends import UnreadableError
 from mempiler.signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
 
 from .test_hostile import HOSTILE

@@ -10,7 +10,7 @@ import dspy
 import pytest
 from mempiler.reading.answer import Layout, read_answer
 from mempiler.reading.ids import Shown
-from mempiler.reading.mends import UnreadableError
+from mempiler.reading.kinds import UnreadableError
 from mempiler.signatures.answering import ChooseFromContext
 from mempiler.signatures.pgr import UpdateFacts
 from pydantic import BaseModel

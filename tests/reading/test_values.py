@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from mempiler.reading.ids import Shown, ShownIds
-from mempiler.reading.mends import UnreadableError
+from mempiler.reading.kinds import UnreadableError
 from mempiler.reading.values import ValueReader
 from pydantic import BaseModel
 
