@@ -52,7 +52,7 @@ def command(
     from ..runs.pages.page import open_page
 
     if prompts:
-        from ..programs.prompts import prompts_text
+        from ..programs.state import prompts_text
         from ..runs.artifact import read_states
 
         output().print(prompts_text(read_states(run)), soft_wrap=True, end="")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
 import dspy
@@ -222,6 +222,36 @@ def _without_prose(schema: JsonValue) -> JsonValue:
 def _field(fingerprint: list[str]) -> str:
     name, kind, type_, _ = fingerprint
     return f"{name!r} ({kind}, {type_})"
+
+
+def prompts_text(states: Mapping[str, PredictorState]) -> str:
+    """What every predictor is asked with, whole.
+
+    Args:
+        states: By the predictor's name, as `manifest.read_states` gives those of a saved program.
+    """
+    return "\n\n".join("\n".join(_predictor(name, state)) for name, state in states.items()) + "\n"
+
+
+def _predictor(name: str, state: PredictorState) -> Iterator[str]:
+    yield f"{name}\n{'=' * len(name)}\n\n{state.instructions}"
+    for kind, title in (("in", "Inputs"), ("out", "Outputs")):
+        yield f"\n{title}\n"
+        for field in state.fields:
+            if field.kind == kind:
+                yield f"  {field.name} ({field.type})" + (f": {field.desc}" if field.desc else "")
+    settings = {**state.config, **state.decisions, **({"nearest": state.nearest} if state.nearest is not None else {})}
+    if settings:
+        yield f"\nSettings: {', '.join(f'{key} = {_value(value)}' for key, value in settings.items())}"
+    for number, demo in enumerate(state.demos, 1):
+        made = "made by the program" if demo.get(AUGMENTED) else "labelled"
+        title = f"Demo {number} of {len(state.demos)}, {made}"
+        yield f"\n{title}\n{'-' * len(title)}"
+        yield from (f"{field.name}: {_value(demo[field.name])}" for field in state.fields if field.name in demo)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 _Word = Annotated[str, Field(max_length=200)]

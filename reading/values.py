@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ..errors import misfit
 from .choices import OneOf, chosen_letter
 from .ids import Shown, ShownIds
 from .json_text import LOOKS, parsed
@@ -276,7 +275,7 @@ class ValueReader:
         try:
             return model.model_validate(values)
         except ValidationError as error:
-            raise UnreadableError(where, misfit(error)) from error
+            raise UnreadableError(where, _first(error)) from error
 
     def _field(self, values: dict[str, Any], field: Field, given: dict[str, Any], where: str) -> None:
         """Puts the value of one field of an object to the others; nothing where its default is due."""
@@ -345,7 +344,12 @@ def _validated(raw: Any, annotation: Any, where: str) -> Any:
     try:
         return kind.validate_python(raw)
     except ValidationError as error:
-        raise UnreadableError(where, misfit(error)) from error
+        raise UnreadableError(where, _first(error)) from error
+
+
+def _first(error: ValidationError) -> str:
+    found = error.errors()[0]
+    return f"{'.'.join(map(str, found['loc']))}: {found['msg']}".lstrip(": ")
 
 
 def _shown(raw: Any) -> str:

@@ -3,8 +3,7 @@
 import dspy
 import pytest
 from mempiler.programs.catalog import build
-from mempiler.programs.prompts import prompts_text
-from mempiler.programs.state import dump_predictor
+from mempiler.programs.state import dump_predictor, prompts_text
 
 
 @pytest.fixture
