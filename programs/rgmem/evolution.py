@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from graphlib import TopologicalSorter
 from typing import Any
 
 from ...records import Failure, format_time
@@ -34,14 +35,7 @@ _BULLET = re.compile(r"^(?:[-*•#]+\s*)*(?:inferred trait(?:/interest)?s?:\s*)?
 
 
 def evolve(memory: GraphMemory, operators: Operators, theta_inf: int, theta_sum: int) -> GraphMemory:
-    """The memory after the operators that are due.
-
-    Args:
-        memory: The memory with the new evidence of the step in it.
-        operators: Make the theories.
-        theta_inf: Mentions of an event edge at which R_K1 fires.
-        theta_sum: Score of a concept at which R_K2 fires.
-    """
+    """The memory, with the new evidence of a step in it, after the operators that are due at these thresholds."""
     due = [relation for relation in memory.relations.values() if relation.count >= theta_inf]
     made = gather([lambda r=r: operators.relation(memory, r) for r in due])
     after = memory
@@ -71,11 +65,7 @@ def single_scale(memory: GraphMemory, operators: Operators) -> GraphMemory:
 
 
 class Operators:
-    """The operators by a language model; each makes a theory, or None where no usable answer came.
-
-    Args:
-        ask: Calls `infer`, `abstract`, `flow` and `rewrite`.
-    """
+    """The operators by a language model; each makes a theory, or None where no usable answer came."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -84,34 +74,27 @@ class Operators:
         """R_K1 (Eq. 6): a relation's theory, updated with its fresh mentions."""
         before, fresh = relation.theory, [mention.evidence for mention in relation.fresh]
         units = [memory.evidence[id] for id in fresh]
-        said = self._ask(
-            "infer",
-            source_entity=memory.nodes[relation.source].name,
-            target_entity=memory.nodes[relation.target].name,
-            inference_before="\n".join(_inference(before)) if before else "",
-            new_evidence=[*_conclusions(units), *_raw_events(memory, relation, fresh)],
-        )
-        if said is None:
-            return None
-        return _theory(
-            memory, "infer", said.fact_summary, said.inferred_traits, before.evidence if before else (), fresh
-        )
+        inputs = {
+            "source_entity": memory.nodes[relation.source].name,
+            "target_entity": memory.nodes[relation.target].name,
+            "inference_before": "\n".join(_inference(before)) if before else "",
+            "new_evidence": [*_conclusions(units), *_raw_events(memory, relation, fresh)],
+        }
+        outputs = ("fact_summary",), ("inferred_traits",)
+        return self._theory(memory, "infer", inputs, outputs, [_evidence(before), fresh])
 
     def concept(self, memory: GraphMemory, node: Node) -> Theory | None:
         """R_K2 = synthesis after projection (Eq. 8 to 12): a concept's own theory, updated with its fresh evidence."""
         before = node.own
-        said = self._ask(
-            "abstract",
-            core_entity=node.name,
-            general_before=before.sigma if before else "",
-            specific_before=before.delta if before else "",
-            new_evidence=projected(memory, node),
-        )
-        if said is None:
-            return None
-        used = [memory.relations[id].theory for id in node.fresh_relations]
-        rests = [theory.evidence for theory in (before, *used) if theory]
-        return _theory(memory, "abstract", said.general_facts, said.specific_facts, *rests, node.fresh)
+        inputs = {
+            "core_entity": node.name,
+            "general_before": before.sigma if before else "",
+            "specific_before": before.delta if before else "",
+            "new_evidence": projected(memory, node),
+        }
+        used = [_evidence(memory.relations[id].theory) for id in node.fresh_relations]
+        outputs = ("general_facts",), ("specific_facts",)
+        return self._theory(memory, "abstract", inputs, outputs, [_evidence(before), *used, node.fresh])
 
     def parent(self, memory: GraphMemory, node: Node) -> Theory | None:
         """R_K3 (Eq. 13): a parent's theory from those of its children."""
@@ -119,22 +102,38 @@ class Operators:
         if not below:
             return None
         parts = [SubSummary(name=name, common=theory.sigma, particular=theory.delta) for name, theory in below]
-        said = self._ask("flow", core_entity=node.name, sub_summaries=parts)
-        if said is None:
-            return None
-        sigma = f"{said.macro_law or ''}\n{said.core_traits or ''}"
-        return _theory(memory, "flow", sigma, said.restrictions, *(theory.evidence for _, theory in below))
+        inputs = {"core_entity": node.name, "sub_summaries": parts}
+        outputs = ("macro_law", "core_traits"), ("restrictions",)
+        return self._theory(memory, "flow", inputs, outputs, [theory.evidence for _, theory in below])
 
     def rewrite(self, memory: GraphMemory, node: Node) -> Theory | None:
         """Without RG: a concept's one summary, updated with its fresh evidence."""
-        before = node.own
-        units = [memory.evidence[id] for id in node.fresh]
+        before, units = node.own, [memory.evidence[id] for id in node.fresh]
         lines = [*_conclusions(units, every=True), *_raw_of(memory, node, node.fresh)]
-        summary = before.sigma if before else ""
-        said = self._ask("rewrite", concept=node.name, summary_before=summary, new_evidence=lines)
+        inputs = {"concept": node.name, "summary_before": before.sigma if before else "", "new_evidence": lines}
+        return self._theory(memory, "rewrite", inputs, (("concept_summary",), ()), [_evidence(before), node.fresh])
+
+    def _theory(
+        self,
+        memory: GraphMemory,
+        where: str,
+        inputs: dict[str, Any],
+        outputs: tuple[Sequence[str], Sequence[str]],
+        evidence: Sequence[Sequence[str]],
+    ) -> Theory | None:
+        """A theory from an answer's two parts, a line each item; None, and a failure, where it has no words."""
+        said = self._ask(where, **inputs)
         if said is None:
             return None
-        return _theory(memory, "rewrite", said.concept_summary, "", before.evidence if before else (), node.fresh)
+        first, second = (_lines("\n".join(str(said[name] or "") for name in names)) for names in outputs)
+        if not first and not second:
+            message = "the theory is empty; the one before it was kept"
+            record_failure(Failure(kind="parse", where=where, message=message))
+            return None
+        # All that is known may be particular: then that is the theory's first part.
+        first, second = (first, second) if first else (second, first)
+        rests = joined(memory, *evidence)
+        return Theory(sigma="\n".join(first), delta="\n".join(second), evidence=rests, step=memory.step)
 
 
 def projected(memory: GraphMemory, node: Node) -> list[str]:
@@ -165,20 +164,13 @@ def _inference(theory: Theory) -> list[str]:
     return [f"{label}: {sentences(text)}" for label, text in parts.items() if text]
 
 
-def _theory(memory: GraphMemory, where: str, sigma: Any, delta: Any, *evidence: Sequence[str]) -> Theory | None:
-    """A theory from an answer's two parts, a line each item; None, and a failure, where the first has no words."""
-    first, second = _lines(sigma), _lines(delta)
-    if not first and not second:
-        record_failure(Failure(kind="parse", where=where, message="the theory is empty; the one before it was kept"))
-        return None
-    # All that is known may be particular: then that is the theory's first part.
-    first, second = (first, second) if first else (second, first)
-    return Theory(sigma="\n".join(first), delta="\n".join(second), evidence=joined(memory, *evidence), step=memory.step)
+def _evidence(theory: Theory | None) -> tuple[str, ...]:
+    return theory.evidence if theory else ()
 
 
-def _lines(text: Any) -> list[str]:
+def _lines(text: str) -> list[str]:
     """The lines of an answer without bullets, headers' marks and the phrase that the paper puts before a trait."""
-    lines = (_BULLET.sub("", " ".join(line.split())) for line in str(text or "").splitlines())
+    lines = (_BULLET.sub("", " ".join(line.split())) for line in text.splitlines())
     return list(dict.fromkeys(line for line in lines if line))
 
 
@@ -214,44 +206,50 @@ def _raw_of(memory: GraphMemory, node: Node, units: Sequence[str]) -> list[str]:
 
 def inferred(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
     """R_K1 fired on an event edge (Eq. 6): its mentions are processed, and every concept above has fresh evidence."""
-    relation = memory.relations[id].model_copy(update={"theory": theory, "count": 0})
+    relation = memory.relations[id].changed(theory=theory, count=0)
     nodes = dict(memory.nodes)
     for concept, edges in memory.below().items():
         if id in edges:
             node = nodes[concept]
             fresh = tuple(dict.fromkeys((*node.fresh_relations, id)))
-            nodes[concept] = node.model_copy(update={"score": node.score + 1, "fresh_relations": fresh})
-    return memory.model_copy(update={"nodes": nodes, "relations": {**memory.relations, id: relation}})
+            nodes[concept] = node.changed(score=node.score + 1, fresh_relations=fresh)
+    return memory.changed(nodes=nodes, relations={**memory.relations, id: relation})
 
 
 def abstracted(memory: GraphMemory, id: str, theory: Theory, flows: bool = True) -> GraphMemory:
     """R_K2 fired on a concept (Eq. 10): its evidence is processed; if it `flows`, those above are dirty."""
-    changes = {"own": theory, "fresh": (), "fresh_relations": (), "score": 0}
-    nodes = {**memory.nodes, id: memory.nodes[id].model_copy(update=changes)}
+    processed = memory.nodes[id].changed(own=theory, fresh=(), fresh_relations=(), score=0)
+    nodes = {**memory.nodes, id: processed}
     if flows:
         below = any(nodes[child].theory for child in memory.children(id))
         nodes = _dirty(nodes, (*memory.parents(id), *([id] if below else ())))
-    return memory.model_copy(update={"nodes": nodes})
+    return memory.changed(nodes=nodes)
 
 
 def flowed(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
     """R_K3 fired on a parent concept (Eq. 13): it is clean, its own parents are dirty."""
-    nodes = {**memory.nodes, id: memory.nodes[id].model_copy(update={"flow": theory, "dirty": False})}
-    return memory.model_copy(update={"nodes": _dirty(nodes, memory.parents(id))})
+    nodes = {**memory.nodes, id: memory.nodes[id].changed(flow=theory, dirty=False)}
+    return memory.changed(nodes=_dirty(nodes, memory.parents(id)))
 
 
 def levels(memory: GraphMemory) -> list[list[str]]:
     """The dirty concepts and all above them, in topological order: those of a level depend on earlier levels alone."""
-    above: dict[str, set[str]] = {}
+    above: dict[str, list[str]] = {}
     for edge in memory.classes:
-        above.setdefault(edge.child, set()).add(edge.parent)
-    height: dict[str, int] = {}
-    for id in (node.id for node in memory.nodes.values() if node.dirty):
-        _raise(id, 0, above, height)
+        above.setdefault(edge.child, []).append(edge.parent)
+    sorter, queue = TopologicalSorter[str](), [node.id for node in memory.nodes.values() if node.dirty]
+    for id in queue:
+        sorter.add(id)
+        for parent in above.get(id, ()):
+            sorter.add(parent, id)
+            if parent not in queue:
+                queue.append(parent)
     order = {id: n for n, id in enumerate(memory.nodes)}
-    found: list[list[str]] = [[] for _ in range(max(height.values(), default=-1) + 1)]
-    for id in sorted(height, key=lambda id: order[id]):
-        found[height[id]].append(id)
+    found: list[list[str]] = []
+    sorter.prepare()
+    while ready := sorter.get_ready():
+        found.append(sorted(ready, key=lambda id: order[id]))
+        sorter.done(*ready)
     return found
 
 
@@ -261,17 +259,7 @@ def joined(memory: GraphMemory, *parts: Iterable[str]) -> tuple[str, ...]:
     return tuple(id for id in memory.evidence if id in wanted)
 
 
-def _raise(id: str, level: int, above: dict[str, set[str]], height: dict[str, int]) -> None:
-    """Longest way from a dirty concept; terminates since the class edges have no cycle."""
-    queue = [(id, level)]
-    while queue:
-        at, level = queue.pop()
-        if height.get(at, -1) < level:
-            height[at] = level
-            queue += [(parent, level + 1) for parent in above.get(at, ())]
-
-
 def _dirty(nodes: dict[str, Node], ids: Iterable[str]) -> dict[str, Node]:
     for id in ids:
-        nodes[id] = nodes[id].model_copy(update={"dirty": True})
+        nodes[id] = nodes[id].changed(dirty=True)
     return nodes

@@ -9,16 +9,8 @@ segments of all sessions are drafted at once; of one segment the three calls fol
 A path is a base concept, concepts and events. Two names are one node when their stems without function words are the
 same ("Running", "to run"), or when the cosine of their embeddings reaches the threshold and they hold the same numbers
 ("Marathon 2022" is not "Marathon 2023"): merging is aggressive, as in the paper (appendix C.7), which gives no rule.
-Class edges never close a cycle: one that would is refused and counted; the path continues from the node it led to. A
-base concept hangs on the user alone. A unit counts once on an event edge, and once on the lowest concept of its paths.
-
-Example:
-    >>> from mempiler.programs.rgmem.extraction import GraphPath, taken_in
-    >>> from mempiler.programs.rgmem.memory import Evidence, GraphMemory
-    >>> path = GraphPath("Dining", events=("Steak",), labels=("user avoids eating due to allergy",))
-    >>> memory = taken_in(GraphMemory(), [(Evidence(id="e1", step=1, fact="..."), [path])])
-    >>> memory.relations["r2"].count
-    1
+Class edges never close a cycle: one that would is refused; the path continues from the node it led to. A base concept
+hangs on the user alone. A unit counts once on an event edge, and once on the lowest concept of its paths.
 
 Limits: nothing leaves the graph; a wrong path stays, outweighed by later ones. A cosine belongs to its embedder: the
 offline one joins "Pottery class" with "Pottery classes", never "Movies" with "Films".
@@ -26,8 +18,8 @@ offline one joins "Pottery class" with "Pottery classes", never "Movies" with "F
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -63,72 +55,51 @@ class GraphPath:
         return (*self.concepts, *self.events)
 
 
-@dataclass(frozen=True)
-class Draft:
-    """One unit that has no id yet, with its paths."""
-
-    fact: str
-    conclusions: tuple[Conclusion, ...] = ()
-    time: datetime | None = None
-    sources: tuple[str, ...] = ()
-    paths: tuple[GraphPath, ...] = ()
-
-    def evidence(self, id: str, step: int) -> Evidence:
-        """The unit under an id."""
-        return Evidence(
-            id=id, step=step, fact=self.fact, conclusions=self.conclusions, time=self.time, sources=self.sources
-        )
-
-
 def segments(item: Item, most: int) -> list[list[Turn]]:
     """f_seg: the turns with words in as few pieces of at most `most` as there can be, equal in length up to one."""
-    turns = [turn for turn in item.turns if turn.content.strip()]
+    turns = list(item.spoken)
     pieces = -(-len(turns) // most)
     cuts = [-(-len(turns) * n // pieces) for n in range(pieces + 1)] if pieces else []
     return [turns[a:b] for a, b in pairwise(cuts)]
 
 
-def synthesized(turns: Sequence[Turn], time: datetime | None, ask: Ask) -> Draft | Lost | None:
-    """f_synth: one segment as a unit; None where there is nothing in it worth keeping."""
+def synthesized(turns: Sequence[Turn], time: datetime | None, ask: Ask) -> Evidence | Lost | None:
+    """f_synth: one segment as a unit without an id; None where there is nothing in it worth keeping."""
+    ids = tuple(turn.id for turn in turns)
     said = ask("synthesize", dialogue="\n".join(turn.line(time) for turn in turns))
     if said is None:
-        return Lost(frozenset(turn.id for turn in turns))
-    ids = [turn.id for turn in turns]
+        return Lost(frozenset(ids))
     conclusions: list[DrawnConclusion] = said.conclusions or []
     drawn = [_conclusion(one, ids) for one in conclusions if one.text.strip()]
-    fact = " ".join(str(said.fact or "").split())
+    fact = one_line(said.fact)
     if not fact and not drawn:
         return None
     unique = {conclusion.text.casefold(): conclusion for conclusion in reversed(drawn)}
-    return Draft(fact, tuple(reversed(unique.values())), turns[0].time or time, tuple(ids))
+    kept, when = tuple(reversed(unique.values())), turns[0].time or time
+    return Evidence(id="", step=0, fact=fact, conclusions=kept, time=when, sources=ids)
 
 
-def placed(draft: Draft, ask: Ask) -> Draft:
-    """f_extract: the unit with its labelled paths; without any where the model gave none."""
-    text = fragment(draft)
+def placed(unit: Evidence, ask: Ask) -> tuple[GraphPath, ...]:
+    """f_extract: the labelled paths of a unit; none where the model gave none."""
+    text = fragment(unit)
     said = ask("extract", fragment=text)
     drawn: list[EntityPath] = said.entity_paths or [] if said else []
     paths = tuple(path for path in dict.fromkeys(map(_path, drawn)) if path.events)
     if not paths:
-        return draft
+        return ()
     parts = _segments(paths)
     labelled = ask("label", fragment=text, segments=[part for row in parts for part in row])
     edges: list[SegmentLabel] = labelled.edge_labels or [] if labelled else []
     labels = {one.segment_id.strip("[]() "): one.label for one in edges}
-    return replace(
-        draft,
-        paths=tuple(
-            replace(path, labels=tuple(labels.get(part.segment_id, "") for part in row))
-            for path, row in zip(paths, parts, strict=True)
-        ),
-    )
+    said_of = [tuple(labels.get(part.segment_id, "") for part in row) for row in parts]
+    return tuple(replace(path, labels=row) for path, row in zip(paths, said_of, strict=True))
 
 
-def fragment(draft: Draft) -> str:
+def fragment(unit: Evidence) -> str:
     """A unit as prompts show it: the fact, then the conclusions with the turns they rest on."""
-    when = f"({format_time(draft.time)}) " if draft.time else ""
-    lines = [one_line(f"{when}{draft.fact}")] if draft.fact else []
-    return "\n".join([*lines, *(conclusion_line(one, draft.time) for one in draft.conclusions)])
+    when = f"({format_time(unit.time)}) " if unit.time else ""
+    lines = [one_line(f"{when}{unit.fact}")] if unit.fact else []
+    return "\n".join([*lines, *(conclusion_line(one, unit.time) for one in unit.conclusions)])
 
 
 def conclusion_line(conclusion: Conclusion, time: datetime | None) -> str:
@@ -140,27 +111,26 @@ def conclusion_line(conclusion: Conclusion, time: datetime | None) -> str:
 def _conclusion(drawn: DrawnConclusion, ids: Sequence[str]) -> Conclusion:
     named = [id.strip("[]() ") for id in drawn.turn_ids]
     sources = tuple(id for id in dict.fromkeys(named) if id in ids) or tuple(ids)
-    return Conclusion(text=" ".join(drawn.text.split()), high=drawn.relevance == "high", sources=sources)
+    return Conclusion(text=one_line(drawn.text), high=drawn.relevance == "high", sources=sources)
 
 
 def _path(path: EntityPath) -> GraphPath:
-    concepts = tuple(" ".join(name.split()) for name in path.concepts if name.strip())
-    return GraphPath(path.base, concepts, tuple(" ".join(name.split()) for name in path.events if name.strip()))
+    both = (path.concepts, path.events)
+    concepts, events = (tuple(one_line(name) for name in names if name.strip()) for names in both)
+    return GraphPath(path.base, concepts, events)
 
 
 def _segments(paths: Sequence[GraphPath]) -> list[list[PathSegment]]:
     """The segments that lead to an event, by path, numbered through all of them; equal ones count each."""
-    found: list[list[PathSegment]] = []
-    number = 0
-    for path in paths:
-        way = [path.concepts[-1] if path.concepts else path.base, *path.events]
-        row: list[Any] = []
-        for source, target in pairwise(way):
-            number += 1
-            whole = " > ".join(["User", path.base, *path.names])
-            row.append(PathSegment(segment_id=f"s{number}", source=source, target=target, path=whole))
-        found.append(row)
-    return found
+    number = itertools.count(1)
+    return [
+        [
+            PathSegment(segment_id=f"s{next(number)}", source=source, target=target, path=whole)
+            for source, target in pairwise([path.concepts[-1] if path.concepts else path.base, *path.events])
+        ]
+        for path in paths
+        for whole in [" > ".join(["User", path.base, *path.names])]
+    ]
 
 
 def taken_in(
@@ -169,9 +139,7 @@ def taken_in(
     vectors: Mapping[str, np.ndarray] | None = None,
     min_cosine: float = 0.85,
 ) -> GraphMemory:
-    """The memory with further units, each with where it belongs, as if they had come one by one.
-
-    What is known of the graph is gathered once, however many units there are.
+    """The memory with further units, as if they had come one by one.
 
     Args:
         memory: The memory so far.
@@ -183,15 +151,12 @@ def taken_in(
     draft = _Draft(memory, vectors or {}, min_cosine)
     for evidence, paths in units:
         draft.take_in(evidence, paths)
-    return memory.model_copy(
-        update={
-            "evidence": {**memory.evidence, **{evidence.id: evidence for evidence, _ in units}},
-            "nodes": draft.nodes,
-            "classes": (*memory.classes, *draft.classes),
-            "relations": draft.relations,
-            "issued": draft.issued,
-            "counts": dict(draft.counts),
-        }
+    return memory.changed(
+        evidence={**memory.evidence, **{evidence.id: evidence for evidence, _ in units}},
+        nodes=draft.nodes,
+        classes=(*memory.classes, *draft.classes),
+        relations=draft.relations,
+        issued=draft.issued,
     )
 
 
@@ -203,9 +168,6 @@ class _Draft:
         self.relations = dict(memory.relations)
         self.classes: list[ClassEdge] = []
         self.issued = memory.issued
-        self.counts = Counter(memory.counts)
-        self._seen: Counter[str] = Counter()
-        """What was counted of the unit."""
         self._names = Names(self.nodes.values(), vectors, min_cosine)
         self._bases = {normal(self.nodes[id].name): id for id in memory.children(USER)}
         self._above: dict[str, set[str]] = {id: set() for id in self.nodes}
@@ -214,44 +176,34 @@ class _Draft:
         self._edges = {(relation.source, relation.target): relation.id for relation in self.relations.values()}
 
     def take_in(self, evidence: Evidence, paths: Sequence[GraphPath]) -> None:
-        self._evidence, self._seen = evidence, Counter()
+        self._evidence = evidence
         for path in paths:
             self._walk(path)
-        self._seen["pathless"] += not any(path.events for path in paths)
-        self.counts += self._seen
 
     def _walk(self, path: GraphPath) -> None:
         at = self._bases.get(normal(path.base))
-        events = [(name, label) for name, label in zip(path.events, self._labels(path), strict=True) if name.strip()]
+        labelled = itertools.zip_longest(path.events, path.labels[: len(path.events)], fillvalue="")
+        events = [(name, label) for name, label in labelled if name.strip()]
         if at is None or not events:
             return
         for name in path.concepts:
             # Models like to begin a path with its root.
             if name.strip() and normal(name) != normal(self.nodes[USER].name):
                 at = self._descend(at, self._node(name, "abstract"))
-        self._score(at)
+        self._rest_on(at, lowest=True)
         for n, (name, label) in enumerate(events):
             target = self._node(name, "general" if n + 1 < len(events) else "instance")
             if target != at:
                 self._mention(at, target, label)
-                self._note(target)
+                self._rest_on(target)
             at = target
-
-    def _labels(self, path: GraphPath) -> list[str]:
-        return [*path.labels, *[""] * len(path.events)][: len(path.events)]
 
     def _descend(self, parent: str, child: str) -> str:
         """Joins two concepts, unless joined already or closing a cycle; the path continues from the lower one."""
-        if child == parent or parent in self._above[child]:
-            return child
-        if child in self._bases.values():
-            self._seen["misplaced"] += 1
-            return child
-        if child in self._ancestors(parent):
-            self._seen["cycles"] += 1
-            return child
-        self._above[child].add(parent)
-        self.classes.append(ClassEdge(parent=parent, child=child))
+        known = child == parent or parent in self._above[child]
+        if not known and child not in self._bases.values() and child not in self._ancestors(parent):
+            self._above[child].add(parent)
+            self.classes.append(ClassEdge(parent=parent, child=child))
         return child
 
     def _ancestors(self, id: str) -> set[str]:
@@ -264,7 +216,7 @@ class _Draft:
         return found
 
     def _node(self, name: str, tier: Tier) -> str:
-        name = " ".join(name.split())
+        name = one_line(name)
         abstract = tier == "abstract"
         known = self._names.find(name, abstract)
         if known is None:
@@ -276,28 +228,22 @@ class _Draft:
             return node.id
         id, by_cosine = known
         node = self.nodes[id]
-        changes: dict[str, object] = {}
+        changes: dict[str, Any] = {}
         if by_cosine:
-            self._seen["merged"] += 1
             changes["aliases"] = (*node.aliases, name)
         if (node.tier, tier) == ("instance", "general"):
             changes["tier"] = tier
         if changes:
-            self.nodes[id] = node.model_copy(update=changes)
+            self.nodes[id] = node.changed(**changes)
             self._names.add(self.nodes[id])
         return id
 
-    def _score(self, id: str) -> None:
-        """The unit is new evidence of the path's lowest concept: +1."""
+    def _rest_on(self, id: str, lowest: bool = False) -> None:
+        """The unit is evidence of a node; new evidence of the path's lowest concept: +1."""
         node, unit = self.nodes[id], self._evidence.id
         if unit not in node.evidence:
-            changes = {"evidence": (*node.evidence, unit), "fresh": (*node.fresh, unit), "score": node.score + 1}
-            self.nodes[id] = node.model_copy(update=changes)
-
-    def _note(self, id: str) -> None:
-        node, unit = self.nodes[id], self._evidence.id
-        if unit not in node.evidence:
-            self.nodes[id] = node.model_copy(update={"evidence": (*node.evidence, unit)})
+            new = {"fresh": (*node.fresh, unit), "score": node.score + 1} if lowest else {}
+            self.nodes[id] = node.changed(evidence=(*node.evidence, unit), **new)
 
     def _mention(self, source: str, target: str, label: str) -> None:
         id = self._edges.get((source, target))
@@ -308,11 +254,8 @@ class _Draft:
         relation, unit = self.relations[id], self._evidence.id
         if any(mention.evidence == unit for mention in relation.mentions[-1:]):
             return
-        label = " ".join(label.split())
-        self._seen["unlabelled"] += not label
-        mention = Mention(evidence=unit, label=label or self._evidence.fact)
-        changes = {"mentions": (*relation.mentions, mention), "count": relation.count + 1}
-        self.relations[id] = relation.model_copy(update=changes)
+        mentions = (*relation.mentions, Mention(evidence=unit, label=one_line(label) or self._evidence.fact))
+        self.relations[id] = relation.changed(mentions=mentions, count=relation.count + 1)
 
 
 class Names:
@@ -350,7 +293,7 @@ class Names:
         known = self._exact.get((abstract, normal(name)))
         if known is not None:
             return known, False
-        others = [(id, other) for id, other in self._known[abstract].items()]
+        others = list(self._known[abstract].items())
         if not others or name not in self._vectors:
             return None
         # In double precision, so that a pair of equal texts reaches a threshold of 1.

@@ -5,15 +5,6 @@
              class edges (has profile in, has subclass)   event edges (labels of mentions)
          Theory of an event edge (R_K1), of a concept (R_K2, own), of a parent concept (R_K3, flow)
 
-The whole is one JSON document: counters, dirty flags, and provenance (every theory names its evidence). It is frozen;
-`extraction.taken_in` and `evolution` make new ones.
-
-Example:
-    >>> from mempiler.programs.rgmem.memory import GraphMemory
-    >>> memory = GraphMemory()
-    >>> [memory.nodes[id].name for id in memory.children("user")][:2]
-    ['Personal Identity and Traits', 'Health and Wellness']
-
 Source: Tian et al., "RGMem", sections 3.2 and 3.3, Eq. 2, 4, 5.
 """
 
@@ -23,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from ...memory.memory import Memory
+from ...memory.memory import Memory, Stored
 from ...signatures.rgmem import Base
 
 Tier = Literal["user", "abstract", "general", "instance"]
@@ -36,13 +27,7 @@ BASES: tuple[str, ...] = get_args(Base)
 """The concepts right below the user; they always exist (appendix D)."""
 
 
-class Part(BaseModel):
-    """Frozen base of everything in the document."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class Conclusion(Part):
+class Conclusion(Stored):
     """Something about the user that an episode shows (Lambda_conc)."""
 
     text: str
@@ -52,7 +37,7 @@ class Conclusion(Part):
     """Ids of the turns it rests on."""
 
 
-class Evidence(Part):
+class Evidence(Stored):
     """One unit of L0, d = (fact, conclusions), Eq. 4."""
 
     id: str
@@ -70,7 +55,7 @@ class Evidence(Part):
         return tuple(c for c in self.conclusions if c.high) or self.conclusions
 
 
-class Theory(Part):
+class Theory(Stored):
     """A summary at one scale, in two parts.
 
     Of an event edge: the fact summary, and the inferred traits. Of a concept: general facts (order parameter Sigma)
@@ -85,7 +70,7 @@ class Theory(Part):
     """The step that made it."""
 
 
-class Node(Part):
+class Node(Stored):
     """A concept or an event."""
 
     id: str
@@ -114,7 +99,7 @@ class Node(Part):
         return self.flow or self.own
 
 
-class ClassEdge(Part):
+class ClassEdge(Stored):
     """Static: a concept and one below it."""
 
     parent: str
@@ -126,14 +111,14 @@ class ClassEdge(Part):
         return "has profile in" if self.parent == USER else "has subclass"
 
 
-class Mention(Part):
+class Mention(Stored):
     """One unit's snapshot of an event edge."""
 
     evidence: str
     label: str
 
 
-class Relation(Part):
+class Relation(Stored):
     """Dynamic: an event edge, from a concept or an event to an event."""
 
     id: str
@@ -150,29 +135,20 @@ class Relation(Part):
         return self.mentions[len(self.mentions) - self.count :]
 
 
-def _bases() -> dict[str, Node]:
-    bases = {f"b{n}": Node(id=f"b{n}", name=name, tier="abstract") for n, name in enumerate(BASES, 1)}
-    return {USER: Node(id=USER, name="User", tier="user"), **bases}
-
-
-def _base_edges() -> tuple[ClassEdge, ...]:
-    return tuple(ClassEdge(parent=USER, child=f"b{n}") for n in range(1, len(BASES) + 1))
+_BASES = {f"b{n}": Node(id=f"b{n}", name=name, tier="abstract") for n, name in enumerate(BASES, 1)}
 
 
 class GraphMemory(Memory):
     """The state M = D_L0 x G (Eq. 2)."""
 
     evidence: dict[str, Evidence] = Field(default_factory=dict)
-    nodes: dict[str, Node] = Field(default_factory=_bases)
-    classes: tuple[ClassEdge, ...] = Field(default_factory=_base_edges)
+    nodes: dict[str, Node] = Field({USER: Node(id=USER, name="User", tier="user"), **_BASES})
+    classes: tuple[ClassEdge, ...] = tuple(ClassEdge(parent=USER, child=id) for id in _BASES)
     relations: dict[str, Relation] = Field(default_factory=dict)
     step: int = 0
     """Sessions written so far."""
     issued: int = 0
     """Ids given so far to nodes and event edges."""
-    counts: dict[str, int] = Field(default_factory=dict)
-    """cycles (class edges refused), misplaced (a base concept below another concept: refused), merged (names joined by
-    cosine), unlabelled (mentions without a label: the unit's fact is used), pathless (units without a path)."""
 
     def children(self, id: str) -> tuple[str, ...]:
         """The concepts right below one, in order of arrival."""

@@ -14,17 +14,12 @@ by BM25 and cosine together.
 Not in the paper, so ours: a step is one item; the rule of segmentation; score(v) counts +1 per new unit at a concept
 and +1 per fresh R_K1 theory of an event edge below it; a renewed parent makes its own parents dirty, up to the user; a
 concept with evidence and sub-concepts keeps both theories, and R_K3 takes its own one in; names are merged by stems and
-cosine (`extraction.Names`, merge_cosine); where two people talk, both are the user; the synthesis prompt; the variants
-w/o L0 (the graph is written as ever, but no evidence is recalled or searched), w/o L1 (no graph) and w/o RG (every
-concept with new evidence is rewritten at every step from raw evidence, with one flat prompt).
+cosine (`extraction.Names`); where two people talk, both are the user; the synthesis prompt; the variants w/o L0 (no
+evidence is recalled or searched), w/o L1 (no graph) and w/o RG (concepts are rewritten at every step, with one prompt).
 
-Limits: merge_cosine and node_cosine belong to their embedder (`programs.catalog`). The offline one compares
-spelling: "Pottery class" and "Pottery classes" have .90, "Pottery" and "Pottery class" .71, "Running" and "Jogging"
-.21, unrelated names 0; so .85 joins spellings of one name, and its node_cosine is .27, not the paper's .5. The offline
-engine plans no keyword but the question, which reaches that with few names, and files everything under the first base
-concept: with it the graph is written and evolves, but recall rests on L0. A fact rests
-on all turns of its segment, a theory on those of all its units: recall of evidence leaves theories out, and facts still
-count for more turns than a single one.
+Limits: merge_cosine and node_cosine belong to their embedder (`programs.catalog`); the offline one compares spelling,
+and the offline engine files everything under the first base concept: with both, recall rests on L0. A fact rests on all
+turns of its segment, a theory on those of all its units: recall of evidence leaves theories out.
 
 Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for Language Agents".
 """
@@ -56,9 +51,12 @@ from ..method import ANY_COSINE, FEW, EntryReader, Lost, Method, Writer
 from ..predictor import predictor
 from ..settings import Settings
 from .evolution import Operators, evolve, single_scale
-from .extraction import Draft, placed, segments, synthesized, taken_in
-from .memory import GraphMemory
+from .extraction import GraphPath, placed, segments, synthesized, taken_in
+from .memory import Evidence, GraphMemory
 from .retrieval import RecallSettings, Retrieval, amended, entries_of, in_blocks, name_entries, searched
+
+Unit = tuple[Evidence, tuple[GraphPath, ...]]
+"""A unit of evidence, and where it belongs."""
 
 
 class GraphSettings(Settings):
@@ -83,12 +81,7 @@ class RGMemSettings(RecallSettings, GraphSettings):
 
 
 class GraphWriter(Writer):
-    """Writes evidence and evolves a graph over it.
-
-    Args:
-        embedder: Vectors of the names of nodes.
-        settings: How.
-    """
+    """Writes evidence and evolves a graph over it; the embedder compares the names of nodes."""
 
     Memory = GraphMemory
 
@@ -107,35 +100,36 @@ class GraphWriter(Writer):
         elif settings.use_l1:
             self.rewrite = predictor(RewriteConceptSummary)
 
-    def prepare(self, item: Item) -> list[Draft | Lost]:
+    def prepare(self, item: Item) -> list[Unit | Lost]:
         """The units of an item with their places in the graph; all segments at once."""
         pieces = segments(item, self.settings.segment_turns)
-        found = gather([lambda turns=turns: self._draft(item, turns) for turns in pieces])
-        return [draft for draft in found if draft is not None]
+        found = gather([lambda turns=turns: self._unit(item, turns) for turns in pieces])
+        return [unit for unit in found if unit is not None]
 
-    def write(self, memory: GraphMemory, item: Item, prepared: list[Draft | Lost] | None = None) -> GraphMemory:
+    def write(self, memory: GraphMemory, item: Item, prepared: list[Unit | Lost] | None = None) -> GraphMemory:
         """One step: the item's units come in, then the operators that are due fire."""
         found = self.prepare(item) if prepared is None else prepared
-        drafts = [draft for draft in found if isinstance(draft, Draft)]
-        memory = memory.model_copy(update={"step": memory.step + 1})
-        memory = memory.left(item, {id for lost in found if isinstance(lost, Lost) for id in lost.turns or ()})
-        known = len(memory.evidence)
-        units = [(draft.evidence(f"e{n}", memory.step), draft.paths) for n, draft in enumerate(drafts, known + 1)]
+        step, known = memory.step + 1, len(memory.evidence)
+        lost = {id for each in found if isinstance(each, Lost) for id in each.turns or ()}
+        memory = memory.changed(step=step).left(item, lost)
+        made = [unit for unit in found if not isinstance(unit, Lost)]
+        units = [(unit.changed(id=f"e{n}", step=step), paths) for n, (unit, paths) in enumerate(made, known + 1)]
         if not self.settings.use_l1:
-            new = {unit.id: unit for unit, _ in units}
-            return memory.model_copy(update={"evidence": {**memory.evidence, **new}})
-        memory = taken_in(memory, units, self._vectors(memory, drafts), self.settings.merge_cosine)
+            return memory.changed(evidence={**memory.evidence, **{unit.id: unit for unit, _ in units}})
+        memory = taken_in(memory, units, self._vectors(memory, units), self.settings.merge_cosine)
         if not self.settings.use_rg:
             return single_scale(memory, Operators(self.ask))
         return evolve(memory, Operators(self.ask), self.settings.theta_inf, self.settings.theta_sum)
 
-    def _draft(self, item: Item, turns: Sequence[Turn]) -> Draft | Lost | None:
-        draft = synthesized(turns, item.time, self.ask)
-        return placed(draft, self.ask) if isinstance(draft, Draft) and self.settings.use_l1 else draft
+    def _unit(self, item: Item, turns: Sequence[Turn]) -> Unit | Lost | None:
+        unit = synthesized(turns, item.time, self.ask)
+        if not isinstance(unit, Evidence):
+            return unit
+        return unit, placed(unit, self.ask) if self.settings.use_l1 else ()
 
-    def _vectors(self, memory: GraphMemory, drafts: Sequence[Draft]) -> dict[str, Any]:
+    def _vectors(self, memory: GraphMemory, units: Sequence[Unit]) -> dict[str, Any]:
         """Embeddings of all names that may have to be compared; one call."""
-        new = {name for draft in drafts for path in draft.paths for name in path.names}
+        new = {name for _, paths in units for path in paths for name in path.names}
         if not new:
             return {}
         names = list(dict.fromkeys([*(node.name for node in memory.nodes.values()), *sorted(new)]))
@@ -146,10 +140,6 @@ class GraphReader(EntryReader):
     """Plans what to look for, from the question and its options, and reads it at every scale (section 3.4).
 
     `search` finds evidence and theories of all scales by BM25 (without L0 theories alone).
-
-    Args:
-        embedder: Vectors of the names of nodes and of keywords.
-        settings: Of the method.
     """
 
     def __init__(self, embedder: Embedder, settings: RGMemSettings) -> None:
@@ -193,12 +183,7 @@ class GraphReader(EntryReader):
 
 
 class RGMem(Method):
-    """The method.
-
-    Args:
-        embedder: Vectors of the names of nodes and of keywords.
-        settings: `RGMemSettings`.
-    """
+    """The method; its embedder compares names of nodes with one another, and keywords with them."""
 
     Settings = RGMemSettings
 

@@ -57,14 +57,7 @@ class RecallSettings(Settings):
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Recalls from one memory.
-
-    Args:
-        memory: What is recalled from.
-        texts: Search what `searched` gives of it.
-        names: Search the names of its nodes, as `name_entries` gives them; None without a graph.
-        settings: How many of each.
-    """
+    """Recalls from one memory: `texts` search what `searched` gives of it, `names` (None without a graph) its nodes."""
 
     memory: GraphMemory
     texts: Indexes
@@ -91,13 +84,15 @@ class Retrieval:
     def _read_graph(self, names: Indexes, keywords: Sequence[Keyword], parts: dict[str, list[Hit]]) -> None:
         hung = self.memory.below()
         for node, score in self._found(names, keywords, "summary", ("concept",)):
-            parts["nodes"].append(profile_hit(self.memory, node, score, whole=False))
-            parts["traits"] += restrictions_of(self.memory, node, score)
+            profile, *restrictions = theory_hits(self.memory, node, score)
+            parts["nodes"].append(profile)
+            parts["traits"] += restrictions
         for node, score in self._found(names, keywords, "inference", ("concept", "event")):
             edges = [edge for edge in self._edges(node, hung) if edge.theory]
             newest = sorted(edges, key=lambda edge: -edge.theory.step if edge.theory else 0)[:PER_NODE]
-            parts["inferences"] += [inference_hit(self.memory, edge, score, whole=False) for edge in newest]
-            parts["traits"] += [hit for edge in newest for hit in traits_of(self.memory, edge, score)]
+            for inference, *traits in (theory_hits(self.memory, edge, score) for edge in newest):
+                parts["inferences"].append(inference)
+                parts["traits"] += traits
         for node, score in self._found(names, keywords, "history", ("concept", "event")):
             parts["history"] += _history(self.memory, self._edges(node, hung), score, self.settings.use_l0)
         if self.settings.use_l0:
@@ -142,9 +137,8 @@ def _passes(layer: str, kind: str) -> Where:
 
 def searched(memory: GraphMemory, use_l0: bool = True) -> list[Any]:
     """What can be searched as text: units of evidence as they came, behind them entries of theories and profiles."""
-    hits = [inference_hit(memory, relation) for relation in memory.relations.values() if relation.theory]
-    hits += [profile_hit(memory, node) for node in memory.nodes.values() if node.theory]
-    return [*(memory.evidence.values() if use_l0 else ()), *map(entry_of, hits)]
+    parts = [part for part in (*memory.relations.values(), *memory.nodes.values()) if part.theory]
+    return [*(memory.evidence.values() if use_l0 else ()), *(entry_of(whole_hit(memory, part)) for part in parts)]
 
 
 def entries_of(part: Any) -> tuple[Entry, ...]:
@@ -180,58 +174,49 @@ def name_entries(memory: GraphMemory) -> list[Entry]:
     return found
 
 
-def profile_hit(memory: GraphMemory, node: Node, score: float = 0.0, whole: bool = True) -> Hit:
-    """A concept's theory, without its restrictions if not `whole`; its sources are the turns of all its units."""
-    assert node.theory is not None
-    said = shown(node.theory) if whole or node.flow is None else sentences(node.flow.sigma)
-    return _theory_hit(memory, node.id, f"{node.name}: {said}", "summary", node.theory.evidence, score)
+def whole_hit(memory: GraphMemory, part: Node | Relation) -> Hit:
+    """The theory of a concept or an event edge, with both of its parts."""
+    assert part.theory is not None
+    return _hit(memory, part, "", f": {shown(part.theory)}", part.theory, 0.0)
 
 
-def restrictions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
-    """What R_K3 says is to be avoided or kept in balance; none where it has not fired."""
-    if node.flow is None or not node.flow.delta:
-        return []
-    said = f"{node.name}, restrictions: {sentences(node.flow.delta)}"
-    return [_theory_hit(memory, f"{node.id}.restrictions", said, "trait", node.flow.evidence, score)]
+def theory_hits(memory: GraphMemory, part: Node | Relation, score: float = 0.0) -> list[Hit]:
+    """The same, and apart from it what is only inferred (R_K1), or to be avoided or kept in balance (R_K3)."""
+    theory = part.theory
+    assert theory is not None
+    apart, what = (part.flow, "restrictions") if isinstance(part, Node) else (theory, "traits")
+    said = sentences(theory.sigma) if apart else shown(theory)
+    found = [_hit(memory, part, "", f": {said}", theory, score)]
+    if apart and apart.delta:
+        label = "inferred" if what == "traits" else what
+        found.append(_hit(memory, part, f".{what}", f", {label}: {sentences(apart.delta)}", apart, score))
+    return found
 
 
-def inference_hit(memory: GraphMemory, relation: Relation, score: float = 0.0, whole: bool = True) -> Hit:
-    """An event edge's theory, without its inferred traits if not `whole`."""
-    assert relation.theory is not None
-    said = f"{_way(memory, relation)}: {shown(relation.theory) if whole else sentences(relation.theory.sigma)}"
-    return _theory_hit(memory, relation.id, said, "inference", relation.theory.evidence, score)
-
-
-def traits_of(memory: GraphMemory, relation: Relation, score: float) -> list[Hit]:
-    """What R_K1 infers beside the facts."""
-    theory = relation.theory
-    if theory is None or not theory.delta:
-        return []
-    said = f"{_way(memory, relation)}, inferred: {sentences(theory.delta)}"
-    return [_theory_hit(memory, f"{relation.id}.traits", said, "trait", theory.evidence, score)]
-
-
-def _way(memory: GraphMemory, relation: Relation) -> str:
-    return f"{memory.nodes[relation.source].name}, {memory.nodes[relation.target].name}"
+def _hit(memory: GraphMemory, part: Node | Relation, of: str, said: str, theory: Theory, score: float) -> Hit:
+    """Part of a theory; it rests on many days, so it has no date."""
+    node = isinstance(part, Node)
+    title = part.name if node else f"{memory.nodes[part.source].name}, {memory.nodes[part.target].name}"
+    kind = "trait" if of else "summary" if node else "inference"
+    sources = memory.turns(theory.evidence)
+    return Hit(id=f"{part.id}{of}", text=f"{title}{said}", kind=kind, score=score, sources=sources)
 
 
 def _history(memory: GraphMemory, edges: Sequence[Relation], score: float, facts: bool) -> list[Hit]:
     """The newest labels of relations; a fact stands in for a missing one, where facts may be recalled."""
     order = {id: n for n, id in enumerate(memory.evidence)}
     said = [(edge, m) for edge in edges for m in edge.mentions if facts or m.label != memory.evidence[m.evidence].fact]
-    mentions = [(order[m.evidence], edge, m) for edge, m in said if m.label]
-    newest = sorted(mentions, key=lambda row: -row[0])[:PER_NODE]
-    units = [(f"{edge.id}.{mention.evidence}", mention.label, mention.evidence) for _, edge, mention in newest]
+    newest = sorted((pair for pair in said if pair[1].label), key=lambda pair: -order[pair[1].evidence])[:PER_NODE]
     return [
         Hit(
-            id=id,
-            text=label,
+            id=f"{edge.id}.{mention.evidence}",
+            text=mention.label,
             kind="label",
             score=score,
-            sources=memory.turns((unit,)),
-            time=memory.evidence[unit].time,
+            sources=memory.turns((mention.evidence,)),
+            time=memory.evidence[mention.evidence].time,
         )
-        for id, label, unit in units
+        for edge, mention in newest
     ]
 
 
@@ -246,11 +231,6 @@ def _conclusions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
     ]
 
 
-def _theory_hit(memory: GraphMemory, id: str, text: str, kind: str, evidence: Sequence[str], score: float) -> Hit:
-    """A theory rests on many days, so it has no date."""
-    return Hit(id=id, text=text, kind=kind, score=score, sources=memory.turns(tuple(evidence)))
-
-
 def amended(memory: GraphMemory, amend: Amend) -> GraphMemory:
     """The memory with what is left of its evidence and theories.
 
@@ -261,7 +241,7 @@ def amended(memory: GraphMemory, amend: Amend) -> GraphMemory:
     changed = {id for id, unit in evidence.items() if unit.fact != memory.evidence[id].fact}
     relations = {id: _relation(memory, one, amend, changed) for id, one in memory.relations.items()}
     nodes = {id: _node(memory, node, amend) for id, node in memory.nodes.items()}
-    return memory.model_copy(update={"evidence": evidence, "relations": relations, "nodes": nodes})
+    return memory.changed(evidence=evidence, relations=relations, nodes=nodes)
 
 
 def _unit(unit: Evidence, amend: Amend) -> Evidence:
@@ -272,42 +252,37 @@ def _unit(unit: Evidence, amend: Amend) -> Evidence:
     texts = [said.get(f"{unit.id}.{n}", "") for n in range(1, len(unit.conclusions) + 1)]
     if said == {entry.id: entry.text for entry in entries}:
         return unit
-    conclusions = [one.model_copy(update={"text": text}) for one, text in zip(unit.conclusions, texts, strict=True)]
-    return unit.model_copy(update={"fact": said.get(unit.id, ""), "conclusions": tuple(conclusions)})
+    conclusions = tuple(one.changed(text=text) for one, text in zip(unit.conclusions, texts, strict=True))
+    return unit.changed(fact=said.get(unit.id, ""), conclusions=conclusions)
 
 
 def _relation(memory: GraphMemory, relation: Relation, amend: Amend, changed: set[str]) -> Relation:
     mentions = relation.mentions
     if any(mention.evidence in changed for mention in mentions):
-        bare = ({"label": ""} if mention.evidence in changed else {} for mention in mentions)
-        mentions = tuple(m.model_copy(update=update) for m, update in zip(mentions, bare, strict=True))
-    theory = relation.theory
-    if theory is not None:
-        theory = _theory(theory, [inference_hit(memory, relation), *traits_of(memory, relation, 0.0)], amend)
-    if theory is relation.theory and mentions is relation.mentions:
-        return relation
-    return relation.model_copy(update={"mentions": mentions, "theory": theory})
+        mentions = tuple(m.changed(label="") if m.evidence in changed else m for m in mentions)
+    theory = _theory(memory, relation, amend)
+    same = theory is relation.theory and mentions is relation.mentions
+    return relation if same else relation.changed(mentions=mentions, theory=theory)
 
 
 def _node(memory: GraphMemory, node: Node, amend: Amend) -> Node:
-    if node.theory is None:
-        return node
-    theory = _theory(node.theory, [profile_hit(memory, node), *restrictions_of(memory, node, 0.0)], amend)
-    if theory is node.theory:
-        return node
+    theory = _theory(memory, node, amend)
     # What flowed up has taken the node's own theory in.
-    return node.model_copy(update={"own": None, "flow": theory})
+    return node if theory is node.theory else node.changed(own=None, flow=theory)
 
 
-def _theory(theory: Theory, hits: Sequence[Hit], amend: Amend) -> Theory | None:
-    """A theory after its texts were looked at, the first of which is the whole."""
-    left = [amend(entry_of(hit)) for hit in hits]
-    whole = left[0]
+def _theory(memory: GraphMemory, part: Node | Relation, amend: Amend) -> Theory | None:
+    """What is left of the theory of a concept or an event edge."""
+    theory = part.theory
+    if theory is None:
+        return None
+    before = whole_hit(memory, part)
+    whole, *apart = (amend(entry_of(hit)) for hit in (before, *theory_hits(memory, part)[1:]))
     if whole is None:
         return None
-    if any(after is None for after in left[1:]):
-        return theory.model_copy(update={"delta": ""})
-    if whole.text == hits[0].text:
+    if None in apart:
+        return theory.changed(delta="")
+    if whole.text == before.text:
         return theory
-    said = whole.text.removeprefix(hits[0].text.partition(": ")[0]).removeprefix(": ")
-    return theory.model_copy(update={"sigma": said, "delta": ""})
+    said = whole.text.removeprefix(before.text.partition(": ")[0]).removeprefix(": ")
+    return theory.changed(sigma=said, delta="")
