@@ -18,7 +18,8 @@ from .printing import output, print_json, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..runs.compare import Comparison, Paired, Preferences, Recorded
+    from ..runs.compare import Comparison, Preferences, Recorded
+    from ..runs.pages.page import Category
     from ..runs.statistics import Difference
 
 
@@ -97,8 +98,8 @@ def command(
 
 def _write_page(file: str, runs: Sequence[Recorded], min_n: int) -> None:
     from ..records.whole_file import replacing
+    from ..runs.compare import side_by_side
     from ..runs.pages.html import as_html
-    from ..runs.pages.page import side_by_side
 
     with replacing(Path(file)) as page:
         page.write(as_html(side_by_side(runs, min_n)))
@@ -136,7 +137,7 @@ def _gate(found: Sequence[Comparison], margin: float | None) -> tuple[bool, str]
 
 
 def _print(console: Any, runs: Sequence[Recorded], found: Sequence[Comparison]) -> None:
-    from ..runs.report import heading
+    from ..runs.pages.page import heading
 
     letters = [_letter(n) for n in range(len(runs))]
     for letter, run in zip(letters, runs, strict=True):
@@ -153,19 +154,17 @@ def _print(console: Any, runs: Sequence[Recorded], found: Sequence[Comparison]) 
 
 def _table(letter: str, comparison: Comparison) -> Table:
     heads = ("category", "n", "A", letter, f"{letter} - A", "95 % interval", "+/-/=", "p", "verdict")
-    named = [
-        (found.name if found.in_score else f"{found.name} (not in score)", found) for found in comparison.by.values()
-    ]
+    parts = comparison.by.values()
+    named = [(found.name if found.counts else f"{found.name} (not in score)", found) for found in parts]
     rows = [(name, *_cells(found)) for name, found in (*named, ("score", comparison.overall))]
     return table(heads, rows, section=len(named))
 
 
-def _cells(found: Paired) -> list[str]:
+def _cells(found: Category) -> list[str]:
     difference, span = found.difference, found.difference.interval
     return [
         str(difference.n),
-        _number(found.a),
-        _number(found.b),
+        *(_number(each.value) for each in found.scores),
         f"{difference.mean:+.3f}" if difference.n else "-",
         f"{span.low:+.3f} {span.high:+.3f}" if span else "-",
         f"{difference.wins}/{difference.losses}/{difference.ties}",

@@ -31,7 +31,7 @@ def command(kind: Any, method: str, as_json: bool, **values: Any) -> None:
     The model that is trained is named there. --lm names one that stays as it is: it answers the questions rewards come
     from.
     """
-    from ..runs.exports.environment import Export, kept, write
+    from ..runs.exports.environment import Export, write
     from ..runs.registry import pinned
 
     source = click.get_current_context().get_parameter_source
@@ -45,9 +45,7 @@ def command(kind: Any, method: str, as_json: bool, **values: Any) -> None:
     setup = make_setup(values)
     method = str(Path(method).absolute()) if Path(method).is_dir() else pinned(method)
     first_line(output(errors=as_json), setup, method, own["part"])
-    given = {"config": dict(setup.config), "allow_code": setup.allow_code, "reward": rewards, **own}
-    export = Export(method=method, setup=kept(setup), **given)
-    written = write(export, out)
+    written = write(Export.of(method, setup, reward=rewards, **own), out)
     if as_json:
         print_json(written)
         return

@@ -62,10 +62,10 @@ def _failures(page: Page) -> dict[str, Any]:
     ]
     answers: dict[str, Counter[str]] = {}
     faults: dict[str, Counter[str]] = {}
-    for each in page.calls:
-        answers.setdefault(each.predictor, Counter()).update(each.ended)
-        if each.faults:
-            faults.setdefault(each.predictor, Counter()).update(each.faults)
+    for each in page.phases.values():
+        for counts, told in ((answers, each.answers), (faults, each.faults)):
+            for predictor, found in told.items():
+                counts.setdefault(predictor, Counter()).update(found)
     last = list(page.phases.values())[-1]
     return {
         "run": page.name,

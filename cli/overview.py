@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..runs.pages.page import Category, Measured, Page
+    from ..runs.statistics import Difference
 
 
 def print_page(console: Console, page: Page) -> None:
@@ -32,10 +33,11 @@ def print_page(console: Console, page: Page) -> None:
     if page.questions:
         console.print(_context(page))
         console.print(_reasons(page))
-    for each in page.calls:
-        lost, again = each.ended["lost"], each.ended["asked again"]
-        if lost or again:
-            console.print(f"{each.predictor}, {each.phase}: {lost} lost, {again} asked again", soft_wrap=True)
+    for phase, found in page.phases.items():
+        for predictor, ended in found.answers.items():
+            lost, again = ended.get("lost", 0), ended.get("asked again", 0)
+            if lost or again:
+                console.print(f"{predictor}, {phase}: {lost} lost, {again} asked again", soft_wrap=True)
     if any(found.failures or found.write_failures for found in page.phases.values()):
         told = "; ".join(
             f"{phase}: {found.failures} questions and {found.write_failures} writes failed"
@@ -50,7 +52,7 @@ def print_page(console: Console, page: Page) -> None:
 def _scores(page: Page, total: Category) -> Table:
     """Scores with their intervals; of a single evaluation its metrics too, of several the difference."""
     if len(page.phases) > 1:
-        rows = [(*_scored(each), _number(each.difference, signed=True)) for each in (*page.categories, total)]
+        rows = [(*_scored(each), _gap(each.difference)) for each in (*page.categories, total)]
         return table(("category", "n", *page.phases, "difference"), rows, section=len(rows) - 1)
     (found,) = page.phases.values()
     summary = found.summary()
@@ -100,12 +102,16 @@ def _print_aggregate(console: Console, title: str, found: Mapping[str, int | flo
         console.print(Text(f"{title}: {', '.join(words)}"), soft_wrap=True)
 
 
-def _number(found: Measured | None, signed: bool = False) -> str:
-    if found is None or found.value is None:
+def _number(found: Measured) -> str:
+    ends = "" if found.low is None else f" [{found.low:.3f}, {found.high:.3f}]"
+    return "-" if found.value is None else f"{found.value:.3f}{ends}"
+
+
+def _gap(found: Difference) -> str:
+    if not found.n:
         return "-"
-    form = "{:+.3f}" if signed else "{:.3f}"
-    ends = "" if found.low is None or found.high is None else f" [{form.format(found.low)}, {form.format(found.high)}]"
-    return form.format(found.value) + ends
+    ends = "" if found.interval is None else f" [{found.interval.low:+.3f}, {found.interval.high:+.3f}]"
+    return f"{found.mean:+.3f}{ends}"
 
 
 def _plain(value: float | None) -> str:

@@ -174,10 +174,18 @@ def _takes(found: SectionResult) -> Table:
     for row in found.rows:
         each = row.evaluation
         taken = each.taken
-        tokens, cost = taken.input_tokens + taken.output_tokens, "-" if taken.cost is None else f"{taken.cost:,.4f}"
+        cost = "-" if taken.unpriced else f"{taken.cost:,.4f}"
         failed = f"{sum(one.failures for one in row.evaluations):,}"
         rows.append(
-            (row.label, f"{taken.calls:,}", f"{tokens:,}", f"{taken.seconds:,.1f}", cost, failed, f"{each.lost:.1%}")
+            (
+                row.label,
+                f"{taken.calls:,.0f}",
+                f"{taken.tokens:,.0f}",
+                f"{taken.seconds:,.1f}",
+                cost,
+                failed,
+                f"{each.lost:.1%}",
+            )
         )
     heads = ("variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls")
     return table(heads, rows, "what it takes by itself, writing and answering together")

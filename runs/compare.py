@@ -6,24 +6,22 @@ itself: of twenty that do not differ, one seems to differ by chance.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError
-from pydantic import ValidationError
 
 from ..data.catalog import benchmark as load_benchmark
 from ..data.judge import AnyJudge, Preference, ask_all, informed, preference
 from ..errors import DataError, UserError
-from ..records.whole_file import replacing
-from .folder import RUN, RunFolder
-from .results import Evaluation, cached_share, difference, mean, pairs
+from .folder import RunFolder
+from .pages.page import Category, Page, category, heading, open_page, run_page
+from .results import Evaluation, cached_share, difference, mean, pairs, question
 from .rows import SHOWN, Row
-from .statistics import MIN_N, Difference, Interval, interval
+from .statistics import MIN_N, Interval, interval
 
 BASIS = {
     "benchmark": "benchmark",
@@ -42,19 +40,12 @@ class Recorded:
 
     name: str
     """Name of the run's folder."""
-    phases: Mapping[str, Evaluation]
-    """`evaluation` of an evaluate; `start` and `result` of a compile, the same without a gain."""
+    evaluation: Evaluation
+    """What is compared: of a compile, the program it kept on the test questions."""
     basis: Mapping[str, Any]
     """What the scores rest on, by the names of `BASIS`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the run was started with."""
-    folder: Path | None = None
-    """Where it is."""
-
-    @property
-    def evaluation(self) -> Evaluation:
-        """What is compared: of a compile, the program it kept on the test questions."""
-        return self.phases["evaluation" if "evaluation" in self.phases else "result"]
 
     def usage(self) -> dict[str, Any]:
         """What tables say beside the scores."""
@@ -71,24 +62,6 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Paired:
-    """Two runs on the questions of a category that both were asked, or on those of the headline score."""
-
-    name: str
-    in_score: bool
-    a: float | None
-    """Mean score of the baseline on these questions; None without any."""
-    b: float | None
-    difference: Difference
-    """b - a, with the verdict."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The object `compare --json` prints of it."""
-        scores = {"a": self.a, "b": self.b}
-        return {"name": self.name, "in_score": self.in_score, **scores, "difference": self.difference.to_dict()}
-
-
-@dataclass(frozen=True)
 class Comparison:
     """A run against a baseline."""
 
@@ -96,8 +69,8 @@ class Comparison:
     other: Recorded
     shared: int
     """Questions that both runs were asked, those outside the headline score included."""
-    overall: Paired
-    by: Mapping[str, Paired]
+    overall: Category
+    by: Mapping[str, Category]
     warnings: tuple[str, ...]
 
     def refusal(self, margin: float | None = None) -> str | None:
@@ -114,10 +87,15 @@ class Comparison:
         return {
             "run": self.other.name,
             "shared": self.shared,
-            "overall": self.overall.to_dict(),
-            "by": {category: found.to_dict() for category, found in self.by.items()},
+            "overall": _plain(self.overall),
+            "by": {key: _plain(found) for key, found in self.by.items()},
             "warnings": list(self.warnings),
         }
+
+
+def _plain(found: Category) -> dict[str, Any]:
+    a, b = (each.value for each in found.scores)
+    return {"name": found.name, "in_score": found.counts, "a": a, "b": b, "difference": found.difference.to_dict()}
 
 
 def compare(baseline: Recorded, other: Recorded, min_n: int = MIN_N) -> Comparison:
@@ -132,18 +110,13 @@ def compare(baseline: Recorded, other: Recorded, min_n: int = MIN_N) -> Comparis
             f"{other.name} and {baseline.name} have no question in common; compare runs on the same data and part"
         )
     names = {**other.evaluation.names, **baseline.evaluation.names}
-    categories = {
-        category: [pair for pair in both if pair[0].category == category]
-        for category in sorted({row.category for row, _ in both})
+    counted = [pair for pair in both if pair[0].counts and pair[1].counts]
+    parts = {key: [pair for pair in both if pair[0].category == key] for key in sorted({a.category for a, _ in both})}
+    by = {
+        key: category(key, names.get(key, key), list(zip(*found, strict=True)), min_n) for key, found in parts.items()
     }
-    return Comparison(
-        baseline,
-        other,
-        len(both),
-        _paired("score", [pair for pair in both if pair[0].counts and pair[1].counts], True, min_n),
-        {key: _paired(names.get(key, key), found, found[0][0].counts, min_n) for key, found in categories.items()},
-        tuple(_warnings(baseline, other, len(both))),
-    )
+    overall = category("", "score", list(zip(*counted, strict=True)) or [(), ()], min_n)
+    return Comparison(baseline, other, len(both), overall, by, tuple(_warnings(baseline, other, len(both))))
 
 
 @dataclass(frozen=True)
@@ -215,45 +188,46 @@ def preferences(baseline: Recorded, other: Recorded, judge: AnyJudge, threads: i
 
 
 def recorded(name: str) -> Recorded:
-    """Reads a finished run.
-
-    Args:
-        name: Its folder, the end of the folder's name, or its MLflow run id (`RunFolder.open`).
+    """Reads a finished run by any of its names (`RunFolder.open`).
 
     Raises:
         UserError: There is no such run, or it has no result yet.
         DataError: Its files are not what a run writes.
     """
-    folder = RunFolder.open(name)
+    page, folder = open_page(name), RunFolder.open(name)
     record = folder.read()
-    result, settings = record.get("result"), record["settings"]
-    if not isinstance(result, dict):
-        state = f"has no result yet (status {record.get('status')})"
-        raise UserError(f"run {folder.path.name} {state}; finish it with its own command and --resume")
-    phases = ("start", "result") if settings.get("command") == "compile" else ("evaluation",)
-    summaries = {phase: result if phase == "evaluation" else result.get(phase) for phase in phases}
-    parameters = record.get("parameters") or {}
+    settings, parameters = record["settings"], record.get("parameters") or {}
     basis = {key: parameters.get(key) for key in BASIS} | {"metric": (settings.get("options") or {}).get("metric")}
-    found = {phase: _evaluation(folder, phase, summary) for phase, summary in summaries.items()}
-    return Recorded(folder.path.resolve().name, found, basis, settings, folder.path)
+    return Recorded(folder.path.resolve().name, list(page.phases.values())[-1], basis, settings)
 
 
-def keep_rows(folder: RunFolder, phase: str, evaluation: Evaluation) -> None:
-    """Writes the scored questions of an evaluation into the run's folder, one JSON object a line."""
-    with replacing(folder.path / f"{phase}_rows.jsonl") as file:
-        file.writelines(f"{row.model_dump_json(exclude={'seen'})}\n" for row in evaluation.rows)
+def side_by_side(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
+    """One page of several runs, over the questions that all were asked; the first is the baseline.
+
+    Raises:
+        UserError: There are too many, or they have no question in common.
+    """
+    if len(runs) > len(string.ascii_uppercase):
+        raise UserError(f"{len(runs)} runs are too many for a page; name {len(string.ascii_uppercase)} at most")
+    shared = set.intersection(*({question(row) for row in run.evaluation.rows} for run in runs))
+    if not shared:
+        named = ", ".join(run.name for run in runs)
+        raise UserError(f"{named} have no question in common; compare runs on the same data and part")
+    sides, facts = dict[str, Evaluation](), []
+    for letter, run in zip(string.ascii_uppercase, runs, strict=False):
+        rows = tuple(row for row in run.evaluation.rows if question(row) in shared)
+        sides[letter] = run.evaluation.model_copy(update={"rows": rows})
+        facts.append((letter, f"{run.name}: {heading(run.evaluation)}"))
+    notes = dict.fromkeys(note for other in runs[1:] for note in compare(runs[0], other).warnings)
+    gaps = {letter: difference(sides["A"].counted, side.counted, min_n) for letter, side in sides.items()}
+    verdict = "; ".join(f"{letter} against A: {gap}: {gap.verdict}" for letter, gap in gaps.items() if letter != "A")
+    return run_page("compare", " against ".join(run.name for run in reversed(runs)), sides, facts, list(notes), verdict)
 
 
 def _examples(run: Recorded) -> dict[tuple[str, str], dspy.Example]:
     made = run.settings
     benchmark = load_benchmark(made["benchmark"], made.get("data"), **(made.get("options") or {}))
     return {(str(example.id), str(example.question)): example for example in informed(benchmark)}
-
-
-def _paired(name: str, both: list[tuple[Row, Row]], in_score: bool, min_n: int) -> Paired:
-    before, after = [a for a, _ in both], [b for _, b in both]
-    a, b = (mean([row.score for row in rows]) for rows in (before, after))
-    return Paired(name, in_score, a, b, difference(before, after, min_n))
 
 
 def _warnings(baseline: Recorded, other: Recorded, shared: int) -> Iterator[str]:
@@ -273,36 +247,3 @@ def _warnings(baseline: Recorded, other: Recorded, shared: int) -> Iterator[str]
 
 def _short(value: Any) -> str:
     return "none" if value is None else str(value)[:40]
-
-
-def _evaluation(folder: RunFolder, phase: str, summary: Any) -> Evaluation:
-    path = folder.path / f"{phase}_rows.jsonl"
-    rows = tuple(_rows(path))
-    try:
-        known = {key: summary[key] for key in Evaluation.model_fields if key in summary}
-        names = {category: found["name"] for category, found in summary["by"].items()}
-        asked = sum(found["n"] for found in summary["by"].values())
-        evaluation = Evaluation.model_validate({**known, "rows": rows, "names": names})
-    except (ValidationError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{folder.path / RUN}: its result is not that of a run; evaluate again") from error
-    if asked != len(rows):
-        raise DataError(f"{path}: holds {len(rows)} questions, but {RUN} says {asked}; evaluate again")
-    return evaluation
-
-
-def _rows(path: Path) -> Iterator[Row]:
-    try:
-        # Not splitlines, which breaks at characters that JSON leaves as they are.
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except FileNotFoundError:
-        raise DataError(f"{path}: is missing; an older version made this run: evaluate again") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
-    for number, line in enumerate(lines if lines != [""] else [], 1):
-        try:
-            row = Row.model_validate_json(line)
-        except ValueError as error:
-            raise DataError(f"{path}: line {number} is no scored question; evaluate again") from error
-        if not all(map(math.isfinite, (row.score, *row.parts.values(), *row.recall.values()))):
-            raise DataError(f"{path}: line {number} has a score that is no finite number; evaluate again")
-        yield row

@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,20 @@ from ..data.benchmark import Benchmark
 from ..data.dataset import Split
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, keep
+from ..engines.spending import Spending
 from ..errors import BrokenRunError, UserError
 from ..optimizers.compile import Compilation, compile_program, plan_job
 from ..optimizers.history import Candidate, CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
-from .compare import keep_rows
 from .experiment import Note, Scoring
 from .lineage import show
 from .manifest import Manifest, is_intact
-from .pages.changes import program_changes, states
 from .pages.html import keep_page
-from .pages.page import Page, run_page
-from .promotion import Promotion, promotion
+from .pages.page import Page, difference_line, known_facts, program_changes, run_page, spent_line, states
+from .promotion import Promotion, promotion, reserve
 from .registry import pinned
-from .report import difference_line, known_facts, spent_line
-from .reserve import first_spent, reserve
 from .results import Evaluation, counts_of, difference, refuse_broken
 from .runtime import Parent, Runtime
 from .setup import Setup, data_of, parameters, replayed_setup
@@ -194,8 +190,8 @@ def run_compile(
             if not older:
                 shutil.rmtree(folder)
             raise
-    keep_rows(runtime.folder, "start", outcome.start)
-    keep_rows(runtime.folder, "result", outcome.result)
+    runtime.folder.keep_rows("start", outcome.start.rows)
+    runtime.folder.keep_rows("result", outcome.result.rows)
     ended = outcome.stopped or outcome.troubles.ended
     runtime.folder.update(status="stopped" if ended else "finished", result=outcome.summary())
     return outcome
@@ -227,7 +223,7 @@ class _Compile:
                 made["lms"] = {**self.manifest.lms, "task": outcome.model}
             save(kept, self.folder, self.manifest.model_copy(update=made))
             _log(tracker, outcome)
-            page = partial(_page, outcome, self.start, kept, benchmark, logged)
+            page = _page(outcome, self.start, kept, benchmark, logged)
             tracker.page(keep_page(runtime.folder.path, page))
             with runtime.context(self.start):
                 # The alias `best` moves only to a program that was kept for its gain.
@@ -242,7 +238,7 @@ class _Compile:
         runtime, guard = score.runtime, score.runtime.guard
         first = score(start, split.dev, "dev", "dev questions, before")
         self._check(first)
-        kept_back = reserve(first, first_spent(runtime), split, rewrites=how.stage != "read")
+        kept_back = reserve(first, _first_spent(runtime), split, rewrites=how.stage != "read")
         # Proposals are sampled more often where an earlier go had to give some up: what was sampled then is read from
         # the run's answers, so a resumed run asks what it has not asked before.
         attempts, told = ATTEMPTS * (1 + _troubled(runtime)), score.note(f"compiling with {how.optimizer}")
@@ -293,11 +289,18 @@ class _Compile:
         """Ends a compile whose score is broken, unless it is forced; `show --failed` reads what is kept here."""
         folder = self.scoring.runtime.folder
         if found.broken and not self.force:
-            for phase in ("start", "result"):
-                keep_rows(folder, phase, found)
-            told = found.summary()
-            folder.update(result={"start": told, "result": told})
+            keep_page(folder.path, run_page("compile", folder.path.name, {"start": found}))
             refuse_broken(found, folder.path.name, "; no program was saved (--force saves one)")
+
+
+def _first_spent(runtime: Runtime) -> Spending:
+    """What the first scoring took; a resumed run, which finds it in its journal, remembers it from the first time."""
+    before = Spending(**runtime.folder.read().get("first_spending", {}))
+    now = runtime.guard.spent()
+    if now.calls > before.calls:
+        runtime.folder.update(first_spending=asdict(now))
+        return now
+    return before
 
 
 def _troubled(runtime: Runtime) -> int:

@@ -31,7 +31,7 @@ from ..programs.program import MemoryProgram
 from ..programs.recording import Recording, recording
 from ..programs.remember import Node
 from ..records import Context, Failure, History, Hit, Query
-from .results import MAX_LOST, Evaluation, Expense, counts_of
+from .results import MAX_LOST, Evaluation, counts_of
 from .rows import RECALL_AT, SHOWN, Clock, Row, row_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def evaluate(
             else:
                 stopped = row
     _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
-    failed, construction = _all_written(program, order, writes)
+    failed, construction, histories = _all_written(program, order, writes)
     rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
     embedder = program.method.embedder
     return Evaluation(
@@ -134,6 +134,7 @@ def evaluate(
         write_failures=len(failed),
         failed_writes=failed,
         construction=construction,
+        histories=histories,
         seconds=time.perf_counter() - started,
         names=dict(benchmark.categories),
         expected=benchmark.expected,
@@ -354,11 +355,11 @@ def _failures(history: History, nodes: Sequence[Node]) -> tuple[Failure, ...]:
 
 def _all_written(
     program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, Written]
-) -> tuple[tuple[Failure, ...], Expense]:
-    """Failed writes over the distinct histories, some of which are known, and what writing them takes."""
+) -> tuple[tuple[Failure, ...], Spending, int]:
+    """Failed writes over the distinct histories, some of which are known, what writing them takes, and how many."""
     known = {example.history: writes[str(example.id)] for example in examples if str(example.id) in writes}
     histories = list(dict.fromkeys(example.history for example in examples))
     with dspy.context(trace=None, disable_history=True):
         known |= written(program, [history for history in histories if history not in known])
     failures = tuple(failure for history in histories for failure in known[history].failures)
-    return failures, Expense.of(len(histories), sum((each.taken for each in known.values()), Spending()))
+    return failures, sum((each.taken for each in known.values()), Spending()), len(histories)

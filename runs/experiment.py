@@ -15,17 +15,14 @@ from ..data.benchmark import Benchmark
 from ..engines.meter import Meter
 from ..errors import UserError
 from ..programs.program import MemoryProgram
-from .compare import keep_rows
 from .evaluate import Progress
 from .evaluate import evaluate as score
 from .external import ANSWERS, Answers, name_in_tables
 from .lineage import show
 from .manifest import read_manifest
-from .pages.changes import program_changes, states
 from .pages.html import keep_page
-from .pages.page import run_page
+from .pages.page import known_facts, program_changes, run_page, states
 from .registry import pinned
-from .report import known_facts
 from .results import Evaluation
 from .runtime import Parent, Runtime
 from .setup import Setup, parameters, replayed_setup
@@ -88,7 +85,7 @@ def run_evaluate(
         scoring = Scoring(runtime, runtime.company(benchmark, program), note, thing)
         with closing(program.method):
             found = _tracked(scoring, program, examples, part)
-    keep_rows(runtime.folder, "evaluation", found)
+    runtime.folder.keep_rows("evaluation", found.rows)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
     return found
 
@@ -156,7 +153,7 @@ def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.E
         facts += [("Data", f"{benchmark.source.name}, questions: {part}")]
         facts += known_facts(logged, program.identities.of_program(program))
         name, same = runtime.folder.path.name, program_changes(prompts, prompts)
-        page = partial(run_page, "evaluate", name, {"score": found}, facts, changes=same)
+        page = run_page("evaluate", name, {"score": found}, facts, changes=same)
         tracker.page(keep_page(runtime.folder.path, page))
         show(tracker, benchmark, found, ((program, None),), "evaluation", runtime.setup.traces)
     return found

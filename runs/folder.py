@@ -11,7 +11,7 @@ runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from ..errors import DataError, MempilerError, Stopped, UserError, one_line
 from ..records import read_json
 from ..records.whole_file import replacing
 from .home import home, make_folder, new_run_folder
+from .rows import Row
 from .run_store import RunStore
 
 RUN = "run.json"
@@ -148,6 +149,11 @@ class RunFolder:
         if not parts or not all(isinstance(part, dict) for part in parts):
             raise DataError(f"{self.path / RUN}: is not the record of a run; name another, or start a new one")
         return found
+
+    def keep_rows(self, phase: str, rows: Iterable[Row]) -> None:
+        """Writes scored questions into the run's folder, one JSON object a line, without what stood behind them."""
+        with replacing(self.path / f"{phase}_rows.jsonl") as file:
+            file.writelines(f"{row.model_dump_json(exclude={'seen'})}\n" for row in rows)
 
     def update(self, **values: Any) -> None:
         """Adds values to `run.json`."""

@@ -19,7 +19,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -183,16 +183,11 @@ def traces_in(text: str) -> int | None:
     return 0 if text == "none" else int(text)
 
 
-def sample(rows: Sequence[Row], most: int | None) -> list[Row]:
-    """So many questions, or all, wrong ones first."""
-    return sorted(rows, key=lambda row: row.right)[:most]
-
-
 def _keep_traces(tracker: Tracker, evaluation: Evaluation, most: int | None, phase: str) -> None:
-    """Logs traces of so many questions, or of all, with their assessments, linked to the run."""
+    """Logs traces of so many questions, or of all, wrong ones first, with their assessments, linked to the run."""
     from mlflow.tracing.client import TracingClient
 
-    chosen, client = sample(evaluation.rows, most), TracingClient(tracking_uri())
+    chosen, client = sorted(evaluation.rows, key=lambda row: row.right)[:most], TracingClient(tracking_uri())
     for n in range(0, len(chosen), _AT_ONCE):
         spans: list[Any] = []
         for row in chosen[n : n + _AT_ONCE]:
@@ -319,8 +314,5 @@ def _assessments(evaluation: Evaluation, row: Row) -> Iterator[Any]:
         yield Feedback(name=name, value=value, source=judge if "judge" in name else code)
     if row.hit:
         share = row.recall.get(SHOWN, row.recall.get(f"recall@{max(RECALL_AT)}"))
-        yield Feedback(
-            name="evidence_hit", value=row.hit == "all", source=code, rationale=f"{row.hit} of it was recalled"
-        )
-        yield Feedback(name="evidence_recall", value=share, source=code)
+        yield Feedback(name="evidence_recall", value=share, source=code, rationale=f"{row.hit} of it was recalled")
     yield Expectation(name=_EXPECTED, value=shortened(row.gold, ANSWER), source=code)

@@ -91,7 +91,11 @@ def read_states(folder: str | Path) -> dict[str, PredictorState]:
         ProgramError: The folder was altered, or another version of Mempiler wrote it.
     """
     folder, manifest = Path(folder), read_manifest(folder)
-    text = text_of(folder / STATE)
+    try:
+        _check_file(folder / STATE)
+        text = (folder / STATE).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProgramError(f"{folder / STATE}: cannot be read: {error}") from error
     if sha256_of(text) != manifest.state_sha256:
         raise ProgramError(f"{folder / STATE}: the file was altered after it was saved (its sha256 does not match)")
     try:
@@ -111,19 +115,6 @@ def is_intact(folder: str | Path) -> bool:
     except UserError:
         return False
     return True
-
-
-def text_of(path: Path) -> str:
-    """The text of one of a program's files.
-
-    Raises:
-        ProgramError: It cannot be read, or is no file of the folder.
-    """
-    try:
-        _check_file(path)
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProgramError(f"{path}: cannot be read: {error}") from error
 
 
 def _check_file(path: Path) -> None:

@@ -1,14 +1,22 @@
-"""Whether a compiled program takes the place of its start, by the questions that decide, and why it does not.
+"""Whether a compiled program takes the place of its start, and what its optimizer must leave of the budget for that.
 
 The difference must be "better" by `Difference.verdict`. The gate of the registry asks the same of two programs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import dspy
+
+from ..data.dataset import Split
+from ..engines.spending import Spending
 from .results import Evaluation, difference
 from .statistics import MIN_N, Difference
+
+LONGER = 2.0
+"""How many times the tokens of its start a compiled program's prompts may need: what is set aside for scoring it."""
 
 
 @dataclass(frozen=True)
@@ -55,3 +63,36 @@ def _whole(found: Evaluation) -> bool:
     """Whether every question was asked and answered: unreachable ones would count as zeros against one side."""
     lost = any(row.failure is not None and row.failure.kind == "endpoint" for row in found.rows)
     return not found.stopped and not lost
+
+
+def reserve(first: Evaluation, spent: Spending, split: Split, rewrites: bool) -> Spending:
+    """What is still to be scored after an optimizer will take, going by the first scoring of the run.
+
+    Answering goes by questions, writing by the memories that are still to be written.
+
+    Args:
+        first: The start on the dev questions.
+        spent: What that took of the limits.
+        split: Whose dev questions are asked once more, and whose test questions twice.
+        rewrites: Whether the result may write other memories than the start.
+    """
+    questions = (len(split.dev) + 2 * len(split.test)) / max(1, len(first.rows))
+    dev, test = _histories(split.dev), _histories(split.test)
+    memories = (test + (dev + test) * rewrites) / max(1, dev)
+    answering, writing = first.answering, first.construction
+
+    def needed(limit: float, part: str, longer: float = LONGER) -> float:
+        read, write = (0.0 if each is None else float(getattr(each, part)) for each in (answering, writing))
+        share = write / (read + write) if write else 0.0
+        return limit * longer * (share * memories + (1 - share) * questions)
+
+    return Spending(
+        needed(spent.calls, "calls", longer=1.0),
+        needed(spent.tokens, "tokens"),
+        cost=needed(spent.cost, "tokens"),
+        seconds=needed(spent.seconds, "seconds"),
+    )
+
+
+def _histories(part: Sequence[dspy.Example]) -> int:
+    return len({example.history.id for example in part})

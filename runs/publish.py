@@ -23,7 +23,7 @@ from ..programs.program import MemoryProgram
 from .artifact import chosen_embedder, open_program
 from .manifest import MANIFEST, STATE, Manifest, read_manifest, read_states
 from .promotion import refusal
-from .registered_model import ENTRY, example_row, inputs_of
+from .registered_model import ENTRY, PAST
 from .registry import DIGEST, HUB, REGISTERED, hub_errors, program_folder, repository, resolve
 from .statistics import MIN_N, paired
 from .tracking import Tracker, client, tracking_uri
@@ -116,14 +116,14 @@ def push(folder: str | Path, name: str, private: bool = False) -> str:
         raise UserError(f"{name}: a commit is made by pushing; leave out @{revision}")
     read_states(folder)
     with hub_errors(name):
-        from huggingface_hub import CommitOperationAdd, HfApi, get_token
+        from huggingface_hub import HfApi, get_token
 
         if not get_token():
             raise UserError(f"{name}: pushing needs a token of the hub; set HF_TOKEN, or run: hf auth login")
         hub = HfApi()
         hub.create_repo(repo, private=private, exist_ok=True)
-        changes = [CommitOperationAdd(file, folder / file) for file in (MANIFEST, STATE)]
-        done = hub.create_commit(repo, changes, commit_message="Push a program of Mempiler")
+        what = {"repo_id": repo, "folder_path": folder, "allow_patterns": [MANIFEST, STATE]}
+        done = hub.upload_folder(**what, commit_message="Push a program of Mempiler")
     return f"{HUB}{repo}@{done.oid}"
 
 
@@ -180,13 +180,8 @@ def _no_gain(scored: Mapping[str, Any], before: Mapping[str, Any], address: str,
 def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:
     if alias is None:
         return None, ""
-    registry, address = client(), f"{REGISTERED}{name}@{alias}"
-    try:
-        models = registry.search_registered_models(f"name = '{name}'")
-        aliases = models[0].aliases if models else {}
-    except Exception as error:
-        raise UserError(f"MLflow store {tracking_uri()}: {one_line(error, 300)}") from error
-    return (read_manifest(resolve(address)) if alias in aliases else None), address
+    address, models = f"{REGISTERED}{name}@{alias}", _asked("search_registered_models", f"name = '{name}'")
+    return (read_manifest(resolve(address)) if models and alias in models[0].aliases else None), address
 
 
 def _known(name: str, digest: str) -> str | None:
@@ -225,15 +220,15 @@ def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
         from mlflow.types import ColSpec, DataType, Schema
         from mlflow.types.schema import AnyType
 
-        kinds = {name: DataType.string if name == "question" else AnyType() for name in inputs_of(program)}
-        columns: list[Any] = [ColSpec(kinds[name], name, required) for name, required in inputs_of(program).items()]
+        names = {**dict.fromkeys(program.task.inputs, True), **dict.fromkeys(PAST, False)}
+        kinds: dict[str, Any] = {name: DataType.string if name == "question" else AnyType() for name in names}
+        columns: Any = [ColSpec(kinds[name], name, required) for name, required in names.items()]
         save_model(
             str(scratch / PART),
             python_model=str(scratch / "program.py"),
             artifacts={"program": str(scratch / "program")},
             code_paths=[str(scratch / "mempiler")],
             signature=ModelSignature(Schema(columns)),
-            input_example=[example_row(program)],
             pip_requirements=requirements(),
         )
 

@@ -94,18 +94,6 @@ class Served:
             raise _http(error) from error
 
 
-def inputs_of(program: MemoryProgram) -> dict[str, bool]:
-    """The columns of a row: whether each must be there."""
-    return {**dict.fromkeys(program.task.inputs, True), **dict.fromkeys(PAST, False)}
-
-
-def example_row(program: MemoryProgram) -> dict[str, Any]:
-    """A row that shows the form; MLflow keeps it with the model."""
-    said = {"role": "user", "name": "Ada", "content": "I moved to Lisbon last week.", "time": "2024-03-05"}
-    known = {"question": "Where did Ada move?", "options": ["(a) Lisbon", "(b) Oslo"]}
-    return {**{name: known.get(name, "...") for name in program.task.inputs}, "messages": [said]}
-
-
 def _query(program: MemoryProgram, row: Mapping[str, Any], number: int) -> dict[str, Any]:
     """What the program is called with; columns that a table leaves empty are missing."""
     given = {name: value for name, value in row.items() if not _empty(value)}
@@ -114,7 +102,9 @@ def _query(program: MemoryProgram, row: Mapping[str, Any], number: int) -> dict[
         raise UserError(f"row {number}: give one of history and messages, not {' and '.join(pasts) or 'neither'}")
     absent = [name for name in program.task.inputs if name not in given]
     if absent:
-        raise UserError(f"row {number}: {absent[0]} is missing; {program.task.name} needs {inputs_of(program)}")
+        raise UserError(
+            f"row {number}: {absent[0]} is missing; {program.task.name} needs {', '.join(program.task.inputs)}"
+        )
     query = {name: given[name] for name in program.task.inputs}
     if not isinstance(query.get("question", ""), str):
         raise UserError(f"row {number}: question is {type(query['question']).__name__}, not text")

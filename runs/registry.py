@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,13 @@ def resolve(name: str) -> Path:
         commit = _commit(name, repo, revision)
         folder = home().absolute() / "hub" / f"{repo.replace('/', '--')}-{commit}"
         if not is_intact(folder):
-            _fetch(folder, lambda scratch: _from_hub(name, repo, commit, scratch))
+            make_folder(folder.parent)
+            with hub_errors(name):
+                from huggingface_hub import hf_hub_download
+
+                for file in (MANIFEST, STATE):
+                    hf_hub_download(repo, file, revision=commit, local_dir=folder, force_download=True)
+            read_states(folder)
         return folder
     found = version_of(name)
     digest = dict(found.tags).get(DIGEST)
@@ -85,24 +91,14 @@ def resolve(name: str) -> Path:
         raise ProgramError(f"{name}: version {found.version} was not made by `mempiler publish`; publish a program")
     folder = home().absolute() / "registry" / digest[:16]
     if not (is_intact(folder) and read_manifest(folder).manifest_sha256 == digest):
-        _fetch(folder, lambda scratch: _from_mlflow(name, str(found.source), digest, scratch))
-    return folder
-
-
-def _fetch(folder: Path, download: Callable[[Path], Path]) -> None:
-    make_folder(folder.parent)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
-        fetched = download(Path(scratch))
-        read_states(fetched)
-        if folder.exists() and not is_intact(folder):
+        make_folder(folder.parent)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
+            fetched = _from_mlflow(name, str(found.source), digest, scratch)
             shutil.rmtree(folder, ignore_errors=True)
-        try:
-            fetched.rename(folder)
-        except OSError as error:
-            # Another process was faster: what it fetched is the same, by its digest.
-            if not is_intact(folder):
-                told = f"{folder}: cannot be written: {error.strerror or error}"
-                raise UserError(f"{told}; set MEMPILER_HOME to another folder") from error
+            with suppress(OSError):  # another process was faster: what it fetched is the same, by its digest
+                fetched.rename(folder)
+        read_states(folder)
+    return folder
 
 
 def version_of(name: str | Path) -> Any:
@@ -123,19 +119,17 @@ def version_of(name: str | Path) -> Any:
         raise UserError(f"{name}: {one_line(error, 300)} (MLflow store {tracking_uri()})") from error
 
 
-def _from_mlflow(name: str, source: str, digest: str, scratch: Path) -> Path:
+def _from_mlflow(name: str, source: str, digest: str, scratch: str) -> Path:
     from mlflow.artifacts import download_artifacts
 
     uri = tracking_uri()
     try:
-        found = download_artifacts(f"{source.rstrip('/')}/{INSIDE}", dst_path=str(scratch), tracking_uri=uri)
+        fetched = Path(download_artifacts(f"{source.rstrip('/')}/{INSIDE}", dst_path=scratch, tracking_uri=uri))
     except Exception as error:
         raise UserError(f"{name}: cannot be fetched from {source}: {one_line(error, 300)}") from error
-    fetched = Path(found)
-    if not (fetched / MANIFEST).is_file():
-        raise ProgramError(f"{name}: no saved program in {source}/{INSIDE}; publish it again")
     if read_manifest(fetched).manifest_sha256 != digest:
         raise ProgramError(f"{name}: the program was altered after it was registered (its sha256 does not match)")
+    read_states(fetched)
     return fetched
 
 
@@ -159,20 +153,6 @@ def _commit(name: str, repo: str, revision: str | None) -> str:
     return commit
 
 
-def _from_hub(name: str, repo: str, commit: str, scratch: Path) -> Path:
-    with hub_errors(name):
-        from huggingface_hub import HfApi
-
-        hub = HfApi()
-        if not {MANIFEST, STATE} <= {file.rfilename for file in hub.model_info(repo, revision=commit).siblings or ()}:
-            raise ProgramError(f"{name}: no saved program there ({MANIFEST} and {STATE} are not in its top folder)")
-        fetched = scratch / "program"
-        for file in (MANIFEST, STATE):
-            hub.hf_hub_download(repo, file, revision=commit, local_dir=fetched)
-    shutil.rmtree(fetched / ".cache", ignore_errors=True)
-    return fetched
-
-
 @contextmanager
 def hub_errors(name: str) -> Generator[None]:
     """Turns errors of the hub into ours, in one line.
@@ -188,17 +168,14 @@ def hub_errors(name: str) -> Generator[None]:
     except MempilerError:
         raise
     except Exception as error:  # the libraries below raise errors of many kinds, none of which is for users
-        told = one_line(error, 200) or type(error).__name__
-        if isinstance(error, hub.RevisionNotFoundError):
-            raise UserError(f"{name}: the repository has no such revision") from error
+        told, status = one_line(error, 200) or type(error).__name__, 0
+        if isinstance(error, hub.HfHubHTTPError) and error.response is not None:
+            status = error.response.status_code
         if isinstance(error, hub.RepositoryNotFoundError):
             private = "or it is private: set HF_TOKEN, or run: hf auth login"
             raise UserError(f"{name}: there is no such repository on the hub, {private}") from error
-        if isinstance(error, hub.HFValidationError):
-            raise UserError(f"{name}: is no name of a repository: {told}") from error
-        if not isinstance(error, hub.HfHubHTTPError):
-            raise EndpointError(f"{name}: the hub cannot be reached: {told}") from error
-        status = error.response.status_code if error.response is not None else 0
         if status in (401, 403):
             raise UserError(f"{name}: the hub refuses the token (status {status}); set another HF_TOKEN") from error
-        raise EndpointError(f"{name}: the hub fails: {told}") from error
+        if isinstance(error, hub.RevisionNotFoundError | hub.HFValidationError | hub.EntryNotFoundError):
+            raise UserError(f"{name}: the hub has no such repository, revision or program: {told}") from error
+        raise EndpointError(f"{name}: the hub cannot be reached, or fails: {told}") from error

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from ..data.scorer import Confusion
 from ..engines.spending import Spending
@@ -22,36 +23,6 @@ ELSEWHERE = "elsewhere"
 """What tables call calls that this run did not make: those of an endpoint, or of recorded answers."""
 MAX_LOST = 0.1
 """The share of failed questions, or of lost calls, above which a run is broken, unless it says otherwise."""
-
-
-class Expense(BaseModel, frozen=True):
-    """What a part of an evaluation takes, whoever paid for it first: a cache, an earlier go, or another evaluation."""
-
-    units: int
-    """Histories that were written, or questions that were answered."""
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    cost: float | None
-    """US dollars; None where the price of a call is not known."""
-    seconds: float
-    """Summed over the units, of which several may go on at a time."""
-
-    def __add__(self, other: Expense) -> Expense:
-        """Both together, of the units of the first."""
-        cost = None if self.cost is None or other.cost is None else self.cost + other.cost
-        both = {
-            name: getattr(self, name) + getattr(other, name)
-            for name in ("calls", "input_tokens", "output_tokens", "seconds")
-        }
-        return Expense(units=self.units, cost=cost, **both)
-
-    @classmethod
-    def of(cls, units: int, taken: Spending) -> Expense:
-        """That of so many units."""
-        cost = None if taken.unpriced else taken.cost
-        told = {name: getattr(taken, name) for name in ("calls", "input_tokens", "output_tokens", "seconds")}
-        return cls(units=units, cost=cost, **told)
 
 
 class Evaluation(BaseModel, frozen=True):
@@ -76,8 +47,10 @@ class Evaluation(BaseModel, frozen=True):
     """Items whose LM output stayed unparseable while memories were written."""
     failed_writes: tuple[Failure, ...] = ()
     """Those items, by history, item and predictor; as many as `write_failures`."""
-    construction: Expense | None = None
-    """What writing the memories takes; None in a run of before this was kept."""
+    construction: Spending | None = None
+    """What writing the memories takes, whoever paid for it first: a cache, an earlier go, or another evaluation."""
+    histories: int = 0
+    """Whose memories were written."""
     seconds: float = 0.0
     answers: dict[str, dict[str, int]] = {}
     """Predictor calls by predictor and how they ended: ok, salvaged, asked again, lost."""
@@ -150,19 +123,26 @@ class Evaluation(BaseModel, frozen=True):
         answers = counts["lost"], sum(counts.values()), "answers were lost"
         return max((some / max(1, every), f"{some} of {every} {what}") for some, every, what in (questions, answers))
 
+    @field_validator("construction", mode="before")
+    @classmethod
+    def _of_before(cls, value: Any) -> Any:
+        """As pages of older versions have it, with None for a cost that is not known."""
+        told = isinstance(value, dict) and "units" in value
+        return {**value, "cost": value["cost"] or 0.0, "unpriced": int(value["cost"] is None)} if told else value
+
     @property
-    def answering(self) -> Expense:
+    def answering(self) -> Spending:
         """What recalling and answering takes, over all questions."""
         taken = (
             Spending(r.calls, r.prompt_tokens, r.output_tokens, r.cost or 0.0, int(r.cost is None), r.answering)
             for r in self.rows
         )
-        return Expense.of(len(self.rows), sum(taken, Spending()))
+        return sum(taken, Spending())
 
     @property
-    def taken(self) -> Expense:
+    def taken(self) -> Spending:
         """What writing and answering take together."""
-        return self.answering if self.construction is None else self.answering + self.construction
+        return self.answering + (self.construction or Spending())
 
     @property
     def spent(self) -> dict[str, Any]:
@@ -170,8 +150,9 @@ class Evaluation(BaseModel, frozen=True):
         taken = self.taken
         if any(self.calls.values()) or not taken.calls:
             return {"calls": self.calls, "tokens": self.tokens, "prompt_cache": self.prompt_cache, "cost": self.cost}
-        tokens = {"input": taken.input_tokens, "output": taken.output_tokens}
-        return {"calls": {ELSEWHERE: taken.calls}, "tokens": tokens, "prompt_cache": {}, "cost": taken.cost}
+        tokens = {"input": int(taken.input_tokens), "output": int(taken.output_tokens)}
+        cost = None if taken.unpriced else taken.cost
+        return {"calls": {ELSEWHERE: int(taken.calls)}, "tokens": tokens, "prompt_cache": {}, "cost": cost}
 
     def metrics(self) -> dict[str, float]:
         """Mean of every part of the metric over the headline questions."""
@@ -236,7 +217,7 @@ class Evaluation(BaseModel, frozen=True):
             "retrieval": self.retrieval(),
             "context": self.context(),
             "cached_share": cached_share(self.prompt_cache),
-            "answering": self.answering.model_dump(),
+            "answering": asdict(self.answering),
             "seconds": round(self.seconds, 3),
         }
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from ..data.benchmark import Benchmark
 from ..data.scorer import Score
 from ..programs.recording import Call, Completion
-from ..records import Context, Failure, Hit, estimate_tokens
+from ..records import Context, Failure, estimate_tokens
 
 RECALL_AT = (5, 20)
 SHOWN = "shown"
@@ -235,7 +235,10 @@ def seen(
     asked = [call for call in calls if call.completions or call.error]
     began = clock.started if clock else min((call.started for call in asked), default=0.0)
     return Seen(
-        entries=tuple(map(_entry, hits[:MOST_ENTRIES])),
+        entries=tuple(
+            Entry(line=shortened(hit.line(), ENTRY), kind=hit.kind, sources=hit.sources if hit.is_evidence else ())
+            for hit in hits[:MOST_ENTRIES]
+        ),
         evidence=_evidence(example),
         calls=tuple(_asked(call, began) for call in asked[-MOST_CALLS:]),
         feedback=shortened(feedback, ANSWER),
@@ -252,10 +255,6 @@ def shortened(text: str, most: int) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _entry(hit: Hit) -> Entry:
-    return Entry(line=shortened(hit.line(), ENTRY), kind=hit.kind, sources=hit.sources if hit.is_evidence else ())
-
-
 def _evidence(example: Any) -> dict[str, str]:
     wanted = [str(id) for id in example.get("focus") or ()][:MOST_EVIDENCE]
     if not wanted:
@@ -266,21 +265,10 @@ def _evidence(example: Any) -> dict[str, str]:
 
 
 def _bounded(texts: Sequence[str]) -> list[str]:
-    """The texts of a prompt, of which the last, the question's own, goes first."""
+    """The texts of a prompt, of which the last, the question's own, goes first; the others have room alike."""
     own = [shortened(text, PROMPT * 3 // 4) for text in texts[-1:]]
-    rest = texts[:-1]
-    room = _room(list(map(len, rest)), PROMPT - sum(map(len, own)))
-    return [*(shortened(text, room) for text in rest), *own]
-
-
-def _room(lengths: Sequence[int], left: int) -> int:
-    """The most characters a text may have, so that all of them fit: short ones leave theirs to the long."""
-    for n, length in enumerate(sorted(lengths)):
-        share = left // (len(lengths) - n)
-        if length > share:
-            return share
-        left -= length
-    return max(lengths, default=0)
+    room = (PROMPT - sum(map(len, own))) // max(1, len(texts) - 1)
+    return [*(shortened(text, room) for text in texts[:-1]), *own]
 
 
 def _asked(call: Call, began: float) -> Asked:

@@ -45,7 +45,7 @@ class Parent:
     """The part's own, whose store is that of the whole."""
     guard: Guard
     tags: Mapping[str, str]
-    """Labels of the MLflow run, e.g. `nested_in(parent)`."""
+    """Labels of the MLflow run."""
     cache: MemoryCache | None = None
     """Memories of all parts."""
 
@@ -130,9 +130,9 @@ class Runtime:
         if self.replay is not None:
             name = self.replay.model(role, name)
         if name == "local:tiny":
-            from .tiny import resolve
+            from .tiny import tiny_folder
 
-            name = resolve(name, setup.seed)
+            name = f"local:{tiny_folder(setup.seed)}"
         made = language_model(
             name,
             self.meter,

@@ -12,104 +12,71 @@ import inspect
 import json
 import os
 import random
-import shutil
+import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from ..data.benchmark import Benchmark
-from ..data.memory_env import MemoryEnv
 from ..data.synthesis.memory_env import UTTERANCES, vocabulary
 from ..engines.embedders import embedder
 from ..errors import UserError
 from ..optimizers.demonstrations import Example, demonstrate
 from ..programs.compact_adapter import CompactAdapter
 from ..programs.memory_r2.method import MemoryR2, MemoryR2Settings
-from ..programs.program import MemoryProgram
 
 SESSIONS, ENTRIES = 32, 96
 """Turns and memory entries whose ids the tokenizer knows: those of the longest histories."""
+USERS = 400
+"""Users of the good teacher's demonstrations; the poor one's are half as many."""
+STEPS, RATE = 600, 3e-3
+"""Steps on the good teacher's demonstrations, and their learning rate."""
+POOR_STEPS, POOR_RATE = 200, 1e-3
+BATCH = 24
+EXTRACTIONS = 0.3
+"""Share of the extractions that is kept: they are easier than what a manager has to do."""
 
 
-@dataclass(frozen=True)
-class WarmUp:
-    """How the tiny model is warmed up."""
-
-    users: int = 400
-    """Users of the good teacher's demonstrations; the poor one's are half as many."""
-    steps: int = 600
-    """Steps on the good teacher's demonstrations."""
-    poor_steps: int = 200
-    """Steps on the poor teacher's."""
-    learning_rate: float = 3e-3
-    poor_learning_rate: float = 1e-3
-    batch: int = 24
-    extractions: float = 0.3
-    """Share of the extractions that is kept: they are easier than what a manager has to do."""
-
-
-def tiny_folder(seed: int = 0, warm_up: WarmUp | None = None, method: MemoryR2 | None = None) -> Path:
+def tiny_folder(seed: int = 0, method: MemoryR2 | None = None) -> Path:
     """The folder of the warmed-up model; made if the cache has none (a minute or two on one core).
 
     Args:
         seed: Of weights, demonstrations and order.
-        warm_up: How long and on what.
         method: Memory-R2 with the settings of later; those of memory-env if None.
 
     Raises:
         MissingDependencyError: torch or transformers is not installed.
         UserError: The cache cannot be written.
     """
-    settings = warm_up or WarmUp()
-    writer = method or MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env")))
-    good, poor = demonstrations(writer, settings, seed)
-    folder = _cache() / f"tiny-{_digest(good, poor, settings, seed)}"
+    good, poor = demonstrations(method or MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env"))), seed)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mempiler"
+    folder = cache / f"tiny-{_digest(good, poor, seed)}"
     if not (folder / "config.json").is_file():
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-                made = _make(Path(temporary) / "model", good, poor, settings, seed)
+            cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=cache) as temporary:
+                made = _make(Path(temporary) / "model", good, poor, seed)
                 if not folder.exists():
                     made.rename(folder)
         except OSError as error:
-            raise UserError(f"{folder.parent}: cannot be written: {error}; set XDG_CACHE_HOME") from error
+            raise UserError(f"{cache}: cannot be written: {error}; set XDG_CACHE_HOME") from error
     return folder
 
 
-def make_start(program: MemoryProgram, benchmark: Benchmark, folder: Path, seed: int) -> None:
-    """Puts the warmed-up model for a program into a run's folder.
-
-    Raises:
-        UserError: The tiny model knows only Memory-R2 on memory-env under the compact adapter.
-    """
-    method = program.method
-    if not isinstance(method, MemoryR2) or not isinstance(benchmark, MemoryEnv):
-        raise UserError(
-            "local:tiny knows nothing but memory-r2 on memory-env; take these, or a model that has read something: "
-            "--lm local:NAME"
-        )
-    shutil.copytree(tiny_folder(seed, method=method), folder, dirs_exist_ok=True)
-
-
-def resolve(name: str, seed: int = 0) -> str:
-    """A model's name with `local:tiny` replaced by `local:` and the folder of the warmed-up model."""
-    return f"local:{tiny_folder(seed)}" if name == "local:tiny" else name
-
-
-def demonstrations(method: MemoryR2, settings: WarmUp, seed: int) -> tuple[list[Example], list[Example]]:
+def demonstrations(
+    method: MemoryR2, seed: int, users: int = USERS, extractions: float = EXTRACTIONS
+) -> tuple[list[Example], list[Example]]:
     """What the good and the poor teacher show."""
     adapter = CompactAdapter()
-    good = demonstrate(method, adapter, settings.users, seed=2 * seed, errors={}, missed=0.0, misheard=0.0)
-    poor = demonstrate(method, adapter, settings.users // 2, seed=2 * seed + 1)
-    return _thinned(good, settings.extractions, seed), _thinned(poor, settings.extractions, seed)
+
+    def thinned(examples: list[Example]) -> list[Example]:
+        rng = random.Random(seed)
+        return [each for each in examples if "-> facts" not in each[0][0]["content"] or rng.random() < extractions]
+
+    good = demonstrate(method, adapter, users, seed=2 * seed, errors={}, missed=0.0, misheard=0.0)
+    return thinned(good), thinned(demonstrate(method, adapter, users // 2, seed=2 * seed + 1))
 
 
-def _thinned(examples: list[Example], share: float, seed: int) -> list[Example]:
-    rng = random.Random(seed)
-    return [example for example in examples if "-> facts" not in example[0][0]["content"] or rng.random() < share]
-
-
-def _make(folder: Path, good: list[Example], poor: list[Example], settings: WarmUp, seed: int) -> Path:
+def _make(folder: Path, good: list[Example], poor: list[Example], seed: int) -> Path:
     from ..engines.local import sft
     from ..engines.local.model import LocalModel
     from ..engines.local.settings import Finetuning
@@ -121,30 +88,18 @@ def _make(folder: Path, good: list[Example], poor: list[Example], settings: Warm
     model = LocalModel.load(folder, device="cpu", threads=1)
 
     def warm(examples: list[Example], steps: int, rate: float, seed: int, cosine: bool = True) -> None:
-        how = Finetuning(
-            steps=steps,
-            learning_rate=rate,
-            seed=seed,
-            cosine=cosine,
-            batch_size=settings.batch,
-            micro_batch_size=settings.batch,
-        )
-        sft.fit(model, examples, how)
+        size = Finetuning(batch_size=BATCH, micro_batch_size=BATCH)
+        sft.fit(model, examples, replace(size, steps=steps, learning_rate=rate, seed=seed, cosine=cosine))
 
     # A few small steps first: Adam's first ones are too long for an untrained model.
-    warm(good, 20, settings.learning_rate / 4, seed + 1, cosine=False)
-    warm(good, settings.steps, settings.learning_rate, seed)
-    warm(poor, settings.poor_steps, settings.poor_learning_rate, seed)
+    warm(good, 20, RATE / 4, seed + 1, cosine=False)
+    warm(good, STEPS, RATE, seed)
+    warm(poor, POOR_STEPS, POOR_RATE, seed)
     return model.save(folder)
 
 
-def _digest(good: list[Example], poor: list[Example], settings: WarmUp, seed: int) -> str:
+def _digest(good: list[Example], poor: list[Example], seed: int) -> str:
     from ..engines.local import sft, tiny, update
 
-    code = [inspect.getsource(module) for module in (sft, tiny, update)] + [inspect.getsource(_make)]
-    told = json.dumps([good, poor, asdict(settings), seed, code], default=str)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mempiler"
+    code = [inspect.getsource(module) for module in (sft, tiny, update, sys.modules[__name__])]
+    return hashlib.sha256(json.dumps([good, poor, seed, code], default=str).encode()).hexdigest()[:16]

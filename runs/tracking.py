@@ -7,18 +7,16 @@ store that cannot be reached at the start is an error, before any paid call. One
 
 from __future__ import annotations
 
-import getpass
 import json
 import logging
 import os
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -36,12 +34,16 @@ PATIENCE = 300.0
 """Seconds to wait for another process that makes the database."""
 BUILDING = ".mlflow-"
 """What the folders begin with in which a database is made."""
-GIT_PATIENCE = 5.0
-"""Seconds for git to answer."""
 DATABASES = {"postgresql", "mysql", "mssql"}
 """Servers whose addresses are no artifact locations."""
 KIND = {"mlflow.experimentKind": "genai_development"}
 """The tag by which MLflow's pages show traces, datasets and prompts of an experiment."""
+_QUIET = {
+    "DISABLE_TELEMETRY": "true",
+    "HTTP_REQUEST_MAX_RETRIES": "2",  # its own seven keep a user with a wrong address waiting for minutes
+    "SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
 _AT_STORE = threading.Lock()
 LOG = "mempiler"
 """The log for a store that failed during the run."""
@@ -63,9 +65,13 @@ class Tracker:
 
     def __enter__(self) -> Tracker:
         self.client = client()
+        from mlflow.tracking.context.registry import resolve_tags
+
         try:
             self.experiment = experiment_id(self.client)
-            run = self.client.create_run(self.experiment, run_name=self._name, tags={**origin(), **self._tags})
+            # User, source and commit, which MLflow's own calls set and a client leaves out.
+            tags = {**resolve_tags(), "mlflow.source.name": "mempiler", **self._tags}
+            run = self.client.create_run(self.experiment, run_name=self._name, tags=tags)
         except Exception as error:
             raise UserError(f"MLflow store {tracking_uri()}: {one_line(error, 300)}") from error
         self.run_id = run.info.run_id
@@ -86,9 +92,7 @@ class Tracker:
         try:
             getattr(self.client, call)(self.run_id, *values, **named)
         except Exception as error:
-            self.failed = one_line(error, 300)
-            told = "the results are in the run's folder, the MLflow run is not complete"
-            logging.getLogger(LOG).warning("mempiler: MLflow store %s: %s; %s", tracking_uri(), self.failed, told)
+            self.failed = _warned(error, "the results are in the run's folder, the MLflow run is not complete")
 
     @contextmanager
     def optional(self) -> Iterator[None]:
@@ -99,10 +103,7 @@ class Tracker:
         try:
             yield
         except Exception as error:  # whatever the store, or MLflow on the way to it, does not take
-            told = "the MLflow run has its scores, but not all of its traces, prompts and questions"
-            logging.getLogger(LOG).warning(
-                "mempiler: MLflow store %s: %s; %s", tracking_uri(), one_line(error, 300), told
-            )
+            _warned(error, "the MLflow run has its scores, but not all of its traces, prompts and questions")
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Logs parameters; long values are cut."""
@@ -179,9 +180,11 @@ class Tracker:
             self._send("log_artifact", str(path))
 
 
-def nested_in(run_id: str) -> dict[str, str]:
-    """The label that makes a run one of another run's own."""
-    return {"mlflow.parentRunId": run_id}
+def _warned(error: Exception, told: str) -> str:
+    """Says in the log what the store did not take; returns the error on one line."""
+    line = one_line(error, 300)
+    logging.getLogger(LOG).warning("mempiler: MLflow store %s: %s; %s", tracking_uri(), line, told)
+    return line
 
 
 def tracking_uri() -> str:
@@ -208,12 +211,8 @@ def at_store() -> Iterator[None]:
 
 def client() -> Any:
     """An MLflow client of the store; imports MLflow, which takes a second or two."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    # MLflow's own seven retries keep a user with a wrong address waiting for minutes.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    # With a server, MLflow would print the run's address among our results.
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    for name, value in _QUIET.items():
+        os.environ.setdefault(f"MLFLOW_{name}", value)
     if "MLFLOW_TRACKING_URI" not in os.environ:
         make_folder(home())
     # MLflow's import and its tables warn of what its own dependencies will drop.
@@ -303,18 +302,6 @@ def artifact_location(uri: str) -> str | None:
         file = Path(rest.partition("?")[0].removeprefix("/"))
         return (file.absolute().parent / "mlartifacts").as_uri()
     return (home().absolute() / "mlartifacts").as_uri() if scheme.split("+")[0] in DATABASES else None
-
-
-def origin() -> dict[str, str]:
-    """User, source, and the commit of the current folder, which MLflow's own calls set and a client leaves out."""
-    found = {"mlflow.source.name": "mempiler", "mlflow.source.type": "LOCAL"}
-    with suppress(OSError, KeyError, ImportError):
-        found["mlflow.user"] = getpass.getuser()
-    with suppress(OSError, subprocess.SubprocessError):
-        command = ["git", "rev-parse", "--verify", "HEAD"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_PATIENCE, check=True)
-        found["mlflow.source.git.commit"] = done.stdout.strip()
-    return found
 
 
 def _metric_name(name: str) -> str:

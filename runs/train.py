@@ -20,12 +20,14 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.dataset import Split
+from ..data.memory_env import MemoryEnv
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, is_local
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..optimizers.logo_grpo.policy import score_policy
 from ..optimizers.logo_grpo.reward import Asked
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
+from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
 from ..records.whole_file import replacing
 from .artifact import check_writable, save
@@ -143,7 +145,7 @@ class _Job:
                 tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
             tracker.json("outcome.json", outcome.summary())
             identity = self.program.identities.of_program(self.program)
-            tracker.page(keep_page(self.path, partial(outcome.page, logged, identity)))
+            tracker.page(keep_page(self.path, outcome.page(logged, identity)))
             tracker.folder(folder, "program")
             tracker.folder(Path(outcome.kept.model), "model")
         return outcome
@@ -153,17 +155,20 @@ class _Job:
             return self.runtime.setup.lm.removeprefix("local:")
         folder = self.path / "start"
         if not (folder / "config.json").is_file():
-            from .tiny import make_start
+            from .tiny import tiny_folder
 
+            method = self.program.method
+            if not isinstance(method, MemoryR2) or not isinstance(self.benchmark, MemoryEnv):
+                known = "local:tiny knows nothing but memory-r2 on memory-env"
+                raise UserError(f"{known}; take these, or a model that has read something: --lm local:NAME")
             self.note("warm-up")
             # Under another name until it is whole: a killed run must not begin from half a model.
             partial = folder.with_name("start.partial")
             try:
-                make_start(self.program, self.benchmark, partial, self.runtime.setup.seed)
+                shutil.copytree(tiny_folder(self.runtime.setup.seed, method), partial, dirs_exist_ok=True)
                 partial.rename(folder)
             except OSError as error:
-                reason = "no space or no rights" if isinstance(error, shutil.Error) else error.strerror or error
-                raise UserError(f"{partial}: cannot be written: {reason}; free some space") from error
+                raise UserError(f"{partial}: cannot be written: {one_line(error, 200)}; free some space") from error
         return str(folder)
 
     def _lm(self, model: str) -> Any:

@@ -23,8 +23,7 @@ from ..programs.failing import failure_of
 from ..programs.program import MemoryProgram
 from ..records import Context
 from .course import BASELINE
-from .pages.page import Curve, Page, run_page
-from .report import known_facts
+from .pages.page import Page, known_facts, run_page
 from .results import Evaluation
 from .rows import SHOWN, Row, row_of
 from .statistics import Interval, crossed, interval, paired
@@ -32,7 +31,6 @@ from .statistics import Interval, crossed, interval, paired
 KINDS = ("greedy", "sampled")
 START = "start"
 """The name of the row of the model that all begin from."""
-_CURVES = ("validation", "validation_greedy")
 
 
 class TrainedRow(BaseModel):
@@ -83,24 +81,15 @@ class TrainedRow(BaseModel):
         scores = {kind: fmean(self.scores(kind)) for kind in KINDS}
         return {"n": float(self.evaluation.n), **scores, **{name: float(getattr(self, name)) for name in names}}
 
-    def interval(self, kind: str) -> Interval | None:
-        """The 95 % interval of the mean score."""
-        return interval(self.scores(kind), self.users)
+    def interval(self, kind: str) -> list[float] | None:
+        """The ends of the 95 % interval of the mean score."""
+        return _ends(interval(self.scores(kind), self.users))
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON without steps and single questions."""
-        spans = {f"{kind}_interval": _ends(self.interval(kind)) for kind in KINDS}
+        spans = {f"{kind}_interval": self.interval(kind) for kind in KINDS}
         counted = {"n": self.evaluation.n, "users": len(set(self.users))}
         return {**self.model_dump(mode="json", exclude={"evaluation", "steps"}), **self.numbers(), **spans, **counted}
-
-    def curve(self, key: str) -> list[tuple[float, float]]:
-        """One number of the journal over the tokens generated up to then."""
-        found, tokens = [], 0.0
-        for step in self.steps:
-            tokens += step.get("tokens", 0.0)
-            if key in step:
-                found.append((tokens, step[key]))
-        return found
 
 
 def measured(
@@ -185,7 +174,6 @@ class Trained:
             "rows": [row.summary() for row in self.rows],
             "differences": list(differences(self.rows)),
             "objectives": list(over_seeds(self.rows)),
-            "curves": {row.label: {key: row.curve(key) for key in _CURVES} for row in self.rows if row.steps},
             "kept": self.kept.label,
             "model": self.kept.model,
             "program": str(self.program),
@@ -194,19 +182,13 @@ class Trained:
         }
 
     def page(self, parameters: Mapping[str, Any], program: str) -> Page:
-        """What the start and the kept model answered, and the curves of all trainings."""
+        """What the start and the kept model answered."""
         kept, facts = self.kept, [*known_facts(parameters, program), *_facts(self.rows)]
-        curves = (
-            Curve(label=row.label, name=key, points=tuple(found))
-            for row in self.rows
-            for key in (*_CURVES, "reward", "format_failures")
-            if (found := row.curve(key))
-        )
         phases = {"before": self.rows[0].evaluation, "after": kept.evaluation}
         notes = ("A quick look at what a run gives, too short to tell objectives apart.",) * self.quick
         page = run_page("train", self.run.name, phases, facts, notes, f"{kept.label} was kept")
         title = f"{parameters['program']} on {self.benchmark}, {self.objective}"
-        return page.model_copy(update={"title": title, "curves": tuple(curves)})
+        return page.model_copy(update={"title": title})
 
 
 def differences(rows: Sequence[TrainedRow]) -> Iterator[dict[str, Any]]:
@@ -248,7 +230,7 @@ def _facts(rows: Sequence[TrainedRow]) -> Iterator[tuple[str, str]]:
     for row in rows:
         failures = f"format failures {row.greedy_failures:.1%} / {row.sampled_failures:.1%}"
         steps = f"{row.trained_steps} steps" + ("" if row.best_step is None else f" (kept {row.best_step})")
-        scores = [f"{kind} {fmean(row.scores(kind)):.3f}{_span(_ends(row.interval(kind)), '.3f')}" for kind in KINDS]
+        scores = [f"{kind} {fmean(row.scores(kind)):.3f}{_span(row.interval(kind), '.3f')}" for kind in KINDS]
         told = [*scores, failures, f"{row.tokens:,} tokens", steps, f"{row.seconds:.0f} seconds"]
         yield row.label, ", ".join([*told, *row.remarks])
     for each in differences(rows):

@@ -188,7 +188,7 @@ def missing_docstrings(module: Module) -> list[str]:
 
 RULES: dict[Callable[[Module], list[str]], tuple[str, str]] = {
     wrong_rooms: ("memory/facts", "def f():\n    from ..engines.models import lm"),
-    absolute_imports: ("runs/report", "from mempiler.errors import UserError"),
+    absolute_imports: ("runs/compare", "from mempiler.errors import UserError"),
     unsafe_code: ("runs/artifact", "import pickle"),
     global_settings: ("runs/evaluate", "dspy.configure(lm=None)"),
     private_ways: ("engines/meter", "from dspy.clients.execution import execute"),

@@ -35,10 +35,9 @@ from ..folder import RunFolder
 from ..home import make_folder
 from ..runtime import Runtime
 from ..setup import Setup
-from ..tiny import resolve
 
-_SETUP = ("benchmark", "data", "options", "lm", "api_base", "lm_settings", "embedder", "embedder_api_base", "adapter")
-_SETUP += ("train", "dev", "test", "seed", "timeout", "retries", "lm_deadline")
+_SETUP = "benchmark data options config allow_code lm api_base lm_settings embedder embedder_api_base adapter train dev"
+_SETUP = (*_SETUP.split(), "test", "seed", "timeout", "retries", "lm_deadline")
 """Fields of a setup that an export keeps."""
 
 
@@ -48,8 +47,6 @@ class Export(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     method: str
-    config: dict[str, Any] = {}
-    allow_code: bool = False
     part: Part = "train"
     sessions: int | None = None
     """Sessions of a history that are written; all of them if None."""
@@ -58,6 +55,19 @@ class Export(BaseModel):
     benchmark_sha256: str = ""
     program: str = ""
     """Digest of the method's prompts and settings."""
+
+    @classmethod
+    def of(cls, method: str, setup: Setup, **more: Any) -> Export:
+        """An export of a method under a setup, of which it keeps what a trainer elsewhere needs.
+
+        Raises:
+            UserError: The adapter asks its endpoint what it can, which is not the trainer's.
+        """
+        if setup.adapter == "auto":
+            raise UserError("--adapter auto asks an endpoint what it can; choose chat, json or compact for an export")
+        data = str(Path(setup.data).absolute()) if setup.data else None
+        kept = {name: value for name, value in asdict(replace(setup, data=data)).items() if name in _SETUP}
+        return cls(method=method, setup=kept, **more)
 
 
 class Environment:
@@ -73,7 +83,7 @@ class Environment:
 
     def __init__(self, export: Export, folder: Path) -> None:
         self.export = export
-        self.setup = Setup(**export.setup, config=export.config, allow_code=export.allow_code)
+        self.setup = Setup(**export.setup)
         self.benchmark = benchmark = self.setup.load(compiling=True)
         if benchmark.scorer.asked:
             raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
@@ -131,10 +141,10 @@ class Environment:
 
     def _reader(self) -> MeteredLM:
         """The model of the setup, which answers the questions rewards come from."""
-        setup, name = self.setup, resolve(self.setup.lm, self.setup.seed)
+        setup = self.setup
         limits = {"timeout": setup.timeout, "retries": setup.retries, "deadline": setup.lm_deadline}
         settings = {"temperature": 0.0, **setup.lm_settings}
-        return language_model(name, api_base=setup.api_base, cache=False, **limits, **settings)
+        return language_model(setup.lm, api_base=setup.api_base, cache=False, **limits, **settings)
 
     def _questions(self, history: History, sessions: int) -> Sequence[dspy.Example]:
         found = self.benchmark.questions_after(history, sessions, self._asked[history])
@@ -164,23 +174,11 @@ def write(export: Export, folder: Path) -> dict[str, str | int]:
     name = re.sub(r"\W+", "_", f"mempiler_{environment.program.name}_{benchmark}").lower()
     (folder / name).mkdir()
     whole = export.model_copy(update=environment.digests).model_dump_json(indent=1) + "\n"
-    files = {"pyproject.toml": _PYPROJECT.format(name=name, dashed=name.replace("_", "-"), benchmark=benchmark)}
-    files |= {f"{name}/__init__.py": _PACKAGE, f"{name}/export.json": whole}
-    for path, text in files.items():
-        (folder / path).write_text(text, encoding="utf-8")
+    (folder / name / "export.json").write_text(whole, encoding="utf-8")
+    (folder / name / "__init__.py").write_text(_PACKAGE, encoding="utf-8")
+    project = _PYPROJECT.format(name=name, dashed=name.replace("_", "-"), benchmark=benchmark)
+    (folder / "pyproject.toml").write_text(project, encoding="utf-8")
     return {"folder": str(folder), "name": name, "histories": histories}
-
-
-def kept(setup: Setup) -> dict[str, Any]:
-    """What an export keeps of a setup.
-
-    Raises:
-        UserError: The adapter asks its endpoint what it can, which is not the trainer's.
-    """
-    if setup.adapter == "auto":
-        raise UserError("--adapter auto asks an endpoint what it can; choose chat, json or compact for an export")
-    data = str(Path(setup.data).absolute()) if setup.data else None
-    return {name: value for name, value in asdict(replace(setup, data=data)).items() if name in _SETUP}
 
 
 _PYPROJECT = """\

@@ -17,7 +17,6 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,16 +34,15 @@ GENERATOR = '<meta name="generator" content="Mempiler'
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029\x7f"}
 
 
-def keep_page(folder: Path, make: Callable[[], Page]) -> Path | None:
-    """Makes the page of a finished run and writes it into the run's folder; returns the HTML file.
+def keep_page(folder: Path, page: Page) -> Path | None:
+    """Writes the page of a finished run into its folder; returns the HTML file.
 
-    A page that cannot be made or written is one line in the log `mempiler`: what was measured stands without it.
+    HTML that cannot be made or written is one line in the log `mempiler`: what was measured stands without it.
     """
+    dumped = json.dumps(page.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
+    with replacing(folder / DOCUMENT) as file:
+        file.buffer.write(gzip.compress(mended(dumped).encode(), 3))
     try:
-        page = make()
-        dumped = json.dumps(page.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
-        with replacing(folder / DOCUMENT) as file:
-            file.buffer.write(gzip.compress(mended(dumped).encode(), 3))
         with replacing(folder / HTML) as file:
             file.write(as_html(page))
     except Exception as error:  # whatever a model said, and wherever it broke a page

@@ -1,16 +1,18 @@
 """The page of a run: its evaluations with what stood behind every answer, and the tables that a reader sees of them.
 
-evaluations, run.json, prompts ── run_page ──> Page ── html ──> report.html
-── JSON ──> report.json.gz ── `show`, `compare --page`
+    evaluations, parameters, prompts ── run_page ──> Page ── report.json.gz ──> report.html, `show`, `compare`
+
+A bundled sample or the offline engine is a "wiring check, not comparable".
 """
 
 from __future__ import annotations
 
+import difflib
 import gzip
-import string
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,18 +21,32 @@ from pydantic import BaseModel, ValidationError
 
 from ...errors import DataError, UserError
 from ...optimizers.history import Candidate
-from ..compare import Recorded, compare, recorded
+from ...programs.program import MemoryProgram
+from ...programs.prompts import prompts_text
+from ...programs.state import PredictorState, dump_predictor
 from ..folder import RunFolder
-from ..report import WIRING, heading, spent_facts
-from ..results import OUTCOMES, Evaluation, difference, question
+from ..results import Evaluation, cached_share, difference, mean
 from ..rows import ANSWER, REASONS, SHOWN, Row, Seen, shortened
-from ..statistics import MIN_N, Interval, interval
-from .changes import Change
+from ..statistics import MIN_N, Difference, interval
 
 DOCUMENT = "report.json.gz"
+WIRING = "wiring check, not comparable"
+_LINE = 1_200
+"""Longest line of a prompt, in characters."""
+_FACTS = {
+    "task": "Task",
+    "lm": "Language model",
+    "prompt_lm": "Prompt model",
+    "judge_lm": "Judge",
+    "embedder": "Embedder",
+    "adapter": "Adapter",
+    "seed": "Seed",
+}
+"""Parameters of a run that its page shows, as they are."""
 
 
-class Measured(BaseModel, frozen=True):
+@dataclass(frozen=True)
+class Measured:
     """A mean, how sure it is, and over how many."""
 
     value: float | None
@@ -41,33 +57,29 @@ class Measured(BaseModel, frozen=True):
     """What the interval resamples."""
 
 
-class Category(BaseModel, frozen=True):
+@dataclass(frozen=True)
+class Category:
     """The scores of one category, or of the headline, phase by phase."""
 
     key: str
     name: str
     counts: bool
     scores: tuple[Measured, ...]
-    difference: Measured | None = None
-    """Of the last phase to the first, paired."""
+    difference: Difference
+    """The last phase minus the first, paired."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {**asdict(self), "difference": self.difference.to_dict()}
 
 
-class Calls(BaseModel, frozen=True):
-    """How the calls of one predictor ended in one phase."""
+class Change(BaseModel, frozen=True):
+    """The prompt of a predictor, and what was changed in it."""
 
-    phase: str
     predictor: str
-    ended: dict[str, int]
-    """By `OUTCOMES`."""
-    faults: dict[str, int] = {}
-
-
-class Curve(BaseModel, frozen=True):
-    """One number of a training over the tokens generated."""
-
-    label: str
-    name: str
-    points: tuple[tuple[float, float], ...]
+    diff: tuple[str, ...] = ()
+    """The lines of a unified diff of the whole prompt; the prompt itself where nothing changed in it."""
+    changed: bool = True
 
 
 class Question(BaseModel, frozen=True):
@@ -155,7 +167,6 @@ class Page(BaseModel, frozen=True):
     """What the scores rest on."""
     history: tuple[Candidate, ...] = ()
     """Of an optimizer."""
-    curves: tuple[Curve, ...] = ()
     changes: tuple[Change, ...] = ()
     """The prompts, and what was changed in them."""
 
@@ -171,14 +182,14 @@ class Page(BaseModel, frozen=True):
     def total(self) -> Category | None:
         """The headline score."""
         found = list(self.phases.values())
-        return _category("", "score", found, [each.counted for each in found]) if found else None
+        return category("", "score", [each.counted for each in found]) if found else None
 
     @cached_property
     def categories(self) -> list[Category]:
         """Scores by category, those outside the headline score too."""
         found = list(self.phases.values())
         sides = {key: [[row for row in each.rows if row.category == key] for each in found] for key in self.names}
-        return [_category(key, self.names[key], found, rows) for key, rows in sides.items()]
+        return [category(key, self.names[key], rows) for key, rows in sides.items()]
 
     @cached_property
     def retrieval(self) -> list[tuple[str, list[float | None]]]:
@@ -187,20 +198,6 @@ class Page(BaseModel, frozen=True):
         names = dict.fromkeys(name for side in sides for name in side)
         words = {name: name.replace("recall@", "search, best ") for name in names} | {SHOWN: "in the context"}
         return [(words[name], [side.get(name) for side in sides]) for name in names]
-
-    @cached_property
-    def calls(self) -> list[Calls]:
-        """How calls ended."""
-        return [
-            Calls(
-                phase=phase,
-                predictor=predictor,
-                ended={name: counts.get(name, 0) for name in OUTCOMES},
-                faults=found.faults.get(predictor, {}),
-            )
-            for phase, found in self.phases.items()
-            for predictor, counts in found.answers.items()
-        ]
 
     @cached_property
     def questions(self) -> list[Question]:
@@ -221,10 +218,11 @@ class Page(BaseModel, frozen=True):
         return {
             **self.model_dump(mode="json", exclude={"phases"}),
             "phases": list(self.phases),
-            "total": total and total.model_dump(mode="json"),
-            "categories": [each.model_dump(mode="json") for each in self.categories],
+            "total": total and total.to_dict(),
+            "categories": [each.to_dict() for each in self.categories],
             "retrieval": self.retrieval,
-            "calls": [each.model_dump(mode="json") for each in self.calls],
+            "calls": {phase: each.answers for phase, each in self.phases.items()},
+            "faults": {phase: each.faults for phase, each in self.phases.items()},
         }
 
 
@@ -257,39 +255,72 @@ def run_page(
     )
 
 
-def side_by_side(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
-    """One page of several runs, over the questions that all were asked; the first is the baseline.
-
-    Raises:
-        UserError: There are too many, or they have no question in common.
-    """
-    if len(runs) > len(string.ascii_uppercase):
-        raise UserError(f"{len(runs)} runs are too many for a page; name {len(string.ascii_uppercase)} at most")
-    asked = [{question(row) for row in run.evaluation.rows} for run in runs]
-    shared = set.intersection(*asked)
-    if not shared:
-        named = ", ".join(run.name for run in runs)
-        raise UserError(f"{named} have no question in common; compare runs on the same data and part")
-    named = dict(zip(string.ascii_uppercase, runs, strict=False))
-    sides = {}
-    for letter, run in named.items():
-        rows = tuple(row for row in _with_seen(run) if question(row) in shared)
-        sides[letter] = run.evaluation.model_copy(update={"rows": rows})
-    facts = [(letter, f"{run.name}: {heading(run.evaluation)}") for letter, run in named.items()]
-    notes = dict.fromkeys(note for other in runs[1:] for note in compare(runs[0], other).warnings)
-    gaps = {letter: difference(sides["A"].counted, side.counted, min_n) for letter, side in sides.items()}
-    verdict = "; ".join(f"{letter} against A: {gap}: {gap.verdict}" for letter, gap in gaps.items() if letter != "A")
-    return run_page("compare", " against ".join(run.name for run in reversed(runs)), sides, facts, list(notes), verdict)
+def states(program: MemoryProgram) -> dict[str, PredictorState]:
+    """What an optimizer can change in a program, by predictor."""
+    return {name: dump_predictor(predictor) for name, predictor in program.all_predictors().items()}
 
 
-def _with_seen(run: Recorded) -> Iterator[Row]:
-    page = None if run.folder is None else read_page(run.folder)
-    seen = {} if page is None else {each.last.id: each.last.seen for each in page.questions}
-    return (row.model_copy(update={"seen": seen.get(row.id)}) for row in run.evaluation.rows)
+def program_changes(before: Mapping[str, PredictorState], after: Mapping[str, PredictorState]) -> tuple[Change, ...]:
+    """Each predictor's prompt, and what was changed in it."""
+    found = []
+    for name, state in after.items():
+        old = before.get(name, state)
+        a, b = ([shortened(line, _LINE) for line in prompts_text({name: each}).splitlines()] for each in (old, state))
+        # Without the names of the sides.
+        diff = [*difflib.unified_diff(a, b, lineterm="")][2:]
+        found.append(Change(predictor=name, diff=tuple(diff or [f" {line}" for line in b]), changed=old != state))
+    return tuple(found)
+
+
+def heading(evaluation: Evaluation) -> str:
+    """One line on how reliable the numbers are."""
+    warning = "" if evaluation.comparable else f" ({WIRING})"
+    judge = f", judge {evaluation.judge}" if evaluation.judge else ""
+    models = f"LM {evaluation.lm}" + (f", embedder {evaluation.embedder}" if evaluation.embedder else "")
+    return f"{evaluation.program} on {evaluation.benchmark}, {models}{judge}{warning}"
+
+
+def difference_line(difference: Difference, refused: str | None = None) -> str:
+    """The paired difference in words, or why the compiled program was not kept."""
+    if refused is not None:
+        return f"{refused}. Kept the original program; use --force to keep the compiled one."
+    return f"test questions, after minus before: {difference}: {difference.verdict}"
+
+
+def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, str]]:
+    """What a run's `parameters` say of the settings, and the program's digest, but no path and no address."""
+    found = [(words, str(parameters[key])) for key, words in _FACTS.items() if parameters.get(key) is not None]
+    for words, prefix in (("Settings", "method."), ("LM settings", "lm."), ("Optimizer", "optimizer.")):
+        own = {key.removeprefix(prefix): value for key, value in parameters.items() if key.startswith(prefix)}
+        told = ", ".join(f"{key} = {value}" for key, value in own.items() if value not in (None, {}, ""))
+        found += [(words, told)] if told else []
+    digests = [("Data, sha256", parameters.get("data_sha256")), ("Program, digest", program)]
+    return found + [(words, str(value)[:16]) for words, value in digests if value]
+
+
+def spent_facts(phases: Mapping[str, Evaluation]) -> list[tuple[str, str]]:
+    """Calls, tokens, cost and time of evaluations, a name and a value each."""
+    # A training counts what it takes by itself.
+    told = {name: found for name, found in phases.items() if found.calls or found.seconds}
+    return [
+        (f"LM calls, {name}" if len(phases) > 1 else "LM calls", f"{spent_line(found.spent)}; {found.seconds:.1f} s")
+        for name, found in told.items()
+    ]
+
+
+def spent_line(usage: Mapping[str, Any]) -> str:
+    """Calls, tokens and cost, as `results.counts_of` gives them, on one line."""
+    calls = ", ".join(f"{count} {role}" for role, count in usage["calls"].items() if count or role == "task")
+    share = cached_share(usage.get("prompt_cache") or {})
+    reused = "" if share is None else f" ({share:.0%} of the prompts from the server's cache)"
+    tokens, cost = usage["tokens"], "no price known" if usage["cost"] is None else f"${usage['cost']:.4f}"
+    guessed = tokens.get("estimated_calls", 0)
+    estimated = f" (estimated for {guessed:,} calls: the endpoint reports no usage)" if guessed else ""
+    return f"{calls}; {tokens.get('input', 0):,} + {tokens.get('output', 0):,} tokens{estimated}{reused}; {cost}"
 
 
 def read_page(folder: Path) -> Page | None:
-    """The page of a run; None where it has none, as runs of older versions and those that are not finished."""
+    """The page of a run; None where it has none, as a run that is not finished."""
     path = folder / DOCUMENT
     if not path.is_file():
         return None
@@ -300,42 +331,28 @@ def read_page(folder: Path) -> Page | None:
 
 
 def open_page(name: str) -> Page:
-    """The page of a run, by any of its names (`RunFolder.open`); of one that keeps none, scores and answers.
+    """The page of a run, by any of its names (`RunFolder.open`).
 
     Raises:
         UserError: There is no such run, or it has no result yet.
-        DataError: Its files are not what a run writes.
+        DataError: Its page is not what a run writes.
     """
     folder = RunFolder.open(name)
     found = read_page(folder.path)
-    if found is not None:
-        return found
-    command = str(folder.read()["settings"].get("command", ""))
-    if command not in ("evaluate", "compile"):
-        raise UserError(f"run {folder.path.name} has no page; it is a {command or 'run'} of an older version")
-    run = recorded(str(folder.path))
-    phases = dict(run.phases)
-    if command == "compile" and phases["start"] == phases["result"]:
-        del phases["result"]
-    return run_page(command, run.name, phases)
+    if found is None:
+        state = f"has no result yet (status {folder.read().get('status')})"
+        raise UserError(f"run {folder.path.name} {state}; finish it with its own command and --resume")
+    return found
+
+
+def category(key: str, name: str, rows: Sequence[Sequence[Row]], min_n: int = MIN_N) -> Category:
+    """The scores of rows, phase by phase, and the paired difference of the last to the first."""
+    counts = all(row.counts for some in rows for row in some)
+    return Category(key, name, counts, tuple(map(_measured, rows)), difference(rows[0], rows[-1], min_n))
 
 
 def _measured(rows: Sequence[Row]) -> Measured:
     values = [row.score for row in rows]
-    if not values:
-        return Measured(value=None, n=0)
     span = interval(values, [row.group for row in rows])
-    return Measured(value=sum(values) / len(values), n=len(values), **_ends(span))
-
-
-def _ends(span: Interval | None) -> dict[str, Any]:
-    return {} if span is None else {"low": span.low, "high": span.high, "unit": span.unit}
-
-
-def _category(key: str, name: str, found: Sequence[Evaluation], rows: Sequence[Sequence[Row]]) -> Category:
-    gap = None
-    if len(found) > 1:
-        told = difference(rows[0], rows[-1])
-        gap = Measured(value=told.mean, n=told.n, **_ends(told.interval)) if told.n else None
-    counts = all(row.counts for some in rows for row in some)
-    return Category(key=key, name=name, counts=counts, scores=tuple(map(_measured, rows)), difference=gap)
+    ends = {} if span is None else {"low": span.low, "high": span.high, "unit": span.unit}
+    return Measured(mean(values), len(values), **ends)

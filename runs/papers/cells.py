@@ -132,7 +132,7 @@ def _value(column: Column, found: Evaluation) -> float | None:
         return found.aggregate.get(column.key)
     if column.of == "minutes":
         written = found.construction
-        return written.seconds / 60 / written.units if written is not None and written.units else None
+        return None if written is None or not found.histories else written.minutes / found.histories
     each = _each(column)
     return None if each is None else mean([value for row in found.rows if (value := each(row)) is not None])
 

@@ -28,12 +28,12 @@ from ..course import Course
 from ..experiment import Note, run_evaluate
 from ..folder import RunFolder
 from ..manifest import read_manifest
-from ..report import heading
+from ..pages.page import heading
 from ..results import Evaluation
 from ..runtime import Parent, Runtime
 from ..setup import Setup
 from ..statistics import Difference
-from ..tracking import Tracker, nested_in
+from ..tracking import Tracker
 from ..train import run_train
 from .arrangement import Arranged, arrange, repeated, settings_of
 from .cells import Aggregate, Cell, VariantResult
@@ -96,7 +96,7 @@ class SectionResult:
             "n": row.evaluation.n,
             "cells": {name: asdict(cell) for name, cell in zip(names, self.cells(row), strict=True)},
             "difference": None if found is None else {"to": self.section.own, **found.to_dict()},
-            "takes": row.evaluation.taken.model_dump(),
+            "takes": asdict(row.evaluation.taken),
             "failures": sum(each.failures for each in row.evaluations),
             "lost": max(each.lost for each in row.evaluations),
         }
@@ -270,7 +270,7 @@ class _Work:
         self, label: str, arranged: Arranged, folder: RunFolder, cache: MemoryCache | None = None
     ) -> tuple[Note, Meter, Parent]:
         told = f"{arranged.section.name}/{label}"
-        tags = {**nested_in(self.parent), "variant": told}
+        tags = {"mlflow.parentRunId": self.parent, "variant": told}
         return lambda phase: self.note(f"{told}: {phase}"), self.meter, Parent(folder, self.guard, tags, cache)
 
     def _part(self, name: str, settings: dict[str, Any]) -> RunFolder | None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from mempiler.records import Failure
-from mempiler.runs.compare import keep_rows, recorded
 from mempiler.runs.folder import RunFolder
+from mempiler.runs.pages.html import keep_page
+from mempiler.runs.pages.page import run_page
 from mempiler.runs.results import Evaluation
 
 from ..runs.evaluations import evaluation as made
@@ -42,16 +43,15 @@ def evaluation(scores: Sequence[float | None], prefix: str = "q", writes: int = 
 def evaluated(*args: Any, lm: str = "openai/x", **options: Any) -> str:
     """The name of a finished evaluation in the results folder."""
     folder, found = RunFolder.create("evaluate-x", {"command": "evaluate"}), evaluation(*args, **options)
-    keep_rows(folder, "evaluation", found)
-    folder.update(status="finished", result=found.summary(), parameters={"lm": lm})
+    keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": found}))
+    folder.update(status="finished", parameters={"lm": lm})
     return folder.path.name
 
 
 def compiled(start: Evaluation, result: Evaluation) -> str:
     folder = RunFolder.create("compile-x", {"command": "compile"})
-    keep_rows(folder, "start", start)
-    keep_rows(folder, "result", result)
-    folder.update(status="finished", result={"start": start.summary(), "result": result.summary()})
+    phases = {"start": start, "result": result} if start != result else {"start": start}
+    keep_page(folder.path, run_page("compile", folder.path.name, phases))
     return folder.path.name
 
 
@@ -147,7 +147,6 @@ def test_a_compile_is_compared_with_its_start_on_the_same_questions(call):
     compared = found["comparisons"][0]
     assert (compared["shared"], compared["warnings"]) == (6, [])
     assert compared["overall"]["difference"] == made["difference"]
-    assert recorded(made["run"]).phases["start"].score == made["start"]["score"]
 
 
 def test_failures_are_listed_by_kind_with_question_and_message(call):
@@ -167,7 +166,7 @@ def test_failures_as_json(call):
     assert (found["asked"], found["by_kind"]) == (2, {"endpoint": 1})
     assert found["questions"] == [
         {
-            "phase": "evaluation",
+            "phase": "score",
             "id": "q0",
             "category": "1",
             "question": "What of [0]?",

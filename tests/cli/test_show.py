@@ -37,7 +37,7 @@ def run(call: Any) -> str:
     folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
     missed = row(1, "What \x1b[31mcolour?", 0.0, category="2", recall={"shown": 0.0}, answer="red", gold="blue")
     scores = {"score": evaluation(row(), missed, row(2))}
-    keep_page(folder.path, lambda: run_page("evaluate", folder.path.name, scores))
+    keep_page(folder.path, run_page("evaluate", folder.path.name, scores))
     return folder.path.name
 
 

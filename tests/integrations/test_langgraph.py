@@ -43,5 +43,5 @@ def test_the_graph_of_the_page_is_scored_and_its_calls_count(packages: Path, tmp
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert (found["program"], found["failures"]) == ("agent:agent", 0)
-    assert found["answering"]["calls"] == found["answering"]["units"] > 100
+    assert found["answering"]["calls"] > 100
     assert 0.2 < found["retrieval"]["shown"] < 1

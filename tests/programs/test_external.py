@@ -87,7 +87,7 @@ def test_classes_objects_factories_and_coroutines_are_stores(thing, make_history
     found = run(program_of(thing, "mine", "question-answering", config={"k": 2}), questions(make_history(2)))
     assert found.failures == 0
     assert [row.hits for row in found.rows] == [2, 2, 2]
-    assert found.construction.units == 1
+    assert found.histories == 1
 
 
 def test_a_session_that_is_refused_is_a_failed_write_and_all_of_them_a_failure(make_history):

@@ -1,13 +1,11 @@
 """Limits of money, tokens and calls over real HTTP, with many calls in flight and with endpoints that tell no usage."""
 
-import json
 from typing import Any
 
 import dspy
 import litellm
 import pytest
 from mempiler.data.catalog import benchmark
-from mempiler.engines.embedders import embedder
 from mempiler.engines.guard import Guard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
@@ -15,11 +13,9 @@ from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.experiment import run_evaluate
-from mempiler.runs.report import spent_line
+from mempiler.runs.pages.page import spent_line
 from mempiler.runs.results import Evaluation
 from mempiler.runs.setup import Setup
-
-from tests.stub_server import StubServer
 
 LIMITS = [("max_usd", 0.005), ("max_tokens", 10_000), ("max_calls", 30)]
 
@@ -85,29 +81,3 @@ def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: p
     assert (found.calls["embedding"], sent) == (len(server.requests) - 2, 100 * (len(server.requests) - 2))
     assert found.cost == pytest.approx(sent * 1e-6)
     assert f"{found.calls['embedding']} embedding; " in spent_line(found.spent)
-
-
-@pytest.mark.parametrize("count", [int("9" * 400), 10**12])
-def test_tokens_that_no_call_takes_are_estimated(count: int) -> None:
-    def answer(body: dict[str, Any]) -> bytes:
-        message = {"role": "assistant", "content": "fine"}
-        usage = {"prompt_tokens": count, "completion_tokens": 1, "total_tokens": count}
-        choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
-        about = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
-        return json.dumps({**about, "choices": choices, "usage": usage}).encode()
-
-    meter, guard = Meter(), Guard(Limits(max_tokens=10_000))
-    with StubServer(answer=answer) as server:
-        lm = language_model(server.model, meter, api_base=server.url, guard=guard)
-        assert lm("How are you?") == ["fine"]
-    assert (meter.read().estimated, 0 < meter.read().input_tokens < 100) == (1, True)
-    assert 0 < guard.spent().tokens < 100
-
-
-def test_tokens_of_an_embedding_endpoint_are_estimated_where_it_tells_none(stub: Any) -> None:
-    server, meter = stub(usage=False), Meter()
-    made = embedder(server.model, server.url)
-    assert made.account is not None
-    made.account.open(meter, Guard())
-    made.embed(["x" * 40, "\u6d77" * 10])
-    assert (meter.read().input_tokens, meter.read().estimated) == (25, 1)

@@ -1,20 +1,23 @@
 """Comparing runs: hand-worked differences, plain words where n is too small, and runs read back as they were kept."""
 
+import gzip
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from mempiler.errors import DataError, UserError
 from mempiler.records import Failure
-from mempiler.runs.compare import Comparison, Recorded, compare, keep_rows, recorded
+from mempiler.runs.compare import Comparison, Recorded, compare, recorded
 from mempiler.runs.folder import RunFolder
+from mempiler.runs.pages.html import keep_page
+from mempiler.runs.pages.page import DOCUMENT, run_page
 from mempiler.runs.rows import Row
 
 from .evaluations import evaluation, row
 
 
 def run(rows: Sequence[Row], name: str = "run", basis: dict[str, Any] | None = None, **changed: Any) -> Recorded:
-    return Recorded(name, {"evaluation": evaluation(rows, names={"4": "single-hop"}, **changed)}, basis or {})
+    return Recorded(name, evaluation(rows, names={"4": "single-hop"}, **changed), basis or {})
 
 
 def scores(values: Sequence[float], groups: str = "g") -> list[Row]:
@@ -37,7 +40,7 @@ def test_the_difference_equals_a_hand_worked_one():
     gained, lost = ([0, 0, 1, 0], [1, 1, 1, 0]), ([1, 1, 1, 0], [0, 0, 1, 0])
     pairs = [gained] * 4 + [lost]
     found = compared([v for a, _ in pairs for v in a], [v for _, b in pairs for v in b], "vwxyz").overall
-    assert (found.difference.n, found.a, found.b) == (20, 0.35, 0.65)
+    assert (found.difference.n, *(each.value for each in found.scores)) == (20, 0.35, 0.65)
     assert found.difference.mean == pytest.approx(0.3)
     assert found.difference.interval is not None
     assert found.difference.interval.unit == "group"
@@ -50,7 +53,7 @@ def test_categories_are_compared_each_by_itself():
     before = [row("q1", 0.0, category="2"), row("q2", 1.0), row("q3", 0.5), row("q4", 0.0, category="5")]
     after = [row("q1", 1.0, category="2"), row("q2", 0.0), row("q3", 0.5), row("q4", 1.0, category="5")]
     found = compare(run(before), run(after))
-    told = {key: (part.name, part.difference.n, part.difference.mean, part.in_score) for key, part in found.by.items()}
+    told = {key: (part.name, part.difference.n, part.difference.mean, part.counts) for key, part in found.by.items()}
     assert told == {"2": ("2", 1, 1.0, True), "4": ("single-hop", 2, -0.5, True), "5": ("5", 1, 1.0, False)}
     assert (found.overall.difference.n, found.overall.difference.mean) == (3, 0.0)
     assert found.shared == 4
@@ -85,7 +88,7 @@ def kept(tmp_path, monkeypatch) -> RunFolder:
         write_failures=1,
         failed_writes=(Failure(kind="parse", where="ann, item D1, extract", message="garbled"),),
     )
-    keep_rows(folder, "evaluation", found)
+    keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": found}))
     folder.update(status="finished", result=found.summary(), parameters={"lm": "openai/x", "judge_hash": "ab"})
     return folder
 
@@ -99,27 +102,16 @@ def test_a_run_is_read_back_as_it_was_kept(kept):
     assert (found.basis["lm"], found.basis["judge_hash"], found.basis["metric"]) == ("openai/x", "ab", "f1")
 
 
-def _cut(folder: RunFolder) -> None:
-    path = folder.path / "evaluation_rows.jsonl"
-    path.write_text(path.read_text(encoding="utf-8").split("\n")[0], encoding="utf-8")
-
-
-def _spoil(folder: RunFolder) -> None:
-    (folder.path / "evaluation_rows.jsonl").write_text('{"id": 1}\n', encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("harm", "error", "words"),
     [
-        (_cut, DataError, "holds 1 questions, but run.json says 2"),
-        (_spoil, DataError, "line 1 is no scored question"),
-        (lambda run: (run.path / "evaluation_rows.jsonl").unlink(), DataError, "is missing"),
-        (lambda run: run.update(result={"n": 1}), DataError, "its result is not that of a run"),
-        (lambda run: run.update(result=None, status="running"), UserError, "no result yet .status running.*--resume"),
+        (lambda page: page.write_bytes(b"none"), DataError, "is not the page of a run"),
+        (lambda page: page.write_bytes(gzip.compress(b'{"command": 1}')), DataError, "is not the page of a run"),
+        (lambda page: page.unlink(), UserError, "no result yet .status finished.*--resume"),
     ],
 )
 def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, error, words):
-    harm(kept)
+    harm(kept.path / DOCUMENT)
     with pytest.raises(error, match=words) as caught:
         recorded(str(kept.path))
     assert "\n" not in str(caught.value)

@@ -263,13 +263,6 @@ def test_what_is_no_prompt_is_refused_in_one_line(name, path, value, words, fold
     assert "\n" not in str(caught.value)
 
 
-def test_a_key_beside_the_known_ones_is_refused(folders, tmp_path):
-    for name, place in (("state.json", 1), ("manifest.json", 0)):
-        folder = tampered(folders["turn-rag"], tmp_path / "program", [(name, place, "lm", "openai/x")])
-        with pytest.raises(UserError, match=r"lm: Extra inputs|lm: .*|altered"):
-            load(folder)
-
-
 def test_saving_keeps_no_secret(tmp_path):
     program: Any = build("turn-rag")
     secret = "sk-0123456789"

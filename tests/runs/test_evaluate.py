@@ -13,7 +13,6 @@ from mempiler.engines.embedders import embedder
 from mempiler.memory.indexes import Indexes
 from mempiler.programs.catalog import build
 from mempiler.programs.remember import MemoryCache
-from mempiler.records import Query
 from mempiler.runs.evaluate import evaluate
 
 SAMPLE = Source("sample.json", "0" * 64, sample=True)
@@ -49,28 +48,6 @@ def right(kind: str, text: str, n: int) -> dict[str, Any]:
     return {"answer": f"marker {number(text)}"}
 
 
-def test_rows_come_in_the_order_of_the_examples(scripted, make_history):
-    examples = [each for name in "abc" for each in questions(make_history(1, id=name), 4)]
-    found = run(scripted(right, 0.001), examples)
-    assert [row.id for row in found.rows] == [example.id for example in examples]
-    assert [row.answer for row in found.rows] == [example.answer for example in examples]
-
-
-def test_scores_by_category_leave_the_adversarial_one_out(scripted, make_history):
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        return {"answer": "not mentioned" if number(text) == 0 else f"marker {number(text)}"}
-
-    history = make_history(1)
-    examples = questions(history, 4, "4") + questions(history, 2, "2") + questions(history, 2, "5")
-    summary = run(scripted(reply), examples).summary()
-    assert summary["n"] == 6
-    assert summary["score"] == pytest.approx(4 / 6)
-    scores = {key: (part["n"], part["score"], part["in_score"]) for key, part in summary["by"].items()}
-    assert scores == {"2": (2, 0.5, True), "4": (4, 0.75, True), "5": (2, 0.5, False)}
-    assert summary["metrics"]["f1"] == pytest.approx(4 / 6)
-    assert summary["by"]["2"]["name"] == "temporal"
-
-
 def raising(error: Exception) -> Any:
     def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
         if number(text) == 1:
@@ -103,23 +80,6 @@ def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, reply,
     assert found.by_category()["4"]["failures"] == 1
 
 
-def test_a_bug_in_a_method_is_a_row_too(scripted, make_history, monkeypatch):
-    program, examples = build("turn-rag"), questions(make_history(1), 2)
-
-    def recall(memory: Any, query: Query) -> Any:
-        raise ValueError("no such\nthing")
-
-    monkeypatch.setattr(program.method.reader, "recall", recall)
-    lm = scripted(right)
-    with dspy.context(lm=lm):
-        found = evaluate(program, Locomo(examples, SAMPLE), examples, lm.meter)
-    line = recall.__code__.co_firstlineno + 1
-    assert [(row.failure.kind, row.failure.message) for row in found.rows] == [
-        ("error", f"ValueError: no such thing (test_evaluate.py:{line})")
-    ] * 2
-    assert found.summary()["calls"]["task"] == 0
-
-
 def test_evidence_recall_is_that_of_what_was_shown_and_that_of_the_index(scripted, make_history):
     history = make_history(3)
     examples = questions(history, 2)
@@ -129,20 +89,6 @@ def test_evidence_recall_is_that_of_what_was_shown_and_that_of_the_index(scripte
     assert found.rows[1].recall["recall@5"] == 0.5
     assert found.retrieval()["recall@5"] == 0.75
     assert found.rows[0].sources[0].startswith("D1:")
-
-
-def test_a_policy_is_measured_by_what_it_shows(scripted, make_history):
-    """One hit per probe, and no probe but the question: less than the index of the method beneath would find."""
-
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        return {"tree": []} if kind == "tree" else {"answer": "Ann"}
-
-    stray = questions(make_history(3), 1)[0].copy(focus=("D1:1", "D2:1"), question="Who saw Quito or Oslo with 1?")
-    asked, lm = [stray.with_inputs("history", "question", "focus")], scripted(reply)
-    program = build("pgr+turn-rag", k=1, iterations=0, augment="none", summary=False)
-    with dspy.context(lm=lm):
-        found = evaluate(program, Locomo(asked, SAMPLE), asked, lm.meter)
-    assert found.rows[0].recall == {"shown": 0.5, "recall@5": 1.0, "recall@20": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -174,36 +120,6 @@ def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_his
     found = run(lm, questions(make_history(1), 1), "recursive-summary")
     assert "shown" not in found.retrieval()
     assert found.retrieval()["recall@5"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("rows", "shown"),
-    [
-        ([({"shown": 1.0}, 3), ({"recall@5": 1.0}, 3)], 0.5),
-        ([({"recall@5": 1.0}, 3), ({"recall@5": 1.0}, 3)], None),
-        ([({"shown": 0.0}, 0), ({"recall@5": 1.0}, 3)], None),
-        ([({"shown": 0.0}, 0), ({"shown": 1.0}, 3), ({}, 3)], 0.5),
-    ],
-    ids=["summaries alone", "a method of summaries", "one that failed", "no evidence named"],
-)
-def test_recall_of_what_was_shown_is_over_every_question(scripted, make_history, rows, shown):
-    found = run(scripted(right), questions(make_history(1), len(rows)))
-    changed = [
-        row.model_copy(update={"recall": recall, "hits": hits})
-        for row, (recall, hits) in zip(found.rows, rows, strict=True)
-    ]
-    assert found.model_copy(update={"rows": tuple(changed)}).retrieval().get("shown") == shown
-
-
-def test_the_prompt_tokens_of_a_question_are_without_those_that_wrote_its_memory(scripted, fact_replies, make_history):
-    lm = scripted(fact_replies)
-    found = run(lm, questions(make_history(2), 3), "memory-r2", threads=1)
-    asked = [len(text) // 4 for kind, text in lm.engine.prompts if kind == "reasoning"]
-    assert sorted(row.prompt_tokens for row in found.rows) == sorted(asked)
-    assert found.prompt_tokens == pytest.approx(sum(asked) / 3)
-    assert found.summary()["prompt_tokens"] < found.summary()["tokens"]["input"] / 3
-    # The scripted engine says nothing of a cache of its own.
-    assert (found.summary()["cached_share"], found.summary()["prompt_cache"]) == (None, {})
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

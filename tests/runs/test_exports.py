@@ -52,7 +52,9 @@ def test_a_file_of_one_s_own_is_named_and_not_copied(tmp_path: Path) -> None:
 def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None:
     (exported,) = export(tmp_path / "out").glob("*/export.json")
     told = json.loads(exported.read_text())
-    (tmp_path / "export.json").write_text(json.dumps({**told, "config": {"chunk_turns": 2}}))
+    (tmp_path / "export.json").write_text(
+        json.dumps({**told, "setup": {**told["setup"], "config": {"chunk_turns": 2}}})
+    )
     with pytest.raises(mempiler.ProgramError, match="memory-r2 has other prompts or settings than were exported"):
         Environment.open(tmp_path / "export.json")
     (tmp_path / "export.json").write_text(json.dumps({**told, "more": 1}))

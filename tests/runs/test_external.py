@@ -58,13 +58,6 @@ class Exit(Fine):
             os._exit(7)
         super().add(session)
 
-class Talker:
-    def __init__(self):
-        self.count = 0
-    def add(self, session):
-        self.count += 1
-    def ask(self, question):
-        return str(self.count), ["I saw Oslo with 1 friends"]
 """
 
 
@@ -111,12 +104,6 @@ def test_a_store_that_breaks_its_process_fails_for_its_history_alone(name, reaso
     found = scored(f"mine_to_score:{name}", histories, module / "stores")
     assert [row.failure is None for row in found.rows] == [False, False, True, True]
     assert all(reason in row.failure.message for row in found.rows[:2])
-
-
-def test_a_system_that_answers_does_so_in_its_own_process(module, make_history):
-    found = scored("mine_to_score:Talker", [make_history(3)], module / "stores")
-    assert [row.answer for row in found.rows] == ["3", "3"]
-    assert found.retrieval() == {"shown": 1.0}
 
 
 def test_a_run_that_was_stopped_asks_no_model_again(module):

@@ -84,20 +84,6 @@ def test_of_three_first_runs_one_makes_the_file(path: Path, build: Callable[[Pat
     assert (path.parent / "made").read_text() == "x"
 
 
-@pytest.mark.parametrize("kind", ["half made", "no database", "elsewhere"])
-def test_other_files_are_left_alone(path: Path, kind: str) -> None:
-    def refuse(new: Path) -> None:
-        raise AssertionError
-
-    if kind == "half made":
-        half(path)
-    else:
-        path.write_text("something else" * 100)
-    before = path.read_bytes()
-    make_database("http://127.0.0.1:1" if kind == "elsewhere" else f"sqlite:///{path}", refuse)
-    assert path.read_bytes() == before
-
-
 def test_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mempiler.errors import UserError
 

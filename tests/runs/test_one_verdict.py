@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.errors import UserError
-from mempiler.runs.compare import Recorded, compare
+from mempiler.runs.compare import Recorded, compare, side_by_side
 from mempiler.runs.compile import Compiled, Troubles
 from mempiler.runs.manifest import Manifest
-from mempiler.runs.pages.page import side_by_side
+from mempiler.runs.pages.page import difference_line
 from mempiler.runs.promotion import promotion
 from mempiler.runs.publish import gate
-from mempiler.runs.report import difference_line
 from mempiler.runs.results import Evaluation, difference
 
 from .evaluations import evaluation as made
@@ -58,7 +57,7 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
     assert (promotion(start, compiled, min_n=min_n).refused is None) is (verdict == "better")
 
     shuffled = evaluation([(row.id, row.score, row.group) for row in random.sample(compiled.rows, len(compiled.rows))])
-    runs = [Recorded("a", {"evaluation": start}, {}), Recorded("b", {"evaluation": shuffled}, {})]
+    runs = [Recorded("a", start, {}), Recorded("b", shuffled, {})]
     found = compare(*runs, min_n=min_n)
     assert found.overall.difference.verdict == found.by["1"].difference.verdict == verdict
     assert found.refusal() == (verdict if verdict in ("worse", "too few to tell") else None)
@@ -66,8 +65,7 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
     page = side_by_side(runs, min_n)
     assert page.verdict.endswith(f": {verdict}")
     assert page.total is not None
-    assert page.total.difference is not None
-    assert (page.total.difference.low is not None) is (len(rows) > 1)
+    assert (page.total.difference.interval is not None) is (len(rows) > 1)
     assert difference_line(difference(start.rows, compiled.rows, min_n)).endswith(f": {verdict}")
 
     new, old = (manifest(start, compiled, promoted, min_n) for promoted in (True, False))

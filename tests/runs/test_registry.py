@@ -6,14 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import mempiler
 import pytest
 from mempiler.errors import MempilerError
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import load, save
 from mempiler.runs.compile import Compiled, run_compile
 from mempiler.runs.experiment import run_evaluate
-from mempiler.runs.manifest import Manifest, read_manifest
+from mempiler.runs.manifest import Manifest
 from mempiler.runs.publish import Registered, gate, register, requirements
 from mempiler.runs.registry import pinned, resolve, version_of
 from mempiler.runs.setup import Setup
@@ -72,15 +71,6 @@ def refusal(call: Callable[..., Any], *values: Any, **named: Any) -> str:
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-def test_a_program_is_loaded_by_alias_and_by_version(program, name):
-    folder = program(words="Say where.")
-    done = register(folder, name, "prod")
-    assert (done.version, done.new, done.address) == ("1", True, f"models:/{name}@prod")
-    for address in (done.address, f"models:/{name}/1"):
-        assert words_of(mempiler.load(address)) == "Say where."
-        assert read_manifest(resolve(address)) == read_manifest(folder)
 
 
 def test_an_alias_follows_the_better_program(program, name):
@@ -154,13 +144,6 @@ def test_gate(new, old, told):
     )
 
 
-def test_the_same_program_makes_no_second_version(program, name):
-    folder = program()
-    first, second = register(folder, name), register(folder, name, "prod")
-    assert (first.version, first.new, second.version, second.new) == ("1", True, "1", False)
-    assert pinned(second.address) == f"models:/{name}/1"
-
-
 @pytest.mark.parametrize(
     ("address", "told"),
     [
@@ -184,12 +167,6 @@ def test_an_address_that_leads_nowhere_is_one_line(address, told):
 @pytest.mark.parametrize("wrong", ["a/b", "a:b", "a@b", "", " ", "it's", 'a"b'])
 def test_a_name_that_cannot_stand_in_an_address_is_refused(program, wrong):
     assert "the name of a registered model" in refusal(register, program(), wrong, "prod")
-
-
-@pytest.mark.parametrize("alias", ["v1", "V2", "latest", "a b", "a/b", "", "x" * 256])
-def test_an_alias_that_mlflow_refuses_registers_nothing(program, name, alias):
-    assert "an alias is one word" in refusal(register, program(), name, alias)
-    assert client().search_registered_models(f"name = '{name}'") == []
 
 
 def test_a_model_that_mempiler_did_not_make_is_refused(name):

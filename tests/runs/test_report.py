@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from mempiler.cli.overview import print_page
+from mempiler.engines.spending import Spending
 from mempiler.records import Failure
-from mempiler.runs.pages.page import run_page
-from mempiler.runs.report import WIRING, difference_line, spent_facts
-from mempiler.runs.results import Evaluation, Expense, difference
+from mempiler.runs.pages.page import WIRING, difference_line, run_page, spent_facts
+from mempiler.runs.results import Evaluation, difference
 from rich.console import Console
 
 from .evaluations import evaluation as made
@@ -48,16 +48,6 @@ def test_an_evaluation_shows_categories_and_what_they_rest_on():
     assert "95 % intervals, resampled by question" in lines
 
 
-def test_a_comparison_shows_the_difference_and_the_price_of_it():
-    before, after = (
-        found.model_copy(update={"rows": tuple(row.model_copy(update={"prompt_tokens": n}) for row in found.rows)})
-        for found, n in ((evaluation({"1": [0.5, 0.5]}), 1200), (evaluation({"1": [1.0, 1.0]}), 3400))
-    )
-    rows = [line.split() for line in shown(before=before, after=after)]
-    assert any(row[:2] == ["score", "2"] and "+0.500" in row for row in rows)
-    assert ["tokens", "of", "all", "prompts", "1,200", "3,400"] in rows
-
-
 @pytest.mark.parametrize("comparable", [True, False])
 def test_a_wiring_check_is_headed_so_on_one_line(comparable):
     long = evaluation({"1": [0.5]}, comparable=comparable, program="a-very-long-method-name-" * 4)
@@ -67,17 +57,6 @@ def test_a_wiring_check_is_headed_so_on_one_line(comparable):
 @pytest.mark.parametrize("name", ["[/b]", "[red]x", ":smile:", "$5 $x^"])
 def test_names_of_users_are_printed_as_they_are(name):
     assert any(line.strip().startswith(name) for line in shown(score=evaluation({name: [0.5, 0.0]})))
-
-
-def test_failures_are_told_with_the_command_that_lists_them():
-    lines = shown(score=evaluation({"1": [0.5, 0.0]}, write_failures=3))
-    assert "score: 1 questions and 3 writes failed; mempiler show a-run --failed" in lines
-
-
-def test_the_line_says_why_the_start_was_kept():
-    found = difference(evaluation({"1": [0.5]}).counted, evaluation({"1": [0.5]}).counted)
-    kept = "Kept the original program; use --force to keep the compiled one."
-    assert difference_line(found, "No gain (+0.020)") == f"No gain (+0.020). {kept}"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +91,7 @@ def test_usage_is_one_line(changes, told):
 
 def test_calls_that_were_made_elsewhere_are_told_as_such():
     """Four calls: three wrote the memory, of which an endpoint tells that it paid for them."""
-    writing = Expense(units=1, calls=3, input_tokens=600, output_tokens=0, cost=1.0, seconds=2.0)
+    writing = Spending(3, 600, 0, 1.0, seconds=2.0)
     taken = {"calls": 1, "prompt_tokens": 90, "output_tokens": 10, "cost": 0.25, "answering": 0.5}
     here = made([row(**taken)], construction=writing, cost=None)
     assert here.spent["calls"]["task"] == 1

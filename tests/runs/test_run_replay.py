@@ -91,14 +91,6 @@ def test_what_cannot_be_replayed_is_one_line(stub, mempiler_cli, capsys, words, 
     assert (ended.value.code, line in capsys.readouterr().err) == (2, True)
 
 
-def test_limits_count_replayed_calls(stub, mempiler_cli):
-    server = stub()
-    made = mempiler_cli(server, *WRITING)
-    assert made.found["calls"]["task"] > 2
-    stopped = mempiler_cli(server, *WRITING, "--replay", made.found["run_id"], "--max-calls", "2")
-    assert stopped.found["stopped"] is not None
-
-
 def test_vectors_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[str] = []
 

@@ -1,7 +1,6 @@
 """What a run keeps: memories and answers that a later process takes up where the first one stopped."""
 
 import json
-import math
 import sqlite3
 import zlib
 from contextlib import closing
@@ -150,17 +149,6 @@ def test_steps_read_from_disk_replay_like_fresh_ones(scripted, fact_replies, mak
     assert len(read) == 3
 
 
-def test_a_memory_with_a_failure_is_not_kept_on_disk(scripted, fact_replies, make_history, tmp_path):
-    broken = scripted(lambda kind, text, n: "no fields" if kind == "operations" else fact_replies(kind, text, n))
-    whole = scripted(fact_replies)
-    with dspy.context(lm=broken):
-        assert program_of(RunStore(tmp_path / "run.sqlite")).remember(make_history(1)).failures
-    with dspy.context(lm=whole):
-        node = program_of(RunStore(tmp_path / "run.sqlite")).remember(make_history(1))
-    assert not node.failures
-    assert len(node.memory.facts) == 6
-
-
 def metered(engine, store, cache):
     settings = {"engine": engine, "cache": cache, "temperature": 0.0}
     return MeteredLM("scripted/answers", Meter(), answers=store.answers, **settings)
@@ -186,15 +174,6 @@ def test_an_answer_is_found_again_at_another_address_and_with_another_key(stub, 
     assert said[0] == said[1]
 
 
-def test_a_row_whose_score_is_no_number_comes_back_as_such(tmp_path):
-    kept = row(score=math.nan)
-    with closing(RunStore(tmp_path / "run.sqlite")) as store:
-        store.rows.put("evaluation", kept)
-        found = store.rows.known("evaluation", ["q0"])["q0"]
-    assert math.isnan(found.score)
-    assert found.answer == kept.answer
-
-
 def test_only_rows_of_the_same_phase_that_have_an_answer_are_known(tmp_path):
     failed = row("failed", failure=Failure(kind="endpoint", where="answer", message="gone"))
     with closing(RunStore(tmp_path / "run.sqlite")) as store:
@@ -211,13 +190,6 @@ def test_a_run_is_resumed_with_the_settings_it_was_started_with_and_no_others():
     for other in ({"lm": "offline", "seed": 2}, {"lm": "offline"}):
         with pytest.raises(UserError, match=r"was started with seed = 1, not (2|None)"):
             RunFolder.resume(run, other)
-
-
-def test_a_run_that_an_older_version_started_has_the_defaults_of_what_it_lacks():
-    run, defaults = RunFolder.create("evaluate-turn-rag", {"lm": "offline"}).path.name, {"min_n": 20}
-    assert RunFolder.resume(run, {"lm": "offline", "min_n": 20}, defaults).path.name == run
-    with pytest.raises(UserError, match="was started with min_n = 20, not 5"):
-        RunFolder.resume(run, {"lm": "offline", "min_n": 5}, defaults)
 
 
 @pytest.mark.parametrize("value", ["{not", b"not compressed"])

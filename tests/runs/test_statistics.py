@@ -30,14 +30,6 @@ def test_unit_is_the_group_from_five_groups_on(count: int, unit: str) -> None:
     assert result.unit == unit
 
 
-def test_many_draws_are_done_in_blocks() -> None:
-    """600 questions x 2000 draws exceed one block; the interval is still that of the normal approximation."""
-    values = [float(n % 2) for n in range(600)]
-    result = interval(values, ["a"] * 600)
-    assert result is not None
-    assert (result.low, result.high) == pytest.approx((0.46, 0.54), abs=0.005)
-
-
 def test_coverage_holds_for_groups_and_not_for_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty conversations of five questions whose scores move together; the true mean is 0."""
     monkeypatch.setattr("mempiler.runs.statistics.RESAMPLES", 400)
@@ -132,14 +124,6 @@ def test_paired_is_the_difference_of_means() -> None:
     result = paired(a, b, groups)
     assert result.mean == pytest.approx(float(np.mean(a) - np.mean(b)))
     assert result.interval == interval([x - y for x, y in zip(a, b, strict=True)], groups)
-
-
-def test_paired_interval_profits_from_shared_hardness() -> None:
-    """b is a minus .1 throughout: the difference is sure although both scores vary."""
-    a, groups = _scores(random.Random(8), groups=6)
-    result = paired(a, [score - 0.1 for score in a], groups)
-    assert result.interval is not None
-    assert (result.interval.low, result.interval.high) == pytest.approx((0.1, 0.1))
 
 
 def test_rounding_noise_is_a_tie() -> None:

@@ -1,13 +1,21 @@
-"""How rows of a training are compared, on made-up scores."""
+"""What a training is made with, what it keeps of answers, and how its rows are compared, on made-up scores."""
 
+import re
 from pathlib import Path
 from typing import Any
 
+import dspy
 import pytest
 from mempiler.data.catalog import benchmark
+from mempiler.engines.embedders import embedder
 from mempiler.optimizers.logo_grpo.policy import Counts, PolicyScore
+from mempiler.optimizers.logo_grpo.reward import Asked
+from mempiler.programs.catalog import build
+from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
+from mempiler.runs.course import OBJECTIVES, Course
 from mempiler.runs.rows import Row
-from mempiler.runs.trained import Trained, TrainedRow, differences, measured, over_seeds
+from mempiler.runs.tiny import demonstrations
+from mempiler.runs.trained import Trained, TrainedRow, answered_row, differences, measured, over_seeds
 
 LOOKUP = benchmark("memory-env", users=10)
 USERS = tuple(f"u{n // 2}" for n in range(20))
@@ -70,12 +78,6 @@ def outcome(**changes: Any) -> Trained:
     return Trained(**{**given, "run_id": "id", "benchmark": "memory-env", **changes})
 
 
-def test_curves_are_validation_scores_by_tokens() -> None:
-    found = outcome().summary()
-    assert found["curves"] == {"grpo.0": {"validation": [(0.0, 0.4), (50.0, 0.6)], "validation_greedy": []}}
-    assert "evaluation" not in found["rows"][0]
-
-
 def test_the_page_tells_rows_differences_seeds_and_remarks() -> None:
     page = outcome(quick=True).page({"program": "memory-r2"}, "digest")
     facts = dict(page.facts)
@@ -84,3 +86,51 @@ def test_the_page_tells_rows_differences_seeds_and_remarks() -> None:
     assert facts["logo-grpo.0 - grpo.0"].startswith("greedy +0.300 [+0.0")
     assert facts["grpo, 2 seeds"].startswith("greedy 0.600 (0.500 to 0.700), sampled")
     assert "greedy - grpo +0.200" in facts["logo-grpo, 2 seeds"]
+
+
+def test_objectives_of_a_comparison_differ_in_groups_and_reward_and_generate_as_much() -> None:
+    course = Course.for_model("local:tiny").comparing()
+    found = {name: course.shaped(name, 7) for name in course.names()}
+    told = {
+        name: (each.objective, each.session_reward, each.num_rollouts, each.local_n) for name, each in found.items()
+    }
+    assert told == {
+        "grpo": ("grpo", "trajectory", 16, 12),
+        "grpo-session": ("grpo", "session", 16, 12),
+        "local": ("local", "trajectory", 2, 14),
+        "logo-grpo": ("logo", "trajectory", 4, 12),
+    }
+    assert {each.seed for each in found.values()} == {7}
+
+
+@pytest.mark.parametrize(("name", "kept"), [(name, reward) for name, (_, reward) in OBJECTIVES.items()])
+def test_the_users_session_reward_is_that_of_the_asked_objective_alone(name: str, kept: str | None) -> None:
+    asked = Course(objective=name, session_reward="cumulative")
+    assert asked.shaped(name, 0).session_reward == "cumulative"
+    other = next(each for each in OBJECTIVES if each != name)
+    assert Course(objective=other, session_reward="cumulative").shaped(name, 0).session_reward == kept or kept is None
+
+
+def test_settings_go_where_they_belong():
+    tiny = Course.for_model("local:tiny")
+    course = tiny.changed({"lora": 4, "num_rollouts": 2, "tokens": 900, "horizons": [1, 2], "beta": 0.5})
+    assert (course.lora, course.settings.num_rollouts) == (4, 2)
+    assert (course.settings.curriculum.tokens, course.settings.curriculum.horizons) == (900, (1, 2))
+    assert course.train_kwargs == {**tiny.train_kwargs, "beta": 0.5}
+
+
+def test_an_answer_that_could_not_be_read_is_a_failure() -> None:
+    locomo, program = benchmark("locomo"), build("turn-rag")
+    asked = Asked(locomo.examples[0], dspy.Prediction(answer=""), 0.0, (), ValueError("no fields"))
+    row = answered_row(program, locomo, asked)
+    assert (row.score, row.answer, row.right) == (0.0, "", False)
+    assert row.failure is not None
+    assert "no fields" in row.failure.message
+
+
+def test_every_session_is_shown() -> None:
+    method = MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env")))
+    good, poor = demonstrations(method, 0, users=4, extractions=1.0)
+    for shown in (good, poor):
+        ids = {int(id) for messages, _ in shown for id in re.findall(r"D(\d+):", messages[-1]["content"])}
+        assert ids == set(range(1, 9))

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from mempiler.optimizers.history import Candidate
-from mempiler.runs.pages.changes import Change
 from mempiler.runs.pages.html import as_html
-from mempiler.runs.pages.page import Page, run_page
+from mempiler.runs.pages.page import Change, Page, run_page
 
 from tests.browser import CHROMIUM, Browser, serious_faults
 from tests.runs.pages.test_document import HOSTILE, evaluation, row
@@ -31,9 +30,7 @@ def compiled() -> Page:
     rows = [row(n, f"Question {n}?", score=0.0, category=str(n % 2)) for n in range(4)]
     after = [*rows[:2], rows[2].model_copy(update={"score": 1.0, "recall": {"shown": 1.0}}), rows[3]]
     phases = {"before": evaluation(*rows), "after": evaluation(*after)}
-    change = Change(
-        predictor="p", instructions=("-Short.", "+Long."), added=("in -> out",), settings=(("k", "1", "2"),)
-    )
+    change = Change(predictor="p", diff=("-Short.", "+Long."))
     found = run_page("compile", "a-run", phases, [("Command", "mempiler compile")], ["A note."], "better", [change])
     points = tuple(Candidate(number=n, score=n / 3, n=4 + n % 2, calls=10 * n, cost=0.0) for n in range(1, 4))
     return found.model_copy(update={"history": points, "warning": "wiring check"})

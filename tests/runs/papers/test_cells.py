@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from mempiler.engines.spending import Spending
 from mempiler.runs.papers.cells import VariantResult
 from mempiler.runs.papers.paper import Column
 from mempiler.runs.papers.reproduction import Reproduced, SectionResult
-from mempiler.runs.results import Expense
 
 from ..evaluations import evaluation
 from ..evaluations import row as a_row
@@ -48,8 +48,8 @@ ROWS = [
     ],
 )
 def test_a_column_reads_its_part_of_an_evaluation(of, key, value, n):
-    written = Expense(units=2, calls=0, input_tokens=0, output_tokens=0, cost=None, seconds=60.0)
-    found = VariantResult("x", (evaluation(ROWS, aggregate={"best": 1.0}, construction=written),))
+    written = {"construction": Spending(seconds=60.0), "histories": 2}
+    found = VariantResult("x", (evaluation(ROWS, aggregate={"best": 1.0}, **written),))
     cell = found.cell(Column(name="c", of=of, key=key))
     assert (cell.value, cell.n) == (pytest.approx(value), n)
 

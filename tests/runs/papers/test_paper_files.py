@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from mempiler.data.catalog import BENCHMARKS
-from mempiler.errors import UnknownNameError
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.runs.papers.paper import LOGO, PAPERS, read_paper
 from mempiler.runs.planning import start_program
@@ -62,8 +61,3 @@ def test_the_papers_cells_stand_beside_the_right_ones_of_ours(name, section, lab
     (found,) = (each for each in paper.sections if each.name == section)
     (wanted,) = (each for each in found.columns if each.name == column)
     assert paper.beside(found, label, wanted) == cells
-
-
-def test_an_unknown_paper_gets_the_closest_one():
-    with pytest.raises(UnknownNameError, match=r"unknown paper 'pramen'; did you mean 'pramem'\?"):
-        read_paper("pramen")

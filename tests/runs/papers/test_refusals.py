@@ -6,8 +6,6 @@ from mempiler.runs.papers.arrangement import arrange
 from mempiler.runs.papers.paper import read_paper
 from mempiler.runs.setup import Setup
 
-from .conftest import TURNS
-
 
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -37,20 +35,6 @@ def test_a_wrong_word_is_one_line(words, said, tmp_path, monkeypatch, capsys):
     assert said in line
     assert not any("Traceback" in other for other in before)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("data", "files", "found"),
-    [
-        (None, {}, {"locomo": None, "msc": None}),
-        (None, {"locomo": "a.json"}, {"locomo": "a.json", "msc": None}),
-        (None, {"locomo": "a.json", "msc": "b.json"}, {"locomo": "a.json", "msc": "b.json"}),
-    ],
-)
-def test_each_benchmark_gets_its_file(make_paper, data, files, found):
-    paper = make_paper(sections=[TURNS, {**TURNS, "name": "chats", "benchmark": "msc"}])
-    arranged, _ = arrange(paper, Setup(benchmark="", data=data), files=files)
-    assert {each.setup.benchmark: each.setup.data for each in arranged} == found
 
 
 def test_a_file_of_a_suite_is_that_of_its_parts_and_an_option_goes_where_it_is_known():

@@ -4,15 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from mempiler.cli import app, main
+from mempiler.cli import main
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
 from mempiler.runs.compare import recorded
 from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.setup import Setup
-from mempiler.runs.tracking import client
-
-from tests.scripted_system import register
 
 SETUP = Setup(benchmark="", test=6, threads=2)
 SPLIT = Setup(benchmark="", train=8, dev=4, test=4, threads=1)
@@ -58,39 +55,6 @@ def test_a_row_has_the_papers_cell_an_interval_and_a_difference(make_paper):
     assert found["mean"] == pytest.approx(cell["value"] - own["cells"]["all"]["value"])
     assert found["interval"][0] <= found["mean"] <= found["interval"][1]
     assert (ours["takes"]["calls"], ours["failures"], ours["lost"]) == (6, 0, 0.0)
-
-
-def test_every_run_is_nested_in_the_one_of_the_reproduction(make_paper):
-    made = reproduce(make_paper(), SETUP, ["sizes"])
-    mlflow = client()
-    assert mlflow.get_run(made.run_id).info.status == "FINISHED"
-    for row in made.sections[0].rows:
-        assert mlflow.get_run(row.evaluation.run_id).data.tags["mlflow.parentRunId"] == made.run_id
-
-
-def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypatch):
-    (tmp_path / "drawing.py").write_text(
-        "from mempiler.programs.baselines.retrieval import TurnRAG\n"
-        "class Drawing(TurnRAG):\n"
-        "    def __init__(self, k: int = 3, seed: int = 0) -> None:\n"
-        "        super().__init__(k)\n"
-        "        self.seed = seed\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    drawing = {"program": "drawing:Drawing"}
-    variants = {
-        "three turns": drawing,
-        "fixed": {**drawing, "settings": {"seed": 7}},
-        "nothing": {"program": "no-memory"},
-    }
-    paper = make_paper(variants=variants, sections=[_turns(["three turns", "fixed", "nothing"])], seeds=3)
-    made = reproduce(paper, SETUP)
-    assert {label: len(row["runs"]) for label, row in rows_of(made).items()} == {
-        "three turns": 3, "fixed": 1, "nothing": 1,
-    }  # fmt: skip
-    spreads = {label: row["cells"]["all"]["spread"] is not None for label, row in rows_of(made).items()}
-    assert spreads == {"three turns": True, "fixed": False, "nothing": False}
-    assert made.notes == ("what neither samples nor draws by a seed is run once, however many seeds there are",)
 
 
 def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(make_paper):
@@ -144,34 +108,6 @@ def test_a_limit_holds_for_the_whole_paper(make_paper):
     assert "max-calls" in str(made.stopped)
     assert [row.label for section in made.sections for row in section.rows] == ["three turns", "k = 3"]
     assert json.loads((made.run / "run.json").read_text())["status"] == "stopped"
-
-
-def test_a_system_that_is_not_installed_is_left_out_and_named(make_paper, tmp_path, monkeypatch):
-    for name in ("scripted", "absent"):
-        (tmp_path / name).mkdir()
-        register(name, tmp_path / name, monkeypatch, installed=name == "scripted")
-    monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path / "scripted" / "systems"))
-    variants = {
-        "three turns": {"program": "turn-rag"},
-        "theirs": {"program": "system:scripted", "settings": {"k": 3}},
-        "the other": {"program": "system:absent"},
-    }
-    paper = make_paper(variants=variants, sections=[_turns(list(variants), own="three turns")])
-    made = reproduce(paper, Setup(benchmark="", test=4, threads=1))
-    assert list(rows_of(made)) == ["three turns", "theirs"]
-    told = "the other is left out: system:absent is not installed; run: mempiler fetch system:absent"
-    assert made.notes == (told,)
-
-
-def test_the_command_prints_the_papers_tables_and_ours(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    app.main(["reproduce", "rgmem", "--section", "table3", "--test", "4"], standalone_mode=False)
-    shown = capsys.readouterr().out
-    assert "As the paper prints it: RGMem, Table 3; gpt-4.1-mini" in shown
-    assert "Ours: locomo, LM offline" in shown
-    assert "(wiring check, not comparable)" in shown
-    assert "paper 86.17" in shown
-    assert "Figure 7" not in shown
 
 
 def _turns(labels, own="nothing"):
