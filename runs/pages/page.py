@@ -22,8 +22,7 @@ from pydantic import BaseModel, ValidationError
 from ...errors import DataError, UserError
 from ...optimizers.history import Candidate
 from ...programs.program import MemoryProgram
-from ...programs.prompts import prompts_text
-from ...programs.state import PredictorState, dump_predictor
+from ...programs.state import PredictorState, dump_predictor, prompts_text
 from ..folder import RunFolder
 from ..results import Evaluation, cached_share, difference, mean
 from ..rows import ANSWER, REASONS, SHOWN, Row, Seen, shortened
