@@ -36,14 +36,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import dspy
 from pydantic import Field, model_validator
 
-from ..errors import DataError, UnknownNameError
 from ..records import History, Session, Turn, format_time
 from ..signatures.judges import ABSTENTION, JUDGES, judges_hash
 from .benchmark import Benchmark
 from .dataset import Note, Reading
-from .json_stream import stream_list
 from .judge import PromptJudge, Verdict
-from .rows import Listed, Place, Row, Text, Words
+from .rows import Listed, Place, Row, Text, Words, stream_list
 from .scorer import Answered, Score, Scorer, answer_of
 from .text_metrics import explain, squad_f1, squad_words
 
@@ -58,12 +56,6 @@ Type = Literal[
 TYPES: tuple[str, ...] = Type.__args__
 """The six types of questions."""
 PREFERENCE = "single-session-preference"
-FILES: Mapping[str, tuple[str, ...]] = {
-    "oracle": ("longmemeval_oracle.json", "longmemeval_oracle"),
-    "s": ("longmemeval_s_cleaned.json", "longmemeval_s.json", "longmemeval_s"),
-    "m": ("longmemeval_m_cleaned.json", "longmemeval_m.json", "longmemeval_m"),
-}
-"""The names of the released files by size, the cleaned release first."""
 RETRIEVAL_AT = (5, 10)
 REFUSALS = (
     *("not mention", "n't mention", "not mentioned", "no information", "no mention", "not enough information"),
@@ -280,18 +272,15 @@ class LongMemEval(Benchmark):
         *,
         categories: Collection[str] | None = None,
         limit: Annotated[int, Field(strict=True, ge=1)] | None = None,
-        size: str | None = None,
     ) -> Reading:
-        """Reads a file, or the one of a folder of released files.
+        """Reads a file.
 
         Args:
-            path: The file or folder.
+            path: The file: `oracle`, `s` or `m`.
             note: What findings are told to.
             categories: The types of questions to keep; all when None.
             limit: Most questions of each type, the first ones; reading ends where all types have that many.
-            size: "oracle", "s" or "m", for a folder that holds several.
         """
-        path = _file_of(path, size)
         examples: dict[str, dspy.Example] = {}
         kept: Counter[str] = Counter()
         wanted, texts = categories or cls.categories, dict[str, str]()
@@ -309,7 +298,7 @@ class LongMemEval(Benchmark):
             elif example is not None:
                 examples[example.id] = example
                 kept[example.category] += 1
-        return Reading(tuple(each.history for each in examples.values()), tuple(examples.values()), (path,))
+        return Reading(tuple(each.history for each in examples.values()), tuple(examples.values()))
 
 
 class LongMemEvalPreference(LongMemEval):
@@ -329,21 +318,6 @@ def parse_date(text: Any) -> datetime | None:
         return datetime.strptime(" ".join(parts), "%Y/%m/%d %H:%M")
     except ValueError:
         return None
-
-
-def _file_of(path: Path, size: str | None) -> Path:
-    if size is not None and size not in FILES:
-        raise UnknownNameError("size of longmemeval", size, FILES)
-    if not path.is_dir():
-        return path
-    wanted = (size,) if size else tuple(FILES)
-    there = {each: next((path / name for name in FILES[each] if (path / name).is_file()), None) for each in wanted}
-    found = {each: file for each, file in there.items() if file}
-    if len(found) > 1:
-        raise DataError(f"{path}: holds {', '.join(found)}; choose one with --option size=...")
-    if not found:
-        raise DataError(f"{path}: holds no {' or '.join(FILES[each][0] for each in wanted)}")
-    return next(iter(found.values()))
 
 
 def _example(row: _Row, place: Place, texts: dict[str, str]) -> dspy.Example | None:

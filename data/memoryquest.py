@@ -167,17 +167,17 @@ class MemoryQuest(Benchmark):
 
     @classmethod
     def read(cls, path: Path, note: Note) -> Reading:
-        """Reads a folder of user*.json (or one with such a folder `data`), or a JSON file with a user or several.
+        """Reads a folder of user*.json, or the file of one user.
 
         The histories are whole; each example has the part of it before its query.
         """
         files = _files(path)
         histories: list[History] = []
         examples: dict[str, dspy.Example] = {}
-        for where, value in _users(files):
-            place = Place(note, where)
-            row = place.read(_User, value)
-            user = row and _Past(row, row.user_id or where, place)
+        for file in files:
+            place = Place(note, file.stem)
+            row = place.read(_User, read_json(file))
+            user = row and _Past(row, row.user_id or file.stem, place)
             if user and user.history.items:
                 histories.append(user.history)
                 examples.update((example.id, example) for example in user.examples(examples))
@@ -185,21 +185,10 @@ class MemoryQuest(Benchmark):
 
 
 def _files(path: Path) -> tuple[Path, ...]:
-    if not path.is_dir():
-        return (path,)
-    found = list(path.glob("user*.json")) or list((path / "data").glob("user*.json"))
+    found = list(path.glob("user*.json")) if path.is_dir() else [path]
     if not found:
         raise DataError(f"{path}: holds no user*.json; give the folder with the users' files")
     return tuple(sorted(found, key=lambda file: natural(file.stem)))
-
-
-def _users(files: Sequence[Path]) -> Iterator[tuple[str, Any]]:
-    for file in files:
-        value = read_json(file)
-        if isinstance(value, list):
-            yield from ((f"entry {n}", each) for n, each in enumerate(value, 1))
-        else:
-            yield file.stem, value
 
 
 class _Past:

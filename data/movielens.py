@@ -4,7 +4,7 @@
     users.dat     UserID::Gender::Age::Occupation::Zip-code   (age and occupation are codes)
     movies.dat    MovieID::Title (Year)::Genre|Genre          (latin-1; titles may hold colons)
 
-The genuine files are `ml-1m.zip` of GroupLens, the folder in it, or its `ratings.dat`; the form is taken from its
+The genuine files are `ml-1m.zip` of GroupLens, or the folder in it; the form is taken from its
 README. The set may not be passed on: the sample is our own, no real person's taste, and easier than the real thing.
 
 PraMem (section 4.1, Figure 3) takes users with more than 300 ratings and asks for the next rating as one of five
@@ -164,7 +164,7 @@ class MovieLens(Benchmark):
         users: Annotated[int, Field(ge=1)] | None = 100,
         seed: int = 0,
     ) -> Reading:
-        """Reads the zip, its folder, or ratings.dat with the others beside it.
+        """Reads the zip, or its folder.
 
         Args:
             path: One of them.
@@ -212,28 +212,20 @@ def _questions(user: str, tables: _Tables, count: int) -> tuple[History, list[ds
 
 def _files(path: Path) -> tuple[dict[str, bytes], tuple[Path, ...]]:
     """The bytes of the three files by name, and the files that hold them."""
-    if path.is_file() and zipfile.is_zipfile(path):
-        return _unzipped(path), (path,)
-    if not path.exists() or (path.is_file() and path.name not in _FILES):
-        problem = "no such file" if not path.exists() else "is no zip and none of the three files"
-        raise DataError(f"{path}: {problem}; expected ml-1m.zip or its folder, see {_WANTED}")
-    folder = path if path.is_dir() else path.parent
-    for name in _FILES:
-        if not (folder / name).is_file():
-            raise DataError(f"{folder}: holds no {name}; expected the folder of {_WANTED}")
-    return {name: (folder / name).read_bytes() for name in _FILES}, tuple(folder / name for name in _FILES)
-
-
-def _unzipped(path: Path) -> dict[str, bytes]:
+    zipped = path.is_file()
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; expected ml-1m.zip or its folder, see {_WANTED}")
     try:
-        with zipfile.ZipFile(path) as archive:
-            inside = {Path(name).name: name for name in archive.namelist()}
-            for name in _FILES:
-                if name not in inside:
-                    raise DataError(f"{path}: holds no {name}; expected {_WANTED}")
-            return {name: archive.read(inside[name]) for name in _FILES}
+        root = zipfile.Path(path) if zipped else path
+        places = (root, root / "ml-1m")
+        found = {name: place / name for name in _FILES for place in places if (place / name).is_file()}
+        missing = [name for name in _FILES if name not in found]
+        contents = {name: file.read_bytes() for name, file in found.items()}
     except (zipfile.BadZipFile, OSError, RuntimeError, ValueError, zlib.error, EOFError) as error:
-        raise DataError(f"{path}: the zip cannot be read ({error}); fetch it again, see {_WANTED}") from error
+        raise DataError(f"{path}: cannot be read ({error}); expected ml-1m.zip or its folder, see {_WANTED}") from error
+    if missing:
+        raise DataError(f"{path}: holds no {missing[0]}; expected {_WANTED}")
+    return contents, (path,) if zipped else tuple(Path(str(found[name])) for name in _FILES)
 
 
 def _tables(files: Mapping[str, bytes], note: Note) -> _Tables:

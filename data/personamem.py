@@ -25,7 +25,7 @@ from typing import Annotated, ClassVar, Literal
 import dspy
 from pydantic import BeforeValidator, Field
 
-from ..errors import DataError, UnknownNameError
+from ..errors import DataError
 from ..records import History, Session, Turn
 from ..records.json_input import refuse_other_than_file, unreadable
 from .benchmark import Benchmark
@@ -45,9 +45,6 @@ SKILLS: Mapping[str, str] = MappingProxyType(
     }
 )
 """The seven skills of the paper by the name in the files, with what tables call them."""
-LENGTHS = ("32k", "128k", "1M")
-"""The lengths of context that the files were released in."""
-
 _SAME_SKILL = {"recalling_facts_mentioned_by_the_user": "recall_user_shared_facts"}
 _TAG = "<final_answer>"
 _CONTEXT_KEY = re.compile(r'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
@@ -172,19 +169,18 @@ class PersonaMem(Benchmark):
     expected = tuple(SKILLS)
 
     @classmethod
-    def read(cls, path: Path, note: Note, *, contexts: str | Path | None = None, length: str | None = None) -> Reading:
-        """Reads a CSV of questions, or that of a folder, and the contexts that it needs.
+    def read(cls, path: Path, note: Note, *, length: Literal["32k", "128k", "1M"] | None = None) -> Reading:
+        """Reads a CSV of questions, or that of a folder, and the contexts that it needs, from the file beside it.
 
         Args:
             path: A file of questions_32k.csv's form, or the folder of the released files.
             note: What findings are told to.
-            contexts: The file of the contexts; `shared_contexts_32k.jsonl` beside `questions_32k.csv` if None.
-            length: Which of the released files, "32k", "128k" or "1M"; needed for a folder that holds several.
+            length: Which of the released files; needed for a folder that holds several.
         """
         path = _questions_of(path, length)
         rows = list(csv_rows(path, _Question, note))
         wanted = {row.shared_context_id for _, _, row in rows}
-        found = _contexts(Path(contexts) if contexts else _contexts_beside(path), wanted, note)
+        found = _contexts(_contexts_beside(path), wanted, note)
         histories: dict[tuple[str, int], History] = {}
         examples: dict[str, dspy.Example] = {}
         for line, place, row in rows:
@@ -219,8 +215,6 @@ class PersonaMem(Benchmark):
 
 
 def _questions_of(path: Path, length: str | None) -> Path:
-    if length is not None and length not in LENGTHS:
-        raise UnknownNameError("length of context", length, LENGTHS)
     if length is None and not path.is_dir():
         return path
     folder = path if path.is_dir() else path.parent

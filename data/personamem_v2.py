@@ -21,12 +21,12 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import dspy
 from pydantic import BeforeValidator, Field
 
-from ..errors import DataError, UnknownNameError
+from ..errors import DataError
 from ..records import Context, History, read_json
 from .benchmark import Benchmark
 from .dataset import Note, Reading
@@ -35,7 +35,6 @@ from .personamem import Blocks, Message, Messages, RightLetter, chooses
 from .rows import Parsed, Place, Row, Text, Words, csv_rows, literal
 from .scorer import Score, Scorer
 
-LENGTHS = ("32k", "128k")
 _UP = 3
 _FINAL = re.compile(r"final answer\s*:\s*[*(]*([a-d])\b", re.IGNORECASE)
 
@@ -106,16 +105,14 @@ class PersonaMemV2(Benchmark):
         return super().load(path, metric=metric, **options)
 
     @classmethod
-    def read(cls, path: Path, note: Note, *, length: str = "32k") -> Reading:
+    def read(cls, path: Path, note: Note, *, length: Literal["32k", "128k"] = "32k") -> Reading:
         """Reads a CSV and the chat histories that it links to.
 
         Args:
             path: A file of benchmark.csv's form.
             note: What findings are told to.
-            length: Which chat histories: "32k" or "128k".
+            length: Which chat histories.
         """
-        if length not in LENGTHS:
-            raise UnknownNameError("length", length, LENGTHS)
         histories: dict[str, History | None] = {}
         examples = []
         for line, place, row in csv_rows(path, _Row, note):

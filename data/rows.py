@@ -19,16 +19,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TextIO, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from ..errors import DataError
 from ..records import read_time
-from ..records.json_input import decode, read_text, refuse_other_than_file, unreadable
+from ..records.json_input import (
+    decode,
+    read_text,
+    refuse_other_than_file,
+    refuse_unfit,
+    strict_decoder,
+    unreadable,
+)
 from .dataset import Finding, Note
 
+PIECE = 1 << 20
+"""Characters of a long list that are read at once."""
+MOST = 1 << 28
+"""Most characters of one entry; a longer one is nearly always a text whose closing quote is missing."""
 _LONGEST_CELL = 2**24
+_SPACE = re.compile(r"[ \t\n\r]*")
 _PLAIN = {"missing": "is missing", "string_too_short": "is empty", "string_pattern_mismatch": "is empty"}
 _OBJECT = {"model_type", "dict_type", "model_attributes_type"}
 
@@ -160,6 +172,66 @@ def json_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Pla
         row = None if value is None else place.read(model, value)
         if row is not None:
             yield number, place, row
+
+
+def stream_list(path: Path, piece: int = PIECE) -> Iterator[Any]:
+    """The entries of a JSON list, so that a file of gigabytes needs no more memory than its largest entry.
+
+    An entry that ends beyond the piece that was read is tried again with twice as much text, so the work stays within a
+    small multiple of the file's size.
+
+    Args:
+        path: A UTF-8 file whose top level is a list.
+        piece: Characters that are read at once.
+
+    Raises:
+        DataError: The file is missing, empty, no UTF-8 text, no JSON list, or ends too early; entries before the fault
+            have been given by then.
+    """
+    try:
+        refuse_other_than_file(path)
+        with path.open(encoding="utf-8-sig") as file:
+            yield from _entries(path, file, piece)
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+def _entries(path: Path, file: TextIO, piece: int) -> Iterator[Any]:
+    decoder, number, text, at = strict_decoder(), 0, "", 0
+    while not text and (new := file.read(piece)):
+        text = new.lstrip()
+    if not text.startswith("["):
+        raise DataError(
+            f"{path}: expected a JSON list, but the file {f'begins with {text[:20]!r}' if text else 'is empty'}"
+        )
+    at, sign = 1, ""
+    while sign != "]":
+        at = _SPACE.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
+        if not number and text.startswith("]", at):
+            at += 1
+            break
+        value, after, where = None, at, f"{path}: entry {number + 1}"
+        try:
+            value, end = decoder.raw_decode(text, at)
+            after = _SPACE.match(text, end).end()  # pyright: ignore[reportOptionalMemberAccess]
+            sign = text[after : after + 1]
+            problem = f"expected ',' or ']' after it, got {sign!r}"
+            refuse_unfit(value, text[at:end])
+        except json.JSONDecodeError as error:
+            sign, problem = "", f"not valid JSON ({error.msg})"
+        except RecursionError:
+            raise DataError(f"{where}: nested too deeply") from None
+        except ValueError as error:
+            raise DataError(f"{where}: {error}") from error
+        if sign in (",", "]"):
+            number, at = number + 1, after + 1
+            yield value
+        elif len(text) - at < MOST and (new := file.read(max(piece, len(text) - at))):
+            text, at = text[at:] + new, 0
+        else:
+            raise DataError(f"{where}: {problem}; is the file cut short?")
+    if text[at:].strip() or file.read().strip():
+        raise DataError(f"{path}: something follows the list after its entry {number}")
 
 
 def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Place, R]]:

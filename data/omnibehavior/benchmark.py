@@ -25,10 +25,9 @@ means; here nothing is rounded, so that means may differ by .006 %.
 
 from __future__ import annotations
 
-import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -36,7 +35,7 @@ import dspy
 from pydantic import BeforeValidator, Field
 
 from ...errors import DataError
-from ...records import Action, History, read_json, read_time
+from ...records import Action, History, read_json
 from ..behavior import ChosenOption, Since, asked, example, records
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading
@@ -54,12 +53,11 @@ from .records import (
     scene_of,
     was_seen,
 )
-from .text import DETAIL, reaction, scene_name, situation
+from .text import reaction, scene_name, situation
 
 OPTIONS = ("Yes", "No")
 _OFFSETS = "seed_offsets.json"
 _WANTED = "OmniBehavior (hub set jiawei-ucas/OmniBehavior, or PraMem's experiment_data.json)"
-_PERIOD = re.compile(r"(\d{4}-\d\d-\d\d)\.\.(\d{4}-\d\d-\d\d)")
 Raw = Mapping[str, Any]
 Many = Annotated[int, Field(ge=1)]
 
@@ -119,28 +117,19 @@ class OmniBehavior(Benchmark):
         path: Path,
         note: Note,
         *,
-        history: str = "..".join(Periods.history),
-        test: str = "..".join(Periods.test),
-        last_day: bool = Periods.last_day,
         test_actions: Many = Periods.test_actions,
         seed: int = Periods.seed,
-        detail: Many = DETAIL,
     ) -> Reading:
         """Reads a folder of raw files, one raw file, or a prepared experiment file.
 
         Args:
             path: The folder or file.
             note: What findings are told to.
-            history: First and last day of the history, for raw files.
-            test: First and last day of the test period, for raw files.
-            last_day: Whether the last days belong to the periods; as released, they do not.
             test_actions: Records asked per user, for raw files.
             seed: Draws them.
-            detail: Most characters of one field of a situation.
         """
         files, offsets = _files(path), _offsets_file(path)
-        periods = Periods(_period("history", history), _period("test", test), last_day, test_actions, seed)
-        periods = replace(periods, offsets=_offsets(offsets))
+        periods = Periods(test_actions=test_actions, seed=seed, offsets=_offsets(offsets))
         histories: list[History] = []
         examples: list[dspy.Example] = []
         known: set[str] = set()
@@ -150,7 +139,7 @@ class OmniBehavior(Benchmark):
                 place.fault("duplicate user", "is in the data twice")
                 continue
             known.add(user.id)
-            past, made = _questions(user, detail) if user.asked else (None, [])
+            past, made = _questions(user) if user.asked else (None, [])
             if past is None or not made:
                 place.odd("nothing asked", "has no record in the test period that can be asked")
                 continue
@@ -196,13 +185,6 @@ class _User:
     """Places in `since` that are asked, ascending."""
 
 
-def _period(name: str, text: str) -> tuple[str, str]:
-    match = _PERIOD.fullmatch(text.strip())
-    if match is None or match[1] > match[2] or None in (read_time(match[1]), read_time(match[2])):
-        raise DataError(f"omnibehavior: {name}={text!r} is no period; expected e.g. {name}=2025-09-01..2025-09-30")
-    return match[1], match[2]
-
-
 def _moment(text: Any) -> Any:
     if read_date(text) is None:
         raise ValueError(f"{reprlib.repr(text)} is not like '2025-09-01 20:15:00'")
@@ -210,24 +192,21 @@ def _moment(text: Any) -> Any:
 
 
 def _files(path: Path) -> tuple[Path, ...]:
-    """The JSON files of a folder (of its `raw_user_data` or language folders, if it has them), or the file itself."""
+    """The JSON files in a folder, however deep, or the file itself."""
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; expected {_WANTED}")
     if path.is_file():
         return (path,)
-    places = (path, *(path / name for name in ("raw_user_data", "raw_user_data/zh", "raw_user_data/en", "zh", "en")))
-    users = ([file for file in sorted(place.glob("*.json")) if file.name != _OFFSETS] for place in places)
-    files = next((found for found in users if found), [])
+    files = [file for file in sorted(path.rglob("*.json")) if file.name != _OFFSETS]
     if not files:
         raise DataError(f"{path}: holds no JSON file of a user; expected {_WANTED}")
     return tuple(files)
 
 
 def _offsets_file(path: Path) -> Path | None:
-    """The file `seed_offsets.json` beside the raw files, or in the folder above or below them."""
+    """The file `seed_offsets.json` in the folder, beside the raw files or above them."""
     folder = path if path.is_dir() else path.parent
-    places = (folder, folder / "raw_user_data", folder.parent)
-    return next((file for place in places if (file := place / _OFFSETS).is_file()), None)
+    return next(iter([*sorted(folder.rglob(_OFFSETS)), *folder.parent.glob(_OFFSETS)]), None)
 
 
 def _offsets(file: Path | None) -> dict[str, int]:
@@ -290,9 +269,9 @@ def _seen(values: Sequence[Any], place: Place) -> Iterator[tuple[int, Raw]]:
             yield number, value
 
 
-def _questions(user: _User, detail: int) -> tuple[History, list[dspy.Example]]:
+def _questions(user: _User) -> tuple[History, list[dspy.Example]]:
     rows = [*user.before, *user.since]
-    actions = [_action(user.id, number, row, detail) for number, row in enumerate(rows, 1)]
+    actions = [_action(user.id, number, row) for number, row in enumerate(rows, 1)]
     anchor = len(user.before) + user.asked[0]
     profile = user.profile.strip() if isinstance(user.profile, str) else ""
     history = records(user.id, profile, actions[:anchor])
@@ -319,12 +298,12 @@ def _questions(user: _User, detail: int) -> tuple[History, list[dspy.Example]]:
     return history, made
 
 
-def _action(user: str, number: int, row: Raw, detail: int) -> Action:
+def _action(user: str, number: int, row: Raw) -> Action:
     return Action(
         id=f"{user}:{number}",
         time=read_date(row.get("timestamp")),
         scene=scene_name(row),
-        situation=situation(row, detail),
+        situation=situation(row),
         action=reaction(row),
         questions=questions_of(row) if says_enough(row) else (),
     )

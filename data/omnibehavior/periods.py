@@ -26,8 +26,6 @@ class Periods:
 
     history: tuple[str, str] = ("2025-09-01", "2025-09-30")
     test: tuple[str, str] = ("2025-10-01", "2025-11-30")
-    last_day: bool = False
-    """Whether the last day of each period belongs to it; as released, it does not."""
     test_actions: int = 30
     """Records asked per user."""
     seed: int = 42
@@ -36,15 +34,12 @@ class Periods:
 
     def cut(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
         """The records of the history and of the test period, both in time order."""
-        ordered = sorted(rows, key=lambda row: str(row.get("timestamp") or ""))
-        return [row for row in ordered if self._within(row, self.history)], [
-            row for row in ordered if self._within(row, self.test)
-        ]
-
-    def _within(self, row: Mapping[str, Any], period: tuple[str, str]) -> bool:
-        time = str(row.get("timestamp") or "")
+        ordered = sorted((str(row.get("timestamp") or ""), n) for n, row in enumerate(rows))
         # As texts: a moment of the last day is longer than the day and so greater.
-        return period[0] <= (time[: len(period[1])] if self.last_day else time) <= period[1]
+        before, since = (
+            [rows[n] for time, n in ordered if begin <= time <= end] for begin, end in (self.history, self.test)
+        )
+        return before, since
 
     def draw(self, user: str, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """The places of the records that are asked, ascending.

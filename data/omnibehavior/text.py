@@ -1,7 +1,7 @@
 """OmniBehavior's records as text: the situation, and apart from it the reaction, in Chinese or in English.
 
 What is empty is left out. The order of the fields and their names are ours; the released renderer's are not described.
-Long texts are cut at `detail` characters, 10,000 as released.
+Long texts are cut at `DETAIL` characters, as released.
 """
 
 from __future__ import annotations
@@ -110,21 +110,16 @@ _UNTOLD = frozenset({("live", "cart")})
 _HIDDEN = frozenset({"user_id", "photo_id", "author_id", "item_id", "live_id"})
 
 
-def situation(record: Mapping[str, Any], detail: int = DETAIL) -> str:
-    """What the user saw, on one line, without the reaction.
-
-    Args:
-        record: A record of the file.
-        detail: Most characters of one field.
-    """
+def situation(record: Mapping[str, Any]) -> str:
+    """What the user saw, on one line, without the reaction."""
     chinese, context = is_chinese(record.get("type")), record.get("context") or {}
     if not isinstance(context, Mapping):
-        return str(context)[:detail]
+        return str(context)[:DETAIL]
     order = [*(name for name in _LABELS if name in context), *(name for name in context if name not in _LABELS)]
     # The words of a search are what the user did.
     hidden = _HIDDEN | {"keyword"} if "search_keyword" in gold(record) else _HIDDEN
     shown = ((name, _value(name, context[name], chinese)) for name in order if name not in hidden)
-    parts = [f"{_label(name, chinese)}: {' '.join(text[:detail].split())}" for name, text in shown if text]
+    parts = [f"{_label(name, chinese)}: {' '.join(text[:DETAIL].split())}" for name, text in shown if text]
     return ("；" if chinese else "; ").join(parts)
 
 

@@ -9,10 +9,9 @@ them is not for commercial use). A domain's summary is its text in `interactions
 line. A request counts only with its whole timeline: where a step is given up, the request is left out, and the report
 says why. The sessions of a user are those of all requests, by date.
 
-Limits: the threshold belongs to the paper's embedder, which it does not name; another one draws the line
-elsewhere. Chats are written in parallel: they know the outlines of earlier chats of their own request, not their
-words, and not the chats of other requests, so two requests of a user may disagree. How many candidates the
-authors drew is not printed: three rounds of ten here.
+Limits: the threshold belongs to the paper's embedder, which it does not name. Chats are written in parallel: they know
+the outlines of earlier chats of their own request, not their words, and not the chats of other requests, so two
+requests of a user may disagree. How many candidates the authors drew is not printed: three rounds of ten here.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self
@@ -153,20 +153,14 @@ def choose(profiles: Sequence[Profile], users: int | None, seed: int = 0) -> lis
     Raises:
         UserError: There are not so many.
     """
-    if users is None:
-        return list(profiles)
-    if users > len(profiles):
+    count = len(profiles) if users is None else users
+    if count > len(profiles):
         raise UserError(f"{users} users wanted, {len(profiles)} profiles there; lower --users")
-    drawn = set(random.Random(seed).sample(range(len(profiles)), users))
-    return [profile for n, profile in enumerate(profiles) if n in drawn]
+    return [profiles[n] for n in sorted(random.Random(seed).sample(range(len(profiles)), count))]
 
 
 def check_embedder(embedder: Embeds, force: bool = False) -> None:
-    """Refuses an embedder whose cosines do not suit the gate.
-
-    Raises:
-        UserError: It is the offline one and `force` is not set.
-    """
+    """Raises UserError for the offline embedder, whose cosines do not suit the gate, unless it is forced."""
     if embedder.name == "offline" and not force:
         raise UserError(
             "the offline embedder compares spelling, so its cosine <= .3 says nothing; "
@@ -212,10 +206,7 @@ def _queries(profile: Profile, runner: Runner, embedder: Embeds) -> list[DraftQu
     for n in range(ROUNDS):
         earlier = [draft.query for draft in drafts]
         inputs = _about(profile) | {"earlier_queries": earlier, "count": BATCH}
-
-        def check(found: Any, earlier: list[str] = earlier) -> Checked:
-            return _check_queries(found.queries, earlier)
-
+        check = partial(_check_queries, earlier)
         found = runner.ask(QUERIES, f"{profile.user_id}/round{n + 1}", inputs, check)
         if found is None:
             break
@@ -234,10 +225,10 @@ def cosine(draft: DraftQuery, embedder: Embeds) -> float:
     return round(float(np.mean(vectors[1:] @ vectors[0])), 6)
 
 
-def _check_queries(drafts: Sequence[DraftQuery], earlier: Sequence[str]) -> Checked:
+def _check_queries(earlier: Sequence[str], answer: Any) -> Checked:
     kept: list[DraftQuery] = []
-    problems: list[str] = [] if drafts else ["no request was written"]
-    for draft in drafts:
+    problems: list[str] = [] if answer.queries else ["no request was written"]
+    for draft in answer.queries:
         found = query_problems(draft, [*earlier, *(one.query for one in kept)])
         problems += [f"{draft.query:.60}: {problem}" for problem in found]
         if not found:

@@ -1,9 +1,5 @@
 """Runs the steps of a generated data set: ask, check by code, ask again with the complaints.
 
-    ask(step, id, inputs, check) ──> predictor ──> check ──> accepted
-                                         ▲            └────> complaints
-                                         └──── again, at most `attempts` times ────┘   then: rejected, None
-
 A data set is a program of such steps, drawn by seed: a run whose model's answers are kept is resumed by running it
 again, and more attempts then try again what was given up. The report holds every refused attempt.
 

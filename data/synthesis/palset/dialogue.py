@@ -59,7 +59,7 @@ def topics(session: Session, setting: Setting) -> list[Topic] | None:
         "experience": session.experience,
         "requirement_types": types,
     }
-    check = whole("topics", topic_problems, types, persona.name)
+    check = whole("topics", topic_problems, types, persona.draft.name)
     drafts: list[DraftTopic] | None = setting.ask(REQUIREMENTS, session.id, inputs, check)
     if drafts is None:
         return None
@@ -94,7 +94,7 @@ def _chosen(
     }
 
     def check(answer: Any) -> Checked:
-        problems = choice_problems(answer.liked, answer.disliked, candidates, persona.name)
+        problems = choice_problems(answer.liked, answer.disliked, candidates, persona.draft.name)
         for one in (*answer.liked, *answer.disliked):
             one.solution = one.solution.strip()
         topic = Topic(draft, candidates, answer.analysis, answer.liked, answer.disliked)

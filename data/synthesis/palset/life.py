@@ -17,14 +17,14 @@ import random
 import re
 from calendar import monthrange
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from ....signatures.synthesis_palset import DescribeExperience, DraftSituation, PlanSituations
 from ....signatures.synthesis_palset_records import DraftLog, WriteLogs
-from ...rows import day
+from ...rows import day, read_date
 from ..runner import Checked, Step, whole
-from .people import Persona, Session, Setting, blank, length_problems, text_problems
+from .people import Part, Persona, Session, Setting, blank, length_problems, text_problems
 
 SITUATIONS = Step("situations", PlanSituations)
 EXPERIENCE = Step("experience", DescribeExperience)
@@ -62,15 +62,15 @@ def situations(persona: Persona, setting: Setting) -> list[Session]:
             "month": month.month,
             "events": month.events,
         }
-        check = whole("situations", situation_problems, month.month, begin_after, persona.types, persona.name)
+        check = whole("situations", situation_problems, month.month, begin_after, persona.types, persona.draft.name)
         drafts = setting.ask(SITUATIONS, f"{persona.id}/{month.month}", inputs, check)
         if drafts is None:
             return []
         last = [_session(persona, draft, setting.seed) for draft in drafts]
         found += last
-    history, query = draw(persona.id, [one.end for one in found], persona.timeline[-1].month, setting.seed)
+    parts = draw(persona.id, [one.end for one in found], persona.timeline[-1].month, setting.seed)
     for one in found:
-        one.part = "history" if one.end in history else "query" if one.end in query else ""
+        one.part = parts.get(one.end, "")
     return found
 
 
@@ -88,7 +88,9 @@ def experience(own: Sequence[Session], n: int, setting: Setting) -> str | None:
         "span": session.span,
         "situation": session.situation,
     }
-    told = setting.ask(EXPERIENCE, session.id, inputs, whole("experience", experience_problems, session.persona.name))
+    told = setting.ask(
+        EXPERIENCE, session.id, inputs, whole("experience", experience_problems, session.persona.draft.name)
+    )
     return told and told.strip()
 
 
@@ -159,7 +161,7 @@ def log_problems(entries: Sequence[DraftLog], begin: str, end: str) -> list[str]
     for n, one in enumerate(entries, 1):
         problem = form_problem(one)
         found += [f"entry {n}: {problem}"] if problem else length_problems(f"entry {n}: the event", one.event, 1, 1)
-        if minute(one.timestamp) is None:
+        if not is_minute(one.timestamp):
             found.append(f"entry {n}: {one.timestamp!r} is no time; write YYYY-MM-DD HH:MM")
             continue
         if not begin <= one.timestamp <= end:
@@ -182,18 +184,14 @@ def form_problem(entry: DraftLog) -> str | None:
 
 def in_time(entries: Sequence[DraftLog], begin: str, end: str) -> list[DraftLog]:
     """The entries of the right form within a situation's span, ordered; of several in one minute the first."""
-    formed = [one for one in reversed(entries) if minute(one.timestamp) and form_problem(one) is None]
+    formed = [one for one in reversed(entries) if is_minute(one.timestamp) and form_problem(one) is None]
     kept = {one.timestamp: one for one in formed if begin <= one.timestamp <= end}
     return [kept[time] for time in sorted(kept)]
 
 
-def minute(text: str) -> datetime | None:
-    """The minute that YYYY-MM-DD HH:MM means, None if it is none."""
-    try:
-        found = datetime.strptime(text, "%Y-%m-%d %H:%M")
-    except ValueError:
-        return None
-    return found if found.strftime("%Y-%m-%d %H:%M") == text else None
+def is_minute(text: str) -> bool:
+    """Whether a text is a minute, YYYY-MM-DD HH:MM."""
+    return bool(re.fullmatch("[0-9]{4}(-[0-9]{2}){2} [0-9]{2}:[0-9]{2}", text)) and read_date(text) is not None
 
 
 TODAY = "2025-01-01"
@@ -218,32 +216,26 @@ def moments(user: str, start: str, end: str, seed: int) -> tuple[str, str]:
     return f"{start} {rng.randint(7, 12):02d}:00:00", f"{end} {rng.randint(12, 21):02d}:00:00"
 
 
-def draw(user: str, ends: Sequence[str], last_month: str, seed: int) -> tuple[list[str], list[str]]:
-    """Which situations get a dialogue.
+def draw(user: str, ends: Sequence[str], last_month: str, seed: int) -> dict[str, Part]:
+    """Which situations get a dialogue, by their last days, and in which set; one at least in the query set.
 
     Args:
         user: Id of the user.
         ends: Last days of the situations, in order; one at least in the last month.
         last_month: YYYY-MM, the month of the query set.
         seed: Decides together with the user's id.
-
-    Returns:
-        The days of the history set, and of the query set, which has one at least.
     """
     rng = _rng(seed, user, "dialogues")
-    query: list[str] = []
-    history: list[str] = []
-    while not query:
-        dropped, kept = 0, []
+    parts: dict[str, Part] = {}
+    while "query" not in parts.values():
+        dropped, parts = 0, {}
         for end in ends:
             if rng.random() < KEEP or dropped >= DROPS:
-                kept.append(end)
+                parts[end] = "query" if end.startswith(last_month) else "history"
                 dropped = 0
             else:
                 dropped += 1
-        history = [end for end in kept if not end.startswith(last_month)]
-        query = [end for end in kept if end.startswith(last_month)]
-    return history, query
+    return parts
 
 
 def _rng(seed: int, *names: str) -> random.Random:

@@ -14,9 +14,8 @@
 Mem-PAL (Huang et al. 2025), section "Dataset Construction", appendices B and E; the numbers that the paper leaves open
 are those of the released code. Every answer is checked by code and asked for again until it passes or is given up.
 
-A user counts with a whole persona and all situations; a situation whose experience or logs were given up has none, and
-a dialogue counts with its logs, topics and all turns, or not at all: its logs then belong to the next one. A resumed
-run tries again what was given up. A day is the last one of a situation; the English files end in `_en`.
+A user counts with a whole persona and all situations, a dialogue with its logs, topics and all turns, or not at all:
+its logs then belong to the next one. A day is the last one of a situation; the English files end in `_en`.
 
 Limits: about 45 calls per user and month with reviews. One stage is done for all users before the next begins, and
 files are written at the end, into one folder. Names of actions are English in the English files; how the authors'

@@ -67,11 +67,6 @@ class Persona:
     preferences: Mapping[str, DraftPreference] = field(default_factory=dict)
 
     @property
-    def name(self) -> str:
-        """What no text must give."""
-        return self.draft.name
-
-    @property
     def profile(self) -> dict[str, str]:
         """The background without personality, as prompts show it."""
         return {name: str(value) for name, value in self.background.items() if name != "personality"}

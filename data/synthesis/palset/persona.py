@@ -71,9 +71,9 @@ def invent(count: int, setting: Setting) -> list[Persona]:
         inputs = {
             "count": wanted,
             "example": json.dumps(EXAMPLES[setting.language].model_dump(), ensure_ascii=False),
-            "earlier_people": [f"{one.name}: {one.draft.occupation}" for one in found],
+            "earlier_people": [f"{one.draft.name}: {one.draft.occupation}" for one in found],
         }
-        check = whole("people", people_problems, wanted, [one.name for one in found])
+        check = whole("people", people_problems, wanted, [one.draft.name for one in found])
         drafts = setting.ask(PEOPLE, f"{first:04d}-{first + wanted - 1:04d}", inputs, check) or []
         found += [Persona(f"{first + n:04d}", draft) for n, draft in enumerate(drafts)]
     return found
@@ -91,7 +91,7 @@ def personas(people: Sequence[Persona], setting: Setting) -> list[Persona]:
 def _timeline(persona: Persona, setting: Setting) -> Persona | None:
     wanted = months_of(persona.id, setting.months, setting.seed)
     inputs = {"profile": persona.profile, "today": TODAY, "months": wanted}
-    told = setting.ask(TIMELINE, persona.id, inputs, whole("timeline", timeline_problems, wanted, persona.name))
+    told = setting.ask(TIMELINE, persona.id, inputs, whole("timeline", timeline_problems, wanted, persona.draft.name))
     return told and replace(persona, timeline=told)
 
 
@@ -116,7 +116,7 @@ def _preferences(persona: Persona, setting: Setting) -> Persona | None:
             "aspect": aspect,
             "requirement_types": [f"{id}: {text}" for id, text in types.items()],
         }
-        check = whole("preferences", preference_problems, types, persona.name)
+        check = whole("preferences", preference_problems, types, persona.draft.name)
         found.append(setting.ask(PREFERENCES, f"{persona.id}/{aspect}", inputs, check))
     if None in found:
         return None

@@ -127,11 +127,8 @@ def _reviewed(
 ) -> tuple[dict[K, R], Faults[K]]:
     """Records after rounds of review, and what is still wrong with them.
 
-    Args:
-        records: By their places.
-        rounds: Of mending; without one nothing is looked at.
-        faults_of: Reasons by place, given all records and the places of those that are new.
-        mend: Other records for the faulty places; none where it was given up.
+    Without a round nothing is looked at. `faults_of` is given all records and the places of those that are new; what
+    `mend` gives is none where it was given up.
     """
     found = dict(records)
     faults = faults_of(found, found) if rounds else {}
