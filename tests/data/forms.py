@@ -17,8 +17,78 @@ from mempiler.data.catalog import benchmark
 Files = dict[str, Any]
 Change = Callable[[Any], Any]
 
+
+def video(time: str, *reactions: str, **context: Any) -> dict[str, Any]:
+    """A record of OmniBehavior: a video, and what the user did with it."""
+    about = {"caption": f"At {time}", **context}
+    done = [{"type": kind} for kind in reactions]
+    return {"type": "Video Browsing", "timestamp": time, "context": about, "action": done}
+
+
+PREPARED: Files = {
+    "experiment_data.json": {
+        "metadata": {},
+        "users": [
+            {
+                "user_id": "p1",
+                "user_profile": "",
+                "base_history": [video("2025-09-01 10:00:00")],
+                "test_time_all_actions": [video(f"2025-10-0{n} 10:00:00", *["like"][n != 4 :]) for n in range(1, 6)],
+                "test_actions": [{"test_time_index": 3}, {"test_time_index": 1}],
+            }
+        ],
+    }
+}
+"""OmniBehavior's other form."""
+
+
+def talk(number: int, month: int) -> dict[str, Any]:
+    """A sample of PAL-Set."""
+    sides = {"pos": [f"liked {number}a", f"liked {number}b"], "neg": [f"hated {number}a", f"hated {number}b"]}
+    feedback = [*((one, "neg") for one in sides["neg"]), *((one, "neu") for one in "wxyz")]
+    feedback += [(one, "pos") for one in sides["pos"]]
+    return {
+        "sample_id": f"u1_sample{number}",
+        "dialogue_timestamp": f"2024-0{month}-20 20:00:00",
+        "logs": [
+            {"timestamp": f"2024-0{month}-18 08:00", "content": f"log {number}a"},
+            {"timestamp": f"2024-0{month}-20 20:00", "content": f"log {number}b"},
+        ],
+        "dialogue": {
+            "turn_2": {"user": {"action": "x", "content": f"yes {number}"}, "assistant": {"content": f"so {number}"}},
+            "turn_1": {"user": {"content": f"help {number}?"}, "assistant": {"content": f"why {number}?"}},
+        },
+        "topics": {
+            "topic-1": {
+                "user_query": f"query {number}",
+                "implicit_needs": [f"need {number}a", f"need {number}b"],
+                "requirement": f"requirement {number}",
+                "solution": sides,
+                "candidate_solutions": [{"solution": one, "feedback": said} for one, said in feedback],
+            }
+        },
+    }
+
+
 CHAT = [{"role": "user", "content": "I like tea."}, {"role": "assistant", "content": "Noted."}]
 FORMS: dict[str, Files] = {
+    "omnibehavior": {
+        "user.json": {
+            "u1": {
+                "user_profile": "Lives in Xiamen.",
+                "action_history": [video(f"2025-{month}-02 10:00:00", "like") for month in ("09", "10")],
+            }
+        }
+    },
+    "palbench.restate": {
+        "input.json": {"u1": {"history": [talk(0, 1), talk(1, 2)], "query": [talk(2, 3), talk(3, 4)]}},
+        "background/background.json": {"u1": {"gender": "f", "personality": {"Openness": "low"}}},
+        "situation.json": {"u1": {"2024-03-20": {"situation": "moved", "requirement_ids": ["work-2"]}}},
+        "preference.json": {"u1": {"work": {"work-2": {"preference": {"pos": "calm", "neg": "noise"}}}}},
+        "framework/requirement_framework.json": {
+            "u1": {"2024-03-20": {"topic-1": {"implicit_needs": [{"need": "n", "evidences": ["log 2b", "elsewhere"]}]}}}
+        },
+    },
     "jsonl": {"own.jsonl": [{"messages": CHAT, "question": "What does the user like?", "answer": "tea"}]},
     "locomo": {
         "locomo.json": [
@@ -227,12 +297,11 @@ def encoded(path: str, value: Any) -> bytes:
 
 
 def write(folder: Path, files: Files) -> Path:
-    """Writes files; gives the path to name: of one file itself, of several the first if it is a CSV, or the folder."""
+    """Writes files; gives the path of the first, which is the one to name."""
     for name, value in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(encoded(name, value))
-    main = next(iter(files))
-    return folder / main if len(files) == 1 or main.endswith(".csv") else folder
+    return folder / next(iter(files))
 
 
 def load(folder: Path, name: str, change: Change = lambda row: None, **options: Any) -> Benchmark:

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from mempiler.data.samples import sample
 from mempiler.errors import MempilerError, UserError
 
+from tests.data.forms import FORMS, PREPARED, Files, encoded
+
 SAID = [
     {"role": "user", "content": "I moved to Lisbon.", "name": "Ann", "time": "2024-05-01T10:00:00Z"},
     {"role": "assistant", "content": [{"type": "text", "text": "How nice!"}]},
@@ -68,38 +70,25 @@ def specimens(folder: Path) -> list[Specimen]:
     return [*_benchmarks(), *_histories(), *_judging(), *_stored(folder)]
 
 
+MOVIELENS = {
+    "ratings.dat": "".join(f"1::{n % 2 + 1}::{n % 5 + 1}::{978300760 + n}\n" for n in range(9)),
+    "users.dat": "1::F::25::20::48067\n",
+    "movies.dat": "1::Amélie: Le Film (2001)::Comedy|Romance\n2::Odd::Title (1999)::Drama\n",
+}
+
+
 def _benchmarks() -> Iterator[Specimen]:
-    with sample() as samples:
-
-        def whole(name: str, most: int) -> bytes:
-            return _dumped(json.loads((samples / name).read_text(encoding="utf-8")), most)
-
-        for name in ("locomo", "longmemeval", "implexconv"):
-            yield _benchmark(name, {f"{name}.json": whole(f"{name}.json", 3)})
-        yield _benchmark("msc", {"msc.jsonl": _head(samples / "msc.jsonl", 3)})
-        contexts = _head(samples / "personamem_shared_contexts.jsonl", 9)
-        questions = _csv_head(samples / "personamem_questions.csv", 6)
-        yield _benchmark("personamem", {"questions_32k.csv": questions, "shared_contexts_32k.jsonl": contexts})
-        chats = {f"personamem_v2_{n}.json": (samples / f"personamem_v2_{n}.json").read_bytes() for n in range(2)}
-        rows = {"benchmark.csv": _csv_head(samples / "personamem_v2.csv", 4)}
-        yield _benchmark("personamem-v2", rows | chats, metric="mcq")
-        users = {f"user{n}.json": whole(f"memoryquest/user{n}.json", 4) for n in (1, 2)}
-        yield _benchmark("memoryquest", users, file="")
-        films = {name: _head(samples / "movielens" / name, 60) for name in ("movies.dat", "users.dat", "ratings.dat")}
-        yield _benchmark("movielens", films, file="", min_ratings=3, questions=2)
-        yield _benchmark("omnibehavior", {"u01.json": whole("omnibehavior/u01.json", 400)}, file="")
-        prepared = {"data.json": whole("omnibehavior_prepared/experiment_data.json", 400)}
-        yield _benchmark("omnibehavior", prepared)
-        parts = ("input", "background", "preference", "requirement_framework", "situation")
-        files = {f"{name}.json": whole(f"palset/{name}.json", 2) for name in parts}
-        for part in ("restate", "generate", "select"):
-            yield _benchmark(f"palbench.{part}", files)
+    for name, files in FORMS.items():
+        yield _benchmark(name, files)
+    yield _benchmark("personamem-v2", FORMS["personamem-v2"], metric="mcq")
+    yield _benchmark("movielens", MOVIELENS, min_ratings=3, questions=2)
+    yield _benchmark("omnibehavior", PREPARED)
+    for part in ("generate", "select"):
+        yield _benchmark(f"palbench.{part}", FORMS["palbench.restate"])
 
 
 def _histories() -> Iterator[Specimen]:
-    row, past = {**ROW, "messages": SAID, "evidence": ["D1:1"]}, {**ROW, "history": HISTORY, "evidence": ["L2:1"]}
-    yield _benchmark("jsonl", {"own.jsonl": f"{json.dumps(row)}\n{json.dumps({**row, 'id': 'q2'})}\n".encode()})
-    yield _benchmark("jsonl", {"own.jsonl": json.dumps(past).encode()})
+    yield _benchmark("jsonl", {"own.jsonl": [{**ROW, "history": HISTORY, "evidence": ["L2:1"]}]})
     for name, value in (("history", HISTORY), ("messages", SAID), ("sessions", [SAID] * 2)):
         yield Specimen(name, {"history.json": json.dumps(value).encode()}, _history)
 
@@ -108,7 +97,8 @@ def _judging() -> Iterator[Specimen]:
     from mempiler.data.judge_check import read_labelled
 
     with sample("judge_check.jsonl") as file:
-        yield Specimen("labelled", {"labelled.jsonl": _head(file, 4)}, lambda at: read_labelled(at / "labelled.jsonl"))
+        head = b"".join(file.read_bytes().splitlines(keepends=True)[:4])
+        yield Specimen("labelled", {"labelled.jsonl": head}, lambda at: read_labelled(at / "labelled.jsonl"))
 
 
 def _stored(folder: Path) -> Iterator[Specimen]:
@@ -134,9 +124,10 @@ def _stored(folder: Path) -> Iterator[Specimen]:
     yield Specimen("tokens", {"tokens": tokens}, lambda at: read_tokens(at / "tokens"))
 
 
-def _benchmark(name: str, files: Mapping[str, bytes], file: str | None = None, **options: Any) -> Specimen:
-    """Files of a benchmark, of which the first is named unless another one or the folder ("") is."""
-    path = next(iter(files)) if file is None else file
+def _benchmark(name: str, files: Files, **options: Any) -> Specimen:
+    """Files of a benchmark, of which the first is named, or the folder where they are tables."""
+    main = next(iter(files))
+    path = "" if main.endswith(".dat") else main
 
     def read(at: Path) -> None:
         from mempiler.data.catalog import benchmark
@@ -146,7 +137,7 @@ def _benchmark(name: str, files: Mapping[str, bytes], file: str | None = None, *
         json.dumps(check(name, at / path).to_dict()).encode()
         _used(benchmark(name, at / path, **options))
 
-    return Specimen(name, files, read)
+    return Specimen(name, {each: encoded(each, value) for each, value in files.items()}, read)
 
 
 def _used(loaded: Any) -> None:
@@ -205,26 +196,6 @@ def _imported(at: Path) -> None:
             snapshot = store.read(found.owner)
             for item in (*(stored.item for stored in snapshot.waiting), *snapshot.open):
                 "\n".join(item.lines()).encode()
-
-
-def _dumped(value: Any, most: int) -> bytes:
-    return json.dumps(_trimmed(value, most), ensure_ascii=False).encode()
-
-
-def _trimmed(value: Any, most: int) -> Any:
-    """The value with the first entries of each list."""
-    if isinstance(value, list):
-        return [_trimmed(each, most) for each in value[:most]]
-    return {key: _trimmed(each, most) for key, each in value.items()} if isinstance(value, dict) else value
-
-
-def _head(path: Path, count: int) -> bytes:
-    return b"".join(path.read_bytes().splitlines(keepends=True)[:count])
-
-
-def _csv_head(path: Path, count: int) -> bytes:
-    rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))[: count + 1]
-    return _written(rows).encode()
 
 
 def _written(rows: list[list[str]]) -> str:

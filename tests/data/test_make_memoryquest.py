@@ -2,12 +2,13 @@
 
 import json
 import re
+from collections import Counter
 
 import dspy
 import numpy as np
 import pytest
+from mempiler.data.memoryquest import MemoryQuest
 from mempiler.data.synthesis.memoryquest import (
-    check_embedder,
     choose,
     dialogue_problems,
     make_memoryquest,
@@ -16,7 +17,7 @@ from mempiler.data.synthesis.memoryquest import (
     timeline_problems,
 )
 from mempiler.data.synthesis.runner import Runner
-from mempiler.errors import DataError, UserError
+from mempiler.errors import DataError
 from mempiler.signatures.synthesis_memoryquest import DraftEvent, DraftQuery, DraftTurn
 
 DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}
@@ -80,11 +81,10 @@ class Near:
 def made(tmp_path, scripted, profiles):
     """Makes the data set for the first user; gives the content of its file (or None), the report, and the calls."""
 
-    def run(reply, users=1):
-        lm, out, runner = scripted(reply), tmp_path / "quest", Runner(threads=2)
-        chosen = read_profiles(profiles)[:users]
+    def run(reply, out="quest"):
+        lm, runner = scripted(reply), Runner(threads=2)
         with dspy.context(lm=lm):
-            files = make_memoryquest(chosen, out, runner, Near(), lambda line: None)
+            files = make_memoryquest(read_profiles(profiles)[:1], tmp_path / out, runner, Near(), lambda line: None)
         return [json.loads(path.read_text()) for path in files], runner.report, lm.engine.calls
 
     return run
@@ -117,104 +117,71 @@ def test_what_is_no_profile_is_named(tmp_path, content, message):
         read_profiles(tmp_path)
 
 
-def test_a_user_file_has_the_form_that_is_promised(made):
+def test_the_benchmark_reads_a_user_file_of_the_form_that_is_promised(made, tmp_path):
     [user], report, calls = made(good)
     assert list(user) == ["user_id", "demographics", "domain_summaries", "sessions", "queries"]
-    assert user["user_id"] == "user2"
-    assert len(user["queries"]) == 6
+    assert (user["user_id"], report.rejections) == ("user2", [])
     assert [session["session_id"] for session in user["sessions"]] == [f"s{n}" for n in range(1, 31)]
     dates = [session["date"] for session in user["sessions"]]
     assert dates == sorted(dates)
     assert calls == {"queries": 3, "events": 6, "turns": 30}
-    assert report.rejections == []
-    query = user["queries"][0]
-    assert list(query) == ["query_id", "query", "date", "reasoning", "references"]
-    assert query["query_id"] == "q1"
+    assert list(user["queries"][0]) == ["query_id", "query", "date", "reasoning", "references"]
     assert user["sessions"][0]["turns"][0] == {"speaker": "user", "text": "Hello there 0"}
-
-
-def test_the_benchmark_reads_what_was_made(made, tmp_path):
-    reader = pytest.importorskip("mempiler.data.memoryquest")
-    [user], _, _ = made(good)
-    loaded = reader.MemoryQuest.load(tmp_path / "quest")
+    loaded = MemoryQuest.load(tmp_path / "quest")
     assert [example.question for example in loaded.examples] == [query["query"] for query in user["queries"]]
+    assert len(loaded.examples) == 6
     assert all(example.focus for example in loaded.examples)
 
 
-def test_requests_over_the_threshold_go_and_the_lowest_come_first(made):
-    near = [0.2, 0.31, 0.05, 0.3, 0.9, 0.1]
+def test_requests_over_the_threshold_go_and_the_lowest_fifteen_come_first(made):
+    def near(n):
+        return (29 - n) / 100 if n < 20 else 0.31 if n == 20 else 0.9
 
     def reply(kind, text, n):
-        if kind == "queries":
-            return {"queries": [draft(2 * n - 2, near[2 * n - 2]), draft(2 * n - 1, near[2 * n - 1])]}
-        return good(kind, text, n)
-
-    [user], report, _ = made(reply)
-    kept = [query["query"].split("near=")[1] for query in user["queries"]]
-    assert kept == ["0.05", "0.1", "0.2", "0.3"]
-    gone = [one for one in report.rejections if one.step == "gate"]
-    assert sorted(one.problems[0] for one in gone) == [
-        "mean cosine 0.310 is over 0.3",
-        "mean cosine 0.900 is over 0.3",
-    ]
-
-
-def test_at_most_fifteen_requests_are_kept(made):
-    def reply(kind, text, n):
-        if kind == "queries":
-            return {"queries": [draft(8 * n + m, (100 - 8 * n - m) / 1000) for m in range(8)]}
-        return good(kind, text, n)
+        return (
+            {"queries": [draft(m, near(m)) for m in range(8 * n - 8, 8 * n)]}
+            if kind == "queries"
+            else good(kind, text, n)
+        )
 
     [user], report, _ = made(reply)
     kept = [float(query["query"].split("near=")[1]) for query in user["queries"]]
     assert (len(kept), kept) == (15, sorted(kept))
-    assert report.count("gate", "left out") == 9
+    gone = Counter(one.problems[0] for one in report.rejections if one.step == "gate")
+    assert gone == {"mean cosine 0.310 is over 0.3": 1, "mean cosine 0.900 is over 0.3": 3, "15 others are lower": 5}
 
 
-def test_bad_requests_are_left_out_of_a_round_and_bad_rounds_asked_again(made):
+def test_bad_requests_are_left_out_of_a_round_and_bad_rounds_and_timelines_asked_again(made):
+    seen = []
+
     def reply(kind, text, n):
         if kind == "queries":
             bad = draft(50 + n, references=draft()["references"][:2])
             return {"queries": [bad] if n == 1 else [bad, draft(n)]}
-        return good(kind, text, n)
-
-    [user], report, calls = made(reply)
-    assert (len(user["queries"]), calls["queries"]) == (3, 4)
-    assert (report.count("queries", "retried"), report.count("queries", "left out")) == (1, 3)
-    assert all("2 references; give 3 to 5" in one.problems[0] for one in report.rejections)
-
-
-def test_a_bad_timeline_is_asked_again_with_what_was_wrong(made):
-    seen = []
-
-    def reply(kind, text, n):
         if kind == "events":
             seen.append(field(text, "complaints"))
             return {"events": events(e1={"references": []}) if n == 1 else events()}
         return good(kind, text, n)
 
-    [user], _, _ = made(reply)
-    assert len(user["queries"]) == 6
+    [user], report, calls = made(reply)
+    assert (len(user["queries"]), calls["queries"]) == (3, 4)
+    assert (report.count("queries", "retried"), report.count("queries", "left out")) == (1, 3)
     assert [text for text in seen if text] == ["- reference r1 is told in 0 events; tell it in exactly one"]
 
 
-def test_a_request_without_all_its_chats_is_left_out_whole(made):
+def test_a_request_without_all_its_chats_is_left_out_whole_and_a_user_without_requests_gets_no_file(made):
     def reply(kind, text, n):
         if kind == "turns" and "lantern0blue" in text:
             return {"turns": turns("nothing of that kind")}
         return good(kind, text, n)
 
     [user], report, _ = made(reply)
-    assert len(user["queries"]) == 5
-    assert len(user["sessions"]) == 25
+    assert (len(user["queries"]), len(user["sessions"])) == (5, 25)
     assert [one.problems for one in report.rejections if one.step == "query"] == [
         ("left out: no dialogue for 2024-04-10",)
     ]
     assert "lantern0" not in json.dumps(user)
-
-
-def test_a_user_without_requests_gets_no_file_and_a_line_in_the_report(made):
-    files, report, _ = made(lambda kind, text, n: {"queries": []})
+    files, report, _ = made(lambda kind, text, n: {"queries": []}, "none")
     assert files == []
     assert [one.step for one in report.rejections if one.outcome == "given up"] == ["queries", "user"]
 
@@ -273,13 +240,6 @@ def test_the_rule_that_was_broken_is_told(found, problem):
     assert not found if problem is None else any(problem in text for text in found)
 
 
-def test_the_gate_refuses_the_offline_embedder_unless_forced():
-    with pytest.raises(UserError, match="--embedder"):
-        check_embedder(Near("offline"))
-    check_embedder(Near("offline"), force=True)
-    check_embedder(Near("openai/text-embedding-3-small"))
-
-
 @pytest.fixture
 def command(profiles, making):
     """Runs `mempiler make memoryquest` into a folder; gives its exit code and output."""
@@ -305,8 +265,7 @@ def test_a_dead_endpoint_ends_the_command_with_its_report_and_how_to_go_on(comma
     server = stub()
     server.die()
     code, _, err = command("--force", "--lm", server.model, "--api-base", server.url)
-    assert code == 3
-    assert "--resume goes on" in err
+    assert (code, "--resume goes on" in err) == (3, True)
     assert (tmp_path / "o" / "generation" / "report.json").exists()
 
 

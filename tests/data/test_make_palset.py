@@ -1,6 +1,7 @@
 """A PAL-Set is written step by step: checked, whole or left out, and asked for again where a rule is broken."""
 
 import json
+from collections import defaultdict
 
 import pytest
 from mempiler.data.palbench.reader import read_palset
@@ -51,20 +52,17 @@ def test_side_files_have_the_released_form(made_palset, palset_reply):
     assert len(files["solution_preference_en.json"]["0000"][days[-1]]["topic-1"]["neg_list"]) == 2
 
 
-def test_candidates_are_written_without_a_look_at_the_user(made_palset, palset_reply):
-    seen = []
-    made_palset(lambda kind, text, n: (kind == "candidates" and seen.append(text)) or palset_reply(kind, text, n))
-    assert seen
-    assert not any("Ann" in text or "Likes" in text or "profile" in text for text in seen)
-
-
-def test_a_query_dialogue_proposes_liked_solutions_alone_to_an_assistant_that_knows_the_user(made_palset, palset_reply):
-    seen = []
-    made_palset(lambda kind, text, n: (kind == "turns" and seen.append(text)) or palset_reply(kind, text, n), months=4)
-    query = [text for text in seen if "knows background" in text]
-    history = [text for text in seen if "knows neither" in text]
+def test_no_step_is_told_what_it_must_not_know(made_palset, palset_reply):
+    """Candidates are written without a look at the user, in a query dialogue liked solutions alone are proposed."""
+    seen = defaultdict(list)
+    made_palset(lambda kind, text, n: seen[kind].append(text) or palset_reply(kind, text, n), months=4)
+    assert seen["candidates"]
+    assert not any("Ann" in text or "Likes" in text or "profile" in text for text in seen["candidates"])
+    query, history = (
+        [text for text in seen["turns"] if words in text] for words in ("knows background", "knows neither")
+    )
+    assert len(history) + len(query) == len(seen["turns"])
     assert query
-    assert len(history) + len(query) == len(seen)
     assert not any('"feedback": "neg"' in text for text in query)
     assert any('"feedback": "neg"' in text for text in history)
 
@@ -114,22 +112,13 @@ def test_no_attempt_repeats_a_question_so_that_no_cache_can_answer_it(made_palse
     assert {one.problems for one in report.rejections if one.step == "people"} == {("0 users; invent 1",)}
 
 
-def test_a_solution_that_is_no_candidate_is_asked_for_again(made_palset, palset_reply):
+@pytest.mark.parametrize("lost", ["timeline", "preferences", "situations", "turns"])
+def test_a_user_without_a_whole_persona_or_a_query_dialogue_is_left_out_and_the_others_stay(
+    made_palset, lost, palset_reply
+):
     def reply(kind, text, n):
-        answer = palset_reply(kind, text, n)
-        if kind == "analysis" and n == 1:
-            answer["liked"][0]["solution"] += " indeed"
-        return answer
-
-    _, report, _ = made_palset(reply)
-    assert [one.step for one in report.rejections] == ["liked and disliked"]
-    assert "is none of the candidates" in report.rejections[0].problems[0]
-
-
-@pytest.mark.parametrize("lost", ["timeline", "preferences", "situations"])
-def test_a_user_without_a_whole_persona_is_left_out_and_the_others_stay(made_palset, lost, palset_reply):
-    def reply(kind, text, n):
-        return {kind: []} if kind == lost and "Ann 0" in text else palset_reply(kind, text, n)
+        gone = kind == lost and "Ann 0" in text and ("knows background" in text or kind != "turns")
+        return {kind: []} if gone else palset_reply(kind, text, n)
 
     files, report, _ = made_palset(reply, users=2)
     assert list(files["input_en.json"]) == ["0001"]
@@ -167,17 +156,6 @@ def test_a_situation_without_experience_or_logs_has_no_dialogue(made_palset, los
     samples = [one for part in files["input_en.json"]["0000"].values() for one in part]
     assert not any(one["dialogue_timestamp"].startswith("2024-11-07") for one in samples)
     assert sum(len(one["logs"]) for one in samples) <= 20 * len(days)
-
-
-def test_a_user_without_a_query_dialogue_is_left_out(made_palset, palset_reply):
-    def reply(kind, text, n):
-        return {kind: []} if kind == "turns" and "knows background" in text else palset_reply(kind, text, n)
-
-    files, report, _ = made_palset(reply)
-    assert files == {}
-    assert [one.problems for one in report.rejections if one.step == "whole user"] == [
-        ("no dialogue in the query set",)
-    ]
 
 
 def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset, palset_reply, prompt_field):

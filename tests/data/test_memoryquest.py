@@ -2,7 +2,6 @@
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import dspy
 import pytest
@@ -110,12 +109,10 @@ def test_the_judge_sees_what_was_retrieved_and_no_notes(tmp_path: Path) -> None:
     assert judge.asked == [("Plan my week", loaded.examples[0].answer.splitlines(), "[f0] fact 0")]
 
 
-def test_users_come_as_a_folder_a_list_or_alone(tmp_path: Path) -> None:
-    users: list[Any] = [{**USER, "user_id": f"u{n}"} for n in (2, 10)]
-    write(tmp_path / "clone", {f"data/user{user['user_id'][1:]}.json": user for user in users})
-    paths = [tmp_path / "clone", tmp_path / "clone/data", write(tmp_path, {"all.json": users})]
-    found = [[example.history.id for example in MemoryQuest.load(path).examples] for path in paths]
-    assert found == [["u2", "u10"]] * 3
+def test_users_come_as_a_folder_in_the_order_of_their_numbers_or_alone(tmp_path: Path) -> None:
+    write(tmp_path / "data", {f"user{n}.json": {**USER, "user_id": f"u{n}"} for n in (10, 2)})
+    assert [example.history.id for example in MemoryQuest.load(tmp_path / "data").examples] == ["u2", "u10"]
+    assert [example.history.id for example in MemoryQuest.load(tmp_path / "data/user2.json").examples] == ["u2"]
     with pytest.raises(DataError, match=r"holds no user\*\.json"):
         MemoryQuest.load(tmp_path)
 

@@ -62,14 +62,23 @@ def test_the_profile_comes_first_in_words(folder):
     assert profile.turns[0].text == "gender: female; age: 25 to 34; occupation: writer"
 
 
-def test_zip_folder_and_file_read_the_same(folder, tmp_path):
+def test_zip_and_folder_read_the_same_and_a_missing_file_is_named(folder, tmp_path):
     archive = tmp_path / "ml-1m.zip"
     with zipfile.ZipFile(archive, "w") as made:
         for name in ("ratings.dat", "users.dat", "movies.dat"):
             made.write(folder / name, f"ml-1m/{name}")
-    read = [load(path) for path in (folder, folder / "ratings.dat", archive)]
+    read = [load(path) for path in (folder, archive)]
     assert len({tuple(example.question for example in found.examples) for found in read}) == 1
-    assert read[0].source.sha256 == read[1].source.sha256 != read[2].source.sha256
+    assert read[0].source.sha256 != read[1].source.sha256
+    archive.write_bytes(archive.read_bytes()[:200])
+    (folder / "movies.dat").unlink()
+    for path, problem in (
+        (archive, "cannot be read"),
+        (folder, r"holds no movies\.dat"),
+        (tmp_path / "x", "no such file"),
+    ):
+        with pytest.raises(DataError, match=problem):
+            load(path)
 
 
 def test_the_draw_of_users_is_seeded_and_counts(folder):
@@ -96,14 +105,6 @@ def test_a_broken_row_is_one_line_that_names_its_place(folder, name, text, messa
         load(folder)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_missing_files_are_named(folder, tmp_path):
-    (folder / "movies.dat").unlink()
-    with pytest.raises(DataError, match=r"holds no movies\.dat"):
-        load(folder)
-    with pytest.raises(DataError, match="no such file"):
-        load(tmp_path / "nowhere.zip")
 
 
 def test_a_check_tells_of_all_that_is_odd(folder):

@@ -1,16 +1,31 @@
-"""OmniBehavior: both forms, periods and their edges, questions, scores, and the bundled sample."""
+"""OmniBehavior: both forms, what is history, recent and asked, the draw, and how records read."""
 
 import copy
-import json
 from datetime import datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mempiler import Behavior
+from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.omnibehavior.benchmark import OmniBehavior
 from mempiler.data.omnibehavior.periods import Periods, seed_offset
-from mempiler.data.omnibehavior.records import QUESTIONS
+from mempiler.data.omnibehavior.records import (
+    OPEN,
+    QUESTIONS,
+    fields_of,
+    gold,
+    is_high_value,
+    is_informative,
+    number,
+    questions_of,
+    scene_of,
+)
+from mempiler.data.omnibehavior.text import DETAIL, reaction, situation
 from mempiler.errors import DataError
+
+from .forms import PREPARED, video, write
 
 VIDEO = {
     "type": "Video Browsing",
@@ -18,63 +33,39 @@ VIDEO = {
     "context": {"like_cnt": 210, "caption": "Morning\n run", "duration": "34秒", "photo_id": "x9", "weather": "rain"},
     "action": [{"type": "watch", "play_duration": 12}, {"type": "like"}],
 }
+VIDEO_FIELDS = [field for field in QUESTIONS if field.startswith("video")]
 
 
-def video(time, *reactions, **context):
-    return {
-        "type": "Video Browsing",
-        "timestamp": time,
-        "context": {"caption": f"At {time}", **context},
-        "action": [{"type": kind} for kind in reactions],
-    }
+def raw(folder, rows, user="u1", name="user.json"):
+    return write(folder, {name: {user: {"user_profile": "Lives in Xiamen.", "action_history": rows}}})
 
 
-def raw(tmp_path, rows, user="u1", name="user.json"):
-    path = tmp_path / name
-    path.write_text(json.dumps({user: {"user_profile": "Lives in Xiamen.", "action_history": rows}}), encoding="utf-8")
-    return path
+def prepared(folder, change=lambda user: None):
+    files = copy.deepcopy(PREPARED)
+    change(files["experiment_data.json"]["users"][0])
+    return write(folder, files)
+
+
+def liked(path, **options):
+    return benchmark("omnibehavior", path, categories="video_liked", **options).examples
 
 
 def actions(items):
     return [action for item in items if isinstance(item, Behavior) for action in item.actions]
 
 
-EDGES = [
-    "2025-08-31 23:00:00",
-    "2025-09-01 00:00:00",
-    "2025-09-29 10:00:00",
-    "2025-09-30 08:00:00",
-    "2025-10-01 09:00:00",
-    "2025-11-29 23:59:59",
-    "2025-11-30 00:00:00",
-    "2025-12-01 00:00:00",
-]
-
-
-def test_the_edge_can_be_set_when_loading(tmp_path):
-    path = raw(tmp_path, [video(time) for time in EDGES])
-    released, whole = OmniBehavior.load(path), OmniBehavior.load(path, last_day=True)
-    assert len({example.question for example in whole.examples}) - len(
-        {example.question for example in released.examples}
-    ) == len([field for field in QUESTIONS if field.startswith("video")])
-    moved = OmniBehavior.load(path, history="2025-08-01..2025-09-02", test="2025-09-03..2025-09-30")
-    assert {action.time for action in actions(moved.examples[0].history)} == {
-        datetime(2025, 8, 31, 23),
-        datetime(2025, 9, 1),
-    }
-
-
-def test_memory_is_frozen_at_the_first_asked_record(tmp_path):
-    rows = [video(f"2025-09-{day:02} 10:00:00") for day in range(1, 6)]
+def test_memory_is_frozen_at_the_first_asked_record_and_the_last_day_belongs_to_no_period(tmp_path):
+    rows = [video(f"{day} 10:00:00") for day in ("2025-08-31", "2025-09-01", "2025-09-29", "2025-09-30")]
     rows += [video("2025-10-01 10:00:00", caption="")]
-    rows += [video(f"2025-10-{day:02} 10:00:00", "like") for day in range(2, 5)]
-    examples = OmniBehavior.load(raw(tmp_path, rows), categories="video_liked").examples
+    rows += [video(f"2025-10-{day:02} 10:00:00", "like") for day in range(2, 5)] + [video("2025-11-30 00:00:00")]
+    examples = liked(raw(tmp_path, rows))
     assert len({id(example.history) for example in examples}) == 1
     # The video without words comes before the first asked record: history, not recent.
-    assert len(actions(examples[0].history)) == 6
+    times = [action.time for action in actions(examples[0].history)]
+    assert times == [datetime(2025, 9, 1, 10), datetime(2025, 9, 29, 10), datetime(2025, 10, 1, 10)]
     assert [len(actions(example.recent)) for example in examples] == [0, 1, 2]
     assert [example.answer for example in examples] == ["Yes"] * 3
-    assert [example.id for example in examples] == ["u1:7:video_liked", "u1:8:video_liked", "u1:9:video_liked"]
+    assert [example.id for example in examples] == ["u1:4:video_liked", "u1:5:video_liked", "u1:6:video_liked"]
 
 
 def test_a_question_tells_nothing_of_the_reaction(tmp_path):
@@ -90,8 +81,7 @@ def test_a_question_tells_nothing_of_the_reaction(tmp_path):
 def test_a_draw_is_spread_over_time_and_scenes_and_is_the_users_own():
     rows = []
     for n in range(200):
-        liked = ("like",) if n % 3 == 0 else ()
-        row = video(f"2025-10-{n // 10 + 1:02} {n % 10 + 10}:00:00", *liked)
+        row = video(f"2025-10-{n // 10 + 1:02} {n % 10 + 10}:00:00", *(["like"] if n % 3 == 0 else []))
         shop = {"type": "E-commerce", "context": {"item_title": "bag"}, "action": []}
         rows.append(row if n % 2 else {**row, **shop})
     periods = Periods()
@@ -100,107 +90,78 @@ def test_a_draw_is_spread_over_time_and_scenes_and_is_the_users_own():
     assert drawn == sorted(set(drawn)) == periods.draw("u1", rows)
     assert drawn != periods.draw("u2", rows)
     assert [len([place for place in drawn if place // 20 == bucket]) for bucket in range(10)] == [3] * 10
-    chosen = [rows[place] for place in drawn]
-    assert 10 <= sum(row["type"] == "E-commerce" for row in chosen) <= 20
+    assert 10 <= sum(rows[place]["type"] == "E-commerce" for place in drawn) <= 20
 
 
-PREPARED = {
-    "metadata": {},
-    "users": [
-        {
-            "user_id": "p1",
-            "user_profile": "",
-            "base_history": [video("2025-09-01 10:00:00")],
-            "test_time_all_actions": [video(f"2025-10-0{n} 10:00:00", *["like"][n != 4 :]) for n in range(1, 6)],
-            "test_actions": [{"action": video("2025-10-04 10:00:00", "like"), "test_time_index": 3},
-                             {"action": video("2025-10-02 10:00:00"), "test_time_index": 1}],
-        }
-    ],
-}  # fmt: skip
+def test_seed_offsets_beside_the_files_make_the_draw(tmp_path):
+    rows = [video(f"2025-10-{n // 4 + 1:02} {n % 4 + 10}:00:00") for n in range(80)]
+    path = raw(tmp_path, rows, name="raw_user_data/en/user.json")
 
+    def asked(offsets=None):
+        if offsets is not None:
+            write(tmp_path, {"raw_user_data/seed_offsets.json": offsets})
+        return [example.id for example in liked(path, test_actions=5)]
 
-def prepared(tmp_path, change=lambda user: None):
-    value = copy.deepcopy(PREPARED)
-    change(value["users"][0])
-    path = tmp_path / "experiment_data.json"
-    path.write_text(json.dumps(value), encoding="utf-8")
-    return path
+    own = asked()
+    assert asked({"u1": seed_offset("u1")}) == own
+    drawn = Periods(test_actions=5, offsets={"u1": 7}).draw("u1", rows)
+    assert asked({"u1": 7}) == [f"u1:{n + 1}:video_liked" for n in drawn] != own
+    with pytest.raises(DataError, match="whole number"):
+        asked({"u1": "7"})
 
 
 def test_a_prepared_file_says_itself_what_is_asked(tmp_path):
-    examples = OmniBehavior.load(prepared(tmp_path), categories="video_liked").examples
-    assert [(example.id, example.answer) for example in examples] == [
+    first, second = liked(prepared(tmp_path))
+    assert [(each.id, each.answer) for each in (first, second)] == [
         ("p1:3:video_liked", "No"),
         ("p1:5:video_liked", "Yes"),
     ]
-    assert [action.id for action in actions(examples[0].history)] == ["p1:1", "p1:2"]
-    assert [action.id for action in actions(examples[1].recent)] == ["p1:3", "p1:4"]
+    assert [action.id for action in actions(first.history)] == ["p1:1", "p1:2"]
+    assert [action.id for action in actions(second.recent)] == ["p1:3", "p1:4"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda user: user["test_actions"].append({"test_time_index": 9}), "test_time_index 9"),
-        (lambda user: user.pop("base_history"), "field 'base_history': is missing"),
-        (lambda user: user["base_history"].append({"timestamp": "noon"}), "field 'timestamp': 'noon' is not like"),
-    ],
-)
-def test_a_broken_prepared_file_is_one_line(tmp_path, change, message):
-    with pytest.raises(DataError, match=message) as raised:
-        OmniBehavior.load(prepared(tmp_path, change))
-    assert "\n" not in str(raised.value)
-
-
-def test_a_check_goes_on_and_tells_what_differs(tmp_path):
+def test_a_check_goes_on_and_a_test_action_that_is_no_place_is_refused(tmp_path):
     def change(user):
         user["test_time_all_actions"][0]["type"] = "Walking"
         user["test_actions"].append({"test_time_index": 9})
 
-    report = check("omnibehavior", prepared(tmp_path, change))
+    report = check("omnibehavior", path := prepared(tmp_path, change))
     assert report.kinds == {"dangling test action": 1, "unknown scene": 1}
     assert report.counts["questions"] == 12
+    with pytest.raises(DataError, match="test_time_index 9"):
+        OmniBehavior.load(path)
 
 
 def test_a_folder_may_hold_language_folders_and_a_user_counts_once(tmp_path):
-    folder = tmp_path / "raw_user_data" / "en"
-    folder.mkdir(parents=True)
     rows = [video("2025-09-02 10:00:00"), video("2025-10-02 10:00:00")]
-    raw(folder, rows, "u1", "a.json")
-    raw(folder, rows, "u2", "b.json")
-    (folder / "seed_offsets.json").write_text("{}", encoding="utf-8")
+    for user in ("u1", "u2"):
+        raw(tmp_path, rows, user, f"raw_user_data/en/{user}.json")
     assert {example.history.id for example in OmniBehavior.load(tmp_path).examples} == {"u1", "u2"}
-    raw(folder, rows, "u1", "c.json")
+    raw(tmp_path, rows, "u1", "raw_user_data/en/c.json")
     with pytest.raises(DataError, match="user u1: is in the data twice"):
         OmniBehavior.load(tmp_path)
 
 
-UNSEEN = [
-    {**VIDEO, "action": [{"type": "watch", "play_duration": 0}]},
-    {**VIDEO, "type": "Advertisement", "context": {"show_cnt": 0}},
-    {**VIDEO, "type": "Live Streaming", "context": {"live_comment_cnt": 0, "live_like_cnt": 0}},
-]
+UNSEEN = {
+    "no second": {**VIDEO, "action": [{"type": "watch", "play_duration": 0}]},
+    "never shown": {**VIDEO, "type": "Advertisement", "context": {"show_cnt": 0}},
+    "empty stream": {**VIDEO, "type": "Live Streaming", "context": {"live_comment_cnt": 0, "live_like_cnt": 0}},
+}
 
 
-@pytest.mark.parametrize("row", UNSEEN, ids=["no second", "never shown", "empty stream"])
+@pytest.mark.parametrize("kind", UNSEEN)
 @pytest.mark.parametrize("form", ["raw", "prepared"])
-def test_what_was_never_seen_is_in_no_history_and_in_no_question(tmp_path, row, form):
+def test_what_was_never_seen_is_in_no_history_and_in_no_question(tmp_path, kind, form):
     kept = [video("2025-09-02 10:00:00"), video("2025-10-02 10:00:00"), video("2025-10-04 10:00:00")]
-    unseen = [
-        {**row, "timestamp": time} for time in ("2025-09-03 09:00:00", "2025-10-01 09:00:00", kept[2]["timestamp"])
-    ]
-    if form == "raw":
-        path = raw(tmp_path, [*kept, *unseen])
-    else:
-        asked = [{"action": one, "test_time_index": n} for n, one in ((1, kept[1]), (2, unseen[2]), (3, kept[2]))]
-        path = prepared(
-            tmp_path,
-            lambda user: user.update(
-                base_history=[kept[0], unseen[0]],
-                test_time_all_actions=[unseen[1], kept[1], unseen[2], kept[2]],
-                test_actions=asked,
-            ),
-        )
-    examples = OmniBehavior.load(path, categories="video_liked").examples
+    times = ("2025-09-03 09:00:00", "2025-10-01 09:00:00", kept[2]["timestamp"])
+    unseen = [{**UNSEEN[kind], "timestamp": time} for time in times]
+    changed = {
+        "base_history": [kept[0], unseen[0]],
+        "test_time_all_actions": [unseen[1], kept[1], unseen[2], kept[2]],
+        "test_actions": [{"test_time_index": n} for n in (1, 2, 3)],
+    }
+    made = raw(tmp_path, [*kept, *unseen]) if form == "raw" else prepared(tmp_path, lambda user: user.update(changed))
+    examples = liked(made)
     assert [len(actions(example.history)) + len(actions(example.recent)) for example in examples] == [1, 2]
     assert [example.question[:9] for example in examples] == ["2 October", "4 October"]
 
@@ -209,36 +170,92 @@ def test_a_record_that_says_too_little_is_history_without_questions(tmp_path):
     bare = {**video("2025-09-02 10:00:00", "like"), "context": {"caption": " "}}
     examples = OmniBehavior.load(raw(tmp_path, [bare, video("2025-09-03 10:00:00"), VIDEO])).examples
     asked = [action.questions for action in actions(examples[0].history)]
-    assert asked[0] == ()
-    assert asked[1][1:] == tuple(QUESTIONS[field][0] for field in QUESTIONS if field.startswith("video"))
+    assert (asked[0], asked[1][1:]) == ((), tuple(QUESTIONS[field][0] for field in VIDEO_FIELDS))
 
 
 def test_a_record_without_yes_or_no_fields_may_be_drawn_and_freezes_the_memory(tmp_path):
     rows = [video(f"2025-09-0{n} 10:00:00") for n in (1, 2)]
     search = {**video("2025-10-01 10:00:00"), "type": "Search Behavior"}
     examples = OmniBehavior.load(raw(tmp_path, [*rows, search, VIDEO])).examples
-    assert len(actions(examples[0].history)) == 2
-    assert len(actions(examples[0].recent)) == 1
+    assert (len(actions(examples[0].history)), len(actions(examples[0].recent))) == (2, 1)
     with pytest.raises(DataError, match="holds no examples"):
         OmniBehavior.load(raw(tmp_path, [*rows, search], name="none.json"))
 
 
-def test_seed_offsets_beside_the_files_make_the_draw(tmp_path):
-    rows = [video(f"2025-10-{n // 4 + 1:02} {n % 4 + 10}:00:00") for n in range(80)]
-    folder = tmp_path / "raw_user_data" / "en"
-    folder.mkdir(parents=True)
-    path = raw(folder, rows)
+def test_a_record_reads_in_its_own_language_and_a_long_field_is_cut():
+    assert situation(VIDEO) == "title: Morning run; length: 34 s; likes: 210; weather: rain"
+    chinese = {**VIDEO, "type": "视频浏览"}
+    assert situation(chinese) == "标题: Morning run；时长: 34秒；点赞: 210；weather: rain"
+    assert (reaction(VIDEO), reaction(chinese)) == ("watched 12 s; liked", "观看12秒；点赞")
+    assert situation({**VIDEO, "context": {"asr": "w" * 2 * DETAIL}}) == "words said: " + "w" * DETAIL
+    assert reaction({"type": "广告推荐", "action": None}) == "无互动"
 
-    def asked():
-        return [example.id for example in OmniBehavior.load(path, test_actions=5, categories="video_liked").examples]
 
-    own = asked()
-    offsets = folder.parent / "seed_offsets.json"
-    offsets.write_text(json.dumps({"u1": seed_offset("u1")}), encoding="utf-8")
-    assert asked() == own
-    offsets.write_text('{"u1": 7}', encoding="utf-8")
-    assert asked() != own
-    assert asked() == [f"u1:{n + 1}:video_liked" for n in Periods(test_actions=5, offsets={"u1": 7}).draw("u1", rows)]
-    offsets.write_text('{"u1": "7"}', encoding="utf-8")
-    with pytest.raises(DataError, match="whole number"):
-        asked()
+@pytest.mark.parametrize(
+    ("name", "scene"),
+    [
+        ("video  browsing", "video"),
+        ("电商客服对话", "service"),
+        ("SEARCH BEHAVIOR", "search"),
+        ("walking", None),
+        (None, None),
+    ],
+)
+def test_scenes_are_known_by_both_names(name, scene):
+    assert scene_of(name) == scene
+
+
+@pytest.mark.parametrize(
+    ("kind", "done", "words"),
+    [
+        ("Video Browsing", {"type": "watch", "play_duration": 40, "completed": True}, "watched 40 s"),
+        ("Video Browsing", {"type": "watch", "play_duration": 60}, "watched 60 s; watched to the end"),
+        ("Video Browsing", {"type": "watch", "watch_seconds": 60}, "no reaction"),
+        ("Advertisement", {"type": "watch", "watch_seconds": 9}, "watched 9 s"),
+        ("Live Streaming", {"type": "click_cart", "is_click_cart_action": 1}, "opened the shop"),
+        ("Live Streaming", {"type": "cart", "is_add_to_cart": 1}, "no reaction"),
+        ("E-commerce", {"type": "purchase", "paid": True}, "bought"),
+        ("Search Behavior", {"type": "search", "keyword": "lamp"}, "searched (lamp)"),
+        (
+            "Customer Service",
+            {"type": "dialogue", "content": [{"role": "user", "content": "where?"}]},
+            "wrote (where?)",
+        ),
+    ],
+)
+def test_a_reaction_says_what_its_label_says(kind, done, words):
+    assert reaction({"type": kind, "context": {"duration": 60}, "action": [done]}) == words
+
+
+def test_the_words_of_a_search_are_its_reaction_and_not_its_situation():
+    search = {"type": "Search Behavior", "context": {"keyword": "lamp", "query_category": "home"}}
+    assert situation({**search, "action": [{"type": "search", "keyword": "lamp"}]}) == "category: home"
+    assert "lamp" in situation({**search, "action": []})
+
+
+def test_a_record_carries_the_questions_of_its_scene_in_its_language():
+    assert questions_of(VIDEO) == (OPEN["video_watch_seconds"][0], *(QUESTIONS[field][0] for field in fields_of(VIDEO)))
+    assert questions_of({"type": "商城购物"})[0] == QUESTIONS["shop_added_to_cart"][1]
+    assert questions_of({"type": "Search Behavior"}) == fields_of({"type": "Search Behavior"}) == ()
+    stream = {"type": "Live Streaming", "context": {"live_title": "x"}, "action": []}
+    assert "live_clicked_cart" not in fields_of(stream)
+    assert "live_clicked_cart" in fields_of({**stream, "context": {"is_shop_live": "true"}})
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
+    )
+)
+def test_any_context_and_any_action_can_be_read(value):
+    for record in ({**VIDEO, "context": {"caption": value, "zz": value}}, {**VIDEO, "action": value}):
+        assert "\n" not in situation(record) + reaction(record).replace("\n", "")
+        assert isinstance(is_informative(record) and is_high_value(record), bool)
+        assert all(isinstance(gold(record)[field], bool) for field in fields_of(record))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(194, 194), ("194秒", 194), ("1.5", 1.5), (None, None), ("60s", None), ("nan", None)]
+)
+def test_numbers_may_have_a_unit(value, expected):
+    assert number(value) == expected

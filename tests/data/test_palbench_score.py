@@ -1,37 +1,50 @@
-"""Scores of the three single-turn parts, with and without a judge."""
+"""Scores of PAL-Bench's single-turn parts: BLEU, selections, the judge of needs, and the paper's columns."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import dspy
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark
-from mempiler.data.palbench.benchmark import NeedsJudge
+from mempiler.data.palbench.benchmark import WEIGHTS, NeedsJudge, bleu, words
 from mempiler.programs.adapter import adapter
+from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 
 
-def _row(parts: dict[str, float]) -> Any:
-    return SimpleNamespace(parts=parts, failure=None if parts else "any")
+def test_a_long_run_of_one_sign_is_cut_at_once() -> None:
+    words("火")
+    started = time.process_time()
+    assert "".join(words("火" * 60_000)) == "火" * 60_000
+    # 12 s before: jieba takes the square of the length.
+    assert time.process_time() - started < 3
+
+
+@given(st.text("用户希望睡得好 ab,", min_size=1), st.text("用户希望睡得好 ab,", min_size=1))
+def test_bleu_equals_nltk_on_the_same_words(answer: str, gold: str) -> None:
+    smooth = SmoothingFunction().method1
+    expected = [sentence_bleu([words(gold)], words(answer), w, smooth) for w in WEIGHTS]
+    assert bleu(answer, [gold]) == pytest.approx(expected)
+
+
+def test_every_order_takes_its_own_best_reference() -> None:
+    """One reference shares more words, the other a longer run of them."""
+    loose, tight = "c-b-a-d", "a-b-x-y-z"
+    both = bleu("a-b-c-d", [loose, tight])
+    assert both == tuple(map(max, zip(bleu("a-b-c-d", [loose]), bleu("a-b-c-d", [tight]), strict=True)))
+    assert bleu("a-b-c-d", [loose])[0] > bleu("a-b-c-d", [tight])[0]
 
 
 @pytest.mark.parametrize(
-    ("kinds", "value"),
-    [
-        (("pos", "pos"), 1.0),
-        (("pos", "neu"), 0.5),
-        (("pos", "neg"), 0.0),
-        (("neg", "neg"), -1.0),
-    ],
+    ("kinds", "value"), [(("pos", "pos"), 1.0), (("pos", "neu"), 0.5), (("pos", "neg"), 0.0), (("neg", "neg"), -1.0)]
 )
 def test_selecting_counts_liked_and_disliked(kinds: tuple[str, str], value: float) -> None:
     found = benchmark("palbench.select")
     example = found.examples[0]
-    left = list(example.asked.topic.feedback.items())
-    chosen = []
-    for kind in kinds:
-        pick = next(pair for pair in left if pair[1] == kind)
-        left.remove(pick)
-        chosen.append(pick[0])
+    left = dict(example.asked.topic.feedback)
+    chosen = [id for kind in kinds for id in [next(id for id, each in left.items() if each == kind)] if left.pop(id)]
     for answer in (chosen, f"I take {chosen[1]} and {chosen[0].lower()}."):
         score = found.score(example, dspy.Prediction(answer=answer))
         assert (score.value, score.parts["s_score"], score.parts["valid"]) == (value, value, 1.0)
@@ -39,24 +52,23 @@ def test_selecting_counts_liked_and_disliked(kinds: tuple[str, str], value: floa
 
 
 def test_the_papers_columns_are_means_over_all_topics_failed_ones_included() -> None:
-    select = benchmark("palbench.select")
-    rows = [_row({"s_score": 1.0, "valid": 1.0}), _row({"s_score": -0.5, "valid": 1.0})]
-    rows += [_row({"s_score": 0.0, "valid": 0.0}), _row({})]
-    assert select.scorer.aggregate(rows) == {"S-score": 12.5, "invalid selections": 1}
-    restate = benchmark("palbench.restate", metric="g_score")
-    rows = [_row({"bleu1": 0.2, "g_score": 0.75}), _row({"bleu1": 0.0, "g_score": 0.0}), _row({}), _row({})]
-    assert restate.scorer.aggregate(rows) == pytest.approx({"BLEU-1": 5.0, "G-score": 18.75})
+    def row(parts: dict[str, float]) -> Any:
+        return SimpleNamespace(parts=parts, failure=None if parts else "any")
+
+    rows = [{"s_score": 1.0, "valid": 1.0}, {"s_score": -0.5, "valid": 1.0}, {"s_score": 0.0, "valid": 0.0}, {}]
+    assert benchmark("palbench.select").scorer.aggregate(list(map(row, rows))) == {
+        "S-score": 12.5,
+        "invalid selections": 1,
+    }
+    rows = [{"bleu1": 0.2, "g_score": 0.75}, {"bleu1": 0.0, "g_score": 0.0}, {}, {}]
+    found = benchmark("palbench.restate", metric="g_score").scorer.aggregate(list(map(row, rows)))
+    assert found == pytest.approx({"BLEU-1": 5.0, "G-score": 18.75})
 
 
 @pytest.mark.parametrize("said", [1.3, -4, 7.5])
-def test_points_beyond_the_papers_are_asked_for_again(said: float, scripted: Any) -> None:
+def test_points_beyond_the_papers_are_asked_for_again_and_an_empty_restatement_gets_none(
+    said: float, scripted: Any
+) -> None:
     lm = scripted(lambda kind, text, n: {"score": {"points": said if n == 1 else 1}})
-    topic = benchmark("palbench.restate").examples[0].asked.topic
-    assert (NeedsJudge(lm, adapter())(topic, "a need")[0], len(lm.engine.prompts)) == (1.0, 2)
-
-
-def test_an_empty_restatement_gets_nothing_without_a_call(scripted: Any) -> None:
-    lm = scripted(lambda *call: {"analysis": "", "score": {"points": 2}})
-    judge = NeedsJudge(lm, adapter())
-    assert judge(benchmark("palbench.restate").examples[0].asked.topic, " ")[0] == 0
-    assert lm.engine.prompts == []
+    topic, judge = benchmark("palbench.restate").examples[0].asked.topic, NeedsJudge(lm, adapter())
+    assert (judge(topic, "a need")[0], judge(topic, " ")[0], len(lm.engine.prompts)) == (1.0, 0.0, 2)

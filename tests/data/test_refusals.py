@@ -11,6 +11,9 @@ from mempiler.errors import DataError
 
 from .forms import FORMS, Change, changed, encoded, first, load, put, write
 
+QUERY = ("u1", "query", 0)
+LATER = {"timestamp": "2024-03-20 20:01", "content": "later"}
+VIDEO = ("u1", "action_history", 0)
 QA, TALK = ("qa", 0), ("conversation",)
 TURN = {"id": "D1:1", "speaker": "user", "text": "I like tea."}
 SESSION = {"id": "D1", "turns": [TURN]}
@@ -74,6 +77,14 @@ REFUSED: list[tuple[str, Change, str]] = [
     ("msc", put("previous_dialogs", 0, "dialog"), "line 1, field 'previous_dialogs.0.dialog': is missing"),
     ("msc", put("dialog", value="Hi!"), "line 1, field 'dialog': is 'Hi!', expected a valid list"),
     ("msc", lambda row: row.update(dialog=[], previous_dialogs=[]), "line 1: no session has a turn with words"),
+    ("omnibehavior", put(*VIDEO, "timestamp", value="noon"), "record 1, field 'timestamp': 'noon' is not like"),
+    ("omnibehavior", put("u1", "action_history"), "user u1, field 'action_history': is missing"),
+    ("omnibehavior", put("u1", "action_history", value=[]), "holds no examples"),
+    ("palbench.restate", put("u1", value=[]), "u1: is [], expected an object"),
+    ("palbench.restate", put("u1", "history", value=3), "u1, field 'history': is 3, expected a valid list"),
+    ("palbench.restate", put("u1", value={"history": [], "query": []}), "holds no examples"),
+    ("palbench.restate", put(*QUERY, "topics", "topic-1", value={}), "0.topics.topic-1.user_query': is missing"),
+    ("palbench.restate", put(*QUERY, "logs", 0, "content", value=[]), "query.0.logs.0.content': is"),
     ("personamem", put("user_question_or_message", value=" "), "line 2, field 'user_question_or_message': is empty"),
     (
         "personamem",
@@ -134,6 +145,13 @@ ODD: list[tuple[str, Change, str]] = [
     ("longmemeval", put("answer_session_ids", value=["answer_a", "answer_z"]), "dangling evidence"),
     ("msc", put("previous_dialogs", 0, "time_back", value=""), "no time_back"),
     ("msc", put("previous_dialogs", 0, "time_back", value="1 day"), "times out of order"),
+    ("omnibehavior", put(*VIDEO, "type", value="Walking"), "unknown scene"),
+    ("palbench.restate", lambda users: users["u1"]["query"][0]["logs"].append(LATER), "log after its dialogue"),
+    ("palbench.restate", put(*QUERY, "topics", value={}), "no topics"),
+    ("palbench.restate", put(*QUERY, "dialogue_timestamp", value="soon"), "unreadable date"),
+    ("palbench.restate", put(*QUERY, "dialogue_timestamp", value="2024-01-01 00:00:00"), "samples out of order"),
+    ("palbench.restate", put(*QUERY, "topics", "topic-1", "implicit_needs", 1), "number of needs"),
+    ("palbench.restate", put(*QUERY, "topics", "topic-1", "candidate_solutions", 1), "number of candidates"),
     ("personamem", put("end_index_in_shared_context", value="99"), "end past the context"),
     ("personamem", put("question_type", value="telepathy"), "unknown skill"),
 ]
