@@ -84,13 +84,11 @@ class Call:
 
     def join(self, samples: Sequence[Any]) -> None:
         """Puts the engine's records beside the texts: one each, in order; the engine's text is the raw one."""
-        if samples:
-            same = len(samples) == len(self.completions)
-            asked = (
-                [heard.messages for heard in self.completions] if same else [_plain(one.messages) for one in samples]
-            )
-            pairs = zip(asked, samples, strict=True)
-            self.completions = [Completion(messages, sample.text, sample) for messages, sample in pairs]
+        asked = [heard.messages for heard in self.completions]
+        if len(asked) != len(samples):
+            asked = [_plain(sample.messages) for sample in samples]
+        pairs = zip(asked, samples, strict=True)
+        self.completions = [Completion(messages, sample.text, sample) for messages, sample in pairs]
 
 
 @dataclass
@@ -154,7 +152,7 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
                 stack.callback(lambda: setattr(call, "taken", work.taken))
                 if record.raw:
                     samples = stack.enter_context(capture())
-                    stack.callback(lambda: call.join(samples))
+                    stack.callback(lambda: samples and call.join(samples))
                     stack.enter_context(hearing(call.hear))
             yield call
     except Exception as error:

@@ -58,18 +58,23 @@ def read_answer(
         raise UnreadableError("", f"the answer has {len(completion):,} characters, more than {LONGEST:,}")
     reader = ValueReader(inputs, longest)
     said = THOUGHT.sub("", without_blanks(completion))
-    texts, as_asked = _laid_out(signature, said, layout)
+    fields = signature.output_fields
+    needed = [name for name, field in fields.items() if field.is_required() and not admits_none(field.annotation)]
+    texts, as_asked = _laid_out(signature, said, layout, needed)
     if not as_asked:
         reader.mend("layout", "")
     found: dict[str, Any] = {}
-    for name, field in signature.output_fields.items():
+    for name, field in fields.items():
         kept = len(reader.mends)
         try:
             if name not in texts:
                 raise UnreadableError(name, "is missing")
-            found[name] = reader.read(_restored(name, texts[name]), annotated(field), name)
+            # With the markers of the words that the prompt showed.
+            found[name] = reader.read(restored(texts[name]), annotated(field), name)
+        except RecursionError:
+            raise UnreadableError(name, "holds too many values inside one another") from None
         except UnreadableError:
-            if field.is_required() and not admits_none(field.annotation):
+            if name in needed:
                 raise
             del reader.mends[kept:]
             reader.mend("field", name)
@@ -91,21 +96,14 @@ def json_object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _restored(name: str, value: Any) -> Any:
-    """A value with the markers of the words that the prompt showed."""
-    try:
-        return restored(value)
-    except RecursionError:
-        raise UnreadableError(name, "holds too many values inside one another") from None
-
-
-def _laid_out(signature: type[dspy.Signature], text: str, layout: Layout) -> tuple[dict[str, Any], bool]:
+def _laid_out(
+    signature: type[dspy.Signature], text: str, layout: Layout, needed: list[str]
+) -> tuple[dict[str, Any], bool]:
     """The text, or parsed value, of each output that is there; and whether it was laid out as asked for."""
-    fields, names = signature.output_fields, list(signature.output_fields)
+    names = list(signature.output_fields)
     whole = json_object(text) if layout == "json" else None
     if whole and all(name in whole for name in names):
         return whole, True
-    needed = [name for name in names if fields[name].is_required() and not admits_none(fields[name].annotation)]
     marked = _sections(HEADER, text, names)
     if all(name in marked for name in needed) and marked:
         return marked, True

@@ -19,7 +19,7 @@ from ...signatures.pal import (
     RestateRequirement,
     SelectSolutions,
 )
-from .task import Task, seen
+from .task import Task, with_items
 
 
 class RequirementRestatement(Task):
@@ -76,7 +76,7 @@ class DialogueReply(Task):
         if action not in ASSISTANT_ACTIONS:
             raise UserError(f"{action!r} is no kind of reply; one of: {', '.join(ASSISTANT_ACTIONS)}")
         return {
-            "context": seen(context, query),
+            "context": with_items(context.text(), query.shown),
             "dialogue": "\n".join(line for line in query.dialogue.split("\n") if line),
             "action": action,
             "action_meaning": ASSISTANT_ACTIONS[action],

@@ -143,7 +143,7 @@ class Task(dspy.Module):
     def asked(self, context: Context, query: Query) -> dict[str, Any]:
         """The inputs of `prompt`. Default: context and question, and the options of a task that has any."""
         options = {"options": list(query.options)} if "options" in self.inputs else {}
-        return {"context": seen(context, query), "question": query.text, **options}
+        return {"context": with_items(context.text(), query.shown), "question": query.text, **options}
 
     def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
         """The outputs of the task, of those of its prompt. Default: the same."""
@@ -165,7 +165,7 @@ class QuestionAnswering(Task):
     prompt = AnswerFromContext
 
     def asked(self, context: Context, query: Query) -> dict[str, Any]:
-        return {"context": seen(context, query), "question": query.line}
+        return {"context": with_items(context.text(), query.shown), "question": query.line}
 
 
 class MultipleChoice(Task):
@@ -186,7 +186,7 @@ class PersonalResponse(Task):
     prompt = RespondPersonally
 
     def asked(self, context: Context, query: Query) -> dict[str, Any]:
-        return {"context": seen(context, query), "date": query.when, "question": query.text}
+        return {"context": with_items(context.text(), query.shown), "date": query.when, "question": query.text}
 
 
 class MemoryLookup(Task):
@@ -235,13 +235,8 @@ def _age(hit: Hit) -> tuple[datetime, int, str]:
     return comparable(hit.time), int(digits or 0), hit.id
 
 
-def seen(context: Context, query: Query) -> str:
-    """What a prompt shows of a context: its text, followed by the raw items of the query."""
-    return with_items(context.text(), query.shown)
-
-
 def with_items(text: str, items: Sequence[Item]) -> str:
-    """A text followed by the lines of raw items."""
+    """A text, as that of a context, followed by the lines of raw items, as those that a query shows."""
     lines = [line for item in items for line in item.lines()]
     return "\n".join([text, *lines]) if text else "\n".join(lines)
 
