@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -29,6 +30,15 @@ def behavior(records: int = 30, profile: str = "Ann, 34, nurse", id: str = "ann"
     batches = [Behavior.of(f"b{n}", actions[n : n + 10]) for n in range(0, records, 10)]
     first = [Profile(id="profile", turns=(Turn(id="profile:1", speaker="profile", text=profile),))] if profile else []
     return History(id=id, items=(*first, *batches))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Any]:
+    """An empty store."""
+    from mempiler import Store
+
+    with Store(tmp_path / "memories.sqlite") as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -30,17 +30,9 @@ def test_an_answer_is_read_as_the_option_it_chooses(text, options, expected):
 
 
 def actions(count, start=1):
-    first = datetime(2025, 9, 1, 8)
-    return [
-        Action(
-            id=f"a{n}",
-            time=first + timedelta(hours=n),
-            scene="video",
-            situation=f"title: clip {n}",
-            action="liked" if n % 2 else "skipped",
-        )
-        for n in range(start, start + count)
-    ]
+    first, kind = datetime(2025, 9, 1, 8), {"scene": "video"}
+    done = {n: {"situation": f"title: clip {n}", "action": "liked" if n % 2 else "skipped"} for n in range(30)}
+    return [Action(id=f"a{n}", time=first + timedelta(hours=n), **kind, **done[n]) for n in range(start, start + count)]
 
 
 PROFILE = Profile(id="p", turns=(Turn(id="p", speaker="profile", text="lives in Oslo"),))

@@ -41,18 +41,9 @@ class Lines:
 
 
 def questions(history: History, count: int = 3) -> list[dspy.Example]:
-    return [
-        dspy.Example(
-            id=f"{history.id}:{n}",
-            history=history,
-            question=f"Who saw Oslo, {n}?",
-            answer="Bob",
-            category="4",
-            focus=("D1:1",),
-            evidence=("D1:1",),
-        ).with_inputs("history", "question", "focus")
-        for n in range(count)
-    ]
+    fields = {"history": history, "answer": "Bob", "category": "4", "focus": ("D1:1",), "evidence": ("D1:1",)}
+    asked = [{"id": f"{history.id}:{n}", "question": f"Who saw Oslo, {n}?", **fields} for n in range(count)]
+    return [dspy.Example(**each).with_inputs("history", "question", "focus") for each in asked]
 
 
 def run(program: Any, examples: Sequence[dspy.Example], threads: int = 4) -> Any:
@@ -78,12 +69,8 @@ def test_a_store_is_written_once_for_each_history_however_many_ask(make_history)
     assert all(row.hits for row in found.rows)
 
 
-@pytest.mark.parametrize(
-    "thing",
-    [Lines, Lines(), lambda folder: Lines()],
-    ids=["class", "object", "factory"],
-)
-def test_classes_objects_factories_and_coroutines_are_stores(thing, make_history):
+@pytest.mark.parametrize("thing", [Lines, Lines(), lambda folder: Lines()], ids=["class", "object", "factory"])
+def test_classes_objects_and_factories_are_stores(thing, make_history):
     found = run(program_of(thing, "mine", "question-answering", config={"k": 2}), questions(make_history(2)))
     assert found.failures == 0
     assert [row.hits for row in found.rows] == [2, 2, 2]
@@ -151,9 +138,6 @@ def test_what_a_hostile_store_does_concerns_the_questions_of_its_history(how, re
     assert time.monotonic() - started < 3
 
 
-# What answers by itself
-
-
 class Agent(dspy.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -168,10 +152,6 @@ def plain(history: History, question: str) -> str:
     return "Bob"
 
 
-def pair(history: History, question: str) -> tuple[str, list[Any]]:
-    return "Bob", [{"id": "D1:1", "text": "x"}]
-
-
 async def coroutine(history: History, question: str) -> tuple[str, list[Any]]:
     return "Bob", [Entry(id="7", text="y", sources=("D1:1",))]
 
@@ -180,7 +160,7 @@ async def coroutine(history: History, question: str) -> tuple[str, list[Any]]:
     ("thing", "recall"),
     [
         (plain, {}),
-        (pair, {"shown": 1.0}),
+        (lambda history, question: ("Bob", [{"id": "D1:1", "text": "x"}]), {"shown": 1.0}),
         (coroutine, {"shown": 1.0}),
         (Agent, {"shown": 1.0}),
         (lambda history, question: {"answer": "Bob", "recalled": ["Ann: nothing of the kind"]}, {}),
@@ -201,25 +181,18 @@ def test_a_module_is_told_of_options_where_it_asks_for_them(make_history):
         asked.append((question, options))
         return "(a)"
 
-    program = program_of(chooser, "mine", "multiple-choice")
-    program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
-    program = program_of(lambda history, question: asked.append(question) or "(a)", "mine", "multiple-choice")
-    program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
+    for thing in (chooser, lambda history, question: asked.append(question) or "(a)"):
+        program = program_of(thing, "mine", "multiple-choice")
+        program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
     assert asked == [("Which?", ["(a) tea", "(b) ink"]), "Which?\n(a) tea\n(b) ink"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (None, "answered NoneType, expected a text"),
-        (b"\xff", "answered bytes"),
-        (("Bob", 3), "recalled int"),
-    ],
-)
-def test_what_is_no_answer_is_a_failure(answer, reason, make_history):
-    found = run(program_of(lambda history, question: answer, "mine", "question-answering"), questions(make_history(1)))
-    assert found.failures == 3
-    assert reason in found.rows[0].failure.message
+def test_what_is_no_answer_is_a_failure(make_history):
+    wrong = {"answered NoneType, expected a text": None, "answered bytes": b"\xff", "recalled int": ("Bob", 3)}
+    for reason, answer in wrong.items():
+        program = program_of(lambda history, question, answer=answer: answer, "mine", "question-answering")
+        found = run(program, questions(make_history(1), 1))
+        assert reason in found.rows[0].failure.message
 
 
 def test_predictors_of_a_module_are_the_program_s():
@@ -228,9 +201,6 @@ def test_predictors_of_a_module_are_the_program_s():
     copy = program.deepcopy()
     copy.all_predictors()["method.reader.thing.say.predict"].demos = [dspy.Example(question="?")]
     assert program.all_predictors()["method.reader.thing.say.predict"].demos == []
-
-
-# Names and settings
 
 
 @pytest.mark.parametrize(
@@ -261,9 +231,6 @@ def test_what_a_name_stands_for():
         thing_of("no_such_module:thing")
 
 
-# What was recalled
-
-
 @pytest.mark.parametrize(
     ("recalled", "sources", "kind"),
     [
@@ -277,9 +244,6 @@ def test_what_a_name_stands_for():
 def test_recalled_texts_are_matched_to_turns(recalled: Any, sources: Any, kind: str, make_history: Callable[..., Any]):
     (hit,) = hits_of([recalled], make_history(1, turns=3))
     assert (hit.sources, hit.kind) == (sources, kind)
-
-
-# An endpoint
 
 
 def remembering() -> Callable[[dict[str, Any]], str]:

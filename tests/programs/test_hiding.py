@@ -2,9 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +13,6 @@ from mempiler.engines.embedders import embedder
 from mempiler.memory.amending import Amendment, Amendments, writing_under
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.pgr.memory import Change, PersonalMemory
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "memories.sqlite") as opened:
-        yield opened
 
 
 def of_memory_r2(kind: str, text: str, n: int) -> dict[str, Any]:

@@ -55,13 +55,9 @@ def test_the_query_of_an_example_holds_its_own_fields_and_no_evidence(make_histo
 
 def test_what_waits_is_shown_as_it_was_said(scripted: Any, make_history: Any) -> None:
     lm, program = scripted(lambda *_: {"answer": "x"}), build("turn-rag", k=1)
-    waiting = (
-        Session(
-            id="D9",
-            turns=(Turn(id="D9:1", speaker="Ann", text="Cleo saw Rome."),),
-        ),
-        Session(id="D10", turns=(Turn(id="D10:1", speaker="Bob", text="Hm."),)),
-    )
+    said = {"D9": ("Ann", "Cleo saw Rome."), "D10": ("Bob", "Hm.")}
+    turns = {id: Turn(id=f"{id}:1", speaker=who, text=text) for id, (who, text) in said.items()}
+    waiting = tuple(Session(id=id, turns=(turn,)) for id, turn in turns.items())
     memory = program.remember(make_history(1)).memory
     with dspy.context(lm=lm):
         found = program.answer(memory, Query(text="Who saw Rome?"), Waiting(waiting))

@@ -49,48 +49,31 @@ def test_unreadable_output_is_kept_raw_with_what_was_wrong(scripted: Any, said: 
     assert [message["role"] for message in record.calls[0].completions[0].messages] == ["system", "user"]
 
 
-def test_a_correction_is_a_second_completion_of_the_same_call(scripted: Any) -> None:
-    ask = predictor(Name)
+def test_a_correction_is_a_completion_of_the_same_call_and_a_refusal_of_the_latest(scripted: Any) -> None:
+    one, other = predictor(Name), predictor(Name)
     lm = scripted(lambda kind, text, n: "junk" if n == 1 else {"name": "x"})
     with dspy.context(lm=lm, adapter=CorrectingAdapter(1)), recording(raw=True) as record:
-        ask(thing="x")
-    assert [len(call.completions) for call in record.calls] == [2]
-    assert record.calls[0].error is None
-
-
-def test_refusals_belong_to_the_latest_call_of_the_predictor(scripted: Any) -> None:
-    one, other = predictor(Name), predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(raw=True) as record:
-        one(thing="1")
-        one(thing="2")
-        other(thing="3")
+        for ask in (one, one, other):
+            ask(thing="x")
         refuse(one, 2)
         refuse(one, 0)
+    assert [len(call.completions) for call in record.calls] == [2, 1, 1]
+    assert record.calls[0].error is None
     assert [call.refused for call in record.calls] == [0, 2, 0]
 
 
-def test_an_inner_recording_keeps_what_it_hears_to_itself(scripted: Any) -> None:
+def test_an_inner_recording_keeps_what_it_hears_to_itself_and_no_prompts_that_it_does_not_want(scripted: Any) -> None:
+    """Steps that write a memory outlive the question that needed it first: their prompts must not."""
     ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording() as outer:
+    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(raw=True) as outer:
         ask(thing="before")
         with recording() as inner:
             ask(thing="within")
             record_failure(Failure(kind="error", where="x", message="y"))
         ask(thing="after")
-    assert [call.inputs["thing"] for call in outer.calls] == ["before", "after"]
-    assert ([call.inputs["thing"] for call in inner.calls], outer.failures) == (["within"], [])
-
-
-def test_prompts_of_an_inner_recording_are_kept_by_nobody_who_did_not_ask(scripted: Any) -> None:
-    """Steps that write a memory outlive the question that needed it first: their prompts must not."""
-    ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(raw=True) as outer:
-        ask(thing="outer")
-        with recording() as inner:
-            ask(thing="inner")
-        ask(thing="outer again")
-    assert [len(call.completions) for call in outer.calls] == [1, 1]
-    assert [len(call.completions) for call in inner.calls] == [0]
+    assert [(call.inputs["thing"], len(call.completions)) for call in outer.calls] == [("before", 1), ("after", 1)]
+    assert [(call.inputs["thing"], len(call.completions)) for call in inner.calls] == [("within", 0)]
+    assert (len(inner.failures), outer.failures) == (1, [])
 
 
 def test_a_step_keeps_what_it_asked_and_what_failed(scripted: Any) -> None:

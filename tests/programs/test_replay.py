@@ -35,24 +35,15 @@ def test_a_cached_memory_replays_the_steps_that_saw_the_gold_evidence(scripted, 
     assert trace[-1][0] is program.task.answer
 
 
-def test_steps_are_bound_to_the_running_copy(scripted, fact_replies, make_history, program):
+def test_steps_are_bound_to_the_running_copy_and_their_inputs_are_copies(scripted, fact_replies, make_history, program):
     history, twin = make_history(2), copy.deepcopy(program)
     with dspy.context(lm=scripted(fact_replies)):
-        program(history=history, question="Where?")
-        trace = traced(twin, history=history, question="Where?", focus=("D1:1",))
-    assert {id(p) for p, _, _ in trace} == {
-        id(p) for p in (twin.method.writer.extract, twin.method.writer.manage, twin.task.answer)
-    }
-
-
-def test_replayed_inputs_are_copies(scripted, fact_replies, make_history, program):
-    history = make_history(1)
-    with dspy.context(lm=scripted(fact_replies)):
-        first = traced(program, history=history, question="Where?", focus=("D1:1",))
-        for _, inputs, _ in first[:-1]:
+        for _, inputs, _ in traced(program, history=history, question="Where?", focus=("D1:1",))[:-1]:
             inputs.clear()
-        again = traced(program, history=history, question="Where?", focus=("D1:1",))
-    assert all(inputs for _, inputs, _ in again)
+        trace = traced(twin, history=history, question="Where?", focus=("D1:1",))
+    assert all(inputs for _, inputs, _ in trace)
+    steps = (twin.method.writer.extract, twin.method.writer.manage, twin.task.answer)
+    assert {id(p) for p, _, _ in trace} == {id(p) for p in steps}
 
 
 def test_without_evidence_the_steps_behind_the_best_hits_are_replayed(scripted, fact_replies, make_history, program):

@@ -6,7 +6,6 @@ from typing import Any
 import dspy
 import numpy as np
 import pytest
-from mempiler import Session, Turn
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.catalog import build
@@ -28,10 +27,7 @@ def meaning(name: str = "meaning") -> TextEmbedder:
 
 def history() -> History:
     said = ("I moved to Lisbon", "Rye bread is best warm", "My boat leaks", "Oat milk froths")
-    items = [
-        Session(id=f"D{n}", turns=(Turn(id=f"D{n}:1", speaker="Ada", text=text),)) for n, text in enumerate(said, 1)
-    ]
-    return History(id="ada", items=tuple(items))
+    return History.parse([[{"role": "user", "name": "Ada", "content": text}] for text in said], id="ada")
 
 
 def recalled(method: str, embed: Any, question: str, **config: Any) -> Any:
@@ -58,8 +54,7 @@ def test_an_embedding_model_searches_alone_where_it_is_told_to(method: str) -> N
     program = build(method, embedder=meaning(), hybrid=False)
     assert searched_by(program.method.reader) == "vectors"
     # Without an embedder of meaning there is nothing but words.
-    program = build(method, embedder=embedder(), hybrid=False)
-    assert searched_by(program.method.reader) == "words"
+    assert searched_by(build(method, embedder=embedder(), hybrid=False).method.reader) == "words"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +16,6 @@ from tests.stub_server import StubServer
 
 SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
 ANSWER = "[[ ## answer ## ]]\nTo Lisbon."
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "memories.sqlite") as opened:
-        yield opened
 
 
 def named(server: StubServer) -> Any:

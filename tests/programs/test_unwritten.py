@@ -1,7 +1,7 @@
 """What cannot be written stays: it is searched as it was said, tried in halves, and written once the model is well."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import dspy
@@ -23,12 +23,9 @@ class Moody(OfflineEngine):
         self.well = False
 
     def complete(self, request: Any) -> Any:
-        import dataclasses
-
         response = super().complete(request)
-        if self.well:
-            return response
-        return dataclasses.replace(response, message=type(response.message).assistant("I cannot help with that."))
+        refusal = type(response.message).assistant("I cannot help with that.")
+        return response if self.well else replace(response, message=refusal)
 
 
 def talk() -> list[Session]:
@@ -36,19 +33,11 @@ def talk() -> list[Session]:
         ("I moved to Lisbon with my dog Rex.", "How do you like it so far?", "The hills hurt my knee."),
         ("The dentist was fine after all.", "And the knee?", "I run again, in the light shoes."),
     )
-    return [
-        Session(
-            id=f"D{s}",
-            turns=tuple(Turn(id=f"D{s}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, 1)),
-        )
+    turns = {
+        f"D{s}": tuple(Turn(id=f"D{s}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, 1))
         for s, texts in enumerate(said, 1)
-    ]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "memories.sqlite") as opened:
-        yield opened
+    }
+    return [Session(id=id, turns=found) for id, found in turns.items()]
 
 
 @pytest.fixture

@@ -50,9 +50,13 @@ def test_what_nothing_could_hold_is_one_line(text: str, words: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_a_whole_pair_and_the_deepest_value_are_read() -> None:
+def test_a_whole_pair_the_deepest_value_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
     assert parse_json('"\\ud83d\\ude00"', "here") == "\U0001f600"
     assert parse_json("[" * MOST_DEPTH + "]" * MOST_DEPTH, "here")
+    page = (Path(__file__).parents[2] / "docs/concepts.md").read_text()
+    assert f"nesting beyond {MOST_DEPTH} levels" in page
+    (tmp_path / "file.json").write_bytes(b"\xef\xbb\xbf[1]")
+    assert read_json(tmp_path / "file.json") == [1]
 
 
 @pytest.mark.parametrize(
@@ -78,11 +82,6 @@ def test_what_is_no_file_is_not_read(path: str, words: str) -> None:
         read_json(path)
 
 
-def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "file.json").write_bytes(b"\xef\xbb\xbf[1]")
-    assert read_json(tmp_path / "file.json") == [1]
-
-
 @pytest.mark.parametrize(
     "time", [1e10, 1700000000, -1, True, "1700000000", "1e400", "1000000-01-01", "2024-02-30", "0001-01-01T00:00+14:00"]
 )
@@ -91,13 +90,9 @@ def test_a_time_is_a_date_of_the_calendar(time: Any) -> None:
         History.from_messages([{"role": "user", "content": "x", "time": time}])
 
 
-@pytest.mark.parametrize("time", ["2024-05-01", "2024-05-01T10:00:00Z", "2024-05-01T10:00:00+02:00"])
-def test_iso_dates_are_times(time: str) -> None:
-    history = History.from_messages([{"role": "user", "content": "x", "time": time}])
-    assert history.items[0].time is not None
-
-
-def test_the_first_moment_with_and_without_a_zone_can_be_sorted() -> None:
+def test_iso_dates_are_times_and_can_be_sorted() -> None:
+    for time in ("2024-05-01", "2024-05-01T10:00:00Z", "2024-05-01T10:00:00+02:00"):
+        assert History.from_messages([{"role": "user", "content": "x", "time": time}]).items[0].time is not None
     times = [datetime(2024, 1, 1, tzinfo=UTC), None, datetime.min, datetime(2023, 1, 1)]
     assert [comparable(time).year for time in sorted(times, key=comparable)] == [1, 1, 2023, 2024]
 
@@ -109,14 +104,10 @@ def test_the_first_moment_with_and_without_a_zone_can_be_sorted() -> None:
         ({"role": "user", "content": ["x"]}, "expected text or a list of parts"),
         ({"role": "user", "content": [{"text": 5}]}, "expected text or a list of parts"),
         ({"role": "user", "content": "\ud800"}, "message 1 of session 1: a text holds half"),
-        ({"role": "user", "content": "x", "name": {}}, None),
         ({"role": "user", "content": "x", "name": 5}, "speaker 5"),
     ],
 )
-def test_a_message_of_another_kind_is_refused(message: Any, words: str | None) -> None:
-    if words is None:
-        assert History.from_messages([message]).turns["D1:1"][0].speaker == "user"
-        return
+def test_a_message_of_another_kind_is_refused(message: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
         History.from_messages([message])
 
@@ -132,8 +123,3 @@ def test_a_message_of_an_error_is_one_line_of_bounded_length() -> None:
     assert "\n" not in error
     assert error.startswith("a b \\ud800 xxx")
     assert len(error.encode()) < 2000
-
-
-def test_the_page_of_concepts_tells_the_deepest_nesting() -> None:
-    page = (Path(__file__).parents[2] / "docs/concepts.md").read_text()
-    assert f"nesting beyond {MOST_DEPTH} levels" in page
