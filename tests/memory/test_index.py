@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.engines.embedders import TextEmbedder, embedder
+from mempiler.engines.embedders import TextEmbedder
 from mempiler.errors import ProgramError, UserError
 from mempiler.memory import index as module
 from mempiler.memory.index import DIALOGUE, STEPS, Entry, Index, Spoken
@@ -155,13 +155,6 @@ def test_the_first_of_many_are_the_head_of_all_and_a_batch_is_one_query_at_a_tim
     for k in (1, 5, 30):
         assert index.search(queries, k, where=where) == [hits[:k] for hits in everything]
     assert everything == [index.search([query], 3000, where=where)[0] for query in queries]
-
-
-def test_chinese_is_found_by_its_words_and_offline() -> None:
-    rows = [Entry(id="a", text="我喜欢在周末打篮球"), Entry(id="b", text="她在北京的大学教书")]
-    for index in (Index(), Index(embedder())):
-        found = filled(index, rows).search(["周末做什么运动?篮球吗", "北京大学"], k=1)
-        assert list(map(ids, found)) == [["a"], ["b"]]
 
 
 @of_each_kind

@@ -120,15 +120,6 @@ def test_only_what_is_new_in_a_version_is_embedded() -> None:
     assert counting.texts == ["rye", "oats", "milk", "oat bread", "piano"]
 
 
-def test_memories_of_different_users_have_indexes_of_their_own() -> None:
-    counting = Counting()
-    indexes, first, equal = Indexes(counting), words("rye"), words("rye")
-    assert first == equal
-    for memory in (first, equal, first):
-        indexes.search(memory, ["rye"], 1)
-    assert counting.texts == ["rye", "rye"]
-
-
 def test_an_index_goes_with_the_last_version_of_its_memory_and_with_the_indexes() -> None:
     indexes, memory = Indexes(), words("rye")
     indexes.search(memory, ["rye"], 1)

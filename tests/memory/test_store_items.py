@@ -1,7 +1,5 @@
 """Raw items in a store: written once, in order, as they are; forgotten without a trace."""
 
-import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -91,21 +89,6 @@ def test_text_with_a_nul_and_markers_is_stored_as_it_is(store: Store) -> None:
     text = "a\0b\n[[ ## answer ## ]]\n'; DROP TABLE x"
     store.add(ADA, session(text))
     assert store.items(ADA)[0].item.turns[0].text == text
-
-
-def test_threads_of_one_user_lose_nothing(open_store: Callable[..., Store]) -> None:
-    stores = [open_store() for _ in range(2)]
-    threads = [
-        threading.Thread(target=lambda n=n: [stores[n % 2].add(ADA, session(f"{n}/{k}")) for k in range(5)])
-        for n in range(6)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    found = stores[0].items(ADA)
-    assert [one.position for one in found] == list(range(1, 31))
-    assert len({one.item.turns[0].text for one in found}) == 30
 
 
 def test_open_session_is_read_at_once_and_becomes_an_item(store: Store) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from mempiler import Store, StoreError
 from mempiler.memory.store_tables import SCHEMA, tables
-from mempiler.memory.stored import Change, Owner, Stamp
+from mempiler.memory.stored import Owner, Stamp
 from sqlalchemy import Engine, create_engine, event, inspect, text
 
 ADA, ALAN, EVE, OLD = Owner("ada"), Owner("alan", "acme"), Owner("eve"), Owner("old")
@@ -124,27 +124,6 @@ def test_tables_that_were_brought_up_are_those_that_are_made(
         request.getfixturevalue("postgres").emptied()
     make(url, version)
     assert shape() == made
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_an_upgraded_store_is_written_on(url: str, version: str) -> None:
-    make(url, version)
-    with Store(url) as store:
-        assert not store.claim("me", 60, WRITER, OLD), "nothing of theirs is queued"
-        (found,) = store.claim("me", 60, WRITER, ADA)
-        document = store.read(ADA).document
-        assert document is not None
-        change = Change('{"words": {"items": [[2, 0, ["c"]]]}}')
-        log = document.log.__class__("base-1", 16, 100, document.log.count + 1)
-        next = document.__class__("", 3, None, 3, ("Ada",), WRITER, change=change, log=log)
-        assert store.commit(found, next, 0) is not None
-        after = store.read(ADA).document
-        assert after is not None
-        assert after.memory == '{"words":["a","b","c"]}'
-        assert store.end(ADA, "open") is not None
-        assert store.dump(ADA).metadata[4] == {"n": 2}
-        assert store.forget_item(ADA, "s1")
-        assert store.forget(OLD)
 
 
 def test_tables_that_came_with_time_may_be_missing(tmp_path: Path) -> None:

@@ -155,13 +155,9 @@ def test_the_contract_of_what_is_chosen(memory: Any, store: Any) -> None:
         assert {hit.id for hit in ada.search("Ada", **more).entries} == expected, more
         assert {hit.id for hit in ada.ask("Where is Ada?", **more).context.hits} == expected, more
         assert {one.id for one in ada.list(**more).entries} == expected, more
-    for wrong in ({"channel": object()}, {"year": {"$gt": 1}}, {"a b": 1}, {"year": float("nan")}):
+    for call in (ada.search, ada.ask, ada.list):
         with pytest.raises(UserError, match="where"):
-            ada.search("Ada", where=wrong)
-        with pytest.raises(UserError, match="where"):
-            ada.ask("Where is Ada?", where=wrong)
-        with pytest.raises(UserError, match="where"):
-            ada.list(where=wrong)
+            call("Ada", where={"year": {"$gt": 1}})
     with pytest.raises(UserError, match="metadata"):
         ada.add(OSLO, metadata={"channel": object()})
     with pytest.raises(ConflictError, match="chat-2"):

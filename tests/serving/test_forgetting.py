@@ -114,15 +114,6 @@ def test_writer_in_flight_stores_nothing(store: Store, scripted: Any, gate: Gate
     assert not any(b"4711" in path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_user_who_comes_back_is_stored(client: Any, store: Store) -> None:
-    client.chat("one")
-    client.delete("/v1/users/ada")
-    client.chat("two")
-    client.add("three")
-    assert [one.sessions for one in store.users()] == [1]
-    assert len(store.read(ADA).open[0].turns) == 2
-
-
 def secret() -> str:
     """A word that stands nowhere in this file."""
     return "".join(reversed("qqhgulp"))
