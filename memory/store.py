@@ -198,7 +198,7 @@ class Store(Reading, Queue, Forgetting):
         return count
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class UserVectors:
     """The shelf of a user, where embedders read and write the vectors of the user's texts; threads may share it.
 

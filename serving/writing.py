@@ -1,16 +1,9 @@
 """Writing what is queued of one user: claimed, written item by item, each stored before the next one is taken.
 
-Every commit stores the memory together with the state of the items in it, and only if that memory did not change
-meanwhile: a killed worker loses the item it was writing, and the next worker writes it again. Language models are
-called outside transactions.
-
-The memory of n items is what `program.remember` writes for the same n items, however they arrived: items are written
-into the memory as it was before it was settled, and the settled one is kept beside it for questions. Memories that
-resume from their settled form (`Memory.resumed`) are the exception: what they become depends on where they settled.
-
-An item that cannot be written (the model refuses it, the method fails) is tried `ATTEMPTS` times, then kept as
-`failed`: its turns are still searched, and a rebuild retries it. An unreachable endpoint does not count: the item stays
-queued, and the error is raised.
+The memory of n items is what `program.remember` writes for the same n items, however they arrived: they are written
+into the memory as it was before it was settled, and the settled one is kept beside it for questions; memories that
+resume from their settled form (`Memory.resumed`) are the exception. An item that cannot be written is tried `ATTEMPTS`
+times, then kept as `failed`, and its turns are searched; an unreachable endpoint is raised, and leaves it queued.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import openai
@@ -94,26 +94,6 @@ def test_reasoning_is_not_sent(reach: Reach) -> None:
     assert words(chat(client)) == ["To", " Lisbon."]
 
 
-@pytest.mark.parametrize(("second", "goes_on"), [("To Lisbon, in spring.", True), ("To Porto.", False)])
-def test_answer_that_is_asked_for_again_goes_on_where_it_says_the_same(
-    reach: Reach, store: Store, second: str, goes_on: bool
-) -> None:
-    _, client, server = reach(replies(events(["[[ ## answer ## ]]\n", "To", " Lis"], "length"), WORDS["chat"](second)))
-    if goes_on:
-        assert "".join(words(chat(client))) == second
-    else:
-        with pytest.raises(openai.APIError, match="became another one"):
-            words(chat(client))
-    assert len(server.requests) == 2
-    assert turns(store) == ["user: Where did I move?", *([f"assistant: {second}"] if goes_on else [])]
-
-
-def replies(*said: Any) -> Callable[[dict[str, Any]], Any]:
-    """An answer for each request, in order."""
-    left = iter(said)
-    return lambda body: next(left)
-
-
 def events(texts: Sequence[str], reason: str | None = None) -> bytes:
     """The events of a stream; one that ends too early, without a reason."""
     deltas = [*({"delta": {"content": text}} for text in texts), *([{"finish_reason": reason}] if reason else [])]
@@ -137,15 +117,6 @@ def test_what_fails_before_the_first_word_is_a_status(
         chat(client)
     assert caught.value.status_code == status
     assert turns(store) == ["user: Where did I move?"]
-
-
-def test_call_that_fails_on_the_way_is_repeated_and_goes_on(reach: Reach, store: Store) -> None:
-    fault = b'data: {"error": {"message": "overloaded", "code": "server_error"}}\n\n'
-    failed = events(["[[ ## answer ## ]]\n", "To", " Lis"]) + fault
-    _, client, server = reach(replies(failed, WORDS["chat"]("To Lisbon.")), retries=1)
-    assert words(chat(client)) == ["To", " Lis", "bon."]
-    assert len(server.requests) == 2
-    assert turns(store)[1:] == ["assistant: To Lisbon."]
 
 
 def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Store) -> None:

@@ -196,16 +196,24 @@ def test_both_clients_have_the_verbs_and_arguments_of_a_memory() -> None:
             assert same == [one for one in given if (name, one) != ("ask", "question")], name
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/sessions/b", "a?x", "a\n", "a%2Fb", ".hidden", "x" * 600])
-def test_a_name_is_one_part_of_an_address_or_refused(name: str) -> None:
-    with Client("http://127.0.0.1:9") as client, pytest.raises(UserError):
-        client.memory(name)
+NAMES = ["", ".", "..", "a/sessions/b", "a?x", "a\n", "a%2Fb", ".hidden", "x" * 600]
+ENTRIES = ["", ".", "..", "a/b", "\x00", "\ud800", None]
+NO_SESSIONS = [Behavior.of("b", []), "I moved.", {"role": "user", "content": "x"}, ["I moved."]]
+NO_ADDRESSES = ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", None]
+MISTAKES: list[tuple[Callable[[Client, Any], Any], list[Any], str]] = [
+    (lambda client, name: client.memory(name), NAMES, "user"),
+    (lambda client, entry: client.memory("ada").get(entry), ENTRIES, "entry|text"),
+    (lambda client, session: client.memory("ada").add(session), NO_SESSIONS, "session"),
+    (lambda client, url: Client(url), NO_ADDRESSES, "no address of a service"),
+]
 
 
-@pytest.mark.parametrize("entry", ["", ".", "..", "a/b", "\x00", "\ud800", None])
-def test_the_id_of_an_entry_is_one_part_of_an_address_or_refused(entry: Any) -> None:
-    with Client("http://127.0.0.1:9") as client, pytest.raises(UserError):
-        client.memory("ada").get(entry)
+@pytest.mark.parametrize(("call", "values", "says"), MISTAKES, ids=["user", "entry", "session", "address"])
+def test_what_no_service_could_be_asked_is_refused_at_once(call: Any, values: list[Any], says: str) -> None:
+    with Client("http://127.0.0.1:9") as client:
+        for value in values:
+            with pytest.raises(UserError, match=says):
+                call(client, value)
 
 
 @pytest.mark.parametrize("entry", ["a?b#c", "%2F..", "50 % of it", "a\nb", "...", "ü:1", "&by=x"])
@@ -215,18 +223,6 @@ def test_other_ids_of_entries_arrive_as_they_are(entry: str) -> None:
         assert client.memory("ada").delete(entry, by="a&b") is None
         assert unquote(sent[0].url.raw_path.partition(b"?")[0].decode()) == f"/v1/users/ada/entries/{entry}"
         assert dict(sent[0].url.params) == {"by": "a&b"}
-
-
-@pytest.mark.parametrize("session", [Behavior.of("b", []), "I moved.", {"role": "user", "content": "x"}, ["I moved."]])
-def test_what_is_no_session_is_refused(session: Any) -> None:
-    with Client("http://127.0.0.1:9") as client, pytest.raises(UserError, match="session"):
-        client.memory("ada").add(session)
-
-
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", None])
-def test_an_address_is_checked_at_once(url: Any) -> None:
-    with pytest.raises(UserError, match="no address of a service"):
-        Client(url)
 
 
 def answering(client: Client, *answers: Any) -> list[httpx.Request]:
