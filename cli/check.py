@@ -54,7 +54,7 @@ def check_judge(name: str, setup: Setup, as_json: bool) -> None:
     from ..engines.guard import Guard
     from ..engines.meter import Meter
     from ..engines.models import endpoint_errors, language_model
-    from ..engines.prices import needed_prices
+    from ..engines.spending import needed_prices
     from ..programs.adapter import adapter
 
     if setup.resume or setup.replay:

@@ -180,7 +180,7 @@ def _generate(
     from ..engines.guard import Guard, Limits
     from ..engines.meter import Meter
     from ..engines.models import endpoint_errors, language_model
-    from ..engines.prices import needed_prices
+    from ..engines.spending import needed_prices
     from ..records.whole_file import refuse_foreign, write_json
     from ..runs.home import make_folder
     from ..runs.run_store import RunStore

@@ -70,7 +70,7 @@ def _service_of_process(given: dict[str, Any]) -> Service:
 
 def _service(given: dict[str, Any]) -> Service:
     """The service of the options."""
-    from ..engines.endpoint.names import check_askable
+    from ..engines.endpoint.engine import check_askable
     from ..engines.models import language_model
     from ..runs.artifact import chosen_embedder, open_program
     from ..runs.registry import program_folder

@@ -40,6 +40,8 @@ class Call:
     result: CallResult | None = None
     outputs: Any = None
     """What the caller gets."""
+    samples: list[Any] = field(default_factory=list[Any])
+    """What a local model records of each answer (`local.sampling.Sample`)."""
 
     @cached_property
     def request(self) -> dict[str, Any]:
@@ -122,8 +124,8 @@ class Call:
 
 going_on: contextvars.ContextVar[Call | None] = contextvars.ContextVar("mempiler_call", default=None)
 
-Hear = Callable[[Any, Sequence[Any]], None]
-"""Takes the messages of a call, or its prompt where it has none, and the answers as DSPy has them."""
+Hear = Callable[[Any, Sequence[Any], Sequence[Any]], None]
+"""Takes the messages of a call, or its prompt where it has none, the answers as DSPy has them, and their samples."""
 _hear: contextvars.ContextVar[Hear | None] = contextvars.ContextVar("hear", default=None)
 
 

@@ -312,7 +312,7 @@ class MeteredLM(dspy.LM):
         note_call(sent, generated, self.priced(None if estimated else result.cost, sent, generated))
         answers = marked(call.outputs, result)
         if (hear := hearing_here()) is not None:
-            hear(call.messages or call.prompt, answers)
+            hear(call.messages or call.prompt, answers, call.samples)
         return answers
 
     @with_callbacks

@@ -13,8 +13,7 @@ from dspy.utils.exceptions import LMConfigurationError, LMError
 from ..errors import EndpointError, UserError, one_line
 from .endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
 from .endpoint.endpoint import BODY, Endpoint
-from .endpoint.engine import engines, request_settings
-from .endpoint.names import check_provider
+from .endpoint.engine import check_provider, engines, request_settings
 from .guard import Guard
 from .meter import Answers, Meter, MeteredLM, Replayed, Role
 from .weights import gguf_file

@@ -1,4 +1,4 @@
-"""A piece of work: what it takes (calls, tokens, US dollars, seconds), and for whom it is.
+"""A piece of work: what it takes (calls, tokens, US dollars, seconds), for whom it is, and what its tokens cost.
 
 A meter counts what a run pays. Here a call counts wherever its answer came from, so the same work takes the same
 however often it was broken off. Of pieces within one another the inner one takes what it asks.
@@ -7,13 +7,17 @@ however often it was broken off. Of pieces within one another the inner one take
 from __future__ import annotations
 
 import contextvars
+import os
 import time
 from collections.abc import Generator, Hashable
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ..errors import UserError
 from ..records.scope import holding
+
+_FREE = ("offline", "local:", "local/", "gguf:")
 
 
 @dataclass(frozen=True)
@@ -101,3 +105,39 @@ def working_for(whose: Hashable, shelf: Any = None) -> AbstractContextManager[No
 def working_now() -> tuple[Hashable, Any]:
     """For whom this is, and their shelf; None where that was not said."""
     return _for.get()
+
+
+def litellm_module() -> Any:
+    """Litellm itself, which otherwise fetches a price list over the network when it is imported, and advertises."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    litellm.suppress_debug_info = True
+    return litellm
+
+
+def token_prices(name: str) -> tuple[float, float] | None:
+    """US dollars per input and per output token, by litellm's table; None where it does not know the model.
+
+    Args:
+        name: A model name as `language_model` takes it; engines of rules, local and GGUF models are free.
+    """
+    if name.startswith(_FREE):
+        return 0.0, 0.0
+    table = litellm_module().model_cost
+    found = table.get(name) or table.get(name.partition("/")[2])
+    if not found or found.get("input_cost_per_token") is None:
+        return None
+    return float(found["input_cost_per_token"]), float(found.get("output_cost_per_token") or 0.0)
+
+
+def needed_prices(name: str, max_usd: float | None) -> tuple[float, float] | None:
+    """`token_prices` where a cost limit is set, else None.
+
+    Raises:
+        UserError: The price is unknown: the limit could not be enforced.
+    """
+    prices = None if max_usd is None else token_prices(name)
+    if max_usd is not None and prices is None:
+        raise UserError(f"the price of {name} is not known, so --max-usd cannot hold; use --max-calls or --max-tokens")
+    return prices

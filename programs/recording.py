@@ -19,7 +19,6 @@ import dspy
 from dspy.utils.exceptions import LMError
 
 from ..engines.call import hearing
-from ..engines.local.sampling import capture
 from ..engines.spending import Spending, note, taking
 from ..errors import one_line
 from ..reading.kinds import Mend
@@ -76,19 +75,12 @@ class Call:
             return "lost"
         return "asked again" if self.asked_again else "salvaged" if self.faults else "ok"
 
-    def hear(self, asked: Any, answers: Sequence[Any]) -> None:
+    def hear(self, asked: Any, answers: Sequence[Any], samples: Sequence[Any] = ()) -> None:
         """Keeps the raw completions of a prompt, messages or a text; answers are as DSPy has them."""
         messages = _plain(asked)
         texts = (each.get("text") if isinstance(each, dict) else each for each in answers)
-        self.completions += [Completion(messages, str(text or "")) for text in texts]
-
-    def join(self, samples: Sequence[Any]) -> None:
-        """Puts the engine's records beside the texts: one each, in order; the engine's text is the raw one."""
-        asked = [heard.messages for heard in self.completions]
-        if len(asked) != len(samples):
-            asked = [_plain(sample.messages) for sample in samples]
-        pairs = zip(asked, samples, strict=True)
-        self.completions = [Completion(messages, sample.text, sample) for messages, sample in pairs]
+        found = [Completion(messages, str(text or "")) for text in texts]
+        self.completions += [Completion(messages, each.text, each) for each in samples] or found
 
 
 @dataclass
@@ -151,8 +143,6 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
                 work = stack.enter_context(taking())
                 stack.callback(lambda: setattr(call, "taken", work.taken))
                 if record.raw:
-                    samples = stack.enter_context(capture())
-                    stack.callback(lambda: samples and call.join(samples))
                     stack.enter_context(hearing(call.hear))
             yield call
     except Exception as error:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import dspy
 
-from ..engines.endpoint.pieces import Take, in_pieces
+from ..engines.endpoint.endpoint import Take, in_pieces
 from ..errors import AnswerChangedError
 from ..reading.answer import Layout
 from ..reading.growing import Growing, followed

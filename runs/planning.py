@@ -20,7 +20,7 @@ from ..data.benchmark import Benchmark
 from ..engines.guard import Guard
 from ..engines.meter import Meter
 from ..engines.models import OFFLINE, is_local, is_offline, language_model
-from ..engines.prices import token_prices
+from ..engines.spending import token_prices
 from ..errors import UserError
 from ..optimizers.compile import Compilation, plan_job
 from ..optimizers.effort import NOTHING, Range, effort

@@ -17,7 +17,7 @@ from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import language_model
-from ..engines.prices import needed_prices
+from ..engines.spending import needed_prices
 from ..errors import EndpointError, MempilerError, UserError
 from ..memory.flight import Flight
 from ..programs.adapter import AutoAdapter

@@ -13,8 +13,7 @@ from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
 from ..engines.endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
-from ..engines.endpoint.engine import request_settings
-from ..engines.endpoint.names import check_askable, check_known
+from ..engines.endpoint.engine import check_askable, check_known, request_settings
 from ..engines.guard import Limits
 from ..engines.meter import Meter, Role
 from ..engines.models import GGUF, is_local, is_offline, language_model

@@ -85,7 +85,7 @@ def _make(folder: Path, good: list[Example], poor: list[Example], seed: int) -> 
     ids = [f"m{n}" for n in range(1, ENTRIES + 1)]
     turns = [f"D{s}:{n}" for s in range(1, SESSIONS + 1) for n in range(1, UTTERANCES + 1)]
     create(folder, [*good, *poor], [*ids, *turns, *vocabulary()], seed)
-    model = LocalModel.load(folder, device="cpu", threads=1)
+    model = LocalModel.load(folder, device="cpu")
 
     def warm(examples: list[Example], steps: int, rate: float, seed: int, cosine: bool = True) -> None:
         size = Finetuning(batch_size=BATCH, micro_batch_size=BATCH)

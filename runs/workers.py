@@ -24,8 +24,7 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..engines.endpoint.lanes import IN_FLIGHT
-from ..engines.guard import Guard, Limits
+from ..engines.guard import IN_FLIGHT, Guard, Limits
 from ..engines.meter import Meter, Usage
 from ..engines.spending import Spending
 from ..errors import MempilerError, ProgramError, UserError

@@ -83,9 +83,8 @@ class Module:
 FROM_ENGINES = (
     ".engines.embedders.embedder",
     ".engines.call.hearing",
-    ".engines.local.sampling.capture",
-    ".engines.endpoint.pieces.Take",
-    ".engines.endpoint.pieces.in_pieces",
+    ".engines.endpoint.endpoint.Take",
+    ".engines.endpoint.endpoint.in_pieces",
     ".engines.spending.Spending",
     ".engines.spending.note",
     ".engines.spending.taking",

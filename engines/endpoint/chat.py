@@ -1,32 +1,27 @@
-"""The endpoint behind a language model, asked in OpenAI's own form: what it is sent and what it says stay as they are.
+"""Chats in OpenAI's own form, handed on to the endpoint behind a language model; what it says is handed back as it is.
 
-The bounds are those of every call, see `endpoint`. There are no retries: clients make their own, and see the
-endpoint's answer. Only endpoints that speak OpenAI's chat are asked so.
+The bounds are those of every call. There are no retries: clients make their own, and see the endpoint's answer.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from dspy.lm15 import ProviderError, TransportError
+from dspy.lm15 import AsyncOpenAIChatLM, LM15Error, ProviderError, TransportError
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMAuthError, LMTimeoutError, LMTransportError
 
 from ...errors import one_line
 from ..call import MOST_TOLD
 from ..meter import MeteredLM
-from ..prices import litellm_module
+from .endpoint import Client
 from .engine import Engine
-from .http import Transport
 from .loop import iterate
-
-OPENAI = "https://api.openai.com/v1"
 
 
 @dataclass(frozen=True)
@@ -40,21 +35,18 @@ class Reply:
     """The body as it comes, cut behind newlines."""
 
 
-@dataclass(frozen=True)
 class Upstream:
     """An endpoint that speaks OpenAI's chat.
 
     Args:
-        address: Up to and including its /v1.
-        model: What the endpoint calls the model.
-        key: What it is shown; never in any answer.
         lm: Whose guard, meter and bounds hold.
+        client: What reaches it; its key is never in any answer.
     """
 
-    address: str
-    model: str
-    key: str = field(repr=False)
-    lm: MeteredLM = field(repr=False)
+    def __init__(self, lm: MeteredLM, client: Client) -> None:
+        self.lm, self.model = lm, client.model
+        """What the endpoint calls the model."""
+        self._client = client.lm
 
     @contextmanager
     def ask(self, body: Mapping[str, Any]) -> Generator[Reply]:
@@ -68,12 +60,12 @@ class Upstream:
             EndpointError: It has failed again and again, and is not asked for a while.
         """
         engine: Any = self.lm.engine
-        guard, endpoint = self.lm.guard, engine.endpoint
+        guard = self.lm.guard
         with (
             guard.lane(self.lm.endpoint).place(),
             self.lm.admitted(),
             self._named_errors(),
-            closing(iterate(self._parts(body, endpoint.silence), endpoint.seconds)) as parts,
+            closing(iterate(self._parts(body), engine.endpoint.seconds)) as parts,
         ):
             status, headers = next(parts)
             yield Reply(status, headers, _lines(parts))
@@ -89,13 +81,13 @@ class Upstream:
         self.lm.meter.add(self.lm.role, tokens, cost)
         self.lm.guard.worked(sum(tokens.values()), cost)
 
-    async def _parts(self, body: Mapping[str, Any], silence: float) -> AsyncGenerator[Any]:
-        headers = [("Authorization", f"Bearer {self.key}"), ("Content-Type", "application/json")]
+    async def _parts(self, body: Mapping[str, Any]) -> AsyncGenerator[Any]:
+        headers = [("Authorization", f"Bearer {self._client.api_key or 'none'}"), ("Content-Type", "application/json")]
         headers += [("Accept", "text/event-stream" if body.get("stream") else "application/json")]
         content = json.dumps({**body, "model": self.model}).encode()
-        url = f"{self.address.rstrip('/')}/chat/completions"
+        url = f"{self._client.base_url.rstrip('/')}/chat/completions"
         request = SimpleNamespace(method="POST", url=url, headers=headers, body=content)
-        async with Transport(silence).stream(request) as reply:
+        async with self._client.transport.stream(request) as reply:
             if reply.status in (401, 403):
                 raise LMAuthError(f"the endpoint refuses the key ({reply.status})", model=self.model)
             yield reply.status, {name.lower(): value for name, value in reply.headers}
@@ -119,16 +111,11 @@ def upstream_of(lm: Any) -> Upstream | None:
     """
     if not isinstance(lm, MeteredLM) or not isinstance(lm.engine, Engine):
         return None
-    provider, _, model = lm.model.partition("/")
-    base, key = lm.engine.endpoint.address, lm.engine.endpoint.key
-    if provider == "openai":
-        base = base or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE") or OPENAI
-        return Upstream(base, model, key or os.environ.get("OPENAI_API_KEY", "none"), lm)
-    litellm = litellm_module()
-    model, provider, found_key, found_base = litellm.get_llm_provider(lm.model, api_base=base, api_key=key)
-    if provider not in litellm.openai_compatible_providers or not found_base:
+    try:
+        client = lm.engine.endpoint.client(lm.model)
+    except LM15Error:  # there is no key
         return None
-    return Upstream(found_base, model, key or found_key or "none", lm)
+    return Upstream(lm, client) if isinstance(client.lm, AsyncOpenAIChatLM) else None
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:

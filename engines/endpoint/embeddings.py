@@ -15,8 +15,7 @@ import numpy as np
 
 from ...errors import EndpointError, UserError, one_line
 from ...records import estimate_tokens
-from ..prices import litellm_module, needed_prices, token_prices
-from ..spending import Spending
+from ..spending import Spending, litellm_module, needed_prices, token_prices
 
 if TYPE_CHECKING:
     from ..guard import Guard

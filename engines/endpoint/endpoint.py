@@ -7,12 +7,13 @@ reads is bounded in time, not in bytes, and waits that such a provider asks for 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import itertools
 import math
 import os
 import time
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,22 +32,38 @@ from dspy.lm15 import (
     registered_providers,
 )
 
-from ..prices import litellm_module
+from ...records.scope import holding
+from ..spending import litellm_module
 from .deadline import DEADLINE, RETRIES, TIMEOUT
-from .pieces import pieces_here
 
 BODY = "metadata"
 """The setting of a request that DSPy hands on as it is: here it holds those fields of the body that DSPy refuses."""
 LONGEST_WAIT = 60.0
 """Most seconds that an endpoint may ask to wait; a call that is to wait longer has failed."""
 
+Take = Callable[[str], None]
+"""Takes the next piece of the text of one attempt; it must not block."""
+_begin: contextvars.ContextVar[Callable[[], Take] | None] = contextvars.ContextVar("pieces", default=None)
+
+
+def in_pieces(begin: Callable[[], Take]) -> AbstractContextManager[None]:
+    """Lets the attempts of the block's calls give their text while it comes.
+
+    Models of this process and answers from a cache give no pieces.
+
+    Args:
+        begin: Called at the beginning of each attempt, in the thread of the endpoints.
+    """
+    return holding(_begin, begin)
+
 
 @dataclass(frozen=True)
 class Client:
     """What asks for one model: `lm` is a client of `dspy.lm15`, or litellm's like of it."""
 
+    provider: str
     model: str
-    """What the provider calls the model."""
+    """What the provider calls the model; litellm has both in it."""
     lm: Any
 
     def stream(self, request: Request) -> Any:
@@ -54,12 +71,12 @@ class Client:
         return self.lm.stream(self._routed(request))
 
     async def complete(self, request: Request) -> Response:
-        """One answer; its pieces are handed on while they come, where they are wanted (`pieces.in_pieces`).
+        """One answer; its pieces are handed on while they come, where they are wanted (`in_pieces`).
 
         Raises:
             LM15Error: There is none.
         """
-        begin = pieces_here()
+        begin = _begin.get()
         if begin is not None:
             take, any_came = begin(), False
 
@@ -142,7 +159,7 @@ class Endpoint:
         """
         if name not in self._clients:
             route = self.route(name)
-            self._clients[name] = Client(name, self._other()) if route is None else self._known(*route)
+            self._clients[name] = self._other(name) if route is None else self._known(*route)
         return self._clients[name]
 
     async def complete(self, client: Client, request: Request) -> Response:
@@ -179,14 +196,15 @@ class Endpoint:
             base = base or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
         keys, bases = ({provider: each} if each else None for each in (self.key, base))
         router = _router(transport=Transport(self.silence), api_keys=keys, base_urls=bases)
-        return Client(model, router.lm(f"{provider}:{model}"))
+        return Client(provider, model, router.lm(f"{provider}:{model}"))
 
-    def _other(self) -> Any:
+    def _other(self, name: str) -> Client:
         from dspy.clients.engines import AsyncLiteLLMEngine
 
         litellm_module()  # here, lest its import hold up the loop
         settings = {"api_key": self.key, "api_base": self.address, "timeout": self.silence}
-        return AsyncLiteLLMEngine(**{name: value for name, value in settings.items() if value is not None})
+        given = {setting: value for setting, value in settings.items() if value is not None}
+        return Client(name.partition("/")[0], name, AsyncLiteLLMEngine(**given))
 
     def __deepcopy__(self, memo: object = None) -> Endpoint:
         return self

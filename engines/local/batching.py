@@ -1,13 +1,4 @@
-"""Calls of many threads as one batch: it sets out when nobody else has come for a few milliseconds, or when it is full.
-
-Threads that go in step come one after the other, since Python runs one at a time: a batch that set out after a fixed
-time would leave half of them behind, and run twice.
-
-Example:
-    >>> from mempiler.engines.local.batching import Batcher
-    >>> Batcher(lambda rows: [2 * row for row in rows]).call(21)
-    42
-"""
+"""Batches: calls of many threads as one, parts of rows of similar length, and halves where memory runs out."""
 
 from __future__ import annotations
 
@@ -17,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
-from .parts import in_halves
+from ...errors import UserError
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
@@ -28,10 +19,15 @@ PATIENCE = 25
 """Windows that a batch waits at most."""
 LIMIT = 128
 """Rows of a batch at most."""
+SLACK = 1024
+"""Tokens of padding that a part may have whatever its text is: passes over a few tokens take longer than padding."""
 
 
 class Batcher(Generic[Row, Result]):
     """Coalesces concurrent calls; one thread of its own runs the batches.
+
+    A batch sets out when nobody else has come for a few milliseconds, or when it is full. Threads that go in step come
+    one after the other: a batch that set out after a fixed time would leave half of them behind, and run twice.
 
     Args:
         run: Gets the rows of a batch and returns their results, in order. Its failure fails every call of the batch;
@@ -82,3 +78,54 @@ class Batcher(Generic[Row, Result]):
             except queue.Empty:
                 break
         return batch
+
+
+def chunks(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    """Consecutive parts of at most `size` items."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def buckets(lengths: Sequence[int], size: int) -> list[list[int]]:
+    """Parts of at most `size` rows each, by number, the longest rows first, e.g. [[1, 0], [2, 3]] of 40, 9000, 35, 30.
+
+    The padding of a part is at most as long as its text, or `SLACK`.
+    """
+    found: list[list[int]] = []
+    width = tokens = 0
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        count = len(found[-1]) + 1 if found else 0
+        text = tokens + lengths[row]
+        if found and count <= size and width * count - text <= max(text, SLACK):
+            found[-1].append(row)
+            tokens = text
+        else:
+            found.append([row])
+            width = tokens = lengths[row]
+    return found
+
+
+def in_halves(run: Callable[[Sequence[Row]], Sequence[Result]], rows: Sequence[Row]) -> list[Result]:
+    """The results of rows, in order; where memory runs out, the rows are tried again in halves.
+
+    Raises:
+        UserError: Memory does not suffice for one row.
+    """
+    try:
+        return list(run(rows))
+    except Exception as error:
+        if not memory_ran_out(error):
+            raise
+    if len(rows) < 2:
+        raise UserError("memory ran out at a single completion; load the model with dtype bfloat16, or a smaller one")
+    half = len(rows) // 2
+    return in_halves(run, rows[:half]) + in_halves(run, rows[half:])
+
+
+def memory_ran_out(error: Exception) -> bool:
+    """Whether memory is full, of this machine or of a GPU; what torch holds of a GPU's without need is given back."""
+    if not (isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"):
+        return False
+    import torch
+
+    torch.cuda.empty_cache()
+    return True

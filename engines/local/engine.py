@@ -4,7 +4,7 @@ Calls of concurrent threads are sampled as one batch. What a call gets depends o
 its settings, not on its batch: `Config.seed` (the meter derives one from a rollout id) or else the number of times the
 prompt was sampled before enters the seed. At temperature 0 the same prompt has the same answer.
 
-Every raw completion goes to `capture`. Tokens are metered; calls have no price.
+The running call of a metered LM keeps what was sampled. Tokens are metered; calls have no price.
 """
 
 from __future__ import annotations
@@ -12,29 +12,17 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from dspy.clients.provider import TrainingJob
-from dspy.lm15 import (
-    ContextLengthError,
-    Message,
-    Request,
-    Response,
-    StreamDeltaEvent,
-    StreamEndEvent,
-    StreamStartEvent,
-    TextDelta,
-    Usage,
-)
+from dspy.lm15 import ContextLengthError, Message, Request, Response, Usage, response_to_events
 
+from ..call import going_on
 from ..meter import Meter, MeteredLM
 from .batching import LIMIT, WINDOW, Batcher
 from .model import MAX_NEW_TOKENS, LocalModel
-from .sampling import Sample, record, row_seed
-
-StreamEvent = StreamStartEvent | StreamDeltaEvent | StreamEndEvent
-
+from .sampling import Sample, row_seed
+from .sft import LocalProvider, finetuned
 
 _Row = tuple[tuple[int, ...], float, int, int]
 """Prompt, temperature, most tokens, seed."""
@@ -73,15 +61,15 @@ class LocalEngine:
         Raises:
             ContextLengthError: The prompt fills the model's context.
         """
-        messages = _messages(request)
-        prompt = tuple(self.model.encode(messages))
+        prompt = tuple(self.model.encode(_messages(request)))
         if len(prompt) >= self.model.context:
             raise ContextLengthError(f"{len(prompt)} tokens do not fit {self.model.name} ({self.model.context})")
         config = request.config
         heat = config.temperature or 0.0
         row = (prompt, heat, config.max_tokens or MAX_NEW_TOKENS, self._seed(prompt, config.seed, heat))
-        sample = replace(self._batcher.call(row), messages=messages)
-        record(sample)
+        sample = self._batcher.call(row)
+        if (call := going_on.get()) is not None:
+            call.samples.append(sample)
         return Response(
             id=None,
             model=request.model,
@@ -90,15 +78,9 @@ class LocalEngine:
             usage=Usage(input_tokens=len(prompt), output_tokens=len(sample.completion_ids)),
         )
 
-    def stream(self, request: Request) -> Iterator[StreamEvent]:
+    def stream(self, request: Request) -> Iterator[Any]:
         """Answers one request, in one piece."""
-        response = self.complete(request)
-        yield StreamStartEvent(model=request.model)
-        yield StreamDeltaEvent(TextDelta(response.message.text or ""))
-        yield StreamEndEvent(finish_reason=response.finish_reason, usage=response.usage)
-
-    def close(self) -> None:
-        """Does nothing: the caller that loaded the model owns it."""
+        return iter(response_to_events(self.complete(request)))
 
     def dump_state(self) -> dict[str, Any]:
         """Where the model was loaded from; weights trained since are not part of it."""
@@ -132,22 +114,14 @@ class LocalEngine:
 
 
 class LocalLM(MeteredLM):
-    """A metered LM over a local engine; fine-tuning it gives an LM over the trained copy."""
+    """A metered LM over a local engine; fine-tuning it gives an LM over a trained copy of its model."""
 
     def _run_finetune_job(self, job: TrainingJob) -> None:
         # DSPy would keep the engine, and so the old weights, under a new name.
-        from .provider import LocalProvider, LocalTrainingJob
-
         now: Any = self.engine
         try:
-            name = self.provider.finetune(
-                job, job.model or self.model, job.train_data or [], job.train_data_format, job.train_kwargs
-            )
-            if not isinstance(job, LocalTrainingJob) or job.tuned is None:
-                raise RuntimeError("a local fine-tuning ended without a model")
-            made = self.copy(model=name, engine=LocalEngine(job.tuned, now.seed))
-            made.provider = LocalProvider(job.tuned)
-            job.set_result(made)
+            tuned = finetuned(now.model, job.train_data or [], job.train_data_format, job.train_kwargs)
+            job.set_result(self.copy(model=f"local/{tuned.name}", engine=LocalEngine(tuned, now.seed)))
         except Exception as error:
             # As in DSPy: the thread that waits for the result raises the exception.
             job.set_result(error)
@@ -171,23 +145,20 @@ def local_lm(
         seed: Enters the seed of every call.
         **settings: What else `MeteredLM` takes: role, guard, answers, prices.
     """
-    from .provider import LocalProvider
-
-    engine = LocalEngine(model, seed)
     return LocalLM(
         f"local/{model.name}",
         meter or Meter(),
-        engine=engine,
-        provider=LocalProvider(model),
+        engine=LocalEngine(model, seed),
+        provider=LocalProvider(),
         temperature=temperature,
         max_tokens=max_tokens or MAX_NEW_TOKENS,
         **{"cache": False, "num_retries": 0, **settings},
     )
 
 
-def _messages(request: Request) -> tuple[dict[str, str], ...]:
+def _messages(request: Request) -> list[dict[str, str]]:
     system = request.system
     if system is not None and not isinstance(system, str):
         system = "".join(getattr(part, "text", None) or "" for part in system)
     found = [{"role": "system", "content": system}] if system else []
-    return (*found, *({"role": m.role, "content": m.text or ""} for m in request.messages))
+    return [*found, *({"role": m.role, "content": m.text or ""} for m in request.messages)]

@@ -11,21 +11,12 @@ from typing import Any
 
 from ...errors import MissingDependencyError, UserError, one_line
 
-INSTALL = "pip install torch==2.13.0 && pip install '.[local]'"
-
-
-class MissingLocalError(MissingDependencyError):
-    """A package of the `local` extra is not installed."""
-
-    def __init__(self, package: str) -> None:
-        UserError.__init__(self, f"{package} is not installed; run: {INSTALL}")
-
 
 def check_installed() -> None:
-    """Raises a MissingLocalError that names what is missing."""
+    """Raises a MissingDependencyError that names what is missing."""
     for package in ("torch", "transformers", "peft"):
         if importlib.util.find_spec(package) is None:
-            raise MissingLocalError(package)
+            raise MissingDependencyError(package, "local")
 
 
 _DTYPES = ("float32", "bfloat16")
@@ -34,11 +25,7 @@ _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 
 
 def load(
-    name: str,
-    device: str | None = None,
-    lora: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    dtype: str | None = None,
+    name: str, device: str | None, lora: Mapping[str, Any] | None, seed: int, dtype: str | None
 ) -> tuple[Any, Any]:
     """Loads a causal language model, a peft model where it has an adapter, and its tokenizer; see `LocalModel.load`."""
     if dtype is not None and dtype not in _DTYPES:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import threading
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
@@ -18,10 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from .parts import buckets, in_halves
-from .sampling import Sample, draw, row_seed
+from .batching import buckets, in_halves
+from .sampling import Sample, draw
 from .scoring import computing, is_plain, token_logprobs
-from .template import prompt_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +32,7 @@ TINY = 50_000_000
 MAX_NEW_TOKENS = 512
 PROMPTS = 128
 """Prompts whose tokens are kept: the rollouts of a group ask the same."""
+_SHOWN = "mark7"
 _WHOLE = 1 << 16
 """Elements up to which a tensor enters the digest whole; of larger ones, so many evenly spaced elements do."""
 
@@ -47,11 +46,9 @@ class LocalModel:
         model: A transformers causal language model, or a peft model over one.
         tokenizer: Its tokenizer.
         name: What reports call it.
-        threads: CPU threads of torch, for the whole process; None: 1 for a model below 50M parameters on the CPU, and
-            torch's own choice otherwise.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, name: str = "local", threads: int | None = None) -> None:
+    def __init__(self, model: Any, tokenizer: Any, name: str = "local") -> None:
         import torch
 
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
@@ -61,13 +58,11 @@ class LocalModel:
         self._fingerprint: tuple[int, str] | None = None
         self._reference: Any = None
         self._plain: bool | None = None
-        self._prompt_ids = lru_cache(PROMPTS)(partial(prompt_ids, tokenizer))
+        self._prompt_ids = lru_cache(PROMPTS)(partial(_prompt_ids, tokenizer))
         self.half = any(p.dtype == torch.bfloat16 for p in model.parameters())
         """Whether it computes in bfloat16."""
-        if threads is None and self.device.type == "cpu" and sum(p.numel() for p in model.parameters()) < TINY:
-            threads = 1
-        if threads is not None:
-            torch.set_num_threads(threads)
+        if self.device.type == "cpu" and sum(p.numel() for p in model.parameters()) < TINY:
+            torch.set_num_threads(1)
 
     @classmethod
     def load(
@@ -75,7 +70,6 @@ class LocalModel:
         name_or_path: str | Path,
         device: str | None = None,
         lora: Mapping[str, Any] | None = None,
-        threads: int | None = None,
         seed: int = 0,
         dtype: str | None = None,
     ) -> LocalModel:
@@ -87,7 +81,6 @@ class LocalModel:
             lora: Arguments of `peft.LoraConfig` (e.g. {"r": 16}) for a new adapter; every linear layer gets one unless
                 `target_modules` says otherwise, and `lora_alpha` is twice the rank. None trains all weights, or the
                 adapter that the folder holds.
-            threads: As the constructor.
             seed: Of the new adapter's weights.
             dtype: "float32" or "bfloat16": of the weights as they are loaded. None: float32 on the CPU, bfloat16 on a
                 GPU. CPUs with AMX compute bfloat16 faster.
@@ -99,7 +92,7 @@ class LocalModel:
         from .loading import load
 
         model, tokenizer = load(str(name_or_path), device, lora, seed, dtype)
-        return cls(model, tokenizer, str(name_or_path), threads)
+        return cls(model, tokenizer, str(name_or_path))
 
     @property
     def device(self) -> Any:
@@ -171,21 +164,20 @@ class LocalModel:
     def sample(
         self,
         prompts: Sequence[Sequence[int]],
-        temperature: float | Sequence[float] = 0.0,
-        max_new_tokens: int | Sequence[int] = MAX_NEW_TOKENS,
-        seed: int | Sequence[int] = 0,
+        temperatures: Sequence[float],
+        limits: Sequence[int],
+        seeds: Sequence[int],
     ) -> list[Sample]:
         """Completes prompts, those of similar length as one batch.
 
         Args:
             prompts: Token ids of each prompt.
-            temperature: Of all rows or of each; 0 takes the likeliest token.
-            max_new_tokens: Likewise; cut to what the context holds.
-            seed: Of each row; one number gives each row a seed derived from it, the row's prompt and how often that
-                prompt came before in the batch.
+            temperatures: Of each; 0 takes the likeliest token.
+            limits: Most new tokens of each; cut to what the context holds.
+            seeds: Of each, see `sampling.row_seed`.
 
         Returns:
-            One sample per prompt, in order, with empty `messages`.
+            One sample per prompt, in order.
 
         Raises:
             UserError: A prompt is empty, or fills the context.
@@ -197,13 +189,11 @@ class LocalModel:
                 raise UserError(
                     f"a prompt of {len(prompt)} tokens does not fit {self.name}, which holds {self.context}"
                 )
-        heats, limits = _each(temperature, len(prompts)), _each(max_new_tokens, len(prompts))
         limits = [min(limit, self.context - len(prompt)) for limit, prompt in zip(limits, prompts, strict=True)]
-        seeds = list(seed) if isinstance(seed, Sequence) else _seeds(seed, prompts)
         drawn: dict[int, Sample] = {}
         with self.lock, torch.no_grad():
             for rows in buckets([len(prompt) for prompt in prompts], len(prompts)):
-                of: list[Any] = [[each[row] for row in rows] for each in (prompts, heats, limits, seeds)]
+                of: list[Any] = [[each[row] for row in rows] for each in (prompts, temperatures, limits, seeds)]
                 found = draw(self.model, of[0], of[1], of[2], of[3], self.ends, self.pad, self.half)
                 drawn |= {row: self._sample(prompts[row], *each) for row, each in zip(rows, found, strict=True)}
         return [drawn[row] for row in range(len(prompts))]
@@ -211,7 +201,7 @@ class LocalModel:
     def _sample(self, prompt: Sequence[int], ids: list[int], values: list[float]) -> Sample:
         finished = bool(ids) and ids[-1] in self.ends
         text = self.decode(ids[:-1] if finished else ids)
-        return Sample((), tuple(prompt), tuple(ids), tuple(values), text, finished)
+        return Sample(tuple(prompt), tuple(ids), tuple(values), text, finished)
 
     def logprobs(
         self,
@@ -320,34 +310,52 @@ class LocalModel:
             found.half = self.half
             return found
 
-    def save(self, folder: str | Path, merge: bool = False) -> Path:
+    def save(self, folder: str | Path) -> Path:
         """Writes the model for `load`, in the format of transformers.
 
-        With LoRA only the adapter is written, beside the name of its base model, which has to stay where it is; `merge`
-        writes a whole model with the adapter worked in, for servers that know no adapters.
+        With LoRA only the adapter is written, beside the name of its base model, which has to stay where it is.
         """
         from .loading import quiet
 
         with self.lock, quiet():
-            merges = merge and hasattr(self.model, "merge_and_unload")
-            model = copy.deepcopy(self.model).merge_and_unload() if merges else self.model
-            model.save_pretrained(str(folder))
+            self.model.save_pretrained(str(folder))
             self.tokenizer.save_pretrained(str(folder))
         return Path(folder)
 
 
-def _each(value: Any, rows: int) -> list[Any]:
-    return list(value) if isinstance(value, Sequence) else [value] * rows
-
-
-def _seeds(seed: int, prompts: Sequence[Sequence[int]]) -> list[int]:
-    seen: Counter[tuple[int, ...]] = Counter()
-    found = []
-    for prompt in map(tuple, prompts):
-        found.append(row_seed(seed, prompt, seen[prompt]))
-        seen[prompt] += 1
-    return found
-
-
 def _shape(weights: Mapping[str, Tensor], name: str) -> Any:
     return tuple(weights[name].shape) if name in weights else None
+
+
+def _prompt_ids(tokenizer: Any, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
+    if not getattr(tokenizer, "chat_template", None):
+        text = "".join(f"{role}: {content}\n" for role, content in messages) + "assistant:"
+        return tuple(tokenizer(text)["input_ids"])
+    told = [{"role": role, "content": content} for role, content in messages]
+    if any(role == "system" for role, _ in messages) and not _shows_system(tokenizer):
+        told = without_system(told)
+    how = {"add_generation_prompt": True, "return_dict": False, "enable_thinking": False}
+    return tuple(int(token) for token in tokenizer.apply_chat_template(told, tokenize=True, **how))
+
+
+def _shows_system(tokenizer: Any) -> bool:
+    """Whether a chat template shows what a system message says, rather than refusing or dropping it."""
+    from jinja2 import TemplateError
+
+    asked = [{"role": "system", "content": _SHOWN}, {"role": "user", "content": "x"}]
+    try:
+        return _SHOWN in tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
+    except TemplateError:
+        return False
+
+
+def without_system(messages: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """The messages with the system's text in front of the first user's."""
+    said = [message["content"] for message in messages if message["role"] == "system"]
+    rest = [dict(message) for message in messages if message["role"] != "system"]
+    first = next((message for message in rest if message["role"] == "user"), None)
+    if first is None:
+        first = {"role": "user", "content": ""}
+        rest.insert(0, first)
+    first["content"] = "\n\n".join(text for text in (*said, first["content"]) if text)
+    return rest

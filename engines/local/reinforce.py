@@ -2,24 +2,14 @@
 
     step(groups): advantages within each group -> old and reference log-probabilities -> epochs of clipped updates
 
-A group is what DSPy sends: {"batch_id", "group": [{"messages", "completion": {"role", "content"}, "reward"}, ...]}.
-Three keys more are read where they are given:
-
-- an item's `prompt_ids`, `completion_ids` and `logprobs` (of `sampling.Sample`): what was sampled is trained, and the
-  ratio is exact. Without them, texts are encoded, and their old log-probabilities are those before the step's first
-  update.
-- a group's `weight`, which multiplies its advantages after they are normalised.
-
-Groups whose rewards are all equal say nothing and are left out (with `beta` too: their rows are not trained). Rows
-with the same prompt and completion stand in the same batch where it has room, and are computed once. A checkpoint holds
-weights, the optimizer's moments and the count of steps; the order of rows is drawn from the seed and that count, so a
-resumed job gives the same weights as an unbroken one.
+A group is {"group": [{"prompt_ids", "completion_ids", "logprobs", "reward"}, ...], "weight"}, of what was sampled (see
+`sampling.Sample`); its weight, 1 if there is none, multiplies its advantages. The order of rows is drawn from the seed
+and the count of steps, so a job that is resumed from a checkpoint gives the same weights as an unbroken one.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,18 +20,14 @@ from dspy.clients.provider import ReinforceJob
 from dspy.clients.utils_finetune import TrainDataFormat
 
 from ...errors import DataError, UserError, one_line
+from .batching import chunks
 from .loss import advantages, denominator, divergence, grpo_loss, ratios
 from .model import LocalModel
-from .parts import chunks
 from .settings import Reinforcement
 from .update import Update
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-MISMATCH = 0.1
-"""Mean distance of log-probabilities that rounding in bfloat16 stays well below."""
 
 
 @dataclass(frozen=True)
@@ -59,22 +45,8 @@ class Step:
     rows: int = 0
     """Completions trained."""
     tokens: int = 0
-    mismatch: float = 0.0
-    """Mean distance, over the tokens of the first batch, of the log-probabilities that came with the completions from
-    the model's own before the step: about 0 unless something else sampled them. Above `MISMATCH` rollouts are not
-    those of these weights."""
     left_out: int = 0
     """Groups left out because their rewards were all equal."""
-
-    @property
-    def warning(self) -> str:
-        """What is wrong with the step; empty if nothing is."""
-        if self.mismatch <= MISMATCH:
-            return ""
-        return (
-            f"rollouts are not those of the weights that learn: log-probabilities are {self.mismatch:.2f} apart on "
-            f"average, a ratio of {math.exp(min(self.mismatch, 50.0)):.2f}"
-        )
 
 
 @dataclass(frozen=True)
@@ -82,8 +54,8 @@ class _Row:
     prompt: tuple[int, ...]
     completion: tuple[int, ...]
     advantage: float
-    old: tuple[float, ...] | None = None
-    reference: tuple[float, ...] | None = None
+    old: tuple[float, ...]
+    reference: tuple[float, ...] = ()
 
 
 class LocalReinforceJob(ReinforceJob):
@@ -102,26 +74,18 @@ class LocalReinforceJob(ReinforceJob):
         self.last = Step()
         """What the last step was like."""
         self._update: Update | None = None
-        self._status = "pending"
 
     def initialize(self) -> None:
         """Freezes the reference, where the KL term needs one, and makes the optimizer."""
         self._update = Update(self.model, self.settings)
         if self.settings.beta > 0:
             self.model.freeze_reference()
-        self._status = "running"
 
     @property
     def _running(self) -> Update:
         if self._update is None:
             raise UserError("the job does not run; call initialize() first, and terminate() last")
         return self._update
-
-    def get_status(self) -> dict[str, Any]:
-        """What DSPy's GRPO polls; the ids it may send groups under."""
-        first = self.steps * self.settings.groups_per_step
-        pending = list(range(first, first + self.settings.groups_per_step))
-        return {"status": self._status, "pending_batch_ids": pending, "last_checkpoint": self.last_checkpoint}
 
     def step(
         self, train_data: Sequence[Mapping[str, Any]], train_data_format: TrainDataFormat | str | None = None
@@ -138,7 +102,8 @@ class LocalReinforceJob(ReinforceJob):
         with self.model.lock:
             rewards, rows, left_out = self._rows(train_data)
             mean = sum(rewards) / len(rewards) if rewards else 0.0
-            self.last = self._train(self._scored(rows), update, mean, left_out)
+            fitting = [row for row in rows if len(row.prompt) + len(row.completion) <= self.model.context]
+            self.last = self._train(self._compared(fitting), update, mean, left_out)
         self.steps += 1
         return self.last
 
@@ -184,7 +149,7 @@ class LocalReinforceJob(ReinforceJob):
         """Releases the optimizer; the trained weights stay in the model, and are written to `output_dir`/model."""
         if self._update is not None and self.settings.output_dir is not None:
             self.model.save(Path(self.settings.output_dir) / "model")
-        self._update, self._status = None, "terminated"
+        self._update = None
 
     def _rows(self, groups: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[_Row], int]:
         """All rewards, the completions to train, and how many groups were left out."""
@@ -198,7 +163,7 @@ class LocalReinforceJob(ReinforceJob):
                 weight = float(group.get("weight", 1.0))
                 settings = self.settings
                 shares = advantages(values, settings.scale_rewards, settings.eps, settings.leave_one_out)
-                found = [self._row(item, weight * share) for item, share in zip(items, shares, strict=True)]
+                found = [_row(item, weight * share) for item, share in zip(items, shares, strict=True)]
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise DataError(f"not a group of completions with rewards: {type(error).__name__} {error}") from error
             rewards += values
@@ -208,62 +173,43 @@ class LocalReinforceJob(ReinforceJob):
                 left_out += 1
         return rewards, rows, left_out
 
-    def _row(self, item: Mapping[str, Any], advantage: float) -> _Row:
-        prompt = tuple(item.get("prompt_ids") or self.model.encode(item["messages"]))
-        completion, old = item.get("completion_ids"), item.get("logprobs")
-        if completion is None:
-            return _Row(prompt, tuple(self.model.encode_completion(item["completion"]["content"])), advantage)
-        if old is not None and len(old) != len(completion):
-            raise ValueError(f"{len(old)} log-probabilities for {len(completion)} tokens")
-        return _Row(prompt, tuple(completion), advantage, None if old is None else tuple(old))
-
-    def _scored(self, rows: Sequence[_Row]) -> list[_Row]:
-        """The rows that fit the context, with the log-probabilities they lack, as before the step."""
+    def _compared(self, rows: list[_Row]) -> list[_Row]:
+        """The rows with what the reference says of them, where it counts."""
+        if self.settings.beta <= 0:
+            return rows
+        prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
         heat, size = self.settings.temperature, self.settings.micro_batch_size
-        fitting = [row for row in rows if len(row.prompt) + len(row.completion) <= self.model.context]
-
-        def scored(rows: Sequence[_Row], reference: bool = False) -> list[tuple[float, ...]]:
-            prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
-            return [tuple(found) for found in self.model.logprobs(prompts, completions, heat, reference, size)]
-
-        now = iter(scored([row for row in fitting if row.old is None]))
-        done = [row if row.old is not None else replace(row, old=next(now)) for row in fitting]
-        if self.settings.beta > 0:
-            frozen = scored(done, reference=True)
-            done = [replace(row, reference=found) for row, found in zip(done, frozen, strict=True)]
-        return done
+        frozen = self.model.logprobs(prompts, completions, heat, True, size)
+        return [replace(row, reference=tuple(found)) for row, found in zip(rows, frozen, strict=True)]
 
     def _train(self, rows: list[_Row], update: Update, reward: float, left_out: int) -> Step:
         if not rows:
             return Step(reward=reward, left_out=left_out)
         settings = self.settings
         losses: list[float] = []
-        notes: dict[int, tuple[int, float]] = {}
-        mismatch: float | None = None
+        clipped: dict[int, int] = {}
         for epoch in range(settings.epochs):
             order = _alike(rows)
             random.Random(f"{settings.seed}-{self.steps}-{epoch}").shuffle(order)
             for batch in chunks([row for same in order for row in same], settings.batch_size):
                 parts = _alike(batch)
                 lengths = [len(same[0].prompt) + len(same[0].completion) for same in parts]
-                _, mask = _padded([row.old or () for row in batch], "cpu")
+                _, mask = _padded([row.old for row in batch], "cpu")
                 total = denominator(mask, settings.loss_type)
-                losses.append(update.step(parts, lengths, functools.partial(self._loss, total=total, notes=notes)))
-                if mismatch is None:
-                    mismatch = sum(gap for _, gap in notes.values()) / sum(len(row.completion) for row in batch)
+                losses.append(update.step(parts, lengths, functools.partial(self._loss, total=total, clipped=clipped)))
         tokens = sum(len(row.completion) for row in rows)
-        clipped = sum(outside for outside, _ in notes.values()) / tokens
         gap = self._gap(rows) / tokens if settings.beta > 0 else 0.0
-        return Step(sum(losses) / len(losses), reward, clipped, gap, len(rows), tokens, mismatch or 0.0, left_out)
+        share = sum(clipped.values()) / tokens
+        return Step(sum(losses) / len(losses), reward, share, gap, len(rows), tokens, left_out)
 
-    def _loss(self, parts: Sequence[Sequence[_Row]], total: float, notes: dict[int, tuple[int, float]]) -> Tensor:
+    def _loss(self, parts: Sequence[Sequence[_Row]], total: float, clipped: dict[int, int]) -> Tensor:
         """What rows add to the loss of their batch.
 
         Args:
             parts: Rows that are alike together.
             total: The denominator of the batch.
-            notes: Takes of each row, by its identity, the clipped tokens and the distance from the old
-                log-probabilities: a part is computed again where memory ran out.
+            clipped: Takes the clipped tokens of each row, by its identity: a part is computed again where memory ran
+                out.
         """
         import torch
 
@@ -273,22 +219,28 @@ class LocalReinforceJob(ReinforceJob):
         rows = [row for same in parts for row in same]
         of = torch.tensor([n for n, same in enumerate(parts) for _ in same], device=device)
         now, mask = (values[of] for values in found)
-        old, _ = _padded([row.old or () for row in rows], device)
+        old, _ = _padded([row.old for row in rows], device)
         gains = torch.tensor([row.advantage for row in rows], device=device)
-        frozen = _padded([row.reference or () for row in rows], device)[0] if settings.beta > 0 else None
+        frozen = _padded([row.reference for row in rows], device)[0] if settings.beta > 0 else None
         rho = ratios(now.detach(), old, mask, settings.ratio, settings.log_ratio_clip)
         outside = ((rho < 1 - settings.clip_low) | (rho > 1 + settings.clip_high)) & (mask > 0)
-        gaps = ((now.detach() - old).abs() * mask).sum(-1).tolist()
-        notes |= zip(map(id, rows), zip(outside.sum(-1).tolist(), gaps, strict=True), strict=True)
+        clipped |= zip(map(id, rows), outside.sum(-1).tolist(), strict=True)
         same = {"clip_low", "clip_high", "beta", "ratio", "dual_clip", "log_ratio_clip", "divergence_clip"}
         more = settings.model_dump(include=same)
         return grpo_loss(now, old, gains, mask, frozen, kind=settings.loss_type, total=total, **more)
 
     def _gap(self, rows: Sequence[_Row]) -> float:
         """The sum of the k3 estimates from the reference, before the step."""
-        old, mask = _padded([row.old or () for row in rows], "cpu")
-        frozen, _ = _padded([row.reference or () for row in rows], "cpu")
+        old, mask = _padded([row.old for row in rows], "cpu")
+        frozen, _ = _padded([row.reference for row in rows], "cpu")
         return float((divergence(old, frozen) * mask).sum())
+
+
+def _row(item: Mapping[str, Any], advantage: float) -> _Row:
+    prompt, completion, old = (tuple(item[name]) for name in ("prompt_ids", "completion_ids", "logprobs"))
+    if len(old) != len(completion):
+        raise ValueError(f"{len(old)} log-probabilities for {len(completion)} tokens")
+    return _Row(prompt, completion, advantage, old)
 
 
 def _alike(rows: Sequence[_Row]) -> list[list[_Row]]:

@@ -1,40 +1,28 @@
-"""Drawing completions token by token, for a batch of prompts of different lengths; and who keeps the raw ones.
+"""Drawing completions token by token, for a batch of prompts of different lengths.
 
 Prompts are padded in front; keys and values of what was read are kept; rows that ended are dropped from the batch once
 they are half of it. Each token is drawn by inverse transform: row r, step t uses the t-th uniform number of a generator
 seeded for that row alone, so what a row gets does not depend on its neighbours in the batch (up to rounding in the
 logits, which can tip a draw that falls on the border between two tokens; bfloat16 makes that likelier).
-
-DSPy's traces hold parsed fields; a completion that cannot be parsed is lost there, and one that can is rendered anew.
-Inside `capture()` every completion of a local model is kept as it was sampled, which is what reinforcement trains on.
-Threads started with a copied context (`programs.gather`, `asyncio.to_thread`) write into the same list, in the order in
-which calls ended; DSPy's own thread pools copy only DSPy's settings. A call answered by a cache has no sample.
 """
 
 from __future__ import annotations
 
-import contextvars
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...records.scope import holding
 from .scoring import forward, positions
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_samples: contextvars.ContextVar[list[Sample] | None] = contextvars.ContextVar("samples", default=None)
 
 
 @dataclass(frozen=True)
 class Sample:
     """One completion of a local model."""
 
-    messages: tuple[dict[str, str], ...] = field(repr=False)
-    """What was asked, as {role, content}; empty where the model was sampled by token ids alone."""
     prompt_ids: tuple[int, ...] = field(repr=False)
     completion_ids: tuple[int, ...] = field(repr=False)
     """What was sampled, the end-of-sequence token included where the model set one."""
@@ -45,21 +33,6 @@ class Sample:
     """The completion without its end-of-sequence token."""
     finished: bool
     """Whether the model ended it, rather than the limit of tokens."""
-
-
-@contextmanager
-def capture() -> Iterator[list[Sample]]:
-    """Collects the completions that local models give to calls of the block; an inner block keeps its own."""
-    samples: list[Sample] = []
-    with holding(_samples, samples):
-        yield samples
-
-
-def record(sample: Sample) -> None:
-    """Adds a completion to the list of the innermost `capture`, if there is one."""
-    samples = _samples.get()
-    if samples is not None:
-        samples.append(sample)
 
 
 def row_seed(seed: int, prompt: Sequence[int], occurrence: int) -> int:

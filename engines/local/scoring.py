@@ -3,18 +3,17 @@
     prompt | completion | padding
     log p(token t) = log softmax(logits[t - 1] / temperature)[token t]
 
-Padding comes last, where a causal model cannot see it, so no mask is needed. Logits are as wide as the vocabulary (152
-thousand for Qwen2.5): those of 8 completions of 512 tokens fill 2.5 GB, and a loss needs them four times. So they are
-made of the hidden states a chunk at a time, and the backward pass makes them again. That is right where logits are the
-head's output and nothing else: architectures that scale or cap them afterwards (Gemma 2, Cohere, Granite) are found by
-a trial with one token, and make all of theirs.
+Padding comes last, where a causal model cannot see it, so no mask is needed. Logits of 8 completions of 512 tokens fill
+2.5 GB with a vocabulary of 152 thousand, and a loss needs them four times. So they are made of the hidden states in
+chunks, and the backward pass makes them again; architectures that scale or cap them afterwards (Gemma 2, Cohere,
+Granite) are found by a trial with one token, and make all of theirs.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -67,17 +66,13 @@ def token_logprobs(
         for n in range(len(completion))
     ]
     row, place = torch.tensor(places, device=device).unbind(-1)
-    head = _core(model).get_output_embeddings() if plain else None
-    offered = {"use_cache": False, "logits_to_keep": width - min(map(len, prompts)) + 1}
-    given = {name: value for name, value in offered.items() if name in _takes(type(_core(model)))}
+    core, tokens = _core(model), ids[row, place + 1]
     with computing(device, half):
-        with _headless(head) if head is not None else nullcontext():
-            out = model(input_ids=ids, **given).logits
-        states, tokens = out[row, place - (width - out.shape[1])], ids[row, place + 1]
-        if head is None:
-            values = _pick(states, tokens, temperature)
+        if plain:
+            states = core.base_model(input_ids=ids, use_cache=False).last_hidden_state
+            values = _in_chunks(core.get_output_embeddings(), states[row, place], tokens, temperature, most)
         else:
-            values = _in_chunks(head, states, tokens, temperature, most)
+            values = _pick(model(input_ids=ids, use_cache=False).logits[row, place], tokens, temperature)
     return found.masked_scatter(there, values), there.float()
 
 
@@ -105,18 +100,14 @@ def is_plain(model: Any) -> bool:
     """Whether a model's logits are its head's output, unchanged: tried with one token."""
     import torch
 
-    head, seen = _core(model).get_output_embeddings(), list[Any]()
-    if not hasattr(head, "out_features"):
+    core = _core(model)
+    head = core.get_output_embeddings()
+    if not hasattr(head, "out_features") or core.base_model is core:
         return False
     # Not token 0, which often is padding, whose hidden state may be all zeros.
     ids = torch.ones(1, 1, dtype=torch.long, device=next(model.parameters()).device)
-    try:
-        with torch.no_grad(), _headless(head, seen):
-            logits = _core(model)(input_ids=ids).logits
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
-        return False  # what follows the head does not work on hidden states
-    # The copy tells an architecture that changes logits in place.
-    return len(seen) == 1 and logits is seen[0][0] and torch.equal(*seen[0])
+    with torch.no_grad():
+        return torch.equal(head(core.base_model(input_ids=ids).last_hidden_state), core(input_ids=ids).logits)
 
 
 def _core(model: Any) -> Any:
@@ -127,22 +118,6 @@ def _core(model: Any) -> Any:
 @cache
 def _takes(kind: type) -> Collection[str]:
     return frozenset(inspect.signature(kind.forward).parameters)
-
-
-@contextmanager
-def _headless(head: Any, seen: list[tuple[Tensor, Tensor]] | None = None) -> Iterator[None]:
-    """Inside, the head hands on the hidden states that it gets; `seen` collects them, each with a copy."""
-
-    def hand_on(hidden: Tensor) -> Tensor:
-        if seen is not None:
-            seen.append((hidden, hidden.clone()))
-        return hidden
-
-    head.forward = hand_on
-    try:
-        yield
-    finally:
-        del head.forward
 
 
 def _in_chunks(head: Any, hidden: Tensor, tokens: Tensor, temperature: float, most: int) -> Tensor:

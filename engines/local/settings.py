@@ -94,6 +94,4 @@ class Reinforcement(Training):
     temperature: NonNegativeFloat = 1.0
     """At which completions were sampled: they are scored under the same."""
     num_generations: PositiveInt | None = None
-    """Completions of a group, as DSPy announces it; groups of other sizes are trained as well."""
-    groups_per_step: PositiveInt = 1
-    """How many groups DSPy's GRPO may send per step."""
+    """Completions of a group, as a trainer announces it; groups of other sizes are trained as well."""

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: the likelihood of completions given their prompts.
+"""Training that DSPy asks for: supervised fine-tuning of a copy, and the provider that offers it and reinforcement.
 
     loss = - sum of log p(token) over the completions' tokens / number of those tokens in the batch
 
@@ -11,11 +11,17 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ...errors import DataError
+from dspy.clients.provider import Provider, TrainingJob
+from dspy.clients.utils_finetune import TrainDataFormat, TrainingStatus
+
+from ...errors import DataError, UserError
+from .batching import chunks
+from .loading import with_lora
 from .model import LocalModel
-from .parts import chunks
+from .reinforce import LocalReinforceJob
 from .settings import Finetuning
 from .update import Update
 
@@ -67,3 +73,63 @@ def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) ->
 def _loss(model: LocalModel, tokens: int, rows: Sequence[_Pair]) -> Tensor:
     found, _ = model.token_logprobs([prompt for prompt, _ in rows], [completion for _, completion in rows])
     return -found.sum() / tokens
+
+
+class LocalTrainingJob(TrainingJob):
+    """A fine-tuning in a thread of this process; its result is an LM over the trained copy, or what went wrong."""
+
+    def status(self) -> TrainingStatus:
+        """The state of the job."""
+        if not self.done():
+            return TrainingStatus.running
+        return TrainingStatus.failed if isinstance(self.result(), Exception) else TrainingStatus.succeeded
+
+
+class LocalProvider(Provider):
+    """Says that a model can be trained, and by what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.finetunable = self.reinforceable = True
+        self.TrainingJob = LocalTrainingJob
+        self.ReinforceJob = LocalReinforceJob
+
+
+def finetuned(
+    model: LocalModel,
+    rows: Sequence[Mapping[str, Any]],
+    kind: TrainDataFormat | str | None,
+    train_kwargs: Mapping[str, Any] | None,
+) -> LocalModel:
+    """A trained copy of a model: the last message of each chat, by the assistant, is learned.
+
+    Args:
+        model: Where training begins.
+        rows: Of {"messages": [{"role", "content"}, ...]}.
+        kind: CHAT or None.
+        train_kwargs: See `settings.Finetuning`; with `output_dir` the copy is written there, and named by it.
+
+    Raises:
+        UserError: A setting is unknown, there is nothing to learn from, or data is no chat.
+    """
+    if kind not in (None, TrainDataFormat.CHAT, TrainDataFormat.CHAT.value):
+        raise DataError(f"training data is {kind!r}; the local engine fine-tunes on chat")
+    settings = Finetuning.parse(train_kwargs)
+    if not rows:
+        raise UserError("fine-tuning has no example to learn from: no answer passed; raise --train, or start better")
+    tuned = model.copy()
+    if settings.lora is not None:
+        tuned.model = with_lora(tuned.model, {"r": settings.lora}, settings.seed)
+    fit(tuned, [_example(row) for row in rows], settings)
+    tuned.name = f"{model.name}+{tuned.fingerprint[:8]}"
+    if settings.output_dir:
+        tuned.name = str(tuned.save(Path(settings.output_dir)))
+    return tuned
+
+
+def _example(row: Mapping[str, Any]) -> Example:
+    try:
+        *asked, answer = row["messages"]
+        return [{"role": m["role"], "content": m["content"]} for m in asked], str(answer["content"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"a row of training data is no chat: {str(row)[:80]!r}") from error

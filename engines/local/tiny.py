@@ -1,13 +1,9 @@
 """A language model from scratch: a whitespace tokenizer made from examples, and a random Llama of 0.4M weights.
 
-    examples (messages, answer) ── words, JSON scaffolding ──> tokenizer ── vocabulary ──> random model in a folder
-
-A word has one id everywhere, in a chat, in a memory or inside JSON, so that copying it is the same act
-everywhere; the scaffolding between the values of JSON answers (`", "content": "`) is one token each, which halves
-their length. The chat template keeps only the first line of a system message: rules in prose are useless to a model
-that has read nothing. Words that no example holds are all one unknown token. The folder is the same for the same
-examples, words and seed. Without training it answers noise; see `runs.tiny` for its warm-up. A width below 128 did not
-learn the synthetic world.
+A word has one id everywhere, so that copying it is the same act in a chat, a memory or JSON; what stands between the
+values of JSON answers (`", "content": "`) is one token each. The chat template keeps only the first line of a system
+message: rules in prose are useless to a model that has read nothing. Without training (`runs.tiny`) it answers noise. A
+width below 128 did not learn the synthetic world.
 """
 
 from __future__ import annotations

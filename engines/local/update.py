@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import UserError
+from .batching import buckets, memory_ran_out
 from .model import LocalModel
-from .parts import buckets, memory_ran_out
 from .settings import Training
 
 if TYPE_CHECKING:

@@ -24,8 +24,6 @@ from .view import (
     Schema,
     Unit,
     View,
-    forget_lines,
-    forget_texts,
     is_date,
     parse_date,
     parsed,
@@ -39,8 +37,6 @@ from .view import (
     words,
     written,
 )
-
-StreamEvent = lm15.StreamStartEvent | lm15.StreamDeltaEvent | lm15.StreamEndEvent
 
 _FENCED = re.compile(r"```\w*\n(.*?)\n?```(?=.*```)(.*)", re.S)
 
@@ -70,18 +66,9 @@ class OfflineEngine:
         usage = lm15.Usage(input_tokens=(sum(map(len, said(request))) + 3) // 4, output_tokens=(len(text) + 3) // 4)
         return lm15.Response(None, request.model, lm15.Message.assistant(text), finish_reason="stop", usage=usage)
 
-    def stream(self, request: lm15.Request) -> Iterator[StreamEvent]:
-        """Answers one request line by line."""
-        response = self.complete(request)
-        yield lm15.StreamStartEvent(model=request.model)
-        for line in (response.message.text or "").splitlines(keepends=True):
-            yield lm15.StreamDeltaEvent(lm15.TextDelta(line))
-        yield lm15.StreamEndEvent(finish_reason="stop", usage=response.usage)
-
-    def clear(self) -> None:
-        """Forgets the texts seen so far."""
-        forget_lines()
-        forget_texts()
+    def stream(self, request: lm15.Request) -> Iterator[Any]:
+        """Answers one request, in one piece."""
+        return iter(lm15.response_to_events(self.complete(request)))
 
     def dump_state(self) -> dict[str, Any]:
         """Nothing: there are no settings."""

@@ -67,11 +67,6 @@ def _line(line: str) -> Unit:
     return Unit(body.strip(), id or number, speaker, when)
 
 
-def forget_lines() -> None:
-    """Drops the lines seen so far."""
-    _line.cache_clear()
-
-
 def _record(record: Mapping[str, Any]) -> Unit:
     roles = {key.rpartition("_")[2]: text for key, text in record.items() if isinstance(text, str)}
     id, speaker, time, date = (roles.pop(role, "") for role in ("id", "speaker", "time", "date"))
@@ -190,12 +185,6 @@ def parse_date(text: str) -> date | None:
             with suppress(ValueError):
                 return datetime.strptime(" ".join(match.groups()), form).date()
     return None
-
-
-def forget_texts() -> None:
-    """Drops what is kept of the texts seen so far."""
-    for kept in (stems, sentences, parse_date):
-        kept.cache_clear()
 
 
 def is_date(text: str) -> bool:

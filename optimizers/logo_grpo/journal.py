@@ -76,9 +76,6 @@ class Progress:
             found.append(NO_VARIANCE if any(map(_unvaried, trained)) else NO_GROUP)
         elif self.best is not None and self.best.step == 0 < self.step:
             found.append("no checkpoint had a better sampled validation score than the start: its weights were kept")
-        warned = [row["warning"] for row in trained if "warning" in row]
-        if warned:
-            found.append(f"{len(warned)} of {len(trained)} steps: {warned[-1]}")
         return tuple(found)
 
 

@@ -188,8 +188,6 @@ class _Run:
         losses = self.trainer.train(batch.groups)
         row = {"step": number, "stage": progress.stage, "horizon": horizon, **batch.numbers}
         row |= {f"train_{name}": value for name, value in losses.items()}
-        if self.trainer.warning:
-            row["warning"] = self.trainer.warning
         row["seconds"] = time.perf_counter() - started
         self.owner.note(row)
         progress = replace(

@@ -50,8 +50,6 @@ class Trainer:
             self._own = tempfile.TemporaryDirectory(prefix="mempiler-train-")
         self.kwargs = {"output_dir": str(folder or (self._own and self._own.name)), **self.kwargs}
         self.job = lm.reinforce(self.kwargs)
-        self.warning = ""
-        """What the job said of its last step that is wrong with it; empty if nothing is."""
 
     def train(self, groups: Sequence[Group]) -> dict[str, float]:
         """Trains on the groups of one step, and says of it what the job says in numbers."""
@@ -62,7 +60,6 @@ class Trainer:
             for n, group in enumerate(groups)
         ]
         said = self.job.step(data, TrainDataFormat.GRPO_CHAT)
-        self.warning = said.warning
         return {name: float(value) for name, value in asdict(said).items()}
 
     def save(self, name: str) -> str:

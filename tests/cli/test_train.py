@@ -53,7 +53,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     method: Any = build("memory-r2", "memory-lookup", embedder(), **MemoryR2.preset("memory-env")).method
     shown = demonstrate(method, CompactAdapter(), 8, sessions=2, seed=1)
     create(home / "start", shown, vocabulary(), seed=0)
-    model = LocalModel.load(home / "start", device="cpu", threads=1)
+    model = LocalModel.load(home / "start", device="cpu")
     sft.fit(model, shown, Finetuning(steps=120, learning_rate=3e-3))
     model.save(home / "start")
     return {"home": home, "start": home / "start"}

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from mempiler import UserError
-from mempiler.engines.endpoint.names import check_askable, check_known
+from mempiler.engines.endpoint.engine import check_askable, check_known
 from mempiler.engines.models import language_model
 
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "MISTRAL_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE")

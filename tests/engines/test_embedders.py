@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.engines.embedders import TextEmbedder, embedder
-from mempiler.engines.hashed import DIMENSION
+from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.weights import cache
 from mempiler.errors import EndpointError, UserError
 
@@ -63,6 +62,8 @@ def test_distinct_texts_of_a_batch_are_computed_once_and_then_remembered():
     assert calls == [["a", "bb"]]
     assert np.array_equal(first[[1, 0]], second)
     assert np.array_equal(first[0], first[2])
+    first[:] = 7  # a result is its caller's own
+    assert np.array_equal(counted.embed(["bb", "a"]), second)
 
 
 def test_the_cache_forgets_what_was_used_longest_ago():
@@ -70,12 +71,6 @@ def test_the_cache_forgets_what_was_used_longest_ago():
     for text in ("a", "bb", "a", "ccc", "a", "bb"):
         counted.embed([text])
     assert calls == [["a"], ["bb"], ["ccc"], ["bb"]]
-
-
-def test_changing_a_result_does_not_change_the_cache():
-    counted, _ = counting()
-    counted.embed(["a"])[:] = 7
-    assert np.linalg.norm(counted.embed(["a"])[0]) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +131,9 @@ def server(monkeypatch):
     http.server_close()
 
 
-def good(request):
+def good(request, numbers=(3.0, 4.0)):
     rows = [
-        {"object": "embedding", "index": at, "embedding": [len(text), 3.0, 4.0]}
+        {"object": "embedding", "index": at, "embedding": [len(text), *numbers]}
         for at, text in enumerate(request["input"])
     ]
     usage = {"prompt_tokens": 1, "total_tokens": 1}
@@ -237,16 +232,8 @@ def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):
 
 def test_vectors_of_another_length_are_those_of_another_model(server):
     embedder("m", server.url).embed(["a", "bb", "ccc"])
-    server.replies = [(200, {"object": "list", "data": [longer(0)]}), (200, {"object": "list", "data": four(4)})]
-    swapped = embedder("m", server.url)
-    assert swapped.embed(["dddd", "a", "bb", "ccc"]).shape == (4, 4)
+    longer = [good({"input": texts, "model": "m"}, (2.0, 3.0, 4.0)) for texts in (["dddd"], ["dddd", "a", "bb", "ccc"])]
+    server.replies = [(200, each) for each in longer]
+    assert embedder("m", server.url).embed(["dddd", "a", "bb", "ccc"]).shape == (4, 4)
     assert embedder("m", server.url).embed(["a", "bb", "ccc", "dddd"]).shape == (4, 4)
     assert [len(request["input"]) for request in server.requests] == [3, 1, 4]
-
-
-def longer(at):
-    return {"object": "embedding", "index": at, "embedding": [1.0, 2.0, 3.0, 4.0]}
-
-
-def four(count):
-    return [longer(at) for at in range(count)]

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from dspy.utils.exceptions import LMError
 from mempiler.engines.endpoint.deadline import Deadline, within
-from mempiler.engines.endpoint.lanes import IN_FLIGHT, Lane
 from mempiler.engines.endpoint.loop import NobodyWaitsError
-from mempiler.engines.guard import Guard
+from mempiler.engines.guard import IN_FLIGHT, Guard, Lane
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.engines.spending import working_for

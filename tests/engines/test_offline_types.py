@@ -1,4 +1,4 @@
-"""Every output type is filled with a valid value, also in signatures made at random."""
+"""Every output type is filled with a valid value."""
 
 from __future__ import annotations
 
@@ -44,57 +44,24 @@ class Tree(pydantic.BaseModel):
     children: list[Tree] = []
 
 
-ADAPTERS = {"chat": chat, "json": dspy.JSONAdapter}
-FLAT = [
-    str,
-    bool,
-    int,
-    float,
-    Literal["yes; or no", "b"],
-    Literal[1, 2, 3],
-    Colour,
-    date,
-    datetime,
-    Optional[int],  # noqa: UP045
-    str | None,
-    int | str,
-    list[str],
-    set[str],
-    dict[str, str],
-    dict[str, Any],
+ANY: Any = object()
+KINDS: list[tuple[Any, Any]] = [
+    # What comes from the text, or is the first option.
+    *((int, 12), (bool, True), (Literal["b", "a"], "b"), (date, date(2023, 5, 7)), (Colour, Colour.RED)),
+    (dict[str, str], {}),
+    *((kind, ANY) for kind in (str, float, datetime, str | None, int | str, Optional[int])),  # noqa: UP045
+    *((kind, ANY) for kind in (Literal["yes; or no", "b"], Literal[1, 2, 3], dict[str, Any], list[str], set[str])),
+    *((kind, ANY) for kind in (Whole, Tree, Part | None, list[Whole], list[Part], list[Literal["x", "y"]])),
+    *((kind, ANY) for kind in (tuple[int, str], list[list[str]])),
 ]
-NESTED = [Whole, Tree, Part | None, list[Whole], list[Part], list[Literal["x", "y"]], tuple[int, str], list[list[str]]]
 
 
-def predict(outputs: dict[str, Any], adapter: str, demos: list[dict[str, Any]] | None = None) -> dspy.Prediction:
-    fields: dict[str, Any] = {name: (kind, dspy.OutputField()) for name, kind in outputs.items()}
+@pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])
+@pytest.mark.parametrize(("kind", "value"), KINDS, ids=str)
+def test_a_type_is_filled(kind: Any, value: Any, adapter: Any) -> None:
     inputs = {"context": (str, dspy.InputField()), "question": (str, dspy.InputField())}
-    signature = make_signature({**inputs, **fields}, "Fill the fields.")
+    signature = make_signature({**inputs, "value": (kind, dspy.OutputField())}, "Fill the fields.")
     question = "How much did Ann pay for the bowls?"
-    return predicted(signature, demos or [], ADAPTERS[adapter](), context=LINES, question=question)
-
-
-def assert_valid(value: Any, kind: Any) -> None:
-    pydantic.TypeAdapter(kind).validate_python(value, strict=not isinstance(value, (list, tuple, set)))
-
-
-@pytest.mark.parametrize("adapter", ADAPTERS)
-@pytest.mark.parametrize("kind", [*FLAT, *NESTED], ids=str)
-def test_a_type_is_filled(kind: Any, adapter: str) -> None:
-    assert_valid(predict({"value": kind}, adapter).value, kind)
-
-
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        (int, 12),
-        (bool, True),
-        (Literal["b", "a"], "b"),
-        (date, date(2023, 5, 7)),
-        (Colour, Colour.RED),
-        (dict[str, str], {}),
-    ],
-    ids=str,
-)
-def test_without_demos_values_come_from_the_text_or_are_the_first_option(kind: Any, value: Any) -> None:
-    assert predict({"value": kind}, "chat").value == value
+    found = predicted(signature, adapter=adapter(), context=LINES, question=question).value
+    pydantic.TypeAdapter(kind).validate_python(found, strict=not isinstance(found, (list, tuple, set)))
+    assert value is ANY or found == value

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mempiler import MemoryProgram, Store, build
-from mempiler.engines.embedders import TextEmbedder
-from mempiler.engines.hashed import hashed
+from mempiler.engines.embedders import TextEmbedder, hashed
 from mempiler.engines.models import language_model
 from mempiler.engines.vectors import Kept, VectorFile
 from mempiler.memory.stored import Owner

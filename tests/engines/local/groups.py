@@ -1,42 +1,42 @@
-"""Groups of completions with rewards, for tests of reinforcement."""
+"""What models sample, and groups of completions with rewards, for tests of local models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from mempiler.engines.local.sampling import capture
+from mempiler.engines.call import hearing
+from mempiler.engines.local.sampling import row_seed
 from mempiler.programs.gather import gather
 
 PROMPT = "w1 w2"
 ASKED = [{"role": "user", "content": PROMPT}]
 
 
-def text_group(*texts: str, rewards: Sequence[float], **extra: Any) -> dict[str, Any]:
-    """Texts whose tokens nobody has sampled."""
-    items = [
-        {"messages": ASKED, "completion": {"role": "assistant", "content": text}, "reward": reward}
-        for text, reward in zip(texts, rewards, strict=True)
-    ]
-    return {"batch_id": 0, "group": items, **extra}
+@contextmanager
+def samples_heard() -> Iterator[list[Any]]:
+    """The raw completions of the block's calls."""
+    found: list[Any] = []
+    with hearing(lambda asked, answers, samples: found.extend(samples)):
+        yield found
 
 
-def sampled(lm: Any, count: int, temperature: float = 1.0) -> Any:
+def sample(model: Any, prompts: Any, temperature: float = 0.0, tokens: int = 512, seed: int = 0) -> Any:
+    """Completes prompts, each with a seed of its own that follows from one."""
+    count, seeds = len(prompts), [row_seed(seed, prompt, n) for n, prompt in enumerate(prompts)]
+    return model.sample(prompts, [temperature] * count, [tokens] * count, seeds)
+
+
+def sampled_group(lm: Any, count: int, reward: Callable[[Any], float]) -> dict[str, Any]:
     """What a model says to the prompt, each time with a rollout id of its own."""
-    with capture() as samples:
-        gather([lambda n=n: lm.copy(rollout_id=n, temperature=temperature)(PROMPT) for n in range(count)])
-    return samples
+    with samples_heard() as samples:
+        gather([lambda n=n: lm.copy(rollout_id=n, temperature=1.0)(PROMPT) for n in range(count)])
+    return {"group": [{**vars(each), "reward": reward(each)} for each in samples]}
 
 
-def sampled_group(samples: Any, reward: Callable[[Any], float]) -> dict[str, Any]:
-    """Samples with their tokens and log-probabilities."""
-    items = [
-        {
-            "messages": list(sample.messages),
-            "completion": {"role": "assistant", "content": sample.text},
-            "reward": reward(sample),
-            "prompt_ids": sample.prompt_ids,
-            "completion_ids": sample.completion_ids,
-            "logprobs": sample.logprobs,
-        }
-        for sample in samples
-    ]
-    return {"batch_id": 0, "group": items}
+def text_group(model: Any, *texts: str, rewards: Sequence[float], **extra: Any) -> dict[str, Any]:
+    """Texts as if the model had sampled them."""
+    prompt, answers = model.encode(ASKED), [model.encode_completion(text) for text in texts]
+    values = model.logprobs([prompt] * len(texts), answers)
+    names = ("prompt_ids", "completion_ids", "logprobs", "reward")
+    rows = zip([prompt] * len(texts), answers, values, rewards, strict=True)
+    return {"group": [dict(zip(names, row, strict=True)) for row in rows], **extra}

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from mempiler.cli import main  # noqa: E402
 from mempiler.data.catalog import benchmark  # noqa: E402
-from mempiler.engines.local import provider  # noqa: E402
+from mempiler.engines.local import sft  # noqa: E402
 from mempiler.engines.local.model import LocalModel  # noqa: E402
 from mempiler.engines.local.settings import Finetuning  # noqa: E402
 from mempiler.engines.local.sft import fit  # noqa: E402
@@ -22,6 +22,8 @@ from mempiler.programs.catalog import build  # noqa: E402
 from mempiler.runs.compile import run_compile  # noqa: E402
 from mempiler.runs.manifest import read_manifest  # noqa: E402
 from mempiler.runs.setup import Setup  # noqa: E402
+
+from tests.engines.local.groups import sample  # noqa: E402
 
 USERS = ("Ann", "Bob", "Cid", "Dan", "Eve", "Fay", "Gil", "Hal")
 SAID = "[[ ## answer ## ]]\nOslo in Norway\n\n[[ ## completed ## ]]"
@@ -87,7 +89,7 @@ def folder(questions, tmp_path_factory):
     config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=2048, **sizes, **ids)
     model = LocalModel(LlamaForCausalLM(config), tokenizer)
     fit(model, [(messages, SAID) for messages in prompts], Finetuning(steps=30, learning_rate=2e-2, batch_size=3))
-    said = model.sample([model.encode(messages) for messages in prompts], 0.0, 40)
+    said = sample(model, [model.encode(messages) for messages in prompts], 0.0, 40)
     assert {sample.text for sample in said} == {SAID}
     return model.save(tmp_path_factory.mktemp("models") / "start")
 
@@ -126,7 +128,7 @@ def test_better_together_keeps_the_fine_tuned_program_where_it_is_best(setup, tm
 
     tuning = {**catalog.OPTIMIZERS["finetune"].settings, "learning_rate": 1e-2, "epochs": 40}
     monkeypatch.setitem(catalog.OPTIMIZERS, "finetune", replace(catalog.OPTIMIZERS["finetune"], settings=tuning))
-    monkeypatch.setattr(provider, "_example", better)
+    monkeypatch.setattr(sft, "_example", better)
     strategy = {"strategy": "bootstrap -> finetune"}
     outcome = run_compile(
         "turn-rag", setup, Compilation("better-together", settings=strategy), tmp_path / "program", force=True

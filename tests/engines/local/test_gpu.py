@@ -17,7 +17,7 @@ from mempiler.engines.local.model import LocalModel  # noqa: E402
 from mempiler.engines.local.settings import Training  # noqa: E402
 from mempiler.engines.local.update import Update  # noqa: E402
 
-from tests.engines.local.groups import text_group  # noqa: E402
+from tests.engines.local.groups import sample, text_group  # noqa: E402
 
 PROMPT, ANSWER = 4096, 512
 SHAPES = {
@@ -42,18 +42,17 @@ def both(make_model: Any) -> tuple[Any, Any]:
 
 def test_completions_and_their_log_probabilities_are_those_of_the_cpu(both: tuple[Any, Any]) -> None:
     prompts = [[3, 6 + n % 19, 7, 8, 5][: 3 + n % 3] for n in range(24)]
-    drawn = [model.sample(prompts, temperature=1.0, max_new_tokens=20, seed=3) for model in both]
+    drawn = [sample(model, prompts, 1.0, 20, seed=3) for model in both]
     assert [one.completion_ids for one in drawn[0]] == [one.completion_ids for one in drawn[1]]
     for here, there in zip(*drawn, strict=True):
         assert here.logprobs == pytest.approx(there.logprobs, abs=1e-4)
 
 
 def test_steps_change_the_weights_as_on_the_cpu(both: tuple[Any, Any]) -> None:
-    groups = [text_group("w7", "w8 w9", "w3", rewards=[1.0, 0.0, 0.5])]
     for model in both:
         job = local_lm(model, temperature=1.0).reinforce({"learning_rate": 1e-3, "beta": 0.02})
         for _ in range(5):
-            job.step(groups, "grpo_chat")
+            job.step([text_group(model, "w7", "w8 w9", "w3", rewards=[1.0, 0.0, 0.5])])
     here, there = (model.state() for model in both)
     for name, weights in here.items():
         assert torch.allclose(weights.float(), there[name].float().cpu(), atol=1e-4), name

@@ -7,8 +7,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from mempiler.engines.local import scoring  # noqa: E402
+from mempiler.engines.local.batching import SLACK, buckets  # noqa: E402
 from mempiler.engines.local.loading import with_lora  # noqa: E402
-from mempiler.engines.local.parts import SLACK, buckets  # noqa: E402
 from mempiler.engines.local.settings import Training  # noqa: E402
 from mempiler.engines.local.update import Update, checkpointed, layers  # noqa: E402
 from mempiler.errors import UserError  # noqa: E402
@@ -147,7 +147,8 @@ def test_a_model_without_such_layers_is_told_in_one_line(model):
 def failing(model: Any, rows: int, backward: bool = False) -> list[int]:
     """Makes a model run out of memory above so many rows; the sizes of its passes are noted."""
     sizes: list[int] = []
-    forward = model.model.forward
+    body = model.model.base_model
+    forward = body.forward
 
     class Full(torch.autograd.Function):
         @staticmethod
@@ -163,11 +164,11 @@ def failing(model: Any, rows: int, backward: bool = False) -> list[int]:
         if sizes[-1] > rows and not backward:
             raise torch.OutOfMemoryError("CUDA out of memory")
         out = forward(*args, **kwargs)
-        if sizes[-1] > rows and out.logits.requires_grad:
-            out.logits = Full.apply(out.logits)
+        if sizes[-1] > rows and out.last_hidden_state.requires_grad:
+            out.last_hidden_state = Full.apply(out.last_hidden_state)
         return out
 
-    model.model.forward = stub
+    body.forward = stub
     return sizes
 
 

@@ -10,9 +10,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from mempiler.engines.local import loading  # noqa: E402
-from mempiler.engines.local.model import LocalModel  # noqa: E402
-from mempiler.engines.local.template import without_system  # noqa: E402
+from mempiler.engines.local.model import LocalModel, without_system  # noqa: E402
 from mempiler.errors import MissingDependencyError, UserError  # noqa: E402
+
+from tests.engines.local.groups import sample  # noqa: E402
 
 MESSAGES = [{"role": "system", "content": "w1"}, {"role": "user", "content": "w2 w3"}]
 TEMPLATE = (
@@ -71,7 +72,8 @@ def test_a_saved_model_is_the_same_model(model, tmp_path):
     loaded = LocalModel.load(model.save(tmp_path / "model"))
     assert loaded.fingerprint == model.fingerprint
     assert loaded.encode(MESSAGES) == model.encode(MESSAGES)
-    assert loaded.sample([[6, 7]], 1.0, 8, seed=1)[0].text == model.sample([[6, 7]], 1.0, 8, seed=1)[0].text
+    said = [sample(each, [[6, 7]], 1.0, 8, seed=1)[0].text for each in (loaded, model)]
+    assert said[0] == said[1]
 
 
 @pytest.fixture
@@ -99,13 +101,6 @@ def test_a_saved_adapter_is_loaded_over_its_base_and_can_be_trained_on(adapted, 
     loaded = LocalModel.load(folder)
     assert loaded.fingerprint == adapted.fingerprint
     assert loaded.state().keys() == adapted.state().keys()
-
-
-def test_a_merged_model_needs_no_adapter(adapted, tmp_path):
-    merged = LocalModel.load(adapted.save(tmp_path / "merged", merge=True))
-    assert not any("lora" in name for name in merged.state())
-    assert merged.logprobs([[6]], [[8, 9]])[0] == pytest.approx(adapted.logprobs([[6]], [[8, 9]])[0], abs=1e-5)
-    assert any("lora" in name for name in adapted.state())
 
 
 def test_an_adapter_that_cannot_be_made_is_refused(model, adapted):
@@ -194,16 +189,16 @@ def test_weights_are_loaded_as_bfloat16_where_that_is_asked_for_and_an_adapter_l
     found.sum().backward()
     assert found.dtype == torch.float32
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in half.parameters())
-    samples = half.sample(prompts, 1.0, 8, seed=1)
+    samples = sample(half, prompts, 1.0, 8, seed=1)
     scored = half.logprobs([s.prompt_ids for s in samples], [s.completion_ids for s in samples])
-    for sample, row in zip(samples, scored, strict=True):
-        assert row == pytest.approx(sample.logprobs, abs=0.2)
+    for each, row in zip(samples, scored, strict=True):
+        assert row == pytest.approx(each.logprobs, abs=0.2)
 
 
 def test_a_missing_extra_is_told_with_the_install_line(monkeypatch):
     find = loading.importlib.util.find_spec
     monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
-    line = r"torch is not installed; run: pip install torch==2.13.0 && pip install '.\[local\]'"
+    line = r"torch is not installed; run: pip install '.\[local\]'"
     with pytest.raises(MissingDependencyError, match=line):
         LocalModel.load("x")
 

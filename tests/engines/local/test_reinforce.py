@@ -13,7 +13,7 @@ from mempiler.engines.local.settings import Training  # noqa: E402
 from mempiler.engines.local.update import Update  # noqa: E402
 from mempiler.errors import DataError, UserError  # noqa: E402
 
-from tests.engines.local.groups import ASKED, sampled, sampled_group, text_group  # noqa: E402
+from tests.engines.local.groups import ASKED, sampled_group, text_group  # noqa: E402
 
 
 def chance(model, text):
@@ -29,7 +29,7 @@ def test_a_rewarded_answer_becomes_likelier(model):
     lm = local_lm(model, temperature=1.0, max_tokens=1)
     job = lm.reinforce({"learning_rate": 1e-2, "batch_size": 64})
     before = chance(model, "w7")
-    history = [job.step([sampled_group(sampled(lm, 64), lambda sample: float(sample.text == "w7"))]) for _ in range(12)]
+    history = [job.step([sampled_group(lm, 64, lambda sample: float(sample.text == "w7"))]) for _ in range(12)]
     assert chance(model, "w7") > max(0.8, before)
     assert history[-1].reward > history[0].reward
     assert model.version == sum(step.rows > 0 for step in history)
@@ -42,13 +42,13 @@ def test_the_divergence_from_the_reference_is_bounded_token_by_token(make_model)
         job = job_of(model, beta=0.1, divergence_clip=most)
         with torch.no_grad():
             model.model.lm_head.weight.mul_(-6)  # some of the tokens have become unlikely
-        losses.append(job.step([text_group("w7", "w8 w9", rewards=[1.0, 0.0])]).loss)
+        losses.append(job.step([text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])]).loss)
     assert losses[0] == losses[1] > losses[2] > losses[3]
 
 
 def test_captured_samples_have_a_ratio_of_one(model):
     lm = local_lm(model, temperature=1.0, max_tokens=1)
-    group = sampled_group(sampled(lm, 16), lambda sample: float(sample.completion_ids[0] % 2))
+    group = sampled_group(lm, 16, lambda sample: float(sample.completion_ids[0] % 2))
     step = job_of(model).step([group])
     shares = advantages([item["reward"] for item in group["group"]])
     # With a ratio of 1 the loss is minus the mean advantage over tokens, one token each.
@@ -56,40 +56,30 @@ def test_captured_samples_have_a_ratio_of_one(model):
     assert (step.rows, step.tokens, step.clipped) == (16, 16, 0.0)
 
 
-def test_texts_without_ids_are_encoded_and_scored_before_the_update(model):
-    step = job_of(model, loss_type="dapo").step([text_group("w7", "w8 w9", rewards=[1.0, 0.0])], "grpo_chat")
+def test_the_loss_is_the_mean_over_the_tokens_of_a_batch(model):
+    group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
+    step = job_of(model, loss_type="dapo").step([group], "grpo_chat")
     # 2 and 3 tokens with the end: -(2 A - 3 A) / 5, A = 0.5 / (0.7071 + 1e-6)
     assert step.loss == pytest.approx((0.5 / (math.sqrt(0.5) + 1e-6)) / 5, abs=1e-5)
     assert step.tokens == 5
 
 
-def test_sampled_ids_are_trained_not_the_text(model):
-    group = text_group("w7", "w8", rewards=[1.0, 0.0])
-    for item, ids in zip(group["group"], [[9], [10]], strict=True):
-        item["completion_ids"] = ids
-    before = model.logprobs([model.encode(ASKED)] * 2, [[9], [10]])
-    job_of(model).step([group])
-    after = model.logprobs([model.encode(ASKED)] * 2, [[9], [10]])
-    assert after[0][0] > before[0][0]
-    assert after[1][0] < before[1][0]
-
-
 def test_a_group_of_equal_rewards_and_empty_completions_train_nothing(model):
     before = model.fingerprint
-    step = job_of(model, beta=0.1).step([text_group("w7", "w8", rewards=[0.5, 0.5])])
+    step = job_of(model, beta=0.1).step([text_group(model, "w7", "w8", rewards=[0.5, 0.5])])
     assert (step.rows, step.left_out, step.reward) == (0, 1, 0.5)
     assert model.fingerprint == before
     assert job_of(model).step([]).rows == 0
-    group = text_group("w7", "w8", rewards=[1.0, 0.0])
-    group["group"][1]["completion_ids"] = []
+    group = text_group(model, "w7", "w8", rewards=[1.0, 0.0])
+    group["group"][1] |= {"completion_ids": [], "logprobs": []}
     assert job_of(model).step([group]).rows == 1
 
 
 @pytest.mark.parametrize("kind", ["dapo", "grpo"])
 def test_micro_batches_give_the_gradient_of_the_batch(make_model, kind):
-    group = text_group("w7", "w8 w9", "w3 w4 w5", "w6", rewards=[1.0, 0.0, 0.3, 0.7])
     models = [make_model(), make_model()]
     for model, size in zip(models, (8, 1), strict=True):
+        group = text_group(model, "w7", "w8 w9", "w3 w4 w5", "w6", rewards=[1.0, 0.0, 0.3, 0.7])
         job_of(model, micro_batch_size=size, loss_type=kind, beta=0.1, learning_rate=1e-3).step([group])
     for name, weights in models[0].state().items():
         assert torch.allclose(weights, models[1].state()[name], atol=2e-5), name
@@ -104,20 +94,19 @@ def test_equal_rows_are_computed_once_and_weigh_as_many(make_model, monkeypatch)
         now, mask = plain.token_logprobs([plain.encode(ASKED)] * len(gains), answers)
         return grpo_loss(now, now.detach(), torch.tensor(gains), mask)
 
-    seen = []
+    seen, group = [], text_group(trained, *texts, rewards=rewards)
     monkeypatch.setattr(
         trained, "token_logprobs", lambda *args: seen.append(len(args[0])) or LocalModel.token_logprobs(trained, *args)
     )
-    job_of(trained, learning_rate=1e-3).step([text_group(*texts, rewards=rewards)])
+    job_of(trained, learning_rate=1e-3).step([group])
     Update(plain, Training(learning_rate=1e-3)).step(advantages(rewards), [1] * 4, every_row)
     for name, weights in trained.state().items():
         assert torch.allclose(weights, plain.state()[name], atol=2e-5), name
-    # Their log-probabilities before the step, and the step.
-    assert seen == [2, 2]
+    assert seen == [2]
 
 
 def test_batches_and_epochs_are_updates_of_their_own(model):
-    group = text_group("w7", "w8", "w9", "w10", rewards=[1.0, 0.0, 0.3, 0.7])
+    group = text_group(model, "w7", "w8", "w9", "w10", rewards=[1.0, 0.0, 0.3, 0.7])
     step = job_of(model, batch_size=2, epochs=3, learning_rate=0.1).step([group])
     assert model.version == 6
     assert step.clipped > 0
@@ -137,11 +126,9 @@ def test_batches_and_epochs_are_updates_of_their_own(model):
 def test_what_the_loss_is_made_of_are_settings(make_model, changed):
     # As if another model had sampled: both completions have become likelier by a factor of e^2 and e.
     model = make_model()
-    group = text_group("w7", "w8", rewards=[1.0, 0.0])
+    group = text_group(model, "w7", "w8", rewards=[1.0, 0.0])
     for item in group["group"]:
-        ids = model.encode_completion(item["completion"]["content"])
-        now = model.logprobs([model.encode(ASKED)], [ids])[0]
-        item |= {"completion_ids": ids, "logprobs": [now[0] - 4.0, *now[1:]]}
+        item["logprobs"][0] -= 4.0
     # No ratio is below 1.
     usual, low, other = (job_of(make_model(), **each).step([group]).loss for each in ({}, {"clip_low": 0.9}, changed))
     assert usual == low != pytest.approx(other)
@@ -153,7 +140,7 @@ def test_the_reference_holds_the_weights_back(make_model):
         start = model.logprobs([model.encode(ASKED)], [[12]])[0][0]
         job = job_of(model, beta=beta)
         for _ in range(10):
-            step = job.step([text_group("w7", "w8", rewards=[1.0, 0.0])])
+            step = job.step([text_group(model, "w7", "w8", rewards=[1.0, 0.0])])
         return abs(model.logprobs([model.encode(ASKED)], [[12]])[0][0] - start), step.divergence
 
     free, none = moved(0.0)
@@ -163,9 +150,9 @@ def test_the_reference_holds_the_weights_back(make_model):
 
 
 def test_a_job_resumed_from_its_checkpoint_gives_the_same_weights(make_model, tmp_path):
-    groups = [text_group("w7", "w8 w9", "w4", rewards=[float(n), 1.0, 0.2]) for n in range(4)]
     settings = {"batch_size": 2, "beta": 0.02, "output_dir": str(tmp_path)}
     whole = make_model()
+    groups = [text_group(whole, "w7", "w8 w9", "w4", rewards=[float(n), 1.0, 0.2]) for n in range(4)]
     job = job_of(whole, **settings)
     for n, group in enumerate(groups):
         job.step([group])
@@ -178,7 +165,6 @@ def test_a_job_resumed_from_its_checkpoint_gives_the_same_weights(make_model, tm
     for group in groups[2:]:
         other.step([group])
     assert resumed.fingerprint == whole.fingerprint
-    assert job.get_status()["last_checkpoint"] == "half"
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(model, tmp_path):
@@ -192,32 +178,24 @@ def test_a_file_that_is_no_checkpoint_is_refused(model, tmp_path):
         job.save_checkpoint("x")
 
 
-def test_the_protocol_of_dspys_grpo(model, tmp_path):
-    job = job_of(model, num_generations=2, groups_per_step=2, output_dir=str(tmp_path))
-    assert job.get_status()["pending_batch_ids"] == [0, 1]
-    job.step([text_group("w7", "w8", rewards=[1.0, 0.0])], "grpo_chat")
-    assert job.get_status()["pending_batch_ids"] == [2, 3]
+def test_a_job_that_ends_leaves_its_model(model, tmp_path):
+    job = job_of(model, num_generations=2, output_dir=str(tmp_path))
+    job.step([text_group(model, "w7", "w8", rewards=[1.0, 0.0])])
     job.terminate()
-    assert job.get_status()["status"] == "terminated"
     assert LocalModel.load(tmp_path / "model").fingerprint == model.fingerprint
     with pytest.raises(UserError, match="does not run"):
         job.step([])
 
 
 @pytest.mark.parametrize(
-    "group",
-    [
-        {},
-        {"group": [{"reward": 1.0}, {"reward": 0.0}]},
-        {"group": [{"messages": ASKED, "completion": {"content": "w1"}, "reward": None}]},
-        {"group": [{"messages": ASKED, "completion_ids": [5], "logprobs": [-1.0, -2.0], "reward": 1.0}]},
-    ],
+    "changed",
+    [{"prompt_ids": None}, {"reward": None}, {"reward": "good"}, {"completion_ids": [5]}, {"logprobs": [0.0]}],
 )
-def test_what_is_no_group_is_refused(model, group):
-    with pytest.raises(DataError, match="not a group of completions with rewards"):
-        job_of(model).step([group])
-
-
-def test_another_format_is_refused(model):
+def test_what_is_no_group_is_refused(model, changed):
+    group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
+    group["group"][1] |= changed
+    for wrong in ({}, group):
+        with pytest.raises(DataError, match="not a group of completions with rewards"):
+            job_of(model).step([wrong])
     with pytest.raises(DataError, match="takes grpo_chat"):
         job_of(model).step([], "chat")

@@ -14,6 +14,8 @@ from mempiler.optimizers.demonstrations import demonstrate
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 
+from tests.engines.local.groups import sample
+
 
 @pytest.fixture(scope="module")
 def examples() -> Any:
@@ -63,4 +65,4 @@ def test_a_created_model_loads_and_is_the_same_for_the_same_seed(examples: Any, 
     assert models[0].fingerprint == models[1].fingerprint != models[2].fingerprint
     assert sum(p.numel() for p in models[0].model.parameters()) < 600_000
     prompt = models[0].encode(examples[0][0])
-    assert models[0].sample([prompt], max_new_tokens=4)[0].completion_ids
+    assert sample(models[0], [prompt], 0.0, 4)[0].completion_ids

@@ -31,7 +31,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shown = demonstrate(build_program().method, CompactAdapter(), 12, sessions=2, seed=1)
     words = [*vocabulary(), *(f"m{n}" for n in range(1, 9)), *(f"D{s}:{t}" for s in (1, 2) for t in (1, 2))]
     create(folder, shown, words, seed=0)
-    model = LocalModel.load(folder, device="cpu", threads=1)
+    model = LocalModel.load(folder, device="cpu")
     sft.fit(model, shown, Finetuning(steps=30, learning_rate=3e-3, batch_size=12))
     return model.save(folder)
 
@@ -46,7 +46,7 @@ def train(start: Path, folder: Path, kill: int | None = None, **config: Any) -> 
     from mempiler.programs.adapter import adapter
 
     env = MemoryEnv.load(users=10, sessions=2)
-    model, rows = LocalModel.load(start, device="cpu", threads=1), []
+    model, rows = LocalModel.load(start, device="cpu"), []
 
     def note(row: Any) -> None:
         rows.append(row)
@@ -89,7 +89,7 @@ def whole(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_weights_move_and_a_resumed_training_gives_the_very_same(start: Path, whole: Any, tmp_path: Path) -> None:
-    before = LocalModel.load(start, device="cpu", threads=1).fingerprint
+    before = LocalModel.load(start, device="cpu").fingerprint
     unbroken, model, rows, _ = whole
     assert [row["step"] for row in rows if "horizon" in row] == [1, 2]
     assert all(row["train_rows"] == row["members"] > 0 for row in rows if "train_rows" in row)
@@ -100,7 +100,7 @@ def test_weights_move_and_a_resumed_training_gives_the_very_same(start: Path, wh
     resumed, again, after = train(start, tmp_path / "broken")
     assert [row["step"] for row in after if "horizon" in row] == [2]
     assert again.fingerprint == model.fingerprint
-    assert LocalModel.load(tmp_path / "broken" / "model", device="cpu", threads=1).fingerprint == model.fingerprint
+    assert LocalModel.load(tmp_path / "broken" / "model", device="cpu").fingerprint == model.fingerprint
     assert resumed.progress.tokens == unbroken.progress.tokens
 
 

@@ -191,21 +191,6 @@ def test_a_finished_training_is_not_done_again(world: Any, tmp_path: Path) -> No
     assert again.engine.weight == made.engine.weight
 
 
-def test_rollouts_of_other_weights_are_a_warning_of_that_step_alone_and_a_remark(world: Any) -> None:
-    gaps = iter([0.0, 0.2, 0.0, 0.0])
-
-    class Mismatched(WeighedJob):
-        def step(self, train_data: Any, train_data_format: Any = None) -> Step:
-            return Step(mismatch=next(gaps))
-
-    made = world(job=Mismatched)
-    trained = made.compile(short())
-    told = [row.get("warning", "") for row in made.rows if "horizon" in row]
-    assert [bool(each) for each in told] == [False, True, False, False]
-    assert "log-probabilities are 0.20 apart on average, a ratio of 1.22" in told[1]
-    assert trained.progress.remarks == (f"1 of 4 steps: {told[1]}",)
-
-
 def test_a_journal_of_other_settings_is_refused(world: Any, tmp_path: Path) -> None:
     made = world()
     made.compile(short(), folder=tmp_path)
