@@ -22,6 +22,7 @@ from ..signatures.judges import (
     JudgeAnswer,
     JudgeGenerously,
     JudgePreference,
+    JudgePreferenceStrictly,
     judge_hash,
 )
 from .dataset import Dataset
@@ -196,7 +197,7 @@ class PreferenceJudge(PromptJudge):
     The labels of the responses are neutral and belong to the place, so that a liking for either cancels out.
     """
 
-    signature = JudgePreference
+    signature: ClassVar[type[dspy.Signature]] = JudgePreference
 
     def __call__(self, example: dspy.Example, first: str, second: str) -> Side:
         """Which of two responses to the example's `question` serves better, raising what `ask` does.
@@ -214,6 +215,12 @@ class PreferenceJudge(PromptJudge):
             response_t5n1=second,
         )
         return _SIDES[found.choice]
+
+
+class StrictPreferenceJudge(PreferenceJudge):
+    """With two rules that the paper's judge has not: what contradicts the user loses to silence, length is nothing."""
+
+    signature = JudgePreferenceStrictly
 
 
 def informed(dataset: Dataset) -> list[dspy.Example]:

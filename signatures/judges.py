@@ -91,9 +91,7 @@ class JudgePreference(dspy.Signature):
     joins it to the situation now or ahead in a way that makes sense; sees what follows from it, what you will need next
     and what may go wrong; and gives concrete steps or an order to go by. A weak one would suit anybody, reacts to the
     wording of the request alone, is too vague to act on, or passes over obvious chances to guide you.
-    What you know about yourself decides what fits: a response that contradicts it is worse than one that leaves it
-    out. Length, layout and the place a response stands in do not count. Where neither serves you noticeably better, it
-    is a tie.
+    Where neither serves you noticeably better, it is a tie.
     """
 
     profile: str = dspy.InputField(desc="who you are; may be empty")
@@ -107,6 +105,15 @@ class JudgePreference(dspy.Signature):
         desc="in one or two sentences, what sets them apart, or that nothing does", default=""
     )
     choice: Literal["w3k8", "t5n1", "tie"] = dspy.OutputField()
+
+
+class JudgePreferenceStrictly(JudgePreference):
+    """The same with two rules of ours."""
+
+
+JudgePreferenceStrictly.__doc__ = f"""{JudgePreference.instructions}
+What you know about yourself decides what fits: a response that contradicts it is worse than one that leaves it out.
+Length, layout and the place a response stands in do not count."""
 
 
 def judge_hash(signature: type[dspy.Signature]) -> str:

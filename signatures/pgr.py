@@ -286,6 +286,11 @@ def tree_examples() -> list[dspy.Example]:
             "A2 A1 Bake something at home :: oven, time on Friday evening, tried recipes",
             "A3 A1 Buy salads at the market :: opening hours, prices, money left this month",
             "A4 A2 Carry the dish to the park :: distance, bicycle or car, keeping it cool",
+            "A5 A2 Cook without heat, from a family notebook :: grandmother's dishes, missing kitchen tools",
+            "A6 A3 Fetch the order before the stalls close :: work on Saturdays, errands on the way",
+            "A7 A4 Sit down with the neighbours :: names, quarrels, who was kind before",
+            "A8 A6 Bring drinks in place of food :: what others said they would bring, heavy bottles",
+            "A9 A7 Hand on the recipe afterwards :: praise at earlier parties, own notes",
         )),
         _example("30 July 2025, Wednesday", _RUN, tree=_tree(
             "A1 - Run ten kilometres this week :: current fitness, old injuries",
@@ -293,6 +298,10 @@ def tree_examples() -> list[dspy.Example]:
             "A3 A1 Switch to the five-kilometre race :: joints, friends who join, doctor's advice",
             "A4 A2 Pay the entry fee :: budget, savings, refund before the race",
             "A5 A4 Sleep near the start :: trains in the morning, hotels",
+            "A6 A2 Buy shoes that fit :: sizes, worn pairs, shops that were good",
+            "A7 A3 Cheer for a colleague along the course :: teams at work, earlier races watched",
+            "A8 A5 Eat what the stomach bears at dawn :: allergies, breakfasts before sport",
+            "A9 A6 Run the whole distance in the rain :: weather so far this year, clothes, endurance",
         )),
         _example("10 March 2025, Monday", _VISIT, tree=_tree(
             "A1 - Bring the luggage into the flat :: stairs, health, help of friends",
@@ -300,6 +309,10 @@ def tree_examples() -> list[dspy.Example]:
             "A3 A1 Book a guesthouse :: price, way to the flat, bookings of earlier visits",
             "A4 A2 Cook for the first evening :: family tastes, medicines with food",
             "A5 A3 Take days off :: deadlines, holidays left, colleagues",
+            "A6 A4 Drive them to the old town :: car, parking, how far they walk",
+            "A7 A4 Invite an aunt for coffee :: relatives near by, old disputes",
+            "A8 A5 Leave them alone until the afternoon :: keys, television, a park round the corner",
+            "A9 A6 Take a picture of all three :: albums, the last visit, what father likes to show",
         )),
     ]  # fmt: skip
 
@@ -313,6 +326,11 @@ def refined_tree_examples() -> list[dspy.Example]:
             "A2 A1 Train on Monday, Wednesday and at weekends :: late shifts on Tuesday and Thursday",
             "A3 A1 Switch to the five-kilometre race :: the ankle's recovery, running partners",
             "A4 A2 Pay the entry fee :: savings for the car until December, refund after an injury",
+            "A5 A4 Ride to the start with somebody's car :: no car of one's own before December, runners near by",
+            "A6 A2 Buy shoes that hold the ankle :: left ankle sprained in June, money set aside for the car",
+            "A7 A3 Cheer for a colleague along the course :: teams at work, free evenings beside late shifts",
+            "A8 A5 Eat what the stomach bears at dawn :: breakfasts before sport, hours after a late shift",
+            "A9 A6 Run the whole distance in the rain :: endurance since the sprain, slippery ground",
         )),
     ]  # fmt: skip
 
