@@ -106,13 +106,35 @@ class PlanRetrieval(dspy.Signature):
 class RewriteConceptSummary(dspy.Signature):
     """Rewrite the summary of what is known about the user under one concept, so that it takes in the new evidence.
 
-    Everything that is known goes into one text: what was there before and what is new.
+    Everything that is known goes into one text: what was there before and what is new. Where two people talk, both
+    count as the user: name the person in every sentence.
     """
 
     concept: str = dspy.InputField()
     summary_before: str = dspy.InputField(desc="the summary so far; may be empty")
     new_evidence: list[str] = dspy.InputField(desc="what has come in since, one thing per line")
     concept_summary: str = dspy.OutputField()
+
+
+class AnswerFromScales(dspy.Signature):
+    """Answer the question from what a memory of several scales recalls, told in blocks.
+
+    - Evidence, with dates: what happened. It decides about particulars: who, what, where, when.
+    - Conclusions: what a single episode shows of somebody.
+    - Summaries by concept: what holds over many episodes, and how it came to change. They answer questions about the
+      whole.
+    - Inferred traits and restrictions: what is likely, and what is to be avoided. They help to judge what somebody
+      would like or do, and prove no event.
+
+    Where blocks disagree, dated evidence is right, the latest first. Use the exact words of the context where they
+    answer the question; where no line says it outright, infer the answer from what the lines do say. A relative time
+    in a line ("yesterday", "last week") counts from the date of that line: work it out, and answer with the day, the
+    month or the year. Mind of whom a line speaks.
+    """
+
+    context: str = dspy.InputField(desc="recalled lines under the headings of their blocks; may be empty")
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField(desc="the answer alone, without a full sentence around it")
 
 
 Base = Literal[
@@ -194,6 +216,9 @@ class SegmentLabel(BaseModel):
 
     segment_id: Annotated[str, Shown("segments")] = ""
     label: str
+    conclusions: Annotated[list[str], Shown("fragment")] = Field(
+        default=[], description="ids (c1, c2, ...) of the fragment's conclusions that are about this edge; may be none"
+    )
 
 
 class LabelSegments(dspy.Signature):
@@ -213,9 +238,13 @@ class LabelSegments(dspy.Signature):
     - causal, Food to Steak: user avoids eating due to allergy
     Labels come straight from the text: infer and imagine nothing. Be factual and specific, no vague words; blocks are
     concise (with friend, not with their close friend).
+    With each label go the conclusions of the fragment that are evidence of how its two entities hang together, and no
+    others: what is told of running is none of an edge to a job.
     """
 
-    fragment: str = dspy.InputField(desc="one thing per line: [ids of turns] (date) what is known")
+    fragment: str = dspy.InputField(
+        desc="one thing per line: (date) what happened, then [conclusion, ids of turns] (date) what is known"
+    )
     segments: list[PathSegment] = dspy.InputField()
     edge_labels: list[SegmentLabel] = dspy.OutputField(desc="one per segment")
 
@@ -230,6 +259,7 @@ class InferRelation(dspy.Signature):
     Every piece of evidence begins with its form. A conclusion is a plain sentence. A raw event is the label of an edge:
     either an objective verb phrase (takes place at), or a verb with the user's stance towards it (categorizes event,
     anticipated by user).
+    Where two people talk, both count as the user: name the person in every sentence, and mix up nothing of the two.
 
     The fact summary is a single concise paragraph of the present state and how it came to change, with everything that
     matters in the new evidence. The inferred traits are what lies beneath: traits, interests or preferences, shared or
@@ -257,6 +287,8 @@ class AbstractConcept(dspy.Signature):
       the text itself ("the summary is", "based on the evidence").
     - Synthesise, do not copy: rephrase into dense, complete facts; two that express one idea (one tells an act, one
       calls it resilience) become one stronger fact.
+    - Where two people talk, both count as the user: name the person in every fact. A fact of one is no fact of the
+      other.
     If there is knowledge from before, build on it: let new evidence make facts more exact ("long-term hobby" becomes
     "hobby of over seven years") or correct them, add what is new, keep what is unique and still holds though the
     evidence does not mention it (a plan, for one), and then rewrite both parts as the present, complete understanding.
@@ -295,6 +327,7 @@ class IntegrateConcept(dspy.Signature):
     3. Synthesis. The macro-law joins all into one statement; if the sub-summaries cover only a narrow part of the
        concept, it has to say so. Synergy becomes core traits: direct, affirmative statements of traits and motives.
        Tension becomes restrictions: practical principles for other systems, what to avoid and what balance to keep.
+    Where two people talk, both count as the user: say in every statement of whom it holds, by name.
     Concise and actionable, much signal and no filler: no literary sentences, no abstractions, no repeated explanation.
     """
 

@@ -160,7 +160,7 @@ def graph_replies() -> Callable[[str, str, int], dict[str, Any]]:
     sleep = {"base": "Health and Wellness", "concepts": [], "events": ["Sleep"]}
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        found = re.search(r"\[D(\d+):", text)
+        found = re.search(r"[\[ ]D(\d+):", text)
         session = int(found.group(1)) if found else 0
         if kind == "fact":
             drawn = [{"text": f"Ann ran in week {session}", "relevance": "High", "turn_ids": [f"D{session}:1"]}]

@@ -29,7 +29,7 @@ from ..gather import gather
 from ..part import Ask
 from ..recording import record_failure
 from .extraction import conclusion_line
-from .memory import Evidence, GraphMemory, Node, Relation, Theory
+from .memory import GraphMemory, Mention, Node, Relation, Theory, seeds
 
 _BULLET = re.compile(r"^(?:[-*•#]+\s*)*(?:inferred trait(?:/interest)?s?:\s*)?", re.I)
 
@@ -73,12 +73,11 @@ class Operators:
     def relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
         """R_K1 (Eq. 6): a relation's theory, updated with its fresh mentions."""
         before, fresh = relation.theory, [mention.evidence for mention in relation.fresh]
-        units = [memory.evidence[id] for id in fresh]
         inputs = {
             "source_entity": memory.nodes[relation.source].name,
             "target_entity": memory.nodes[relation.target].name,
             "inference_before": "\n".join(_inference(before)) if before else "",
-            "new_evidence": [*_conclusions(units), *_raw_events(memory, relation, fresh)],
+            "new_evidence": [*_conclusions(memory, relation.fresh), *_raw_events(memory, relation, fresh)],
         }
         outputs = ("fact_summary",), ("inferred_traits",)
         return self._theory(memory, "infer", inputs, outputs, [_evidence(before), fresh])
@@ -108,8 +107,9 @@ class Operators:
 
     def rewrite(self, memory: GraphMemory, node: Node) -> Theory | None:
         """Without RG: a concept's one summary, updated with its fresh evidence."""
-        before, units = node.own, [memory.evidence[id] for id in node.fresh]
-        lines = [*_conclusions(units, every=True), *_raw_of(memory, node, node.fresh)]
+        before = node.own
+        lines = [*_conclusions(memory, _mentions(memory, node, node.fresh), every=True)]
+        lines += _raw_of(memory, node, node.fresh)
         inputs = {"concept": node.name, "summary_before": before.sigma if before else "", "new_evidence": lines}
         return self._theory(memory, "rewrite", inputs, (("concept_summary",), ()), [_evidence(before), node.fresh])
 
@@ -143,7 +143,7 @@ def projected(memory: GraphMemory, node: Node) -> list[str]:
     covered = {id for _, theory in theories for id in theory.evidence}
     raw = [id for id in node.fresh if id not in covered]
     lines = [f"Inference about {name}. {' '.join(_inference(theory))}" for name, theory in theories]
-    return [*lines, *_conclusions([memory.evidence[id] for id in raw]), *_raw_of(memory, node, raw)]
+    return [*lines, *_conclusions(memory, _mentions(memory, node, raw)), *_raw_of(memory, node, raw)]
 
 
 def microstates(memory: GraphMemory, node: Node) -> list[tuple[str, Theory]]:
@@ -180,12 +180,29 @@ def sentences(text: str) -> str:
     return " ".join(line if line[-1] in ".!?。！？" else f"{line}." for line in lines)
 
 
-def _conclusions(units: Sequence[Evidence], every: bool = False) -> list[str]:
-    return [
-        f"Conclusion {conclusion_line(one, unit.time)}"
-        for unit in units
-        for one in (unit.conclusions if every else unit.seeds)
-    ]
+def _conclusions(memory: GraphMemory, mentions: Iterable[Mention], every: bool = False) -> list[str]:
+    """The conclusions that mentions are about, each once; of every unit those of high relevance, or every one."""
+    places: dict[str, set[int]] = {}
+    for mention in mentions:
+        whole = range(len(memory.evidence[mention.evidence].conclusions))
+        linked = whole if mention.conclusions is None else mention.conclusions
+        places.setdefault(mention.evidence, set()).update(linked)
+    lines: list[str] = []
+    for id, found in places.items():
+        unit = memory.evidence[id]
+        drawn = tuple(unit.conclusions[n] for n in sorted(found))
+        lines += [f"Conclusion {conclusion_line(one, unit.time)}" for one in (drawn if every else seeds(drawn))]
+    return lines
+
+
+def _mentions(memory: GraphMemory, node: Node, units: Sequence[str]) -> list[Mention]:
+    """The mentions of some units on the event edges below a concept; of a unit without any, one with all it holds."""
+    found: dict[str, list[Mention]] = {id: [] for id in units}
+    for edge in memory.below().get(node.id, ()):
+        for mention in memory.relations[edge].mentions:
+            if mention.evidence in found:
+                found[mention.evidence].append(mention)
+    return [mention for id, those in found.items() for mention in those or [Mention(evidence=id, label="")]]
 
 
 def _raw_events(memory: GraphMemory, relation: Relation, units: Sequence[str]) -> list[str]:

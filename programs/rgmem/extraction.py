@@ -48,6 +48,8 @@ class GraphPath:
     events: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     """Labels of the edges that lead to the events; "" or missing for one without."""
+    linked: tuple[tuple[int, ...] | None, ...] = ()
+    """Of each such edge which conclusions of the unit are about it, as in `Mention`; all of them if missing."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,33 +81,56 @@ def synthesized(turns: Sequence[Turn], time: datetime | None, ask: Ask) -> Evide
     return Evidence(id="", step=0, fact=fact, conclusions=kept, time=when, sources=ids)
 
 
-def placed(unit: Evidence, ask: Ask) -> tuple[GraphPath, ...]:
-    """f_extract: the labelled paths of a unit; none where the model gave none."""
-    text = fragment(unit)
-    said = ask("extract", fragment=text)
+def placed(unit: Evidence, ask: Ask, linked: bool = True) -> tuple[GraphPath, ...]:
+    """f_extract: the labelled paths of a unit; none where the model gave none.
+
+    Args:
+        unit: The unit.
+        ask: Calls `extract` and `label`.
+        linked: Whether an edge takes the conclusions that its label names alone; all, where no label names any.
+    """
+    said = ask("extract", fragment=fragment(unit))
     drawn: list[EntityPath] = said.entity_paths or [] if said else []
     paths = tuple(path for path in dict.fromkeys(map(_path, drawn)) if path.events)
     if not paths:
         return ()
     parts = _segments(paths)
-    labelled = ask("label", fragment=text, segments=[part for row in parts for part in row])
+    segments = [part for row in parts for part in row]
+    labelled = ask("label", fragment=fragment(unit, numbered=True), segments=segments)
     edges: list[SegmentLabel] = labelled.edge_labels or [] if labelled else []
-    labels = {one.segment_id.strip("[]() "): one.label for one in edges}
-    said_of = [tuple(labels.get(part.segment_id, "") for part in row) for row in parts]
-    return tuple(replace(path, labels=row) for path, row in zip(paths, said_of, strict=True))
+    by_id = {one.segment_id.strip("[]() "): one for one in edges}
+    links = {id: _linked(one.conclusions, unit.conclusions) for id, one in by_id.items()}
+    named = linked and any(links.values())
+    ids = [[part.segment_id for part in row] for row in parts]
+    return tuple(
+        replace(
+            path,
+            labels=tuple(by_id[id].label if id in by_id else "" for id in row),
+            linked=tuple(links.get(id, ()) if named else None for id in row),
+        )
+        for path, row in zip(paths, ids, strict=True)
+    )
 
 
-def fragment(unit: Evidence) -> str:
-    """A unit as prompts show it: the fact, then the conclusions with the turns they rest on."""
+def fragment(unit: Evidence, numbered: bool = False) -> str:
+    """A unit as prompts show it: the fact, then the conclusions with the turns they rest on, and ids c1, c2, ..."""
     when = f"({format_time(unit.time)}) " if unit.time else ""
     lines = [one_line(f"{when}{unit.fact}")] if unit.fact else []
-    return "\n".join([*lines, *(conclusion_line(one, unit.time) for one in unit.conclusions)])
+    ids = [(f"c{n}",) if numbered else () for n in range(1, len(unit.conclusions) + 1)]
+    drawn = zip(unit.conclusions, ids, strict=True)
+    return "\n".join([*lines, *(conclusion_line(one, unit.time, *id) for one, id in drawn)])
 
 
-def conclusion_line(conclusion: Conclusion, time: datetime | None) -> str:
+def conclusion_line(conclusion: Conclusion, time: datetime | None, *ids: str) -> str:
     """`[D1:3] (8 May 2023, Monday) Ann likes jazz`; the turn ids also show an optimizer which step saw the evidence."""
     when = f"({format_time(time)}) " if time else ""
-    return one_line(f"[{', '.join(conclusion.sources)}] {when}{conclusion.text}")
+    return one_line(f"[{', '.join((*ids, *conclusion.sources))}] {when}{conclusion.text}")
+
+
+def _linked(named: Sequence[str], conclusions: Sequence[Conclusion]) -> tuple[int, ...]:
+    """The places of the conclusions that are named, by their ids or by those of their turns."""
+    ids = {id.strip("[]() ") for id in named}
+    return tuple(n for n, one in enumerate(conclusions) if f"c{n + 1}" in ids or ids.intersection(one.sources))
 
 
 def _conclusion(drawn: DrawnConclusion, ids: Sequence[str]) -> Conclusion:
@@ -182,8 +207,7 @@ class _Draft:
 
     def _walk(self, path: GraphPath) -> None:
         at = self._bases.get(normal(path.base))
-        labelled = itertools.zip_longest(path.events, path.labels[: len(path.events)], fillvalue="")
-        events = [(name, label) for name, label in labelled if name.strip()]
+        events = [event for event in zip(path.events, *_edges(path), strict=True) if event[0].strip()]
         if at is None or not events:
             return
         for name in path.concepts:
@@ -191,10 +215,10 @@ class _Draft:
             if name.strip() and normal(name) != normal(self.nodes[USER].name):
                 at = self._descend(at, self._node(name, "abstract"))
         self._rest_on(at, lowest=True)
-        for n, (name, label) in enumerate(events):
+        for n, (name, label, linked) in enumerate(events):
             target = self._node(name, "general" if n + 1 < len(events) else "instance")
             if target != at:
-                self._mention(at, target, label)
+                self._mention(at, target, label, linked)
                 self._rest_on(target)
             at = target
 
@@ -245,17 +269,27 @@ class _Draft:
             new = {"fresh": (*node.fresh, unit), "score": node.score + 1} if lowest else {}
             self.nodes[id] = node.changed(evidence=(*node.evidence, unit), **new)
 
-    def _mention(self, source: str, target: str, label: str) -> None:
+    def _mention(self, source: str, target: str, label: str, linked: tuple[int, ...] | None) -> None:
         id = self._edges.get((source, target))
         if id is None:
             self.issued += 1
             id = self._edges[(source, target)] = f"r{self.issued}"
             self.relations[id] = Relation(id=id, source=source, target=target)
         relation, unit = self.relations[id], self._evidence.id
-        if any(mention.evidence == unit for mention in relation.mentions[-1:]):
+        last = relation.mentions[-1] if relation.mentions else None
+        if last and last.evidence == unit:
+            whole = last.conclusions is None or linked is None
+            both = None if whole else tuple(sorted({*(last.conclusions or ()), *(linked or ())}))
+            self.relations[id] = relation.changed(mentions=(*relation.mentions[:-1], last.changed(conclusions=both)))
             return
-        mentions = (*relation.mentions, Mention(evidence=unit, label=one_line(label) or self._evidence.fact))
-        self.relations[id] = relation.changed(mentions=mentions, count=relation.count + 1)
+        mention = Mention(evidence=unit, label=one_line(label) or self._evidence.fact, conclusions=linked)
+        self.relations[id] = relation.changed(mentions=(*relation.mentions, mention), count=relation.count + 1)
+
+
+def _edges(path: GraphPath) -> tuple[list[str], list[tuple[int, ...] | None]]:
+    """The labels and the conclusions of a path's event edges, one each."""
+    many = len(path.events)
+    return [*path.labels, *[""] * many][:many], [*path.linked, *[None] * many][:many]
 
 
 class Names:

@@ -52,7 +52,12 @@ class Evidence(Stored):
     @property
     def seeds(self) -> tuple[Conclusion, ...]:
         """The conclusions of high relevance; all of them where none is."""
-        return tuple(c for c in self.conclusions if c.high) or self.conclusions
+        return seeds(self.conclusions)
+
+
+def seeds(conclusions: tuple[Conclusion, ...]) -> tuple[Conclusion, ...]:
+    """Those of high relevance, with which abstraction begins (Eq. 6); all of them where none is."""
+    return tuple(one for one in conclusions if one.high) or conclusions
 
 
 class Theory(Stored):
@@ -116,6 +121,8 @@ class Mention(Stored):
 
     evidence: str
     label: str
+    conclusions: tuple[int, ...] | None = None
+    """Which of the unit's conclusions are about the edge, counted from 0; all of them if None."""
 
 
 class Relation(Stored):

@@ -26,9 +26,10 @@ Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
+import dspy
 from pydantic import Field, model_validator
 
 from ...memory.amending import Amend
@@ -37,6 +38,7 @@ from ...memory.indexes import Indexes
 from ...records import Context, Hit, Item, Query, Turn
 from ...signatures.rgmem import (
     AbstractConcept,
+    AnswerFromScales,
     ExtractEntityPaths,
     InferRelation,
     IntegrateConcept,
@@ -50,6 +52,7 @@ from ..gather import gather
 from ..method import ANY_COSINE, FEW, EntryReader, Lost, Method, Writer
 from ..predictor import predictor
 from ..settings import Settings
+from ..tasks.task import QuestionAnswering
 from .evolution import Operators, evolve, single_scale
 from .extraction import GraphPath, placed, segments, synthesized, taken_in
 from .memory import Evidence, GraphMemory
@@ -68,6 +71,7 @@ class GraphSettings(Settings):
     use_rg: bool = Field(True, description="whether the operators evolve it (w/o RG: one flat summary per concept)")
     merge_cosine: float = Field(0.85, ge=-1, le=1, description="lowest cosine of two names that are one node; ours")
     segment_turns: int = Field(8, ge=1, description="most turns of a segment; ours")
+    linked: bool = Field(True, description="whether operators see an edge's own conclusions alone (off: its unit's)")
 
 
 class RGMemSettings(RecallSettings, GraphSettings):
@@ -125,7 +129,7 @@ class GraphWriter(Writer):
         unit = synthesized(turns, item.time, self.ask)
         if not isinstance(unit, Evidence):
             return unit
-        return unit, placed(unit, self.ask) if self.settings.use_l1 else ()
+        return unit, placed(unit, self.ask, self.settings.linked) if self.settings.use_l1 else ()
 
     def _vectors(self, memory: GraphMemory, units: Sequence[Unit]) -> dict[str, Any]:
         """Embeddings of all names that may have to be compared; one call."""
@@ -182,10 +186,17 @@ class GraphReader(EntryReader):
         return found.model_copy(update={"counts": {**found.counts, "calls": 1}})
 
 
+class ScaleAnswering(QuestionAnswering):
+    """The answer by a prompt that knows the blocks of the context."""
+
+    prompt = AnswerFromScales
+
+
 class RGMem(Method):
     """The method; its embedder compares names of nodes with one another, and keywords with them."""
 
     Settings = RGMemSettings
+    tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": ScaleAnswering}
 
     def __init__(self, embedder: Embedder, settings: RGMemSettings) -> None:
         writer = GraphWriter(embedder, settings.only(GraphSettings))

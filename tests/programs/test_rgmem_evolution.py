@@ -1,6 +1,8 @@
 """RGMem's operators: their schedule over random graphs, when they fire, what they reset and are shown."""
 
 import hashlib
+import json
+import re
 import threading
 from unittest import mock
 
@@ -14,7 +16,8 @@ from mempiler.programs.catalog import build
 from mempiler.programs.rgmem import evolution
 from mempiler.programs.rgmem.evolution import evolve, joined, levels, microstates, projected, single_scale
 from mempiler.programs.rgmem.extraction import GraphPath, taken_in
-from mempiler.programs.rgmem.memory import BASES, Evidence, GraphMemory, Theory
+from mempiler.programs.rgmem.memory import BASES, Conclusion, Evidence, GraphMemory, Theory
+from mempiler.signatures.rgmem import AbstractConcept, InferRelation, IntegrateConcept, RewriteConceptSummary
 
 
 class Hashing:
@@ -174,6 +177,60 @@ def test_the_operators_fire_at_their_thresholds(scripted, graph_replies, make_hi
     kinds = {"infer": "fact_summary", "abstract": "general_facts", "flow": "macro_law"}
     total = {kinds[op]: sum(map(len, rows.values())) for op, rows in expected.items()}
     assert {kind: lm.engine.calls[kind] for kind in total} == total
+
+
+SEEN = {
+    True: {"Running": ["Ann ran"], "Sleep": ["Bob saw"], "Sports": ["Ann ran"], "Health and Wellness": ["Bob saw"]},
+    False: {name: ["Ann ran"] for name in ("Running", "Sleep", "Sports", "Health and Wellness")},
+}
+"""The conclusions that each operator's target is shown; the segment has one of high relevance, Ann's."""
+
+
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize(
+    ("thetas", "kind", "field"),
+    [((1, 99), "fact_summary", "target_entity"), ((99, 1), "general_facts", "core_entity")],
+)
+def test_an_operator_sees_the_conclusions_of_its_edge_alone(
+    scripted, graph_replies, make_history, prompt_section, linked, thetas, kind, field
+):
+    def reply(asked, text, n):
+        if asked == "edge_labels":
+            names = {"Running": ["c1"], "Sleep": ["[D1:2]"]}
+            rows = re.findall(r'"segment_id": "(s\d)", "source": "[^"]*", "target": "(\w+)"', text)
+            edges = [{"segment_id": id, "label": "x", "conclusions": names[target]} for id, target in rows]
+            return {"edge_labels": edges}
+        return graph_replies(asked, text, n)
+
+    program = build("rgmem", embedder=embedder(), theta_inf=thetas[0], theta_sum=thetas[1], linked=linked)
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        program.remember(make_history(1))
+    texts = [text for asked, text in lm.engine.prompts if asked == kind]
+    found = {}
+    for text in texts:
+        lines, _ = json.JSONDecoder().raw_decode(prompt_section(text, "new_evidence"))
+        drawn = [line.split(") ")[1][:7] for line in lines if line.startswith("Conclusion")]
+        found[prompt_section(text, field)] = drawn
+    assert len(found) == 2
+    assert found == {name: SEEN[linked][name] for name in found}
+
+
+def test_an_edge_that_two_paths_share_has_the_conclusions_of_both_and_all_without_links():
+    def shown(first, second):
+        ways = (("A", first), ("B", second))
+        paths = [GraphPath("Dining", (concept, "Food"), ("Steak",), ("x",), (link,)) for concept, link in ways]
+        unit = Evidence(id="e1", step=1, fact="", conclusions=tuple(Conclusion(text=text) for text in "pqr"))
+        (edge,) = taken_in(GraphMemory(), [(unit, paths)]).relations.values()
+        return edge.mentions[0].conclusions
+
+    assert (shown((0,), (2,)), shown((), ()), shown((1,), None)) == ((0, 2), (), None)
+
+
+@pytest.mark.parametrize("signature", [InferRelation, AbstractConcept, IntegrateConcept, RewriteConceptSummary])
+def test_every_operator_keeps_two_speakers_apart(signature):
+    assert "Where two people talk, both" in " ".join(signature.instructions.split())
+    assert "name" in signature.instructions
 
 
 def test_items_one_by_one_give_the_memory_of_the_whole(scripted, make_history, graph_replies):
