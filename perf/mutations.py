@@ -333,7 +333,7 @@ RGMEM = of(
     ("evolution", "nodes=_dirty(nodes, memory.parents(id))", "nodes=nodes", "R_K3 stops at the first parent"),
     ("evolution", "(*memory.parents(id), *([id] if below else ()))", "()", "R_K2 dirties nobody"),
     ("memory", "return self.flow or self.own", "return self.own or self.flow", "what flows up is hidden"),
-    ("memory", "if c.high) or self.conclusions", ") or self.conclusions", "relevance is ignored"),
+    ("memory", "if one.high) or conclusions", ") or conclusions", "relevance is ignored"),
     (
         "evolution",
         "[id for id in node.fresh if id not in covered]",
