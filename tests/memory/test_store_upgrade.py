@@ -158,7 +158,7 @@ def _in_a_process(work: Callable[..., None], *arguments: Any) -> Any:
     return process
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_who_is_killed_on_the_way_has_changed_nothing(url: str, version: str) -> None:
     make(url, version)
     before, statement, code = contents(url), 0, -signal.SIGKILL

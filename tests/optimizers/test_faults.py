@@ -26,7 +26,7 @@ OPTIMIZERS = {
     "knn": [],
 }
 """Settings that keep each optimizer small."""
-QUICK = ("bootstrap", "mipro", "gepa", "better-together")
+QUICK = ("bootstrap", "gepa")
 SCORED_FIRST = 4
 
 
@@ -63,7 +63,7 @@ def answers(out: Path, make_history: Any) -> bool:
 
 
 @each_optimizer
-@pytest.mark.parametrize("alive", [0, SCORED_FIRST + 1, SCORED_FIRST + 3])
+@pytest.mark.parametrize("alive", [0, SCORED_FIRST + 3])
 def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(stub, mempiler_cli, tmp_path, optimizer, alive):
     server = stub(lambda n, text: "dead" if n > alive else None)
     ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out"), threads=2)
@@ -73,7 +73,7 @@ def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(stub, mempil
     assert loads_untuned(tmp_path / "out")
 
 
-@pytest.mark.parametrize("late", [1, 5, 9])
+@pytest.mark.parametrize("late", [1, 5])
 def test_an_endpoint_that_dies_while_scoring_is_no_result(stub, mempiler_cli, tmp_path, late):
     healthy = stub()
     words = compile_words("bootstrap", tmp_path / "out")

@@ -23,7 +23,10 @@ SETTINGS = {
     "better-together": ["strategy=copro -> infer-rules"],
 }
 BETTER = "Name the marker."
-each_optimizer = pytest.mark.parametrize("name", SETTINGS)
+QUICK = ("gepa", "mipro", "copro")
+each_optimizer = pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS]
+)
 
 
 class Model:

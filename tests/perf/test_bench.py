@@ -48,6 +48,7 @@ def test_rows_are_chosen_by_part_or_by_pattern(bench: Any, capsys: pytest.Captur
     assert "H2Memory k-means" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_counts_of_calls_are_those_of_the_page(bench: Any) -> None:
     page = (ROOT / "docs/costs.md").read_text(encoding="utf-8")
     rows = {

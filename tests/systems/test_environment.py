@@ -48,6 +48,7 @@ def test_other_pins_have_another_environment(made: Environment, tmp_path: Path) 
     assert Environment("none", other).path != made.path
 
 
+@pytest.mark.slow
 def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks_whole(
     made: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

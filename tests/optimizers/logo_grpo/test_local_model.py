@@ -16,6 +16,8 @@ from mempiler.optimizers.logo_grpo import LoGoGRPO
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.programs.catalog import build, preset
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:

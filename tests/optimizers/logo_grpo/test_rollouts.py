@@ -33,7 +33,7 @@ def reckless(say: Any) -> Callable[[str, str, random.Random], str]:
     return reply
 
 
-@settings(max_examples=12)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 10_000), session=st.integers(0, 2), threads=st.sampled_from([1, 4]))
 def test_no_rollout_changes_the_memory_of_another(
     world: Any, reckless: Any, seed: int, session: int, threads: int

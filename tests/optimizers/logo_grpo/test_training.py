@@ -75,10 +75,10 @@ def test_a_training_without_variance_says_so(world: Any, say: Any) -> None:
 
 
 def test_steps_without_a_local_group_are_passed(world: Any, tmp_path: Path) -> None:
-    settings = short(objective="local", local_fraction=1e-9, threads=2)
+    settings = short(objective="local", local_fraction=1e-9, threads=2, curriculum=Curriculum((2,), steps=2))
     made = world()
-    trained = made.compile(settings, valset=made.dev, folder=tmp_path)
-    assert len(steps(made.rows)) == 4
+    trained = made.compile(settings, folder=tmp_path)
+    assert len(steps(made.rows)) == 2
     assert trained.progress.remarks == (
         "nothing was learned: there was no group to compare; raise local_fraction or --steps",
     )
@@ -156,24 +156,17 @@ def train_until(made: Any, folder: Path, every: int, kill: int | None = None) ->
     return teleprompter.progress
 
 
-@pytest.fixture(scope="module", params=[1, 2])
-def unbroken(request: pytest.FixtureRequest, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """An unbroken training with a checkpoint every so many steps: their number, its weight, its progress."""
-    made = world()
-    progress = train_until(made, tmp_path_factory.mktemp("whole"), request.param)
-    return request.param, made.engine.weight, progress
-
-
-@pytest.mark.parametrize("killed_after", [1, 2, 3])
+@pytest.mark.parametrize(("every", "killed_after"), [(1, 2), (2, 3)])
 def test_a_killed_training_goes_on_to_the_very_weights_of_an_unbroken_one(
-    world: Any, unbroken: Any, tmp_path: Path, killed_after: int
+    world: Any, tmp_path: Path, every: int, killed_after: int
 ) -> None:
-    every, weight, whole = unbroken
+    """With a checkpoint every so many steps."""
+    unbroken, made = world(), world()
+    whole = train_until(unbroken, tmp_path / "whole", every)
     with pytest.raises(KilledError):
-        train_until(world(), tmp_path, every, killed_after)
-    made = world()
-    resumed = train_until(made, tmp_path, every)
-    assert made.engine.weight == weight != 0
+        train_until(world(), tmp_path / "killed", every, killed_after)
+    resumed = train_until(made, tmp_path / "killed", every)
+    assert made.engine.weight == unbroken.engine.weight != 0
     assert _untimed(resumed.rows) == _untimed(whole.rows)
     assert resumed.tokens == whole.tokens
 
@@ -182,18 +175,13 @@ def _untimed(rows: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
-def test_a_finished_training_is_not_done_again(world: Any, tmp_path: Path) -> None:
+def test_a_finished_training_is_not_done_again_and_its_journal_is_of_its_settings(world: Any, tmp_path: Path) -> None:
     made, again = world(), world()
     made.compile(short(), valset=made.dev, folder=tmp_path)
     again.compile(short(), valset=again.dev, folder=tmp_path)
     assert again.rows == []
     assert again.engine.asked == []
     assert again.engine.weight == made.engine.weight
-
-
-def test_a_journal_of_other_settings_is_refused(world: Any, tmp_path: Path) -> None:
-    made = world()
-    made.compile(short(), folder=tmp_path)
     with pytest.raises(UserError, match="num_rollouts = 3, not 4"):
         made.compile(short(num_rollouts=4), folder=tmp_path)
     (tmp_path / "train.json").write_text("{")
