@@ -9,15 +9,6 @@ A window is ten logs whose links are asked for, with the ten before them. A link
 its window: caused_by, or else follows. Groups are the connected components of all links, whatever their direction; a
 log without links is a group of its own. The spans of a dialogue's topics tile it: no turn is left out and none belongs
 to two topics. A model's spans are repaired where they do not (`tiled`).
-
-Example:
-    >>> from mempiler.programs.h2memory.extraction import Claim, accepted, components, span, tiled, windows
-    >>> links, refused = accepted(["l1", "l2", "l3"], windows(3, 10)[0], [Claim("l3", caused_by=("l1", "l9"))])
-    >>> refused, components(["l1", "l2", "l3"], links)
-    (1, [['l1', 'l3'], ['l2']])
-    >>> ids = ["t1", "t2", "t3", "t4"]
-    >>> tiled([span(["t1", "t2"], ids), span(["t4", "t4"], ids)], len(ids))
-    ([(0, 2), (3, 3)], 1)
 """
 
 from __future__ import annotations
@@ -26,25 +17,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...errors import one_line
 from ...memory.index import Embedder, Entry, Index
-from ...records import Item, Turn
-from ...signatures.h2memory import AspectSummary, DraftOutline, LogLinks, aspects_of
+from ...records import Item, Turn, latest, one_line
+from ...signatures.h2memory import AspectSummary, DraftOutline, LogLinks
 from ..gather import gather
+from ..method import Lost
 from ..part import Ask
-from .memory import (
-    ASPECTS,
-    KINDS,
-    Aspect,
-    HeterogeneousMemory,
-    Link,
-    LinkKind,
-    Situation,
-    Solution,
-    Topic,
-    earliest,
-    latest,
-)
+from .memory import ASPECTS, KINDS, Aspect, HeterogeneousMemory, Link, Situation, Solution, Topic, earliest
 
 Span = tuple[int, int]
 """Positions of the first and the last turn, both included."""
@@ -59,46 +38,27 @@ class Window:
     stop: int
 
 
-@dataclass(frozen=True)
-class Claim:
-    """The links of one log as the model gives them."""
-
-    log: str
-    caused_by: tuple[str, ...] = ()
-    follows: tuple[str, ...] = ()
-
-
 def windows(count: int, size: int) -> list[Window]:
     """Cuts `count` logs into windows of at most `size`, each shown with the `size` logs before it."""
     return [Window(max(0, n - size), n, min(n + size, count)) for n in range(0, count, size)]
 
 
-def accepted(ids: Sequence[str], window: Window, claims: Iterable[Claim]) -> tuple[list[Link], int]:
-    """The links of one window that can be, by log and kind, and how many claimed ones cannot.
+def accepted(ids: Sequence[str], window: Window, claims: Sequence[LogLinks]) -> list[Link]:
+    """The claimed links of one window that can be, by log and kind, each once.
 
-    Refused are links of a log that was not asked about, links to a log that was not shown or is not earlier, and
-    follows where caused_by holds. A link that is claimed twice counts once.
-
-    Args:
-        ids: Ids of all logs, oldest first.
-        window: The positions that the claims are about.
-        claims: What the model said.
+    Left out are links of a log that was not asked about, links to a log that was not shown or is not earlier, and
+    follows where caused_by holds.
     """
     place = {id: n for n, id in enumerate(ids)}
     found: dict[tuple[str, str], Link] = {}
-    refused = 0
-    rows = list(claims)
-    said: dict[tuple[str, LinkKind, str], None] = {}
     for kind in KINDS:
-        said.update({(_plain(row.log), kind, _plain(id)): None for row in rows for id in getattr(row, kind)})
-    for log, kind, other in said:
-        later, earlier = place.get(log, -1), place.get(other, -1)
-        fits = window.first <= later < window.stop and window.shown <= earlier < later
-        if fits and (log, other) not in found:
-            found[log, other] = Link(later=log, kind=kind, earlier=other)
-        else:
-            refused += 1
-    return sorted(found.values(), key=lambda link: (place[link.later], place[link.earlier])), refused
+        for row in claims:
+            log = _plain(row.log_id)
+            for other in map(_plain, getattr(row, kind)):
+                later, earlier = place.get(log, -1), place.get(other, -1)
+                if window.first <= later < window.stop and window.shown <= earlier < later:
+                    found.setdefault((log, other), Link(later=log, kind=kind, earlier=other))
+    return sorted(found.values(), key=lambda link: (place[link.later], place[link.earlier]))
 
 
 def components(ids: Sequence[str], links: Iterable[Link]) -> list[list[str]]:
@@ -125,45 +85,24 @@ def _plain(id: str) -> str:
     return id.strip("[]()<> \"'")
 
 
-@dataclass(frozen=True)
-class PreparedLogs:
-    """What is extracted from one item of logs."""
-
-    situations: tuple[Situation, ...] = ()
-    refused: int = 0
-    """Links that were claimed and cannot be."""
-    unplaced: int = 0
-    """Situations without an aspect."""
-    lost: tuple[str, ...] = ()
-    """Ids of the logs that no situation could be made of."""
-
-
-def situations_of(item: Item, size: int, ask: Ask) -> PreparedLogs:
-    """M_G of one session: a situation for every group of linked logs.
+def situations_of(item: Item, size: int, ask: Ask) -> tuple[list[Situation], set[str]]:
+    """M_G of one session: a situation for every group of linked logs, and the logs of groups that got none.
 
     Args:
         item: The logs.
         size: Logs per window.
-        ask: Calls `link`, and `describe`; logs of a group that gets no description are `lost`.
+        ask: Calls `link` and `describe`.
     """
-    logs = [turn for turn in item.turns if turn.content.strip()]
-    if not logs:
-        return PreparedLogs()
+    logs = item.spoken
     ids = [log.id for log in logs]
     # The first log has no predecessor: alone it has no link to ask for.
     parts = windows(len(logs), size) if len(logs) > 1 else []
     found = gather([lambda part=part: _linked(logs, item.time, part, ask) for part in parts])
-    links = [edge for edges, _ in found for edge in edges]
+    links = [edge for edges in found for edge in edges]
     groups = components(ids, links)
     drawn = gather([lambda group=group: _described(logs, item.time, group, links, ask) for group in groups])
-    situations = tuple(situation for situation in drawn if situation is not None)
-    lost = tuple(id for group, one in zip(groups, drawn, strict=True) if one is None for id in group)
-    return PreparedLogs(
-        situations=situations,
-        refused=sum(refused for _, refused in found),
-        unplaced=sum(not situation.aspects for situation in situations),
-        lost=lost,
-    )
+    lost = {id for group, one in zip(groups, drawn, strict=True) if one is None for id in group}
+    return [situation for situation in drawn if situation is not None], lost
 
 
 def background_lines(memory: HeterogeneousMemory) -> str:
@@ -172,33 +111,21 @@ def background_lines(memory: HeterogeneousMemory) -> str:
     return "\n".join(f"{aspect}: {known.get(aspect, '')}".rstrip() for aspect in ASPECTS)
 
 
-def updated(memory: HeterogeneousMemory, situations: Sequence[Situation], ask: Ask) -> tuple[dict[Aspect, str], int]:
-    """M_B(j) from M_B(j-1) and the situations of session j.
-
-    Returns:
-        The new sentence of each aspect that changes, and how many aspects were named without one. Output that stays
-        unparseable changes nothing.
-    """
+def updated(memory: HeterogeneousMemory, situations: Sequence[Situation], ask: Ask) -> dict[Aspect, str]:
+    """M_B(j) from M_B(j-1) and the situations of session j: the new sentence of each aspect that changes."""
+    until = latest(*(situation.time for situation in situations))
     said = ask(
         "update_background",
         background_before=background_lines(memory),
         span_before=_span(memory.since, memory.until),
         situations_since=[situation.text for situation in situations],
-        span_since=_span(
-            earliest(situation.since for situation in situations), latest(situation.time for situation in situations)
-        ),
+        span_since=_span(earliest(situation.since for situation in situations), until),
     )
-    if said is None:
-        return {}, 0
-    return _changes(said.updating_aspects or [], said.updating_content or [])
+    written: Sequence[AspectSummary] = said.updating_content or [] if said else []
+    return {part.aspect: one_line(part.summary) for part in written if part.summary.strip()}
 
 
-def _changes(named: Sequence[str], written: Sequence[AspectSummary]) -> tuple[dict[Aspect, str], int]:
-    texts: dict[Aspect, str] = {part.aspect: " ".join(part.summary.split()) for part in written if part.summary.strip()}
-    return texts, len(set(aspects_of(list(named))) - set(texts))
-
-
-def _linked(logs: Sequence[Turn], time: datetime | None, part: Window, ask: Ask) -> tuple[list[Link], int]:
+def _linked(logs: Sequence[Turn], time: datetime | None, part: Window, ask: Ask) -> list[Link]:
     """The links of one window; none where the output stays unparseable."""
     said = ask(
         "link",
@@ -206,9 +133,7 @@ def _linked(logs: Sequence[Turn], time: datetime | None, part: Window, ask: Ask)
         first_log=logs[part.first].id,
         last_log=logs[part.stop - 1].id,
     )
-    rows: Sequence[LogLinks] = (said.links or []) if said else []
-    claims = [Claim(row.log_id, tuple(row.caused_by), tuple(row.follows)) for row in rows]
-    return accepted([log.id for log in logs], part, claims)
+    return accepted([log.id for log in logs], part, (said.links or []) if said else [])
 
 
 def _described(
@@ -217,19 +142,12 @@ def _described(
     chosen = [log for log in logs if log.id in group]
     own = [link for link in links if link.later in group]
     said = ask("describe", linked_logs="\n".join(log.line(time) + _tail(log.id, own) for log in chosen))
-    text = " ".join(said.found_situation.situation.split()) if said and said.found_situation else ""
+    text = one_line(said.found_situation.situation) if said and said.found_situation else ""
     if not said or not text:
         return None
     times = [log.time or time for log in chosen]
-    aspects = tuple(said.found_situation.aspects)
-    return Situation(
-        text=text,
-        aspects=aspects,
-        sources=tuple(group),
-        links=tuple(own),
-        since=earliest(times),
-        time=latest(times),
-    )
+    about = {"aspects": tuple(said.found_situation.aspects), "sources": tuple(group), "links": tuple(own)}
+    return Situation(text=text, since=earliest(times), time=latest(*times), **about)
 
 
 def _tail(id: str, links: Sequence[Link]) -> str:
@@ -245,42 +163,26 @@ def _span(since: datetime | None, until: datetime | None) -> str:
     return f"{since:%Y-%m-%d} to {until:%Y-%m-%d}"
 
 
-@dataclass(frozen=True)
-class PreparedTopics:
-    """What is extracted from one dialogue."""
-
-    topics: tuple[Topic, ...] = ()
-    repaired: int = 0
-    """Spans that did not tile the dialogue."""
-    empty: int = 0
-    """Outlines without a need, which are left out."""
-    lost: bool = False
-    """Whether the dialogue could not be outlined."""
-
-
-def topics_of(item: Item, ask: Ask) -> PreparedTopics:
-    """T of one dialogue."""
-    turns = [turn for turn in item.turns if turn.content.strip()]
+def topics_of(item: Item, ask: Ask) -> list[Topic] | Lost:
+    """T of one dialogue; outlines without a need are left out."""
+    turns = item.spoken
     if not turns:
-        return PreparedTopics()
+        return []
     said = ask("outline", conversation="\n".join(turn.line(item.time) for turn in turns))
     if said is None:
-        return PreparedTopics(lost=True)
+        return Lost()
     drafts: Sequence[DraftOutline] = said.outlines or []
     kept = [draft for draft in drafts if draft.requirement.strip()]
     ids = [turn.id for turn in turns]
-    spans, repaired = tiled([span(draft.turn_span, ids) for draft in kept], len(ids))
-    topics = tuple(
-        _topic(draft).model_copy(update={"sources": tuple(ids[first : last + 1]), "time": item.time})
-        for draft, (first, last) in zip(kept, spans, strict=True)
-    )
-    return PreparedTopics(topics, repaired, len(drafts) - len(kept))
+    spans = tiled([span(draft.turn_span, ids) for draft in kept], len(ids))
+    rows = zip(kept, spans, strict=True)
+    return [_topic(draft).changed(sources=tuple(ids[a : b + 1]), time=item.time) for draft, (a, b) in rows]
 
 
 def refined(
     memory: HeterogeneousMemory, topics: Sequence[Topic], ask: Ask, embedder: Embedder, k: int, situated: bool
 ) -> dict[str, str]:
-    """The needs of topics in full, all at once; a topic of an unknown session keeps its need.
+    """The needs of topics in full, all at once, by topic id; a topic of an unknown session keeps its need.
 
     Args:
         memory: Has the situations of the topics' sessions, and the background of their time.
@@ -289,9 +191,6 @@ def refined(
         embedder: Vectors of needs and situations.
         k: Situations that a prompt is given.
         situated: Whether the prompt is shown situations, or only the backgrounds that they lead to.
-
-    Returns:
-        The new needs by topic id.
     """
     near = nearest(memory, topics, embedder, k)
     inputs = {
@@ -334,32 +233,21 @@ def _topic(draft: DraftOutline) -> Topic:
 
 
 def span(named: Sequence[str], ids: Sequence[str]) -> Span | None:
-    """The positions that a model's first and last turn id stand for; None if neither of them is a turn.
-
-    Args:
-        named: The ids it gave: two, in any order, or one for a topic of one turn; unknown ones are passed over.
-        ids: Ids of the turns in order.
-    """
+    """The positions that a model's first and last turn id stand for, in any order; None if neither is a turn."""
     place = {id: n for n, id in enumerate(ids)}
     found = [place[id] for id in named if id in place]
     return (min(found), max(found)) if found else None
 
 
-def tiled(spans: Sequence[Span | None], turns: int) -> tuple[list[Span], int]:
-    """Spans that tile a dialogue, as near to the given ones as there are, and how many had to be changed.
+def tiled(spans: Sequence[Span | None], turns: int) -> list[Span]:
+    """Spans that tile a dialogue of at least one turn, as near to the given ones, one per topic, as there are.
 
     Where a topic begins counts: it ends where the next one begins, the first begins with the dialogue, the last ends
     with it. Topics without a span share the turns around them evenly; the order of topics is kept. If there are more
     topics than turns, some share a turn.
-
-    Args:
-        spans: One per topic, in order.
-        turns: Turns of the dialogue, at least 1.
     """
     starts = _starts([None if one is None else one[0] for one in spans], turns)
-    ends = [max(start, after - 1) for start, after in zip(starts, [*starts[1:], turns], strict=True)] if starts else []
-    found = list(zip(starts, ends, strict=True))
-    return found, sum(given != made for given, made in zip(spans, found, strict=True))
+    return [(start, max(start, after - 1)) for start, after in zip(starts, [*starts[1:], turns], strict=False)]
 
 
 def _starts(given: Sequence[int | None], turns: int) -> list[int]:

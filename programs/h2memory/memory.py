@@ -4,29 +4,20 @@
     logs       situations (M_G)  ──────>  background (M_B), a sentence per aspect
     dialogues  topics (M_T)      ──────>  principles (M_P)
 
-A situation leads to the backgrounds of its aspects, a topic to the principle that has it as a member. Documents are
-frozen: earlier memories never change.
-
-Example:
-    >>> from mempiler.programs.h2memory.memory import HeterogeneousMemory, Situation
-    >>> memory = HeterogeneousMemory().with_situations("L1", [Situation(text="Ann has a cold", aspects=("health",))])
-    >>> memory = memory.with_background({"health": "prone to colds"}, memory.situations)
-    >>> memory.behind(memory.situations)
-    ['health']
+A situation leads to the backgrounds of its aspects, a topic to the principle that has it as a member.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from ...memory.memory import Memory
-from ...records import Item
+from ...memory.memory import Memory, Stored
+from ...records import Item, comparable, latest
 
 Aspect = Literal["work", "health", "family", "leisure"]
 """The aspects of a background; the paper's four."""
@@ -40,10 +31,8 @@ Feedback = Literal["pos", "neg", "others"]
 _FEEDBACK = {"pos": "liked", "neg": "rejected", "others": "undecided"}
 
 
-class Link(BaseModel):
+class Link(Stored):
     """One edge of a log graph."""
-
-    model_config = ConfigDict(frozen=True)
 
     later: str
     """Id of the log that goes back to the other one."""
@@ -51,10 +40,8 @@ class Link(BaseModel):
     earlier: str
 
 
-class Situation(BaseModel):
+class Situation(Stored):
     """The situation of a group of linked logs."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = ""
     batch: str = ""
@@ -69,10 +56,8 @@ class Situation(BaseModel):
     """When its last log was written."""
 
 
-class Solution(BaseModel):
+class Solution(Stored):
     """One solution that was talked about."""
-
-    model_config = ConfigDict(frozen=True)
 
     text: str
     feedback: str = ""
@@ -84,10 +69,8 @@ class Solution(BaseModel):
         return f"{self.text} ({said})"
 
 
-class Topic(BaseModel):
+class Topic(Stored):
     """The outline of one topic."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = ""
     dialogue: str = ""
@@ -113,10 +96,8 @@ class Topic(BaseModel):
         return " | ".join(f"{name}: {part}" for name, part in parts if part)
 
 
-class Principle(BaseModel):
+class Principle(Stored):
     """One type of need, and what the user prefers for it."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     need_type: str
@@ -132,10 +113,8 @@ class Principle(BaseModel):
         return f"Type of need: {self.need_type} | Principle: {self.preference}"
 
 
-class Background(BaseModel):
+class Background(Stored):
     """What is known of the user in one aspect of life."""
-
-    model_config = ConfigDict(frozen=True)
 
     text: str
     situations: tuple[str, ...] = ()
@@ -163,8 +142,6 @@ class HeterogeneousMemory(Memory):
     """Topics that the principles were made from by clustering; later ones joined one by one."""
     ended: datetime | None = None
     """The latest time of any item."""
-    counts: dict[str, int] = Field(default_factory=dict)
-    """What code refused or repaired: links, updates, spans, outlines."""
 
     def resumed(self, settled: Any) -> HeterogeneousMemory:
         """Principles are made once; later topics join them."""
@@ -210,43 +187,34 @@ class HeterogeneousMemory(Memory):
     def at(self, item: Item) -> HeterogeneousMemory:
         """The memory that knows when its latest item was."""
         times = [turn.time for turn in item.turns if turn.time] + [item.time]
-        return self.changed(ended=latest([self.ended, *times]))
+        return self.changed(ended=latest(self.ended, *times))
 
     def with_situations(self, batch: str, situations: Sequence[Situation]) -> HeterogeneousMemory:
         """The memory with the situations of one more item of logs, which get their ids."""
         first = len(self.situations) + 1
-        new = [s.model_copy(update={"id": f"s{n}", "batch": batch}) for n, s in enumerate(situations, first)]
+        new = [situation.changed(id=f"s{n}", batch=batch) for n, situation in enumerate(situations, first)]
         batches = (batch,) if self.answered else (*self.batches, batch)
         return self.changed(situations=(*self.situations, *new), batches=batches, answered=False)
 
-    def with_background(
-        self, texts: Mapping[Aspect, str], situations: Sequence[Situation], refused: int = 0
-    ) -> HeterogeneousMemory:
-        """The memory whose background has new sentences for some aspects, and covers further situations.
-
-        Args:
-            texts: The new sentence of each aspect that changes.
-            situations: What the update was made from.
-            refused: Aspects that were to change and got no sentence.
-        """
+    def with_background(self, texts: Mapping[Aspect, str], situations: Sequence[Situation]) -> HeterogeneousMemory:
+        """The memory whose background has new sentences for some aspects, made from further situations."""
         changed = dict(self.background)
         for aspect, text in texts.items():
             before = changed[aspect].situations if aspect in changed else ()
             new = [situation.id for situation in situations if aspect in situation.aspects]
             changed[aspect] = Background(text=text, situations=tuple(dict.fromkeys((*before, *new))))
-        first = [situation.since or situation.time for situation in situations]
         return self.changed(
             background={aspect: changed[aspect] for aspect in ASPECTS if aspect in changed},
-            since=self.since or earliest(first),
-            until=latest([self.until, *(situation.time for situation in situations)]),
-        ).counted(updates_refused=refused)
+            since=self.since or earliest(situation.since or situation.time for situation in situations),
+            until=latest(self.until, *(situation.time for situation in situations)),
+        )
 
     def with_topics(self, dialogue: str, topics: Sequence[Topic]) -> HeterogeneousMemory:
         """The memory with the topics of one more dialogue, which get their ids; not refined yet."""
         own = () if self.answered else self.batches
         first = len(self.topics) + 1
         new = [
-            topic.model_copy(update={"id": f"t{n}", "dialogue": dialogue, "own": own, "stated": topic.need})
+            topic.changed(id=f"t{n}", dialogue=dialogue, own=own, stated=topic.need)
             for n, topic in enumerate(topics, first)
         ]
         waiting = (*self.waiting, *(topic.id for topic in new))
@@ -254,31 +222,10 @@ class HeterogeneousMemory(Memory):
 
     def with_needs(self, needs: Mapping[str, str]) -> HeterogeneousMemory:
         """The memory with refined needs, by topic id; no topic is pending."""
-        topics = [
-            topic.model_copy(update={"need": needs[topic.id]}) if needs.get(topic.id) else topic
-            for topic in self.topics
-        ]
+        topics = (topic.changed(need=needs[topic.id]) if needs.get(topic.id) else topic for topic in self.topics)
         return self.changed(topics=tuple(topics), waiting=())
-
-    def counted(self, **more: int) -> HeterogeneousMemory:
-        """The memory with numbers added to `counts`."""
-        return self.changed(counts=dict(Counter(self.counts) + Counter(more)))
-
-    def changed(self, **fields: Any) -> HeterogeneousMemory:
-        """A copy with other fields."""
-        return self.model_copy(update=fields)
-
-
-def latest(times: Iterable[datetime | None]) -> datetime | None:
-    """The last of some times, by the clock that each shows; None without any."""
-    return max((time for time in times if time), key=_clock, default=None)
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:
-    """The first of some times, by the clock that each shows; None without any."""
-    return min((time for time in times if time), key=_clock, default=None)
-
-
-def _clock(time: datetime) -> datetime:
-    """Times with and without a zone cannot be compared: the zone is left out."""
-    return time.replace(tzinfo=None)
+    """The first of some times; None without any."""
+    return min((time for time in times if time), key=comparable, default=None)

@@ -20,10 +20,8 @@ to join, the paper's data says. Here `online_month` takes the dialogues of the m
 ones, as PAL-Set does, if there are enough before them (as many topics as clusters). A stored memory goes on from what
 it was when it settled: whatever comes then joins, likewise.
 
-Limits: for every question about a longer history the principles are made anew, since they settle where it ends; the
-rest of the memory is shared. Optimizers see for a question the prompts that link, describe and outline; the others name
-no turn, so that no replay shows them. The paper's vectors are those of paraphrase-multilingual-mpnet-base-v2; the
-offline embedder compares spelling.
+Limits: for every question about a longer history the principles are made anew, since they settle where it ends.
+Optimizers see for a question the prompts that link, describe and outline; the others name no turn.
 
 Source: Huang et al., "Mem-PAL: Towards Memory-based Personalized Dialogue Assistants for Long-term User-Agent
 Interaction".
@@ -40,7 +38,7 @@ from pydantic import Field, model_validator
 from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry, entry_of
 from ...memory.indexes import Indexes
-from ...records import Behavior, Context, Hit, Item, Logs, Profile, Query
+from ...records import Behavior, Context, Hit, Item, Logs, Profile, Query, one_line
 from ...signatures.h2memory import (
     AbstractNeeds,
     AbstractPreferences,
@@ -54,10 +52,10 @@ from ...signatures.h2memory import (
     UpdateBackground,
 )
 from ..gather import gather
-from ..method import EntryReader, Method, Writer
+from ..method import EntryReader, Lost, Method, Writer
 from ..predictor import predictor
-from .extraction import PreparedLogs, PreparedTopics, refined, situations_of, topics_of, updated
-from .memory import HeterogeneousMemory
+from .extraction import refined, situations_of, topics_of, updated
+from .memory import HeterogeneousMemory, Situation
 from .principles import Principles, PrincipleSettings
 from .recall import PartSettings, RecallSettings, amended, entries_of, recalled, searched, whole
 
@@ -84,13 +82,7 @@ class UserWriter(Writer):
     """Writes all four parts of the memory, or what the switches leave of them.
 
     What a dialogue's needs are refined with is there when it comes, but nothing needs the result before the memory
-    settles. So they wait, and are refined at the same time as the background takes in the logs that come next: the
-    chain of backgrounds is not longer for it, and every need is refined once.
-
-    Args:
-        embedder: Vectors of situations and needs.
-        settings: How.
-        dialogues: Whether dialogues are read.
+    settles. So they wait, and are refined at the same time as the background takes in the logs that come next.
     """
 
     Memory = HeterogeneousMemory
@@ -117,43 +109,45 @@ class UserWriter(Writer):
             self.adjust_need = predictor(AdjustNeedType)
             self.adjust_preference = predictor(AdjustPrinciple)
 
-    def prepare(self, item: Item) -> PreparedLogs | PreparedTopics | None:
-        """What is extracted from one item: the situations of logs, the topics of a dialogue."""
+    def prepare(self, item: Item) -> Any:
+        """What is extracted from one item: situations of logs and the logs without one, topics of a dialogue."""
         if isinstance(item, Profile):
             return None
         if isinstance(item, Logs | Behavior):
-            return situations_of(item, self.settings.window, self.ask) if self._reads_logs else PreparedLogs()
-        return topics_of(item, self.ask) if self._reads_dialogues else PreparedTopics()
+            return situations_of(item, self.settings.window, self.ask) if self._reads_logs else ([], set())
+        return topics_of(item, self.ask) if self._reads_dialogues else []
 
     def write(self, memory: HeterogeneousMemory, item: Item, prepared: Any = None) -> HeterogeneousMemory:
         """Writes logs, which may change the background and refine pending needs, or a dialogue's topics."""
         found = self.prepare(item) if prepared is None else prepared
         memory = memory.at(item)
-        if found is None:
+        if isinstance(item, Profile):
             return memory
-        if isinstance(found, PreparedLogs):
-            return self._with_logs(memory, item.id, found).left(item, found.lost)
-        memory = memory.with_topics(item.id, found.topics)
-        memory = memory.counted(spans_repaired=found.repaired, outlines_empty=found.empty)
-        return memory.left(item) if found.lost else memory
+        if isinstance(item, Logs | Behavior):
+            situations, lost = found
+            return self._with_logs(memory, item.id, situations).left(item, lost)
+        if isinstance(found, Lost):
+            return memory.with_topics(item.id, ()).left(item)
+        return memory.with_topics(item.id, found)
 
     def settle(self, memory: HeterogeneousMemory) -> HeterogeneousMemory:
         """Refines the needs that wait, and gives every topic its principle."""
         memory = memory.with_needs(self._needs(memory)) if memory.waiting else memory
         return Principles(self.ask, self.embedder, self.settings).of(memory) if self.settings.use_principles else memory
 
-    def _with_logs(self, memory: HeterogeneousMemory, batch: str, found: PreparedLogs) -> HeterogeneousMemory:
+    def _with_logs(
+        self, memory: HeterogeneousMemory, batch: str, situations: Sequence[Situation]
+    ) -> HeterogeneousMemory:
         """The memory with one more item of logs, its background up to date, and no need waiting."""
-        after = memory.with_situations(batch, found.situations)
-        after = after.counted(links_refused=found.refused, situations_unplaced=found.unplaced)
+        after = memory.with_situations(batch, situations)
         new = after.situations[len(memory.situations) :]
         calls: list[Callable[[], Any]] = [partial(self._needs, memory)]
         if self.settings.use_background and new:
             calls.append(partial(updated, memory, new, self.ask))
         needs, *updates = gather(calls)
         after = after.with_needs(needs)
-        for texts, refused in updates:
-            after = after.with_background(texts, new, refused)
+        for texts in updates:
+            after = after.with_background(texts, new)
         return after
 
     def _needs(self, memory: HeterogeneousMemory) -> dict[str, str]:
@@ -166,12 +160,7 @@ class UserWriter(Writer):
 
 
 class UserReader(EntryReader):
-    """Recalls from all four parts, or what the switches leave of them.
-
-    Args:
-        embedder: Vectors of situations, needs and queries.
-        settings: What is shown.
-    """
+    """Recalls from all four parts, or what the switches leave of them."""
 
     def __init__(self, embedder: Embedder, settings: RecallSettings) -> None:
         indexes = Indexes(
@@ -213,18 +202,13 @@ class UserReader(EntryReader):
         calls, probe = 0, query.probe
         if query.modality == "dialogue":
             calls, said = 1, self.attempt(self.summarize_need, dialogue_so_far=probe)
-            probe = (" ".join(str(said.current_need or "").split()) if said else "") or probe
+            probe = one_line(said and said.current_need) or probe
         found = recalled(memory, self.indexes, probe, self.settings, query.about or "solutions")
         return found.model_copy(update={"counts": {**found.counts, "calls": calls}})
 
 
 class H2Memory(Method):
-    """The method.
-
-    Args:
-        embedder: Vectors of situations, needs and queries.
-        settings: `H2MemorySettings`.
-    """
+    """The method; its embedder compares situations, needs and queries."""
 
     Settings = H2MemorySettings
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

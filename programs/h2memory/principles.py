@@ -6,12 +6,6 @@
 The clusters of one step do not depend on one another, so their calls run at once; of a cluster the type comes first. A
 centre is always the mean of its members' vectors, so it is not stored.
 
-Example:
-    >>> import numpy as np
-    >>> from mempiler.programs.h2memory.principles import clusters
-    >>> clusters(np.array([[0, 0], [0, 2], [9, 9]], dtype=float), 2, seed=0)
-    [[0, 1], [2]]
-
 Limits: the clusters are those of scikit-learn's KMeans from one seed; another release may cut ties otherwise. The
 released code repeats KMeans until every cluster has two members, up to a hundred times; here a cluster may have one.
 """
@@ -49,13 +43,7 @@ class PrincipleSettings(Settings):
 
 
 class Principles:
-    """Makes and updates the principles of memories.
-
-    Args:
-        ask: Calls `abstract_need`, `abstract_preference`, `adjust_need` and `adjust_preference`.
-        embedder: Vectors of needs.
-        settings: How.
-    """
+    """Makes and updates the principles of memories."""
 
     def __init__(self, ask: Ask, embedder: Embedder, settings: PrincipleSettings) -> None:
         self._ask, self._embedder, self._settings = ask, embedder, settings
@@ -89,7 +77,7 @@ class Principles:
         """The memory with a principle for each group of topics."""
         made = gather([lambda group=group: self._abstract(group) for group in groups])
         first = len(memory.principles) + 1
-        new = [principle.model_copy(update={"id": f"p{n}"}) for n, principle in enumerate(made, first)]
+        new = [principle.changed(id=f"p{n}") for n, principle in enumerate(made, first)]
         return memory.changed(principles=(*memory.principles, *new))
 
     def _abstract(self, group: Sequence[Topic]) -> Principle:
@@ -102,7 +90,7 @@ class Principles:
         if not liked:
             return principle
         said = self._ask("abstract_preference", type_of_need=kind, preference_experiences=liked)
-        return principle.model_copy(update={"preference": one_line(said and said.general_preference)})
+        return principle.changed(preference=one_line(said and said.general_preference))
 
     def _joined(self, memory: HeterogeneousMemory, topics: Sequence[Topic]) -> HeterogeneousMemory:
         """The memory in which later topics have joined the nearest principles, dialogue by dialogue."""
@@ -111,7 +99,7 @@ class Principles:
         needs = {topic.id: topic for topic in memory.topics}
         members = [self._vectors([needs[id] for id in one.members]) for one in memory.principles]
         centres = [rows.astype(np.float64).mean(0) for rows in members]
-        places, _ = assigned(self._vectors(topics), centres, [len(rows) for rows in members])
+        places = assigned(self._vectors(topics), centres, [len(rows) for rows in members])
         rows = list(zip(topics, places, strict=True))
         for _, dialogue in groupby(rows, key=lambda row: row[0].dialogue):
             memory = self._adjusted(memory, list(dialogue))
@@ -132,7 +120,7 @@ class Principles:
         said = self._ask("adjust_need", type_so_far=principle.need_type, needs_since=[topic.need for topic in topics])
         kind = _revised(said and said.type_verdict) or principle.need_type
         liked = [topic.preference for topic in topics if topic.preference]
-        principle = principle.model_copy(update={"need_type": kind, "members": members})
+        principle = principle.changed(need_type=kind, members=members)
         if not liked:
             return principle
         if not principle.preference:
@@ -140,14 +128,10 @@ class Principles:
             said = self._ask("abstract_preference", type_of_need=kind, preference_experiences=liked)
             text = one_line(said and said.general_preference)
         else:
-            said = self._ask(
-                "adjust_preference",
-                kind_of_need=kind,
-                principle_so_far=principle.preference,
-                experiences_since=liked,
-            )
+            known = {"kind_of_need": kind, "principle_so_far": principle.preference}
+            said = self._ask("adjust_preference", **known, experiences_since=liked)
             text = _revised(said and said.principle_verdict) or principle.preference
-        return principle.model_copy(update={"preference": text})
+        return principle.changed(preference=text)
 
 
 def _revised(verdict: Any) -> str:
@@ -156,13 +140,7 @@ def _revised(verdict: Any) -> str:
 
 
 def clusters(vectors: np.ndarray, count: int, seed: int) -> list[list[int]]:
-    """KMeans: groups of rows, by their first row; no more than there are different rows.
-
-    Args:
-        vectors: The rows, of shape [n, dimension].
-        count: The most groups.
-        seed: Where KMeans starts.
-    """
+    """KMeans: groups of rows, by their first row; at most `count`, and no more than there are different rows."""
     if not len(vectors):
         return []
     # In double precision, so that equal texts stay equal and nearly equal ones are not split by rounding.
@@ -184,18 +162,13 @@ def clusters(vectors: np.ndarray, count: int, seed: int) -> list[list[int]]:
     return list(found.values())
 
 
-def assigned(
-    vectors: np.ndarray, centres: Sequence[np.ndarray], counts: Sequence[int]
-) -> tuple[list[int], list[np.ndarray]]:
-    """Takes rows in one after the other: each joins the nearest centre, which moves to the mean of its members.
+def assigned(vectors: np.ndarray, centres: Sequence[np.ndarray], counts: Sequence[int]) -> list[int]:
+    """The centre that each new row joins: the nearest, of equally near ones the first; it moves to its members' mean.
 
     Args:
         vectors: The new rows, in order.
         centres: The centres so far, at least one; not changed.
         counts: Members of each.
-
-    Returns:
-        The number of the centre of each row, the first of equally near ones; and the centres afterwards.
     """
     moved, sizes = [np.asarray(centre, dtype=np.float64) for centre in centres], list(counts)
     found: list[int] = []
@@ -204,7 +177,7 @@ def assigned(
         sizes[nearest] += 1
         moved[nearest] = moved[nearest] + (row - moved[nearest]) / sizes[nearest]
         found.append(nearest)
-    return found, moved
+    return found
 
 
 def sampled(members: Sequence[T], most: int, seed: int) -> list[T]:

@@ -40,20 +40,11 @@ class RecallSettings(PartSettings):
 
 
 def recalled(
-    memory: HeterogeneousMemory,
-    indexes: Indexes,
-    query: str,
-    settings: RecallSettings,
-    content: Content | None,
+    memory: HeterogeneousMemory, indexes: Indexes, query: str, settings: RecallSettings, content: Content | None
 ) -> Context:
     """The retrieved part m of a memory; `counts` has the size of each part, and the tokens of all.
 
-    Args:
-        memory: What is recalled from.
-        indexes: Search what `searched` gives of it.
-        query: What is searched with.
-        settings: What is shown of it.
-        content: "needs" shows of topics and principles the need alone; otherwise solutions and preferences too.
+    A `content` of "needs" shows of topics and principles the need alone; otherwise solutions and preferences too.
     """
     recent = {situation.id: situation for situation in memory.recent}
     near = indexes.search(memory, [query], settings.situations, where=lambda entry: entry.id in recent)[0]
@@ -118,14 +109,11 @@ def whole(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]:
 def amended(memory: HeterogeneousMemory, amend: Amend) -> HeterogeneousMemory:
     """The memory with what is left of its four parts; of a topic or principle that was reworded, the need alone."""
 
-    def situation(part: Situation, text: str) -> Situation:
-        return part.model_copy(update={"text": text})
-
     def topic(part: Topic, text: str) -> Topic:
-        return part.model_copy(update={"need": text.removeprefix("Need: "), "solutions": (), "preference": ""})
+        return part.changed(need=text.removeprefix("Need: "), solutions=(), preference="")
 
     def principle(part: Principle, text: str) -> Principle:
-        return part.model_copy(update={"need_type": text.removeprefix("Type of need: "), "preference": ""})
+        return part.changed(need_type=text.removeprefix("Type of need: "), preference="")
 
     background: dict[Aspect, Background] = {}
     for aspect, one in memory.background.items():
@@ -133,9 +121,12 @@ def amended(memory: HeterogeneousMemory, amend: Amend) -> HeterogeneousMemory:
         after = amend(before)
         if after is not None:
             text = one.text if after.text == before.text else after.text.removeprefix(f"{aspect}: ")
-            background[aspect] = one.model_copy(update={"text": text})
+            background[aspect] = one.changed(text=text)
+    situations = amend.parts(
+        memory.situations, lambda part: entry_of(situation_hit(part)), lambda part, text: part.changed(text=text)
+    )
     return memory.changed(
-        situations=amend.parts(memory.situations, lambda part: entry_of(situation_hit(part)), situation),
+        situations=situations,
         topics=amend.parts(memory.topics, lambda part: entry_of(topic_hit(part)), topic),
         principles=amend.parts(memory.principles, lambda part: entry_of(principle_hit(memory, part)), principle),
         background=background,
@@ -144,14 +135,16 @@ def amended(memory: HeterogeneousMemory, amend: Amend) -> HeterogeneousMemory:
 
 def situation_hit(situation: Situation, score: float = 0.0) -> Hit:
     """A situation; it rests on its logs."""
-    about = {"kind": "situation", "sources": situation.sources, "time": situation.time}
-    return Hit.model_validate({"id": situation.id, "text": situation.text, "score": score, **about})
+    return _of_turns(situation, situation.text, "situation", score)
 
 
 def topic_hit(topic: Topic, content: Content | None = None, score: float = 0.0) -> Hit:
     """A topic; it rests on its turns."""
-    about = {"kind": "topic", "sources": topic.sources, "time": topic.time}
-    return Hit.model_validate({"id": topic.id, "text": topic.text(content), "score": score, **about})
+    return _of_turns(topic, topic.text(content), "topic", score)
+
+
+def _of_turns(part: Situation | Topic, text: str, kind: str, score: float) -> Hit:
+    return Hit(id=part.id, text=text, kind=kind, score=score, sources=part.sources, time=part.time)
 
 
 def background_hit(memory: HeterogeneousMemory, aspect: Aspect, score: float = 0.0) -> Hit:
