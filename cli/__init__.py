@@ -41,23 +41,42 @@ COMMANDS = {
 
 
 OLD = {
-    "arena": "mempiler compare RUN... --page FILE",
-    "data": "mempiler evaluate METHOD --on BENCHMARK --data FILE --check, mempiler fetch NAME, or mempiler make NAME",
-    "diff": "mempiler show PROGRAM, of each",
-    "failures": "mempiler show RUN --failed",
-    "judge": "mempiler evaluate judge --on judge-check --judge-lm NAME",
-    "models": "mempiler list weights, or mempiler fetch NAME",
-    "push": "mempiler publish PROGRAM hf://OWNER/NAME",
-    "rebuild": "mempiler memories rebuild PROGRAM",
-    "register": "mempiler publish PROGRAM models:/NAME@ALIAS",
-    "systems": "mempiler list systems, or mempiler fetch system:NAME",
+    "arena": "compare RUN... --page FILE",
+    "data": "evaluate METHOD --on BENCHMARK --data FILE --check, mempiler fetch NAME, or mempiler make NAME",
+    "diff": "show PROGRAM, of each",
+    "failures": "show RUN --failed",
+    "judge": "evaluate judge --on judge-check --judge-lm NAME",
+    "models": "list weights, or mempiler fetch NAME",
+    "push": "publish PROGRAM hf://OWNER/NAME",
+    "rebuild": "memories rebuild PROGRAM",
+    "register": "publish PROGRAM models:/NAME@ALIAS",
+    "systems": "list systems, or mempiler fetch system:NAME",
+    "memories delete": "memories edit PROGRAM ENTRY --delete",
+    "memories entries": "memories search PROGRAM",
+    "memories get": "memories show --program PROGRAM --entry ENTRY",
+    "memories history": "memories show --program PROGRAM --entry ENTRY",
+    "memories remember": "memories rebuild PROGRAM --queued",
+    "memories undo": "memories edit PROGRAM ENTRY --undo",
+    "memories update": "memories edit PROGRAM ENTRY --text TEXT",
+    "memories view": "memories show --user USER",
 }
 """Commands of before, and what does it now."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """What the system says of a disk that takes no more."""
 
 
-class LazyGroup(click.Group):
+class Renaming(click.Group):
+    """A group that says of a command of before what does it now."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command; None if there is none of that name."""
+        name = f"{ctx.command_path} {cmd_name}".removeprefix("mempiler ")
+        if name in OLD:
+            raise UserError(f"mempiler {name} is now: mempiler {OLD[name]}")
+        return super().get_command(ctx, cmd_name)
+
+
+class LazyGroup(Renaming):
     """A group whose commands are imported when they are called, so that `--help` starts fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -66,10 +85,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports a command; None if there is none of that name."""
-        if cmd_name in OLD:
-            raise UserError(f"mempiler {cmd_name} is now: {OLD[cmd_name]}")
         if cmd_name not in COMMANDS:
-            return None
+            return super().get_command(ctx, cmd_name)
         module = "list_" if cmd_name == "list" else cmd_name
         command = importlib.import_module(f".{module}", __name__).command
         complete(command)
@@ -80,7 +97,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            raise _Stop(stop) from stop
+            _stopped(stop, *ctx.obj)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands with their summaries, without importing them."""
@@ -88,15 +105,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-class _Stop(Exception):  # noqa: N818
-    """Carries a KeyboardInterrupt."""
-
-    def __init__(self, stop: KeyboardInterrupt) -> None:
-        super().__init__()
-        self.stop = stop
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="mempiler")
 def app() -> None:
     """Long-term memory methods for LLM agents, as DSPy programs you can compile, track and load."""
@@ -106,20 +115,18 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command line; turns errors of the tree into one line and their exit code."""
     # DSPy's optimizers draw bars of their own beside ours; tqdm reads this when it is imported.
     os.environ.setdefault("TQDM_DISABLE", "1")
-    given = sys.argv[1:] if arguments is None else arguments
-    if arguments is None:
+    given, alone = sys.argv[1:] if arguments is None else arguments, arguments is None
+    if alone:
         end_by_signal()
     try:
         _refuse_no_text(given)
-        app.main(args=arguments, prog_name="mempiler", standalone_mode=False)
+        app.main(args=given, prog_name="mempiler", standalone_mode=False, obj=(given, alone))
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
         _fail(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt) as stop:
-        _stopped(stop, given, arguments is None)
-    except _Stop as error:
-        _stopped(error.stop, given, arguments is None)
+        _stopped(stop, given, alone)
     except MempilerError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
@@ -128,7 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         if error.errno not in _DISK:
             raise
-        if arguments is None:
+        if alone:
             _silence_output()
         where = error.filename or "what was to be printed"
         _fail(f"{where}: cannot be written: {error.strerror}; free space on that disk, or write elsewhere", 4)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from ..errors import UserError
 from .options import JSON, STORE, TENANT, USER, asking_options, open_asked, open_store
-from .printing import output, print_json
+from .printing import report
 
 
 @click.command("ask")
 @click.argument("program", type=click.Path())
 @click.argument("question")
-@click.option("--history", "history_file", type=click.Path(), help="JSON: a history or chat messages")
+@click.option("--history", "file", type=click.Path(), help="JSON: a history or chat messages")
 @STORE
 @USER
 @TENANT
@@ -23,12 +25,11 @@ from .printing import output, print_json
 def command(
     program: str,
     question: str,
-    history_file: str | None,
+    file: str | None,
     store: str | None,
     user: str | None,
     tenant: str,
     why: bool,
-    as_json: bool,
     **asking: Any,
 ) -> None:
     """Ask PROGRAM a QUESTION about the history in a file, or about a stored memory.
@@ -38,13 +39,12 @@ def command(
     import dspy
 
     from ..engines.models import endpoint_errors
-    from ..errors import UserError
     from ..records import History
 
-    if (history_file is None) == (user is None):
+    if (file is None) == (user is None):
         raise UserError("ask about one of: --history FILE, or --user NAME of a --store")
-    history = History.load(history_file) if history_file is not None else None
-    loaded, name, model = open_asked(program, **asking)
+    history = History.load(file) if file is not None else None
+    loaded, name, model = open_asked(program, asking)
     if loaded.task.inputs != ("question",):
         raise UserError(f"{program}: its task {loaded.task.name} does not answer questions")
     with endpoint_errors(), dspy.context(lm=model, trace=None, disable_history=True):
@@ -52,29 +52,6 @@ def command(
             prediction, turns = loaded(history=history, question=question), history.turns
         else:
             prediction, turns = _ask_stored(loaded, store, user or "", tenant, question)
-    found = _answer(prediction, turns, name)
-    if as_json:
-        print_json(found)
-        return
-    console = output()
-    console.print(found["answer"], soft_wrap=True)
-    if why:
-        _explain(console, found["why"])
-
-
-def _ask_stored(program: Any, store: str | None, user: str, tenant: str, question: str) -> tuple[Any, Any]:
-    """The answer from a stored memory, and the turns that it rests on."""
-    from ..errors import UserError
-
-    with open_store(store) as opened:
-        memory = program.memory(opened, user, tenant)
-        if memory.status() is None:
-            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
-        prediction = memory.ask(question)
-        return prediction, opened.turns(memory.owner, prediction.context.sources)
-
-
-def _answer(prediction: Any, turns: Any, lm: str) -> dict[str, Any]:
     hits = [
         {
             "id": hit.id,
@@ -84,13 +61,22 @@ def _answer(prediction: Any, turns: Any, lm: str) -> dict[str, Any]:
         }
         for hit in prediction.context.hits
     ]
-    return {"answer": str(prediction.answer), "lm": lm, "why": hits}
+    found = {"answer": str(prediction.answer), "lm": name, "why": hits}
+    report(found, [found["answer"], *(_reasons(hits) if why else ())])
 
 
-def _explain(console: Any, hits: list[dict[str, Any]]) -> None:
-    console.print("\nrecalled, best first, with the turns each rests on:")
+def _ask_stored(program: Any, store: str | None, user: str, tenant: str, question: str) -> tuple[Any, Any]:
+    """The answer from a stored memory, and the turns that it rests on."""
+    with open_store(store) as opened:
+        memory = program.memory(opened, user, tenant)
+        if memory.status() is None:
+            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
+        prediction = memory.ask(question)
+        return prediction, opened.turns(memory.owner, prediction.context.sources)
+
+
+def _reasons(hits: list[dict[str, Any]]) -> Iterator[str]:
+    yield "\nrecalled, best first, with the turns each rests on:"
     for hit in hits:
-        console.print(f"  {hit['score']:.3f}  [{hit['id']}] {hit['text']}", soft_wrap=True)
-        for source in hit["sources"]:
-            if source["id"] != hit["id"]:
-                console.print(f"         from {source['line']}", soft_wrap=True)
+        yield f"  {hit['score']:.3f}  [{hit['id']}] {hit['text']}"
+        yield from (f"         from {each['line']}" for each in hit["sources"] if each["id"] != hit["id"])

@@ -104,8 +104,8 @@ def _options(command: click.Command) -> list[click.Option]:
 
 
 def _told(option: click.Option) -> str:
-    default = option.default if option.show_default and option.default is not None else ""
-    return f"{option.help}{f' [default: {default}]' if default != '' else ''}"
+    known = option.default is not None and not option.is_flag and not option.multiple
+    return f"{option.help}{f' [default: {option.default}]' if known else ''}"
 
 
 def _name(option: click.Option) -> str:

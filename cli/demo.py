@@ -11,32 +11,26 @@ import click
 @click.command("demo")
 def command() -> None:
     """Compile turn-rag on the bundled sample, score it, save it, and ask it a question in a new process."""
-    from ..engines.meter import Meter
     from ..optimizers.compile import Compilation
     from ..runs.compile import run_compile
     from ..runs.home import new_run_folder
-    from ..runs.pages.page import open_page
     from ..runs.setup import Setup
-    from .overview import print_page
+    from .overview import run_lines
     from .printing import first_line, output
     from .progress import progress
 
-    console, errors = output(), output(errors=True)
-    setup = Setup(benchmark="locomo")
-    first_line(console, setup)
+    console, setup = output(), Setup(benchmark="locomo")
+    first_line(setup)
     folder = new_run_folder("demo")
-    meter = Meter()
-    with progress(errors, meter, setup.limits) as note:
+    with progress(setup.limits) as (note, meter):
         outcome = run_compile("turn-rag", setup, Compilation("knn"), out=folder / "program", note=note, meter=meter)
-    print_page(console, open_page(str(outcome.run)))
     row = max(outcome.result.counted, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)
     history = folder / "history.json"
     history.write_text(example.history.model_dump_json(indent=1), encoding="utf-8")
-    console.print(f"\nprogram: {outcome.program}\nMLflow run: {outcome.run_id} (mempiler ui)", soft_wrap=True)
-    console.print("\nloaded in a new process and asked the test question it answers best:", soft_wrap=True)
+    for line in run_lines(outcome.run, f"\nprogram: {outcome.program}"):
+        console.print(line)
+    console.print("\nloaded in a new process and asked the test question it answers best:")
     arguments = ["ask", str(outcome.program), row.question, "--history", str(history), "--why"]
-    console.print(
-        f"$ mempiler ask {outcome.program} --history {history} --why \\\n    {row.question!r}", soft_wrap=True
-    )
+    console.print(f"$ mempiler ask {outcome.program} --history {history} --why \\\n    {row.question!r}")
     sys.exit(subprocess.call([sys.executable, "-m", "mempiler", *arguments]))

@@ -10,7 +10,7 @@ import click
 
 from ..errors import UnknownNameError, UserError
 from .options import JSON
-from .printing import output, print_json
+from .printing import report
 
 _SYSTEM = "system:"
 
@@ -21,7 +21,7 @@ _SYSTEM = "system:"
 @click.option("--out", type=click.Path(), help="of data: folder for the file [default: data/ of the results folder]")
 @click.option("--sha256", metavar="HEX", help="of data: what a file of the hub must have")
 @JSON
-def command(name: str, source: str | None, out: str | None, sha256: str | None, as_json: bool) -> None:
+def command(name: str, source: str | None, out: str | None, sha256: str | None) -> None:
     """Fetch NAME unless it is here, check every byte, and say how it is used.
 
     NAME is one of `mempiler list weights`, a benchmark whose genuine file is public (its licence is shown first),
@@ -41,10 +41,7 @@ def command(name: str, source: str | None, out: str | None, sha256: str | None, 
         raise UserError(f"{name}: --from is for weights; `mempiler list weights` shows them")
     kept = _weights if name in WEIGHTS else _system
     found = _data(name, out, sha256 or "") if data else kept(name, source)
-    if as_json:
-        print_json(found)
-    else:
-        output().print(f"{found['path']}: {found['state']}; use it as {found['use']}", soft_wrap=True)
+    report(found, [f"{found['path']}: {found['state']}; use it as {found['use']}"])
 
 
 def _data(name: str, out: str | None, sha256: str) -> dict[str, Any]:

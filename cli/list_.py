@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
 
 import click
-from rich.table import Table
 
 from ..errors import UserError
 from .config import complete, settings
 from .options import JSON
-from .printing import output, print_json, table
+from .printing import report, table
 
 ADAPTERS = {
     "auto": "answers held to a JSON schema where the endpoint can, else chat",
@@ -26,49 +25,6 @@ EMBEDDERS = {
     "minilm": "all-MiniLM-L6-v2, English",
     "e5": "multilingual-e5-small, about a hundred languages",
 }
-
-
-KINDS = ("methods", "benchmarks", "optimizers", "adapters", "embedders", "weights", "systems", "settings")
-
-
-@click.command("list")
-@click.argument("kind", required=False, type=click.Choice(KINDS))
-@click.argument("name", required=False)
-@JSON
-def command(kind: str | None, name: str | None, as_json: bool) -> None:
-    """List the names that commands take, of one KIND or of all, with what each is.
-
-    `list optimizers NAME` lists the settings of an optimizer, with their defaults.
-    """
-    if name is not None:
-        _list_settings(kind, name, as_json)
-        return
-    chosen = {name: _FOUND[name]() for name in KINDS if kind == name or (kind is None and name != "settings")}
-    if as_json:
-        print_json(chosen)
-        return
-    console = output()
-    for name, entries in chosen.items():
-        shown = Table(title=name, title_justify="left", show_header=False, box=None)
-        for entry, summary in entries.items():
-            shown.add_row(f"  {entry}", summary)
-        console.print(shown)
-    if kind in (None, "methods"):
-        console.print("  module:Class is accepted wherever a method name is")
-
-
-def _list_settings(kind: str | None, name: str, as_json: bool) -> None:
-    from ..optimizers.catalog import optimizer
-    from ..optimizers.constructors import further
-
-    if kind != "optimizers":
-        raise UserError(f"{kind} {name}: settings are listed of optimizers alone; leave {name} out")
-    found = further(name) | dict(optimizer(name).settings)
-    if as_json:
-        print_json(found)
-        return
-    title = f"{name}: --optimizer-set NAME=VALUE"
-    output().print(table(("name", "default"), [(key, json.dumps(value)) for key, value in found.items()], title))
 
 
 def _methods() -> dict[str, str]:
@@ -126,6 +82,18 @@ def _settings() -> dict[str, str]:
     return of_training | settings(compile.command)
 
 
+def _here(name: str) -> str:
+    """Where weights have to be fetched first."""
+    from ..engines.weights import WEIGHTS
+
+    return f"; run: mempiler fetch {name}" if name in WEIGHTS and not WEIGHTS[name].here else ""
+
+
+def _from_packages(found: Mapping[str, EntryPoint]) -> dict[str, str]:
+    """What installed packages offer; nothing of it is imported to be listed."""
+    return {name: f"of the package {each.dist.name if each.dist else each.module}" for name, each in found.items()}
+
+
 _FOUND: dict[str, Callable[[], dict[str, str]]] = {
     "methods": _methods,
     "benchmarks": _benchmarks,
@@ -138,13 +106,29 @@ _FOUND: dict[str, Callable[[], dict[str, str]]] = {
 }
 
 
-def _here(name: str) -> str:
-    """Where weights have to be fetched first."""
-    from ..engines.weights import WEIGHTS
+@click.command("list")
+@click.argument("kind", required=False, type=click.Choice(list(_FOUND)))
+@click.argument("name", required=False)
+@JSON
+def command(kind: str | None, name: str | None) -> None:
+    """List the names that commands take, of one KIND or of all, with what each is.
 
-    return f"; run: mempiler fetch {name}" if name in WEIGHTS and not WEIGHTS[name].here else ""
+    `list optimizers NAME` lists the settings of an optimizer, with their defaults.
+    """
+    if name is not None:
+        _list_settings(kind, name)
+        return
+    chosen = {name: found() for name, found in _FOUND.items() if kind == name or (kind is None and name != "settings")}
+    more = ["module:Class is accepted wherever a method name is"] if kind in (None, "methods") else []
+    report(chosen, [*(table((name, ""), entries.items()) for name, entries in chosen.items()), *more])
 
 
-def _from_packages(found: Mapping[str, EntryPoint]) -> dict[str, str]:
-    """What installed packages offer; nothing of it is imported to be listed."""
-    return {name: f"of the package {each.dist.name if each.dist else each.module}" for name, each in found.items()}
+def _list_settings(kind: str | None, name: str) -> None:
+    from ..optimizers.catalog import optimizer
+    from ..optimizers.constructors import further
+
+    if kind != "optimizers":
+        raise UserError(f"{kind} {name}: settings are listed of optimizers alone; leave {name} out")
+    found = further(name) | dict(optimizer(name).settings)
+    rows = [(key, json.dumps(value)) for key, value in found.items()]
+    report(found, [table(("name", "default"), rows, f"{name}: --optimizer-set NAME=VALUE")])

@@ -26,7 +26,7 @@ def command(program: str, store: str | None, user: str, tenant: str, **asking: A
 
     from ..serving.mcp import memory_tools
 
-    loaded, _, model = open_asked(program, **asking)
+    loaded, _, model = open_asked(program, asking)
     with open_store(store, make=True) as opened:
         memory = loaded.memory(opened, user, tenant, model)
 

@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from ..errors import DataError, StoreError, UserError
+from . import Renaming
 from .entries import COMMANDS
-from .options import ALL_TENANTS, JSON, OVERWRITE, STORE, TENANT, USER, WHOSE, open_store
-from .printing import output, print_json, report, table, writing
+from .options import ALL_TENANTS, JSON, OVERWRITE, STORE, TENANT, USER, WHOSE, adds, open_store
+from .printing import as_json, output, report, table
 from .rebuild import command as rebuild
 
 if TYPE_CHECKING:
     from ..memory.entries import MemoryStatus
 
-
-OLD = {
-    "delete": "edit PROGRAM ENTRY --delete",
-    "entries": "search PROGRAM",
-    "get": "show --program PROGRAM --entry ENTRY",
-    "history": "show --program PROGRAM --entry ENTRY",
-    "remember": "rebuild PROGRAM --queued",
-    "undo": "edit PROGRAM ENTRY --undo",
-    "update": "edit PROGRAM ENTRY --text TEXT",
-    "view": "show --user USER",
-}
-"""Verbs of before, and what does it now."""
+_ANYBODY = adds(STORE, USER, ALL_TENANTS)
 
 
-class _Verbs(click.Group):
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in OLD:
-            raise UserError(f"mempiler memories {cmd_name} is now: mempiler memories {OLD[cmd_name]}")
-        return super().get_command(ctx, cmd_name)
-
-
-@click.group("memories", cls=_Verbs)
+@click.group("memories", cls=Renaming)
 def command() -> None:
     """Stored memories: add sessions, write them, look into them, change, move and forget them."""
 
@@ -53,7 +37,7 @@ for _verb in (rebuild, *COMMANDS):
 @USER
 @TENANT
 @JSON
-def add(history: str, store: str | None, user: str | None, tenant: str, as_json: bool) -> None:
+def add(history: str, store: str | None, user: str | None, tenant: str) -> None:
     """Store the sessions of a HISTORY file (or chat messages) of a user, queued for `memories rebuild`.
 
     Sessions of chat messages are named after the file, so that the same file is stored once. A file of JSON lines holds
@@ -63,7 +47,7 @@ def add(history: str, store: str | None, user: str | None, tenant: str, as_json:
     from ..memory.stored import Owner
 
     if history.endswith(".jsonl") and user is None:
-        _add_lines(history, store, tenant, as_json)
+        _add_lines(history, store, tenant)
         return
     if user is None:
         raise UserError("give --user, whose sessions these are; only lines of a .jsonl file name their own users")
@@ -72,43 +56,36 @@ def add(history: str, store: str | None, user: str | None, tenant: str, as_json:
     with open_store(store, make=True) as opened:
         added = [opened.add(owner, item, digest) for item, digest in found]
     new = sum(one.new for one in added)
-    report(as_json, {"new": new, "known": len(added) - new})
+    report({"new": new, "known": len(added) - new})
 
 
 @command.command("list")
-@STORE
-@USER
-@ALL_TENANTS
+@_ANYBODY
 @JSON
-def list_users(store: str | None, user: str | None, tenant: str | None, as_json: bool) -> None:
+def list_users(store: str | None, user: str | None, tenant: str | None) -> None:
     """List the users of a store."""
     with open_store(store) as opened:
         found = opened.users(tenant, user)
-    if as_json:
-        print_json([_status(one) for one in found])
-        return
-    rows = list[Sequence[str]]()
-    for one in found:
-        sizes = map(str, (one.sessions, one.queued, one.partial, one.failed, one.open_turns))
-        who = (one.stamp.writer[:8], one.stamp.embedder or "-") if one.stamp else ("-", "-")
-        rows.append((one.owner.tenant, one.owner.user, *sizes, *who))
     heads = ("tenant", "user", "sessions", "queued", "partial", "failed", "open turns", "written by", "embedder")
-    output().print(table(heads, rows, f"{len(found)} users"))
+    report([_status(one) for one in found], [table(heads, map(_cells, found), f"{len(found)} users")])
 
 
 @command.command("export")
 @click.argument("path", type=click.Path())
 @OVERWRITE
-@STORE
-@USER
-@ALL_TENANTS
+@_ANYBODY
 def export(path: str, overwrite: bool, store: str | None, user: str | None, tenant: str | None) -> None:
     """Write users as JSON lines to the file PATH, or to standard output if it is `-`."""
     from ..memory.transfer import MARK, export_users
+    from ..records.whole_file import refuse_foreign, replacing
 
-    with open_store(store) as opened, writing(path, MARK, overwrite) as file:
+    if path != "-":
+        refuse_foreign(Path(path), MARK, force=overwrite)
+    # What users said is for nobody else's eyes, whatever the umask.
+    target = nullcontext(sys.stdout) if path == "-" else replacing(Path(path), 0o600)
+    with open_store(store) as opened, target as file:
         count = export_users(opened, file, tenant, user)
-    output(errors=True).print(f"{count} users", soft_wrap=True)
+    output(errors=True).print(f"{count} users")
 
 
 @command.command("import")
@@ -116,13 +93,13 @@ def export(path: str, overwrite: bool, store: str | None, user: str | None, tena
 @STORE
 @click.option("--replace", is_flag=True, help="forget users who are there already first")
 @JSON
-def import_file(path: TextIO, store: str | None, replace: bool, as_json: bool) -> None:
+def import_file(path: TextIO, store: str | None, replace: bool) -> None:
     """Read users from the JSON lines of the file PATH, or from standard input if it is `-`."""
     from ..memory.transfer import import_users
 
     with open_store(store, make=True) as opened:
         count = import_users(opened, path, path.name, replace)
-    report(as_json, {"users": count})
+    report({"users": count})
 
 
 @command.command("forget")
@@ -131,7 +108,7 @@ def import_file(path: TextIO, store: str | None, replace: bool, as_json: bool) -
 @TENANT
 @click.option("--session", help="only this session [default: everything of the user]")
 @JSON
-def forget(store: str | None, user: str, tenant: str, session: str | None, as_json: bool) -> None:
+def forget(store: str | None, user: str, tenant: str, session: str | None) -> None:
     """Delete a user, or one session of theirs; the other sessions are then queued to be remembered anew.
 
     Exit code 4 says that everything is deleted, and something still holds the bytes: which, and what to do.
@@ -146,14 +123,14 @@ def forget(store: str | None, user: str, tenant: str, session: str | None, as_js
             raise UserError(f"no {what} in {opened.url}; nothing was deleted")
         queued = sum(one.queued for one in opened.users(owner.tenant, owner.user))
     counts = {"forgotten": 1, "sessions": found.sessions, "turns": found.turns, "queued anew": queued}
-    report(as_json, counts | ({"erased": found.erased, "held by": found.held_by} if as_json else {}))
+    report(counts | ({"erased": found.erased, "held by": found.held_by} if as_json() else {}))
     if found.erased is False:
         raise StoreError(f"{what} is forgotten, and the bytes are not gone yet: {found.held_by}")
     if found.held_by:
-        output(errors=True).print(f"of the bytes: {found.held_by}", soft_wrap=True)
+        output(errors=True).print(f"of the bytes: {found.held_by}")
 
 
-def _add_lines(path: str, store: str | None, tenant: str, as_json: bool) -> None:
+def _add_lines(path: str, store: str | None, tenant: str) -> None:
     from ..serving.importing import import_lines
 
     try:
@@ -162,8 +139,8 @@ def _add_lines(path: str, store: str | None, tenant: str, as_json: bool) -> None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
     for line, reason in found.refused.items():
-        output(errors=True).print(f"{path}: line {line}: {reason}", soft_wrap=True, markup=False)
-    report(as_json, {"new": found.stored, "known": found.known, "refused": len(found.refused)})
+        output(errors=True).print(f"{path}: line {line}: {reason}")
+    report({"new": found.stored, "known": found.known, "refused": len(found.refused)})
     if found.refused:
         raise DataError(f"{path}: {len(found.refused)} lines were refused, all others are stored")
 
@@ -181,3 +158,9 @@ def _sessions(path: str) -> list[tuple[Any, str | None]]:
 def _status(found: MemoryStatus) -> dict[str, Any]:
     stamp = vars(found.stamp) if found.stamp else None
     return {"tenant": found.tenant, **found.model_dump(), "written_by": stamp}
+
+
+def _cells(found: MemoryStatus) -> tuple[str, ...]:
+    sizes = map(str, (found.sessions, found.queued, found.partial, found.failed, found.open_turns))
+    who = (found.stamp.writer[:8], found.stamp.embedder or "-") if found.stamp else ("-", "-")
+    return (found.owner.tenant, found.owner.user, *sizes, *who)

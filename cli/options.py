@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,12 @@ from click.core import ParameterSource
 from ..engines.endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
 from ..errors import MOST_SECONDS, UserError
 from .config import CONFIG
+from .printing import choose_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-    from ..engines.guard import Guard
     from ..runs.artifact import Opened
     from ..runs.setup import Setup
 
@@ -38,35 +39,18 @@ class Finite(click.FloatRange):
 USD = Finite(0)
 SECONDS = Finite(0, MOST_SECONDS, min_open=True)
 
-BENCHMARK = click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `mempiler list`")
-DATA = click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]")
-LM = click.option(
-    "--lm", default="offline", show_default=True, help="`offline`, `gguf:NAME`, or any model name DSPy takes"
-)
+LM = click.option("--lm", default="offline", help="`offline`, `gguf:NAME`, or any model name DSPy takes")
 API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
-JSON = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+JSON = click.option("--json", is_flag=True, expose_value=False, callback=choose_json, help="print one JSON object")
 ALLOW_CODE = click.option("--allow-code", is_flag=True, help="let a saved program import its module:Class method")
-MIN_N = click.option(
-    "--min-n", type=click.IntRange(1), default=20, show_default=True, help="fewer questions than these tell nothing"
-)
+MIN_N = click.option("--min-n", type=click.IntRange(1), default=20, help="fewer questions than these tell nothing")
 OVERWRITE = click.option("--force", "overwrite", is_flag=True, help="overwrite a file that Mempiler did not write")
-PART = click.option(
-    "--part",
-    type=click.Choice(["all", "train", "dev", "test"]),
-    default="all",
-    show_default=True,
-    help="all questions, or a part of the split that compile uses",
-)
-PLAN = click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing")
-OPTION = click.option(
-    "--option", "pairs", multiple=True, metavar="NAME=VALUE", help="an option of the benchmark, e.g. length=128k"
-)
-REPLAY = click.option(
-    "--replay", metavar="RUN", help="take every answer from a run's store, models too; nothing is called"
-)
-SET = click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20")
-
-
+REPLAY = click.option("--replay", metavar="RUN", help="take every answer from a run's store; nothing is called")
+STORE = click.option("--store", metavar="URL", help="path or postgresql://... [default: memories.sqlite with the runs]")
+USER = click.option("--user", help="the user whose memory it is")
+WHOSE = click.option("--user", required=True, help="the user whose memory it is")
+TENANT = click.option("--tenant", default="default", help="keeps users of several customers apart")
+ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
 LM_SET = click.option(
     "--lm-set",
     "lm_settings",
@@ -76,139 +60,89 @@ LM_SET = click.option(
 )
 
 
-def _gone(now: str) -> Callable[..., None]:
-    """What an option of before does: it says what the new one is."""
-
-    def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        if value is not None:
-            raise UserError(f"{param.opts[0]} is now: {now}")
-
-    return refuse
+def adds(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A decorator that adds options in this order."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
-class _Workers(click.ParamType):
-    """A number of processes, or the address of a Ray cluster."""
-
-    name = "N|ADDRESS"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return click.IntRange(1).convert(value, param, ctx) if str(value).lstrip("-").isdecimal() else value
+def _workers(ctx: click.Context, param: click.Parameter, value: Any) -> int | str:
+    return click.IntRange(1).convert(value, param, ctx) if value.lstrip("-").isdecimal() else value
 
 
-class _Traces(click.ParamType):
-    """A number of questions, `all` of them or `none`; None is all."""
+def _traces(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    from ..runs.lineage import traces_in
 
-    name = "N|all|none"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ..runs.lineage import traces_in
-
-        return value if value is None or isinstance(value, int) else traces_in(value)
+    return traces_in(value)
 
 
 WORKERS = click.option(
     "--workers",
-    type=_Workers(),
-    default=1,
-    show_default=True,
+    metavar="N|ADDRESS",
+    default="1",
+    callback=_workers,
     help="processes that share the work, or the address of a Ray cluster (extra: ray)",
 )
-
-STORE = click.option(
-    "--store", metavar="URL", help="path or postgresql://... [default: memories.sqlite in the results folder]"
-)
-USER = click.option("--user", help="the user whose memory it is")
-WHOSE = click.option("--user", required=True, help="the user whose memory it is")
-TENANT = click.option("--tenant", default="default", show_default=True, help="keeps users of several customers apart")
-ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
-
-
-_EMBEDDER_API_BASE = "address of an OpenAI-compatible embedding server"
-_READING = [
-    click.option(
-        "--embedder",
-        help="the embedder the program was made with; needless for one of this process",
-    ),
-    click.option("--embedder-api-base", help=_EMBEDDER_API_BASE),
+_EMBEDDER_API_BASE = click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server")
+reading_options = adds(
+    click.option("--embedder", help="the embedder the program was made with; needless for one of this process"),
+    _EMBEDDER_API_BASE,
     ALLOW_CODE,
-]
-_ASKING = [
-    click.option("--lm", help="the model that is asked; needless for the offline engine"),
-    click.option("--api-base", help="address of an OpenAI-compatible server"),
-    LM_SET,
-    *_READING,
-]
-
-_EMBEDDER = (
-    "`minilm` or `e5` (see `mempiler list embedders`), `onnx:DIR`, `offline` (compares spelling), or an embedding "
-    "model's name"
 )
+"""Adds the options by which a saved program is loaded that is asked nothing; `open_saved` takes them."""
+asking_options = adds(
+    click.option("--lm", help="the model that is asked; needless for the offline engine"),
+    API_BASE,
+    LM_SET,
+    reading_options,
+)
+"""Adds the options by which a saved program is loaded and asked; `open_asked` takes them."""
 
+_EMBEDDER = "`minilm`, `e5`, `onnx:DIR`, `offline` (compares spelling), or an embedding model's name"
 _SILENCE = "seconds of silence after which a call to a model has failed"
 _DEADLINE = "seconds for a call to a model, its retries and waits included"
+_LOST = "mark the run as broken above this share of failed questions, or of lost answers"
+_ADAPTER = "auto, chat, json or compact [default: auto for named models, else chat, or the saved program's]"
+_TRACES = "questions whose traces MLflow gets, wrong answers first"
+_COUNT = click.IntRange(0)
 
-_ADAPTER = (
-    "auto, chat, json or compact "
-    "[default: auto for named models, chat for offline and local ones, or the saved program's]"
-)
-
-_SETUP = [
-    BENCHMARK,
-    DATA,
+setup_options = adds(
+    click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `mempiler list`"),
+    click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]"),
     click.option("--metric", help="what scores, where the benchmark has several, e.g. judge"),
     click.option("--categories", help="comma-separated categories, e.g. 2,4"),
-    OPTION,
+    click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="of the benchmark, e.g. length=128k"),
     LM,
     API_BASE,
     LM_SET,
-    click.option("--temperature", hidden=True, expose_value=False, callback=_gone("--lm-set temperature=VALUE")),
     click.option("--prompt-lm", help="writes proposals and reflections [default: the task LM]"),
     click.option("--prompt-api-base", help="address of its server"),
     click.option("--judge-lm", help="judges answers, for benchmarks and metrics that need it"),
     click.option("--judge-api-base", help="address of its server"),
-    click.option("--embedder", default="offline", show_default=True, help=_EMBEDDER),
-    click.option("--embedder-api-base", help=_EMBEDDER_API_BASE),
+    click.option("--embedder", default="offline", help=_EMBEDDER),
+    _EMBEDDER_API_BASE,
     click.option("--adapter", help=_ADAPTER),
-    click.option("--train", type=click.IntRange(0), help="training questions [default: all of the train split]"),
-    click.option("--dev", type=click.IntRange(0), help="dev questions"),
-    click.option("--test", type=click.IntRange(0), help="test questions"),
-    click.option("--seed", type=int, default=0, show_default=True, help="draws the split, and what an optimizer tries"),
-    click.option(
-        "--max-lost",
-        type=Finite(0, 1),
-        default=0.1,
-        show_default=True,
-        help="mark the run as broken above this share of failed questions, or of lost answers",
-    ),
-    click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="questions in flight"),
-    click.option("--timeout", type=SECONDS, default=TIMEOUT, show_default=True, help=_SILENCE),
-    click.option("--retries", type=click.IntRange(0), default=RETRIES, show_default=True, help="of a call that failed"),
-    click.option("--lm-deadline", type=SECONDS, default=DEADLINE, show_default=True, help=_DEADLINE),
+    click.option("--train", type=_COUNT, help="training questions [default: all of the train split]"),
+    click.option("--dev", type=_COUNT, help="dev questions"),
+    click.option("--test", type=_COUNT, help="test questions"),
+    click.option("--seed", type=int, default=0, help="draws the split, and what an optimizer tries"),
+    click.option("--max-lost", type=Finite(0, 1), default=0.1, help=_LOST),
+    click.option("--threads", type=click.IntRange(1), default=8, help="questions in flight"),
+    click.option("--timeout", type=SECONDS, default=TIMEOUT, help=_SILENCE),
+    click.option("--retries", type=_COUNT, default=RETRIES, help="of a call that failed"),
+    click.option("--lm-deadline", type=SECONDS, default=DEADLINE, help=_DEADLINE),
     click.option("--max-usd", type=USD, help="stop when so much money is spent"),
-    click.option("--max-calls", type=click.IntRange(0), help="stop after so many calls of models, embedders' too"),
-    click.option("--max-tokens", type=click.IntRange(0), help="stop after so many tokens"),
+    click.option("--max-calls", type=_COUNT, help="stop after so many calls of models, embedders' too"),
+    click.option("--max-tokens", type=_COUNT, help="stop after so many tokens"),
     click.option("--max-minutes", type=Finite(0), help="stop after so many minutes"),
-    click.option(
-        "--traces",
-        type=_Traces(),
-        default="20",
-        show_default=True,
-        help="questions whose traces MLflow gets, wrong answers first",
-    ),
+    click.option("--traces", metavar="N|all|none", default="20", callback=_traces, help=_TRACES),
     click.option("--resume", metavar="RUN", help="go on with a run: pay only for what is missing"),
-    PLAN,
+    click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing"),
     JSON,
-    SET,
+    click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20"),
     ALLOW_CODE,
     CONFIG,
-]
-
-
-def setup_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that make up a `Setup`."""
-    for option in reversed(_SETUP):
-        command = option(command)
-    return command
+)
+"""Adds the options that make up a `Setup`."""
 
 
 def make_setup(values: dict[str, Any]) -> Setup:
@@ -216,11 +150,11 @@ def make_setup(values: dict[str, Any]) -> Setup:
     from ..engines.guard import Limits
     from ..runs.setup import Setup, replayed_setup
 
-    limits = Limits(**{name: values.pop(name) for name in ("max_usd", "max_calls", "max_tokens", "max_minutes")})
+    limits = Limits(**{name: values.pop(name, None) for name in ("max_usd", "max_calls", "max_tokens", "max_minutes")})
     names = [field.name for field in dataclasses.fields(Setup) if field.name not in ("options", "limits", "repeat")]
-    named = {name: values.pop(name) for name in ("categories", "metric")}
+    named = {name: values.pop(name, None) for name in ("categories", "metric")}
     options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
-    values |= {name: parse_settings(values[name] or ()) for name in ("lm_settings", "config")}
+    values |= {name: parse_settings(values.get(name, ())) for name in ("lm_settings", "config")}
     setup = Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
     return replayed_setup(setup, lambda name: name in ("lm", "embedder") and _said(name))
 
@@ -228,20 +162,6 @@ def make_setup(values: dict[str, Any]) -> Setup:
 def _said(name: str) -> bool:
     """Whether an option was given, on the command line or by the environment."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
-
-
-def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options by which a saved program is loaded and asked; `open_asked` takes them."""
-    for option in reversed(_ASKING):
-        command = option(command)
-    return command
-
-
-def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options by which a saved program is loaded that is asked nothing; `open_saved` takes them."""
-    for option in reversed(_READING):
-        command = option(command)
-    return command
 
 
 def open_saved(program: str, embedder: str | None, embedder_api_base: str | None, allow_code: bool) -> Opened:
@@ -253,21 +173,24 @@ def open_saved(program: str, embedder: str | None, embedder_api_base: str | None
     return open_program(folder, allow_code, chosen_embedder(folder, embedder, embedder_api_base))
 
 
-def open_asked(
-    program: str,
-    lm: str | None,
-    api_base: str | None,
-    lm_settings: tuple[str, ...] = (),
-    guard: Guard | None = None,
-    **reading: Any,
-) -> tuple[Any, str, Any]:
-    """A saved program as `open_saved` opens it; the name of its language model, and that model."""
+ASKING = ("lm", "api_base", "lm_settings", "embedder", "embedder_api_base", "allow_code")
+"""What `asking_options` give."""
+
+
+def open_asked(program: str, given: Mapping[str, Any], **how: Any) -> tuple[Any, str, Any]:
+    """A saved program as `open_saved` opens it; the name of its language model, and that model.
+
+    Args:
+        program: Its folder or address.
+        given: The `ASKING` options among others.
+        **how: As `language_model` takes it.
+    """
     from ..engines.models import language_model
 
-    opened = open_saved(program, **reading)
+    lm, api_base, lm_settings, *reading = (given[name] for name in ASKING)
+    opened = open_saved(program, *reading)
     name = opened.model(lm)
-    settings = parse_settings(lm_settings)
-    return opened.program, name, language_model(name, api_base=api_base, guard=guard, **settings)
+    return opened.program, name, language_model(name, api_base=api_base, **parse_settings(lm_settings), **how)
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -290,23 +213,15 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
     return settings
 
 
-def setting_options(model: type[BaseModel]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def setting_options(model: type[BaseModel]) -> Callable[[Any], Any]:
     """Adds an option for each field of a model: its default, its range, and its description as help."""
 
-    def added(command: Callable[..., Any]) -> Callable[..., Any]:
-        for name, field in reversed(model.model_fields.items()):
-            kind = click.BOOL if field.annotation is bool else _kind(field)
-            command = click.option(
-                f"--{name.replace('_', '-')}",
-                type=kind,
-                is_flag=kind is click.BOOL,
-                default=field.default,
-                show_default=kind is not click.BOOL,
-                help=field.description,
-            )(command)
-        return command
+    def option(name: str, field: FieldInfo) -> Callable[[Any], Any]:
+        switch, about = field.annotation is bool, {"default": field.default, "help": field.description}
+        kind: dict[str, Any] = {"is_flag": True} if switch else {"type": _kind(field)}
+        return click.option(f"--{name.replace('_', '-')}", **about, **kind)
 
-    return added
+    return adds(*(option(*field) for field in model.model_fields.items()))
 
 
 def _kind(field: FieldInfo) -> click.ParamType:

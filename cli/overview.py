@@ -2,51 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich.text import Text
 
 from .printing import table
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import RenderableType
     from rich.table import Table
 
     from ..runs.pages.page import Category, Measured, Page
     from ..runs.statistics import Difference
 
 
-def print_page(console: Console, page: Page) -> None:
-    """Prints facts, scores by category, the verdict, retrieval, and what became of questions and calls."""
-    console.print(f"{page.name}: {page.title}{f' ({page.warning})' if page.warning else ''}", soft_wrap=True)
-    for line in (*page.notes, *(f"{name}: {value}" for name, value in page.facts)):
-        console.print(line, soft_wrap=True)
+def run_lines(run: str | Path, *more: str) -> Iterator[RenderableType]:
+    """The page of a run that has just ended, further lines, and where all of it can be looked at."""
+    from ..runs.folder import RunFolder
+    from ..runs.pages.html import HTML
+    from ..runs.pages.page import open_page
+
+    folder = RunFolder.open(str(run))
+    html, told = folder.path / HTML, folder.read()
+    if html.is_file() or told["settings"].get("command") != "train":  # of others the scores are there without it
+        yield from page_lines(open_page(str(folder.path)))
+    yield from more
+    yield f"MLflow run: {told['run_id']} (mempiler ui)"
+    shown = f"page: {html}" if html.is_file() else "no page could be made of it"
+    yield f"{shown}; in the terminal: mempiler show {folder.path.name}"
+
+
+def page_lines(page: Page) -> Iterator[RenderableType]:
+    """Facts, scores by category, the verdict, retrieval, and what became of questions and calls."""
+    yield f"{page.name}: {page.title}{f' ({page.warning})' if page.warning else ''}"
+    yield from (*page.notes, *(f"{name}: {value}" for name, value in page.facts))
     if page.total is not None:
-        console.print(_scores(page, page.total))
+        yield _scores(page, page.total)
         units = {each.unit for each in page.total.scores if each.unit}
-        console.print(f"95 % intervals, resampled by {units.pop()}" if units else "too few questions for an interval")
+        yield f"95 % intervals, resampled by {units.pop()}" if units else "too few questions for an interval"
     for phase, found in page.phases.items():
-        _print_aggregate(console, f"{phase}, over all answers" if page.phases.keys() - {phase} else "", found.aggregate)
+        yield from _aggregate(f"{phase}, over all answers" if page.phases.keys() - {phase} else "", found.aggregate)
     if page.verdict:
-        console.print(page.verdict, soft_wrap=True)
+        yield page.verdict
     if page.questions:
-        console.print(_context(page))
-        console.print(_reasons(page))
+        yield _context(page)
+        yield _reasons(page)
     for phase, found in page.phases.items():
         for predictor, ended in found.answers.items():
             lost, again = ended.get("lost", 0), ended.get("asked again", 0)
             if lost or again:
-                console.print(f"{predictor}, {phase}: {lost} lost, {again} asked again", soft_wrap=True)
+                yield f"{predictor}, {phase}: {lost} lost, {again} asked again"
     if any(found.failures or found.write_failures for found in page.phases.values()):
-        told = "; ".join(
+        told = (
             f"{phase}: {found.failures} questions and {found.write_failures} writes failed"
             for phase, found in page.phases.items()
         )
-        console.print(f"{told}; mempiler show {page.name} --failed", soft_wrap=True)
+        yield f"{'; '.join(told)}; mempiler show {page.name} --failed"
     wrong = sum(not each.last.right for each in page.questions)
-    if wrong:
-        console.print(f"mempiler show {page.name} --wrong: these {wrong} questions", soft_wrap=True)
+    if wrong and page.command != "compare":
+        yield f"mempiler show {page.name} --wrong: these {wrong} questions"
 
 
 def _scores(page: Page, total: Category) -> Table:
@@ -87,8 +101,8 @@ def _reasons(page: Page) -> Table:
     return table(("what became of the questions", *page.phases), rows)
 
 
-def _print_aggregate(console: Console, title: str, found: Mapping[str, int | float]) -> None:
-    """Prints the metrics of all answers together: those named "thing METRIC" as a table of things, others on a line."""
+def _aggregate(title: str, found: Mapping[str, int | float]) -> Iterator[RenderableType]:
+    """The metrics of all answers together: those named "thing METRIC" as a table of things, others on a line."""
     title = title or "over all answers"
     parts = {name: tuple(name.rpartition(" ")[::2]) for name in found}
     tabled = {name: place for name, place in parts.items() if place[0] and place[1].isupper()}
@@ -96,10 +110,10 @@ def _print_aggregate(console: Console, title: str, found: Mapping[str, int | flo
         metrics = list(dict.fromkeys(metric for _, metric in tabled.values()))
         things = dict.fromkeys(thing for thing, _ in tabled.values())
         rows = [(thing, *(_counted(found.get(f"{thing} {metric}")) for metric in metrics)) for thing in things]
-        console.print(table((title, *metrics), rows))
+        yield table((title, *metrics), rows)
     words = [f"{name} {_counted(value)}" for name, value in found.items() if name not in tabled]
     if words:
-        console.print(Text(f"{title}: {', '.join(words)}"), soft_wrap=True)
+        yield f"{title}: {', '.join(words)}"
 
 
 def _number(found: Measured) -> str:

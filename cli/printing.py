@@ -1,55 +1,47 @@
-"""What commands print: JSON, counts, text that cannot steer the terminal, plans, and what a run rests on."""
+"""What commands print: JSON, tables, text that cannot steer the terminal, plans, and what a run rests on."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from ..optimizers.effort import Range
     from ..runs.planning import Plan
     from ..runs.setup import Setup
 
 
-def print_json(value: Any) -> None:
-    """Prints one JSON object on standard output."""
-    click.echo(_STEERING.sub(lambda char: f"\\u{ord(char[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False)))
+_JSON = f"{__name__}.json"
 
 
-def report(as_json: bool, found: dict[str, Any]) -> None:
-    """Prints counts."""
-    if as_json:
-        print_json(found)
-    else:
-        output().print(", ".join(f"{value} {name}" for name, value in found.items()), soft_wrap=True)
+def choose_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Remembers whether a command is to print JSON."""
+    ctx.meta[_JSON] = value
 
 
-def writing(path: str, mark: str, overwrite: bool) -> AbstractContextManager[TextIO]:
-    """A file that is there whole or not at all, for its owner's eyes only; standard output if its path is `-`.
+def as_json() -> bool:
+    """Whether the command prints one JSON object."""
+    return click.get_current_context().meta.get(_JSON, False)
 
-    Args:
-        path: Where it is written.
-        mark: By what a file of ours begins; another one is not overwritten.
-        overwrite: Whether it is nevertheless.
-    """
-    from ..records.whole_file import refuse_foreign, replacing
 
-    if path == "-":
-        return nullcontext(sys.stdout)
-    refuse_foreign(Path(path), mark, force=overwrite)
-    # What users said is for nobody else's eyes, whatever the umask.
-    return replacing(Path(path), 0o600)
+def report(found: Any, lines: Iterable[RenderableType] | None = None) -> None:
+    """Prints a result: as one JSON object; or as lines and tables, counts on one line where none are given."""
+    if as_json():
+        plain = json.dumps(found, indent=2, ensure_ascii=False)
+        click.echo(_STEERING.sub(lambda char: f"\\u{ord(char[0]):04x}", plain))
+        return
+    console = output()
+    for line in [", ".join(f"{value} {name}" for name, value in found.items())] if lines is None else lines:
+        console.print(line)
 
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -62,7 +54,7 @@ class _Output(Console):
     """
 
     def __init__(self, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True)
         if not self.is_terminal and "COLUMNS" not in os.environ:
             # A file or a pipe has no width of its own; the usual 80 cut tables short.
             self.width = 120
@@ -101,25 +93,24 @@ def output(errors: bool = False) -> Console:
     return _Output(errors)
 
 
-def page_line(run: Path) -> str:
-    """Where a run can be looked at."""
-    from ..runs.pages.html import HTML
+def show_plan(plan: Plan, notes: Iterable[str] = ()) -> None:
+    """Prints the ranges of a plan, and notes on what it leaves out."""
 
-    shown = f"page: {run / HTML}" if (run / HTML).is_file() else "no page could be made of it"
-    return f"{shown}; in the terminal: mempiler show {run.name}"
+    def row(name: str, found: Range, form: str = "{:,.0f}") -> tuple[str, str, str]:
+        return name, form.format(found.low), form.format(found.high)
+
+    rows = [row(*phase) for phase in plan.phases.items()]
+    phases, usd = len(rows), plan.usd
+    rows += [row("calls", plan.calls), row("tokens", plan.tokens)]
+    rows.append(("cost", "price not known", "") if usd is None else row("cost", usd, "${:.2f}"))
+    rows += [] if plan.minutes is None else [row("minutes", plan.minutes, "{:,.1f}")]
+    title = "planned LM calls (those a cache answers are free)"
+    found = plan.summary() | ({"notes": list(notes)} if notes else {})
+    lines = (f"note: {note}" for note in notes)
+    report(found, [table(("phase", "low", "high"), rows, title, phases), *lines])
 
 
-def show_plan(console: Console, plan: Plan, as_json: bool) -> None:
-    """Prints a plan."""
-    from ..runs.planning import print_plan
-
-    if as_json:
-        print_json(plan.summary())
-    else:
-        print_plan(console, plan)
-
-
-def first_line(console: Console, setup: Setup, program: str = "", part: str | None = None, counts: bool = True) -> None:
+def first_line(setup: Setup, program: str = "", part: str | None = None, counts: bool = True) -> None:
     """Says what the numbers will rest on, before anything else; a saved program has its own adapter and embedder."""
     from ..engines.models import is_offline
     from ..runs.manifest import read_manifest
@@ -137,7 +128,7 @@ def first_line(console: Console, setup: Setup, program: str = "", part: str | No
     warning = "" if known else " - a wiring check, not comparable with published numbers"
     replayed = f", replayed from {setup.replay}" if setup.replay else ""
     models = f"LM: {lm}{replayed}; embedder: {embedder}; adapter: {adapter}"
-    console.print(f"data: {data}{asked}; {models}{warning}", soft_wrap=True)
+    output(errors=as_json()).print(f"data: {data}{asked}; {models}{warning}")
 
 
 def _questions(setup: Setup, part: Any) -> str:

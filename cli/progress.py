@@ -11,21 +11,15 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeElapsedColumn
 from rich.text import Text
+
+from .printing import output
 
 if TYPE_CHECKING:
     from ..engines.guard import Limits
@@ -42,22 +36,16 @@ Told = Callable[[int, int], None]
 
 
 def line(task: Task) -> str:
-    """What is told of a phase of a run: what is done of all there is, units a minute, and the time that is left."""
-    share = f" ({task.percentage:.0f}%)" if task.total else ""
-    counted = f" {task.completed:,} of {task.total:,}{share}" if task.total is not None else ""
-    pace = _pace(task)
-    return f"{task.description}:{counted}{', ' if counted and pace else ''}{pace or ('' if counted else ' running')}"
-
-
-def _pace(task: Task) -> str:
-    """Units a minute and the time that is left, once anything is known of them.
+    """What is told of a phase of a run: what is done of all there is, units a minute, and the time that is left.
 
     What comes out of a journal comes at once, and says nothing of the pace: rich leaves the first step out.
     """
-    if not task.speed:
-        return ""
-    left = task.time_remaining
-    return f"{60 * task.speed:,.1f}/min" + (f", {duration(left)} left" if left else "")
+    if task.total is None:
+        return f"{task.description}: running"
+    share = f" ({task.percentage:.0f}%)" if task.total else ""
+    pace = f", {60 * task.speed:,.1f}/min" if task.speed else ""
+    left = f", {duration(task.time_remaining)} left" if pace and task.time_remaining else ""
+    return f"{task.description}: {task.completed:,} of {task.total:,}{share}{pace}{left}"
 
 
 def duration(seconds: float) -> str:
@@ -70,14 +58,15 @@ def duration(seconds: float) -> str:
 
 def spent(usage: Usage, limits: Limits | None) -> str:
     """Calls, dollars and lost answers so far, each with its limit."""
-    most = {} if limits is None else vars(limits)
+
+    def of(name: str) -> str:
+        limit = getattr(limits, name, None)
+        return "" if limit is None else f" of {limit:,.0f}" if name != "max_usd" else f" of ${limit:g}"
+
     calls, tokens = sum(usage.calls.values()), usage.input_tokens + usage.output_tokens
-    found = [f"{calls:,}{_of(most.get('max_calls'))} call{'' if calls == 1 else 's'}"]
-    if most.get("max_tokens") is not None:
-        found.append(f"{tokens:,}{_of(most['max_tokens'])} tokens")
-    if usage.cost or most.get("max_usd") is not None:
-        limit = most.get("max_usd")
-        found.append(f"${usage.cost:.4f}" + ("" if limit is None else f" of ${limit:g}"))
+    found = [f"{calls:,}{of('max_calls')} call{'' if calls == 1 else 's'}"]
+    found += [f"{tokens:,}{of('max_tokens')} tokens"] if of("max_tokens") else []
+    found += [f"${usage.cost:.4f}{of('max_usd')}"] if usage.cost or of("max_usd") else []
     lost = sum(count for (_, outcome), count in usage.answers.items() if outcome == "lost")
     found += [f"{count:,} {what}" for what, count in (("lost", lost), ("failed", usage.failed)) if count]
     return ", ".join(found)
@@ -85,94 +74,57 @@ def spent(usage: Usage, limits: Limits | None) -> str:
 
 @contextmanager
 def progress(
-    console: Console, meter: Meter, limits: Limits | None = None, every: float = EVERY
-) -> Iterator[Callable[[str], Told]]:
+    limits: Limits | None = None, console: Console | None = None, every: float = EVERY
+) -> Iterator[tuple[Callable[[str], Told], Meter]]:
     """Shows how far a run is while the block runs.
 
     DSPy's optimizers print to standard output: that goes to standard error too, so that results stay clean. What they
     log of every failed call is not shown; a dead endpoint is one line at the end.
 
     Args:
-        console: On standard error.
-        meter: Counts the calls.
         limits: What may be spent.
+        console: Where; standard error if None.
         every: Seconds between two lines where the console is no terminal.
 
     Yields:
-        What `run_compile` and `run_evaluate` take as `note`.
+        What `run_compile` and `run_evaluate` take as `note` and as `meter`.
     """
-    shown = console.is_terminal
-    with (
-        _quiet_dspy(),
-        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
-        redirect_stdout(sys.stderr if shown else nowhere),
-        _phases(console, meter, limits) as bars,
-        nullcontext() if shown else _lines(bars, meter, limits, every),
-    ):
+    from ..engines.meter import Meter
 
-        def note(phase: str) -> Told:
-            task = bars.add_task(phase, total=None)
-            return lambda done, total: bars.update(task, completed=max(done, bars.tasks[task].completed), total=total)
+    console, meter = console or output(errors=True), Meter()
+    shown, logger, ended = console.is_terminal, logging.getLogger("dspy"), threading.Event()
+    columns = BarColumn(), _Told(meter, limits), TimeElapsedColumn()
+    bars = Progress(*columns, console=console, transient=True, disable=not shown, speed_estimate_period=PACE_OVER)
 
-        yield note
-
-
-def _phases(console: Console, meter: Meter, limits: Limits | None) -> Progress:
-    """The phases of a run, drawn as bars in a terminal alone."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Pace(), _Spent(meter, limits)
-    columns = *columns, TimeElapsedColumn()
-    hidden = not console.is_terminal
-    return Progress(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=PACE_OVER)
-
-
-@contextmanager
-def _lines(bars: Progress, meter: Meter, limits: Limits | None, every: float) -> Iterator[None]:
-    """Writes a line of the phases that go on, now and then."""
-    ended = threading.Event()
+    def note(phase: str) -> Told:
+        task = bars.add_task(phase, total=None)
+        return lambda done, total: bars.update(task, completed=max(done, bars.tasks[task].completed), total=total)
 
     def write() -> None:
-        while not ended.wait(every):
-            phases = bars.tasks
+        while not ended.wait(None if shown else every):
             # A phase that knows no end is over when the next one begins.
-            told = [line(each) for each in phases if not each.finished and (each.total or each is phases[-1])]
-            shown = "; ".join(told) or "running"
-            bars.console.print(f"{shown}; {spent(meter.read(), limits)}", soft_wrap=True)
+            told = [line(each) for each in bars.tasks if not each.finished and (each.total or each is bars.tasks[-1])]
+            console.print(f"{'; '.join(told) or 'running'}; {spent(meter.read(), limits)}")
 
-    writer = threading.Thread(target=write, name="progress", daemon=True)
-    writer.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        writer.join()
-
-
-class _Pace(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text("" if task.finished else _pace(task))
+    writer, level = threading.Thread(target=write, name="progress", daemon=True), logger.level
+    nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    with nowhere, redirect_stdout(sys.stderr if shown else nowhere), bars:
+        logger.setLevel(logging.CRITICAL)
+        writer.start()
+        try:
+            yield note, meter
+        finally:
+            ended.set()
+            writer.join()
+            logger.setLevel(level)
 
 
-class _Spent(ProgressColumn):
-    """Calls and cost of the run so far, read anew whenever the bar is drawn."""
+class _Told(ProgressColumn):
+    """What is told of a phase, and what the run has spent so far, read anew whenever the bar is drawn."""
 
     def __init__(self, meter: Meter, limits: Limits | None) -> None:
         super().__init__()
         self._meter, self._limits = meter, limits
 
     def render(self, task: Task) -> Text:
-        return Text(spent(self._meter.read(), self._limits))
-
-
-def _of(limit: float | None) -> str:
-    return "" if limit is None else f" of {limit:,.0f}"
-
-
-@contextmanager
-def _quiet_dspy() -> Iterator[None]:
-    logger = logging.getLogger("dspy")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+        return Text(f"{line(task)}; {spent(self._meter.read(), self._limits)}")

@@ -8,7 +8,7 @@ import click
 
 from ..errors import UserError
 from .options import ALLOW_CODE, JSON
-from .printing import output, print_json
+from .printing import report
 
 
 @click.command("publish")
@@ -19,9 +19,7 @@ from .printing import output, print_json
 @click.option("--private", is_flag=True, help="make a new repository of the hub private")
 @JSON
 @ALLOW_CODE
-def command(
-    program: str, address: str, min_n: int | None, force: bool, private: bool, as_json: bool, allow_code: bool
-) -> None:
+def command(program: str, address: str, min_n: int | None, force: bool, private: bool, allow_code: bool) -> None:
     """Publish PROGRAM (the folder of a saved program, or its address) as ADDRESS: models:/NAME[@ALIAS] or hf://OWNER/NAME.
 
     MLflow's registry gets a version of the model NAME. It is refused without a score on dev questions, and unless it is
@@ -37,31 +35,28 @@ def command(
     if address.startswith(REGISTERED):
         if private:
             raise UserError(f"{address}: --private is for a repository of the hub")
-        _register(program, address.removeprefix(REGISTERED), min_n, force, as_json, allow_code)
+        _register(program, address.removeprefix(REGISTERED), min_n, force, allow_code)
     elif address.startswith(HUB):
         if min_n is not None or force:
             raise UserError(f"{address}: --min-n and --force are for the gate of a registered model")
-        _push(program, address, private, as_json)
+        _push(program, address, private)
     else:
         raise UserError(f"{address!r} is no address to publish to; write models:/NAME@ALIAS or hf://OWNER/NAME")
 
 
-def _register(program: str, named: str, min_n: int | None, force: bool, as_json: bool, allow_code: bool) -> None:
+def _register(program: str, named: str, min_n: int | None, force: bool, allow_code: bool) -> None:
     from ..runs.publish import register
 
     name, _, alias = named.partition("@")
     done = register(program, name, alias or None, force, allow_code, min_n)
-    if as_json:
-        print_json(done.summary())
-        return
-    console, uri = output(), shlex.quote(str(done.summary()["tracking_uri"]))
+    uri = shlex.quote(str(done.summary()["tracking_uri"]))
     what = "version" if done.new else "this program was there already: version"
-    console.print(f"{what} {done.version} of {name}: {done.address}\ngate: {done.gate}", soft_wrap=True)
     serve = f"MLFLOW_TRACKING_URI={uri} mlflow models serve -m {shlex.quote(done.address)} --env-manager local"
-    console.print(f"to serve it: {serve}", soft_wrap=True)
+    told = f"{what} {done.version} of {name}: {done.address}", f"gate: {done.gate}", f"to serve it: {serve}"
+    report(done.summary(), told)
 
 
-def _push(program: str, address: str, private: bool, as_json: bool) -> None:
+def _push(program: str, address: str, private: bool) -> None:
     from ..runs.publish import push
     from ..runs.registry import program_folder
 
@@ -69,7 +64,4 @@ def _push(program: str, address: str, private: bool, as_json: bool) -> None:
     if folder is None:
         raise UserError(f"{program}: no such folder")
     pushed = push(folder, address, private)
-    if as_json:
-        print_json({"address": pushed})
-    else:
-        output().print(f"published: {pushed}", soft_wrap=True)
+    report({"address": pushed}, [f"published: {pushed}"])

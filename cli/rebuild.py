@@ -13,7 +13,7 @@ import click
 
 from ..errors import UserError
 from .options import ALL_TENANTS, JSON, STORE, USER, asking_options, open_asked, open_store
-from .printing import report
+from .printing import as_json, report
 
 if TYPE_CHECKING:
     from ..memory.stored import Owner
@@ -41,7 +41,6 @@ def command(
     queued: bool,
     failed: bool,
     force: bool,
-    as_json: bool,
     **asking: Any,
 ) -> None:
     """Write memories with PROGRAM: what is queued, and anew what another program or embedder wrote.
@@ -54,7 +53,7 @@ def command(
     if queued + failed + force > 1:
         raise UserError("--queued, --failed and --force each say what is written; give one of them")
     what: What = "queued" if queued else "failed" if failed else "all"
-    loaded, _, model = open_asked(program, **asking)
+    loaded, _, model = open_asked(program, asking)
     own = stamp_of(loaded)
     with open_store(store) as opened:
         owners = users_of(opened, tenant, user)
@@ -68,7 +67,7 @@ def command(
     counts = {"users": len(users), "sessions": done.items, "failures": len(done.failures)}
     left = {"still queued": sum(one.queued for one in users), "partial": sum(one.partial for one in users)}
     left["users of another program"] = others
-    report(as_json, counts | {name: count for name, count in left.items() if count or as_json})
+    report(counts | {name: count for name, count in left.items() if count or as_json()})
 
 
 def users_of(opened: Any, tenant: str | None, user: str | None) -> list[Any]:
@@ -102,8 +101,6 @@ def _written(opened: Any, loaded: Any, model: Any, owners: Sequence[Owner], what
     memories, failed = Memories(loaded, opened, model), threading.Event()
 
     def remembered(owner: Any) -> Remembered:
-        if failed.is_set():
-            return Remembered()
         if what != "queued":
             memory = UserMemory(memories, owner, stop=failed.is_set)
             return memory.retry() if what == "failed" else memory.rebuild()
@@ -114,7 +111,7 @@ def _written(opened: Any, loaded: Any, model: Any, owners: Sequence[Owner], what
 
     def told(owner: Any) -> Remembered:
         try:
-            return remembered(owner)
+            return Remembered() if failed.is_set() else remembered(owner)
         except BaseException:
             failed.set()
             raise

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from ..errors import UserError
 from .options import make_setup, setup_options
-from .printing import first_line, output, print_json, show_plan, table
+from .printing import first_line, report, show_plan, table
 from .progress import progress
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import RenderableType
 
     from ..runs.papers.cells import Cell
     from ..runs.papers.paper import Paper, Printed
-    from ..runs.papers.reproduction import Reproduced, SectionResult
+    from ..runs.papers.reproduction import Reproduced, SectionResult, VariantResult
     from ..runs.statistics import Difference
 
 _NOT_HERE = ("benchmark", "data", "metric", "categories", "config", "allow_code")
@@ -31,28 +30,17 @@ _NOT_HERE = ("benchmark", "data", "metric", "categories", "config", "allow_code"
 @click.argument("paper")
 @click.option("--section", "sections", multiple=True, metavar="NAME", help="run this section alone; may be repeated")
 @click.option(
-    "--data",
-    "named",
-    multiple=True,
-    metavar="[BENCHMARK=]FILE",
-    help="a benchmark's file [default: a bundled sample]",
+    "--data", "named", multiple=True, metavar="[BENCHMARK=]FILE", help="a benchmark's file [default: a bundled sample]"
 )
 @click.option("--seeds", type=click.IntRange(1), help="repetitions; cells show mean and spread [default: the paper's]")
 @setup_options
 def command(
-    paper: str,
-    sections: tuple[str, ...],
-    named: tuple[str, ...],
-    seeds: int | None,
-    as_json: bool,
-    planned: bool,
-    **values: Any,
+    paper: str, sections: tuple[str, ...], named: tuple[str, ...], seeds: int | None, planned: bool, **values: Any
 ) -> None:
     """Run the sections of PAPER on its benchmarks, and print its tables and ours.
 
     Without --judge-lm a metric without a judge stands in where the benchmark has one, and there are no win rates.
     """
-    from ..engines.meter import Meter
     from ..runs.papers.arrangement import plan_paper
     from ..runs.papers.paper import read_paper
     from ..runs.papers.reproduction import reproduce
@@ -60,26 +48,16 @@ def command(
 
     found = read_paper(paper)
     plain, files = _files(found, named)
-    setup = make_setup({**dict.fromkeys(_NOT_HERE), **values, "benchmark": "", "data": plain})
+    setup = make_setup({**values, "benchmark": "", "data": plain})
     chosen = found.chosen(sections)
-    console, errors = output(errors=as_json), output(errors=True)
-    first_line(console, replace(setup, benchmark=chosen[0].benchmark, data=", ".join(named) or None), counts=False)
+    shown = replace(setup, benchmark=chosen[0].benchmark, data=", ".join(named) or None)
+    first_line(shown, counts=False)
     if planned:
-        plan, notes = plan_paper(found, setup, sections, files, seeds)
-        if as_json:
-            print_json({**plan.summary(), "notes": list(notes)})
-            return
-        show_plan(console, plan, as_json)
-        for note in notes:
-            console.print(f"note: {note}", soft_wrap=True)
+        show_plan(*plan_paper(found, setup, sections, files, seeds))
         return
-    meter = Meter()
-    with progress(errors, meter, setup.limits) as note:
+    with progress(setup.limits) as (note, meter):
         made = reproduce(found, setup, sections, files, seeds, note, meter)
-    if as_json:
-        print_json(made.summary())
-    else:
-        _print(console, made, whole=not sections)
+    report(made.summary(), _lines(made, whole=not sections))
     for row in (row for found in made.sections for row in found.rows):
         for each, run in zip(row.evaluations, row.runs, strict=True):
             refuse_broken(each, run.name)
@@ -104,50 +82,45 @@ def _files(paper: Paper, data: tuple[str, ...]) -> tuple[str | None, dict[str, s
     return (plain[0] if plain else None), named
 
 
-def _print(console: Console, made: Reproduced, whole: bool) -> None:
-    """Prints each section, the paper's tables and ours; of a whole paper what is not drawn, too."""
+def _lines(made: Reproduced, whole: bool) -> Iterator[RenderableType]:
+    """Each section, the paper's tables and ours; of a whole paper what is not drawn, too."""
     for found in made.sections:
-        console.print(f"\n== {found.section.name}: {found.section.title}", style="bold", soft_wrap=True)
+        yield f"\n== {found.section.name}: {found.section.title}"
         for printed in made.paper.tables(found.section):
-            _print_printed(console, printed)
-        _print_ours(console, found)
+            yield from _printed(printed)
+        yield from _ours(found)
     for each in made.paper.not_drawn if whole else ():
-        console.print(f"\nnot drawn: {each.what}: {each.why}", soft_wrap=True)
+        yield f"\nnot drawn: {each.what}: {each.why}"
         for printed in (one for key in each.printed for one in made.paper.printed[key]):
-            _print_printed(console, printed)
-    console.print()
-    for note in made.notes:
-        console.print(f"note: {note}", soft_wrap=True)
+            yield from _printed(printed)
+    yield from ("", *(f"note: {note}" for note in made.notes))
     if made.stopped:
         again = f"what is missing above was not run; --resume {made.run.name} goes on"
-        console.print(f"stopped by a limit: {made.stopped}; {again}", soft_wrap=True)
-    console.print(f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)", soft_wrap=True)
+        yield f"stopped by a limit: {made.stopped}; {again}"
+    yield f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)"
 
 
-def _print_printed(console: Console, printed: Printed) -> None:
-    rows = [tuple("-" if cell is None else str(cell) for cell in row) for row in printed.rows]
+def _printed(printed: Printed) -> Iterator[RenderableType]:
     # The title is outside the table, which would break the line at its own width.
-    console.print(f"\nAs the paper prints it: {printed.title}; {printed.model}", style="italic", soft_wrap=True)
-    console.print(table(printed.columns, rows))
+    yield f"\nAs the paper prints it: {printed.title}; {printed.model}"
+    yield table(printed.columns, [tuple("-" if cell is None else str(cell) for cell in row) for row in printed.rows])
     if printed.note:
-        console.print(printed.note, soft_wrap=True)
+        yield printed.note
 
 
-def _print_ours(console: Console, found: SectionResult) -> None:
-    names = [column.name for column in found.section.columns]
-    console.print(f"\nOurs: {found.heading or 'nothing was run'}", style="italic", soft_wrap=True)
+def _ours(found: SectionResult) -> Iterator[RenderableType]:
+    names = [column.name.replace("_", " ") for column in found.section.columns]
+    yield f"\nOurs: {found.heading or 'nothing was run'}"
     if found.rows:
-        shown = Table("variant", "n")
-        for name in (*names, f"difference to {found.section.own}"):
-            # Numbers may not be cut.
-            shown.add_column(name.replace("_", " "), justify="right", min_width=7, overflow="fold")
-        for row in found.rows:
-            cells = [_cell(cell) for cell in found.cells(row)]
-            shown.add_row(row.label, str(row.evaluation.n), *cells, _difference(found.difference(row)))
-        console.print(shown)
-        console.print(_takes(found))
-    for line in _remarks(found):
-        console.print(line, soft_wrap=True)
+        heads = ("variant", "n", *names, f"difference to {found.section.own}")
+        rows = [
+            (row.label, str(row.evaluation.n), *map(_cell, found.cells(row)), _difference(found.difference(row)))
+            for row in found.rows
+        ]
+        yield table(heads, rows)
+        heads = ("variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls")
+        yield table(heads, map(_taken, found.rows), "what it takes by itself, writing and answering together")
+    yield from _remarks(found)
 
 
 def _cell(cell: Cell) -> str:
@@ -168,27 +141,12 @@ def _difference(found: Difference | None) -> str:
     return f"{found.mean:+.3f}{span}\n{found.verdict}"
 
 
-def _takes(found: SectionResult) -> Table:
-    """What each variant takes by itself, whoever paid for it first."""
-    rows = list[Sequence[str]]()
-    for row in found.rows:
-        each = row.evaluation
-        taken = each.taken
-        cost = "-" if taken.unpriced else f"{taken.cost:,.4f}"
-        failed = f"{sum(one.failures for one in row.evaluations):,}"
-        rows.append(
-            (
-                row.label,
-                f"{taken.calls:,.0f}",
-                f"{taken.tokens:,.0f}",
-                f"{taken.seconds:,.1f}",
-                cost,
-                failed,
-                f"{each.lost:.1%}",
-            )
-        )
-    heads = ("variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls")
-    return table(heads, rows, "what it takes by itself, writing and answering together")
+def _taken(row: VariantResult) -> tuple[str, ...]:
+    """What a variant takes by itself, whoever paid for it first."""
+    taken = row.evaluation.taken
+    cost = "-" if taken.unpriced else f"{taken.cost:,.4f}"
+    sizes = f"{taken.calls:,.0f}", f"{taken.tokens:,.0f}", f"{taken.seconds:,.1f}", cost
+    return (row.label, *sizes, f"{sum(one.failures for one in row.evaluations):,}", f"{row.evaluation.lost:.1%}")
 
 
 def _remarks(found: SectionResult) -> Iterator[str]:

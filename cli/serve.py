@@ -11,14 +11,14 @@ import click
 
 from ..errors import UserError
 from ..serving.settings import Settings
-from .options import SECONDS, STORE, asking_options, open_store, parse_settings, setting_options
+from .options import SECONDS, STORE, asking_options, open_asked, open_store, setting_options
 
 if TYPE_CHECKING:
     from ..serving.service import Service
 
 
 def _option(name: str, kind: Any, default: Any, help: str) -> Any:
-    return click.option(f"--{name}", type=kind, default=default, help=help, show_default=True)
+    return click.option(f"--{name}", type=kind, default=default, help=help)
 
 
 @click.command("serve")
@@ -71,28 +71,14 @@ def _service_of_process(given: dict[str, Any]) -> Service:
 def _service(given: dict[str, Any]) -> Service:
     """The service of the options."""
     from ..engines.endpoint.engine import check_askable
-    from ..engines.models import language_model
-    from ..runs.artifact import chosen_embedder, open_program
-    from ..runs.registry import program_folder
     from ..serving.auth import Tokens
     from ..serving.service import Breaker, Service
 
     settings = Settings(**{name: given[name] for name in Settings.model_fields})
     tokens = Tokens(given["token_file"]) if given["token_file"] is not None else None
-    folder = program_folder(given["program"]) or given["program"]
-    embedder = chosen_embedder(folder, given["embedder"], given["embedder_api_base"])
-    loaded = open_program(folder, given["allow_code"], embedder)
-    model = language_model(
-        loaded.model(given["lm"]),
-        api_base=given["api_base"],
-        guard=Breaker(),
-        cache=False,
-        timeout=given["lm_timeout"],
-        retries=given["lm_retries"],
-        deadline=given["lm_deadline"],
-        slots=settings.threads,
-        **parse_settings(given["lm_settings"]),
-    )
+    waits = {"timeout": given["lm_timeout"], "retries": given["lm_retries"], "deadline": given["lm_deadline"]}
+    bounds = {"guard": Breaker(), "cache": False, "slots": settings.threads}
+    program, _, model = open_asked(given["program"], given, **bounds, **waits)
     check_askable(model)
     spans = None
     if given["otel"]:
@@ -100,4 +86,4 @@ def _service(given: dict[str, Any]) -> Service:
 
         spans = exported()
     store = open_store(given["store"], make=True)
-    return Service(loaded.program, store, model, given["name"], tokens, settings, spans)
+    return Service(program, store, model, given["name"], tokens, settings, spans)

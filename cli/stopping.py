@@ -14,9 +14,6 @@ from ..errors import Stopped
 
 _RESUMED = ("evaluate", "compile", "train", "reproduce")
 """Commands with an option --resume RUN."""
-_KEPT = {
-    ("memories", "rebuild"): "users and sessions that were written are kept, the others stay queued",
-}
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^/@\s]*@")
 
 
@@ -27,15 +24,16 @@ def stop_line(stop: BaseException | None, arguments: Sequence[str]) -> str:
         stop: What ended it.
         arguments: Its command line; a password in an address is left out.
     """
-    kept = next((text for begin, text in _KEPT.items() if tuple(arguments[: len(begin)]) == begin), None)
-    command = [each for each in arguments if kept is None or each != "--force"]
     if isinstance(stop, Stopped):
-        kept = stop.kept
-        if stop.resume[1:] and arguments[0] in _RESUMED:
+        kept, command = stop.kept, list(arguments)
+        if arguments[0] in _RESUMED:
             command = [*_without_resume(command), *stop.resume]
         elif stop.resume == ("--resume",) and "--resume" not in command:
             command.append("--resume")
-    if kept is None:
+    elif tuple(arguments[:2]) == ("memories", "rebuild"):
+        kept = "users and sessions that were written are kept, the others stay queued"
+        command = [each for each in arguments if each != "--force"]
+    else:
         return "stopped"
     shown = _PASSWORD.sub(r"\1:...@", shlex.join(["mempiler", *command]))
     return f"stopped; {kept}; to go on: {shown}"
@@ -60,8 +58,6 @@ def _interrupt(number: int, _: Any) -> None:
 
 
 def _without_resume(command: Sequence[str]) -> list[str]:
-    kept = [each for each in command if not each.startswith("--resume=")]
-    if "--resume" in kept:
-        at = kept.index("--resume")
-        del kept[at : at + 2]
-    return kept
+    resumes = [n for n, each in enumerate(command) if each == "--resume"]
+    gone = {*resumes, *(n + 1 for n in resumes)}
+    return [each for n, each in enumerate(command) if n not in gone and not each.startswith("--resume=")]

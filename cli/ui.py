@@ -15,8 +15,8 @@ _PATIENCE = 5.0
 
 
 @click.command("ui")
-@click.option("--port", type=int, default=5000, show_default=True)
-@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=int, default=5000)
+@click.option("--host", default="127.0.0.1")
 def command(port: int, host: str) -> None:
     """Serve the MLflow pages over the tracking store until stopped."""
     from ..runs.tracking import client, database_file, experiment_id, tracking_uri

@@ -73,14 +73,12 @@ class Comparison:
     by: Mapping[str, Category]
     warnings: tuple[str, ...]
 
-    def refusal(self, margin: float | None = None) -> str | None:
-        """Why the other run may not take the baseline's place, or is worse by more than the margin; None if it may."""
+    def refusal(self) -> str | None:
+        """Why the other run may not take the baseline's place; None if it may."""
         found = self.overall.difference
         if self.other.evaluation.broken:
             return "broken"
-        if found.verdict == "worse" or (margin is not None and found.mean < -margin):
-            return "worse"
-        return found.verdict if found.verdict == "too few to tell" else None
+        return found.verdict if found.verdict in ("worse", "too few to tell") else None
 
     def to_dict(self) -> dict[str, Any]:
         """The object `compare --json` prints of it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import UserError
-from ..optimizers.logo_grpo.reward import SessionReward
+from ..optimizers.logo_grpo.reward import RewardSettings, SessionReward
 from ..optimizers.logo_grpo.settings import Curriculum, Objective, TrainingSettings
 
 TINY = "local:tiny"
@@ -57,6 +57,12 @@ class Course:
     quick: bool = False
     """Whether it is cut to a few minutes: tables say so."""
 
+    def __post_init__(self) -> None:
+        for name in ("seeds", "lora", "answer_tokens"):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= 1) and (name, value) != ("lora", None):
+                raise UserError(f"{name} = {value!r}: give a whole number, at least 1")
+
     @classmethod
     def for_model(cls, lm: str) -> Course:
         """The defaults for a model: those of the paper, or for `local:tiny` what fits two cores and a few minutes."""
@@ -75,25 +81,25 @@ class Course:
         """
         curriculum = self.settings.curriculum
         if curriculum.tokens is None:
-            raise UserError("--quick shortens the training of local:tiny; for other models choose --steps or --budget")
+            raise UserError("--quick shortens the training of local:tiny; for other models set steps or tokens")
         fewer = replace(curriculum, tokens=curriculum.tokens // 16)
         settings = replace(self.settings, validate_every=2, curriculum=fewer)
         return replace(self, quick=True, seeds=1, settings=settings)
 
     def changed(self, settings: Mapping[str, Any]) -> Course:
-        """The course with other numbers: of itself, of its training or its curriculum; all others are the trainer's.
+        """The course with other numbers: its own, its training's, curriculum's or reward's; others are the trainer's.
 
         Raises:
             UserError: One is of the wrong kind or does not fit.
         """
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-        own, training, stages = (
+        own, training, stages, rewards = (
             {name: given.pop(name) for name in [*given] if name in {each.name for each in fields(kind)}}
-            for kind in (Course, TrainingSettings, Curriculum)
+            for kind in (Course, TrainingSettings, Curriculum, RewardSettings)
         )
         try:
-            curriculum = replace(self.settings.curriculum, **stages)
-            shaped = replace(self.settings, curriculum=curriculum, **training)
+            parts = {"curriculum": replace(self.settings.curriculum, **stages)}
+            shaped = replace(self.settings, **parts, reward=replace(self.settings.reward, **rewards), **training)
         except TypeError as error:
             raise UserError(f"a setting of the training is of the wrong kind: {error}") from error
         return replace(self, settings=shaped, train_kwargs={**self.train_kwargs, **given}, **own)

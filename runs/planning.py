@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from rich.console import Console
-from rich.table import Table
 
 from ..data.benchmark import Benchmark
 from ..engines.guard import Guard
@@ -174,23 +172,6 @@ def _steps(
 def _written(examples: Sequence[dspy.Example], size: _Size) -> Range:
     reads, writes = len(examples) * size.read_calls, _items(examples) * size.write_calls
     return Range(reads + writes * 0.5, reads + writes * 1.5)
-
-
-def print_plan(console: Console, plan: Plan) -> None:
-    """Prints the ranges of a plan."""
-    table = Table(title="planned LM calls (those a cache answers are free)", title_justify="left")
-    for name in ("phase", "low", "high"):
-        table.add_column(name, justify="left" if name == "phase" else "right")
-    for phase, found in plan.phases.items():
-        table.add_row(phase, f"{found.low:,.0f}", f"{found.high:,.0f}")
-    table.add_section()
-    table.add_row("calls", f"{plan.calls.low:,.0f}", f"{plan.calls.high:,.0f}")
-    table.add_row("tokens", f"{plan.tokens.low:,.0f}", f"{plan.tokens.high:,.0f}")
-    low, high = (f"${plan.usd.low:.2f}", f"${plan.usd.high:.2f}") if plan.usd else ("price not known", "")
-    table.add_row("cost", low, high)
-    if plan.minutes is not None:
-        table.add_row("minutes", f"{plan.minutes.low:,.1f}", f"{plan.minutes.high:,.1f}")
-    console.print(table)
 
 
 def start_program(name: str, setup: Setup, benchmark: Benchmark) -> MemoryProgram:

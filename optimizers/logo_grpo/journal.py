@@ -25,7 +25,7 @@ NO_VARIANCE = (
     "nothing was learned: in every group all members were rewarded alike; begin with a model that is right now and "
     "then, or raise num_rollouts, local_n or the temperature"
 )
-NO_GROUP = "nothing was learned: there was no group to compare; raise local_fraction or --steps"
+NO_GROUP = "nothing was learned: there was no group to compare; raise local_fraction or steps"
 
 
 @dataclass(frozen=True)

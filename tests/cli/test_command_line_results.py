@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 from mempiler.cli import COMMANDS, main
-from mempiler.cli.printing import output
 from mempiler.cli.progress import progress
-from mempiler.engines.meter import Meter
 from mempiler.runs.artifact import load
 
 EVALUATION = {
@@ -182,7 +180,7 @@ def test_every_command_explains_itself(cli, command):
 
 def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):
     before, logger = sys.stdout, logging.getLogger("dspy.teleprompt")
-    with progress(output(errors=True), Meter()):
+    with progress():
         print("Bootstrapped 4 full traces")
         logger.error("Failed to run or to evaluate an example")
     captured = capsys.readouterr()

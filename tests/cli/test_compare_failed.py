@@ -19,8 +19,8 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def call(cli: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Runs a command, on lines of 80 characters."""
-    monkeypatch.setenv("COLUMNS", "80")
+    """Runs a command, on lines of 160 characters."""
+    monkeypatch.setenv("COLUMNS", "160")
     return cli
 
 
@@ -73,13 +73,10 @@ def test_differences_are_printed_by_category_with_interval_p_verdict_and_usage(c
     code, out, _ = call("compare", runs["half"], runs["better"])
     assert code == 0
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
-    assert lines["[multi]"][1:5] == ["12", "1.000", "1.000", "+0.000"]
-    assert lines["temporal"][1:5] == ["12", "0.000", "0.500", "+0.500"]
-    assert lines["score"][1:5] == ["24", "0.500", "0.750", "+0.250"]
-    assert lines["score"][7:] == ["6/0/18", ".031", "better"]
-    assert lines["temporal"][7:11] == ["6/0/6", ".031", "too", "few"]
-    assert "+0.250 [+0.083, +0.417], p = .031, n = 24 (95 % interval and p by question): better\n" in out
-    assert out.count("1,234  $0.5000") == 2
+    assert lines["[multi]"][1:3] == ["12", "1.000"]
+    assert lines["temporal"][1:3] == ["12", "0.000"]
+    assert "B against A: +0.250 [+0.083, +0.417], p = .031, n = 24: better\n" in out
+    assert out.count("$0.5000") == 2
 
 
 def test_every_further_run_is_compared_with_the_first(call, runs):
@@ -94,7 +91,7 @@ def test_every_further_run_is_compared_with_the_first(call, runs):
 
 def test_too_few_questions_are_said_to_be_too_few(call, runs):
     out = call("compare", runs["half"], runs["short"])[1]
-    assert "p = 1, n = 2 (95 % interval and p by question): too few to tell; --min-n is 20\n" in out
+    assert "p = 1, n = 2: too few to tell\n" in out
     assert ": not told apart\n" in call("compare", runs["half"], runs["short"], "--min-n", "2")[1]
     assert "compared on the 2 questions that both were asked, of 24 and 2" in out
 
@@ -107,9 +104,6 @@ def test_too_few_questions_are_said_to_be_too_few(call, runs):
         (["half", "better", "worse"], [], 1, "worse ("),
         (["half", "short"], [], 1, "too few to tell (-0.500 ["),
         (["half", "short"], ["--min-n", "2"], 0, "gate: nothing worse than"),
-        # Half a question of two lost on average: not told apart, but below the margin.
-        (["half", "short"], ["--min-n", "2", "--margin", "0.4"], 1, "worse ("),
-        (["half", "short"], ["--min-n", "2", "--margin", "0.6"], 0, "gate: nothing worse than"),
     ],
 )
 def test_the_gate_ends_with_1_if_another_is_worse(call, runs, names, options, code, words):
@@ -128,8 +122,6 @@ def test_the_gate_ends_with_1_if_another_is_worse(call, runs, names, options, co
         (["half", "other"], "have no question in common"),
         (["half"], "one run is nothing to compare"),
         (["half", "turn-rgg"], "no run 'turn-rgg'"),
-        (["half", "better", "--margin", "0.1"], "--margin 0.1 is for --gate"),
-        (["half", "better", "--preference"], "--preference asks a judge"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line_and_code_2(call, runs, arguments, words):
@@ -149,48 +141,32 @@ def test_a_compile_is_compared_with_its_start_on_the_same_questions(call):
     assert compared["overall"]["difference"] == made["difference"]
 
 
-def test_failures_are_listed_by_kind_with_question_and_message(call):
+def test_failures_are_listed_with_question_and_message(call):
     name = evaluated([1.0, None, None, None], writes=2)
     code, out, _ = call("show", name, "--failed")
     assert code == 0
-    assert out.splitlines()[0] == f"{name}: 3 of 4 questions failed, 2 writes"
-    assert "questions, parse: 2 " in out
-    assert "questions, endpoint: 1 " in out
-    assert "  q1 'What of [1]?': no 1" in out
-    assert "writes, parse: 2 " in out
-    assert "  ann, item D1, extract: garbled" in out
-
-
-def test_failures_as_json(call):
-    found = json.loads(call("show", evaluated([None, 1.0], writes=1), "--failed", "--json")[1])
-    assert (found["asked"], found["by_kind"]) == (2, {"endpoint": 1})
-    assert found["questions"] == [
-        {
-            "phase": "score",
-            "id": "q0",
-            "category": "1",
-            "question": "What of [0]?",
-            "kind": "endpoint",
-            "message": "no 0",
-        }
-    ]
-    assert [each["where"] for each in found["writes"]] == ["ann, item D0, extract"]
+    assert out.splitlines()[:2] == [f"score, writing ann, item D{n}, extract: parse: garbled" for n in range(2)]
+    assert "3 of 4 questions\n" in out
+    assert "  question: What of [1]?\n" in out
+    assert "  answer: parse: no 1\n" in out
+    assert "  answer: endpoint: no 2\n" in out
+    found = json.loads(call("show", name, "--failed", "--json")[1])
+    assert [each["id"] for each in found["questions"]] == ["q1", "q2", "q3"]
+    assert found["questions"][0]["phases"]["score"]["failure"] == "parse: no 1"
+    assert [each["where"] for each in found["writes"]] == ["ann, item D0, extract", "ann, item D1, extract"]
 
 
 def test_failures_of_a_compile_are_told_apart_by_phase(call):
     lost = evaluation([None, 1.0])
     promoted = call("show", compiled(lost, evaluation([1.0, None])), "--failed")[1]
-    assert "start, q0 " in promoted
-    assert "result, q1 " in promoted
+    assert "  answer start: endpoint: no 0\n" in promoted
+    assert "  answer result: parse: no 1\n" in promoted
     # The start was kept: it was asked once, so its failure counts once.
-    assert "1 of 2 questions failed" in call("show", compiled(lost, lost), "--failed")[1]
+    assert "1 of 2 questions\n" in call("show", compiled(lost, lost), "--failed")[1]
 
 
 def test_a_run_without_failures_says_so(call, runs):
-    code, out, _ = call("show", runs["half"], "--failed")
-    name = runs["half"]
-    wrong = f"12 answers are wrong, which is no failure: mempiler show {name} --wrong\n"
-    assert (code, out) == (0, f"{name}: no failures; 24 questions were answered\n{wrong}")
+    assert call("show", runs["half"], "--failed")[:2] == (0, "0 of 24 questions\n")
 
 
 def test_failures_of_an_unfinished_run_say_how_to_go_on(call):
@@ -208,9 +184,3 @@ def test_the_name_of_before_says_what_it_is_now(call, runs, name, now):
     code, out, err = call(name, runs["half"])
     assert (code, out) == (2, "")
     assert f"mempiler {name} is now: mempiler {now}" in err
-
-
-def test_failed_is_no_choice_among_others(call, runs):
-    code, _, err = call("show", runs["half"], "--failed", "--wrong")
-    assert code == 2
-    assert "--failed lists what failed, and takes no other choice" in err

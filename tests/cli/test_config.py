@@ -81,7 +81,7 @@ def test_a_variable_names_no_user_and_sets_no_flag(cli: Any, here: Path, monkeyp
     (here / "chat.json").write_text('[{"role": "user", "content": "I moved."}]')
     store = ("--store", here / "s.sqlite")
     assert cli("memories", "add", "chat.json", "--user", "ada", *store)[0] == 0
-    for name, value in (("USER", "ada"), ("FORCE", "1"), ("REPLACE", "1"), ("DAMAGED", "1")):
+    for name, value in (("USER", "ada"), ("FORCE", "1"), ("REPLACE", "1")):
         monkeypatch.setenv(f"MEMPILER_{name}", value)
     assert cli("memories", "forget", *store)[0] == 2
     assert cli("memories", "list", *store, "--json")[1].count("ada") == 1

@@ -1,12 +1,11 @@
-"""`evaluate --on judge-check` and `compare --preference`: judges as numbers, and mistakes in one line."""
+"""`evaluate --on judge-check`: judges as numbers, and mistakes in one line."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.signatures.judges import JudgeAnswer, JudgePreference, judge_hash
+from mempiler.signatures.judges import JudgeAnswer, judge_hash
 
 CHECK = ("evaluate", "judge", "--on", "judge-check")
 FIELDS = "[[ ## reasoning ## ]]\nSo.\n\n[[ ## verdict ## ]]\n{}\n\n[[ ## completed ## ]]"
@@ -70,59 +69,3 @@ def test_a_mistake_is_one_line(run: Any, tmp_path: Path, arguments: list[str], w
     assert (code, out) == (2, "")
     assert words in err
     assert len(err.splitlines()) == 1
-
-
-@pytest.fixture
-def two_runs(run: Any) -> list[str]:
-    """Runs of two methods that answer the same four queries otherwise."""
-    on = ["--on", "memoryquest", "--metric", "evidence", "--test", "4", "--seed", "1"]
-    home, made = Path(os.environ["MEMPILER_HOME"]), []
-    for method in ("no-memory", "full-context"):
-        # Not the newest folder: that of an earlier run changes when its database is closed.
-        before = set(home.glob("*-memoryquest-*"))
-        assert run("evaluate", method, *on)[0] == 0
-        made += set(home.glob("*-memoryquest-*")) - before
-    assert len(made) == 2
-    return [str(path) for path in made]
-
-
-@pytest.mark.parametrize(
-    ("says", "rate", "tied", "counts"),
-    [
-        ("the second run's", 1.0, 0.0, (4, 0, 0)),
-        ("the first run's", 0.0, 0.0, (0, 0, 4)),
-        ("what stands first", 0.5, 0.0, (0, 4, 0)),
-        ("tie", 0.0, 1.0, (0, 4, 0)),
-    ],
-)
-def test_the_win_rate_counts_whose_responses_are_preferred(
-    run: Any, stub: Any, two_runs: list[str], says: str, rate: float, tied: float, counts: tuple[int, ...]
-) -> None:
-    (floor, rival) = (_answers(Path(path)) for path in two_runs)
-    assert not floor & rival
-
-    def answer(body: dict[str, Any]) -> str:
-        text = (
-            body["messages"][-1]["content"].split("[[ ## response_w3k8 ## ]]")[1].split("[[ ## response_t5n1 ## ]]")[0]
-        )
-        first = text.strip() in rival
-        choices = {
-            "the second run's": "w3k8" if first else "t5n1",
-            "the first run's": "t5n1" if first else "w3k8",
-            "what stands first": "w3k8",
-            "tie": "tie",
-        }
-        return f"[[ ## reasoning ## ]]\nSo.\n\n[[ ## choice ## ]]\n{choices[says]}\n\n[[ ## completed ## ]]"
-
-    server = stub(answer=answer)
-    model = ["--judge-lm", server.model, "--judge-api-base", server.url]
-    code, out, _ = run("compare", *two_runs, "--preference", *model, "--json")
-    (found,) = json.loads(out)["preferences"]
-    assert (code, found["n"], found["rate"], found["tied"]) == (0, 4, rate, tied)
-    assert (found["wins"], found["ties"], found["losses"]) == counts
-    assert found["judge_hash"] == judge_hash(JudgePreference)
-
-
-def _answers(folder: Path) -> set[str]:
-    rows = (folder / "evaluation_rows.jsonl").read_text().splitlines()
-    return {json.loads(row)["answer"].strip() for row in rows}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mempiler.cli.progress import line, progress, spent
 from mempiler.engines.guard import Limits
-from mempiler.engines.meter import Meter, Usage
+from mempiler.engines.meter import Usage
 from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
 from mempiler.runs.compile import run_compile
@@ -50,7 +50,7 @@ def test_what_is_spent_stands_beside_its_limit() -> None:
 
 def test_a_file_has_a_line_now_and_then() -> None:
     said = io.StringIO()
-    with progress(Console(file=said, width=200), Meter(), every=0.02) as note:
+    with progress(console=Console(file=said, width=200), every=0.02) as (note, _):
         note("dev questions")(1, 4)
         told = note("test questions")
         told(1, 4)

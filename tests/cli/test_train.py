@@ -60,8 +60,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def command(trained: dict[str, Any], *words: str) -> list[str]:
-    sizes = ["--train", "2", "--dev", "1", "--test", "1", "--horizons", "1", "--steps", "1", "--seeds", "1"]
+    sizes = ["--train", "2", "--dev", "1", "--test", "1"]
     settings = {"validate_every": 1, "num_rollouts": 2, "local_n": 2, "histories": 1, "answer_tokens": 24}
+    settings |= {"horizons": "[1]", "steps": 1, "seeds": 1}
     groups = [word for name, value in settings.items() for word in ("--train-set", f"{name}={value}")]
     model = [
         "--lm",
@@ -142,21 +143,8 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
     from mempiler.engines.local.model import LocalModel
 
     # Without validation users the last weights are kept.
-    words = [
-        "--only",
-        "--with",
-        "grpo",
-        "--lora",
-        "2",
-        "--steps",
-        "3",
-        "--threads",
-        "1",
-        "--dev",
-        "0",
-        "--train-set",
-        "num_rollouts=6",
-    ]
+    words = ["--only", "--with", "grpo", "--threads", "1", "--dev", "0"]
+    words += [word for each in ("lora=2", "steps=3", "num_rollouts=6") for word in ("--train-set", each)]
     whole = trained_in(trained, capsys, *words)
     journal = json.loads((Path(whole["model"]).parent / "train.json").read_text())
     assert [row["train_rows"] > 0 for row in journal["rows"]] == [True] * 3
@@ -227,5 +215,5 @@ def test_a_finished_run_is_resumed_without_training_again(
     assert run(*command(trained, "--resume", result["run"])) == 0
     assert "logo-grpo.0" in capsys.readouterr().out
     assert run(*command(trained, "--resume", result["run"], "--threads", "3")) == 0
-    assert run(*command(trained, "--seeds", "2", "--resume", result["run"])) == 2
+    assert run(*command(trained, "--train-set", "seeds=2", "--resume", result["run"])) == 2
     assert "was started with seeds" in capsys.readouterr().err

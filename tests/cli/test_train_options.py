@@ -19,11 +19,11 @@ from mempiler.errors import UserError
         (("--lm", "local:x", "--lm-set", "temperature=0"), "temperature = 0: rollouts at 0 are all the same"),
         (("--lm", "local:x", "--train-set", "samples=0"), "samples = 0: at least 1"),
         (("--lm", "local:x", "--quick"), "--quick shortens the training of local:tiny"),
-        (("--lm", "local:x", "--horizons", "8,x"), "--horizons '8,x'"),
-        (("--lm", "local:x", "--horizons", "8,4"), "growing numbers of sessions"),
+        (("--lm", "local:x", "--train-set", "horizons=8,x"), "of the wrong kind"),
+        (("--lm", "local:x", "--train-set", "horizons=[8,4]"), "growing numbers of sessions"),
         (("--lm", "local:x", "--train-set", "num_rollouts=1"), "num_rollouts = 1"),
-        (("--lm", "local:x", "--reward-set", "speed=1"), "--reward-set"),
-        (("--lm", "local:x", "--reward-set", "compression=-1"), "compression = -1 is negative"),
+        (("--lm", "local:x", "--train-set", "seeds=0"), "seeds = 0: give a whole number"),
+        (("--lm", "local:x", "--train-set", "compression=-1"), "compression = -1 is negative"),
     ],
 )
 def test_mistakes_are_one_line(words: tuple[str, ...], says: str, cli: Any) -> None:
@@ -65,7 +65,7 @@ def test_a_quick_comparison_is_smaller_unless_told(asked: Any) -> None:
     setup, course = asked("--quick")
     assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 100})
     assert course.settings.curriculum.tokens < asked()[1].settings.curriculum.tokens
-    assert asked("--quick", "--seeds", "2", "--train-set", "samples=5")[1].seeds == 2
+    assert asked("--quick", "--train-set", "seeds=2", "--train-set", "samples=5")[1].seeds == 2
 
 
 def test_without_a_comparison_one_objective_is_trained_with_one_seed(asked: Any) -> None:
@@ -75,11 +75,11 @@ def test_without_a_comparison_one_objective_is_trained_with_one_seed(asked: Any)
 
 
 def test_the_reader_s_server_is_its_own(asked: Any) -> None:
-    words = ["--answer-lm", "openai/x", "--answer-api-base", "http://localhost:9/v1"]
+    words = ["--train-set", "answer_lm=openai/x", "--train-set", "answer_api_base=http://localhost:9/v1"]
     setup, course = asked(*words)
     assert (course.answer_lm, course.answer_api_base, setup.api_base) == ("openai/x", "http://localhost:9/v1", None)
 
 
 def test_what_weights_are_loaded_as(asked: Any) -> None:
-    assert asked("--train-set", "dtype=bfloat16", "--lora", "4")[1].dtype == "bfloat16"
+    assert asked("--train-set", "dtype=bfloat16")[1].dtype == "bfloat16"
     assert asked()[1].dtype is None

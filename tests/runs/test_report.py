@@ -4,7 +4,7 @@ import io
 from typing import Any
 
 import pytest
-from mempiler.cli.overview import print_page
+from mempiler.cli.overview import page_lines
 from mempiler.engines.spending import Spending
 from mempiler.records import Failure
 from mempiler.runs.pages.page import WIRING, difference_line, run_page, spent_facts
@@ -34,8 +34,9 @@ def evaluation(scores: dict[str, list[float]], **changes: Any) -> Evaluation:
 
 def shown(**phases: Evaluation) -> list[str]:
     """What the terminal shows of evaluations, line by line."""
-    console = Console(file=io.StringIO(), width=120)
-    print_page(console, run_page("evaluate", "a-run", phases))
+    console = Console(file=io.StringIO(), width=120, soft_wrap=True)
+    for line in page_lines(run_page("evaluate", "a-run", phases)):
+        console.print(line)
     return console.file.getvalue().splitlines()  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -80,7 +80,7 @@ def test_steps_without_a_local_group_are_passed(world: Any, tmp_path: Path) -> N
     trained = made.compile(settings, folder=tmp_path)
     assert len(steps(made.rows)) == 2
     assert trained.progress.remarks == (
-        "nothing was learned: there was no group to compare; raise local_fraction or --steps",
+        "nothing was learned: there was no group to compare; raise local_fraction or steps",
     )
 
 
