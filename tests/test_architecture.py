@@ -1,7 +1,7 @@
 """The shape of the package, read from its sources: imports point one way, nothing unsafe, every file explained.
 
     cli -> serving -> runs -> optimizers -> programs -> memory, signatures -> reading, records -> errors
-    data -> signatures, records        engines -> records, and of memory only its Embedder protocols
+    data -> signatures, records        engines -> reading, records
     serving/client -> memory           a service's, without its programs
     programs -> of engines only the embedder that needs no model
     serving/frameworks -> programs, what asks a memory and tells what was found; nothing imports them
@@ -12,8 +12,9 @@ nothing, and over a line that breaks it, which it must find.
 """
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import mempiler
@@ -33,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "signatures": BASE | {"reading"},
     "memory": BASE,
     "data": BASE | {"signatures", "reading"},
-    "engines": BASE | {"memory", "reading"},
+    "engines": BASE | {"reading"},
     "programs": PROGRAMS,
     "optimizers": OPTIMIZERS,
     "systems": BASE | {"memory", "reading", "engines"},
@@ -52,7 +53,7 @@ UNSAFE_CALLS = {"eval", "exec"}
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "misc"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Module:
     """One source file: its path below the root, as parts without the suffix, and its text."""
 
@@ -63,65 +64,54 @@ class Module:
     def room(self) -> str:
         return _room(self.parts)
 
-    @property
-    def nodes(self) -> Iterator[ast.AST]:
-        return ast.walk(ast.parse(self.text))
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
 
-    def imports(self) -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def imports(self) -> list[str]:
         """Every import, also the lazy ones in functions, as a dotted name; those of the package start with a dot."""
+        found: list[str] = []
         for node in self.nodes:
             if isinstance(node, ast.Import):
-                yield from ((alias.name, node) for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                yield from ((f"{node.module}.{alias.name}", node) for alias in node.names)
+                found += [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
-                base = self.parts[: len(self.parts) - node.level]
-                for alias in node.names:
-                    yield "." + ".".join([*base, *(node.module or "").split("."), alias.name]).replace("..", "."), node
+                base = [".", *self.parts[: len(self.parts) - node.level]] if node.level else []
+                path = [*base, *(node.module or "").split(".")]
+                found += [".".join(filter(None, [*path, alias.name])).replace("..", ".") for alias in node.names]
+        return found
 
 
-FROM_ENGINES = (
-    ".engines.embedders.embedder",
-    ".engines.call.hearing",
-    ".engines.endpoint.endpoint.Take",
-    ".engines.endpoint.endpoint.in_pieces",
-    ".engines.spending.Spending",
-    ".engines.spending.note",
-    ".engines.spending.taking",
-    ".engines.threads.in_thread",
-)
-"""What programs may take from there: the offline embedder, who hears a call, whole, raw or in pieces, what work takes,
-and threads for asyncio."""
-
-
+ONLY: dict[tuple[str, str], tuple[str, ...]] = {
+    ("serving/frameworks", "serving"): (".serving.prompt_text.",),
+    ("serving/requests", "serving"): (".serving.bodies.",),
+    ("programs", "engines"): (
+        *(".engines.embedders.embedder", ".engines.call.hearing", ".engines.threads.in_thread"),
+        *(".engines.endpoint.endpoint.Take", ".engines.endpoint.endpoint.in_pieces"),
+        *(".engines.spending.Spending", ".engines.spending.note", ".engines.spending.taking"),
+    ),
+}
+"""Of some rooms a part alone: names begin with one of these."""
 FROM_THE_PACKAGE = {"Store", "UserMemory"}
-"""What programs may take from `mempiler` itself, lazily: it says what `program.memory(...)` makes, they know no store.
-"""
-PROMPT_TEXT = ".serving.prompt_text."
-"""What frameworks may take of the rest of their room."""
-BODIES = ".serving.bodies."
-"""What clients may take of it."""
+"""What programs may take from `mempiler` itself, lazily: what `program.memory(...)` makes; they know no store."""
 
 
 def wrong_rooms(module: Module) -> list[str]:
     """Imports that point up or sideways."""
     found = []
-    for name, _ in module.imports():
+    for name in module.imports:
         target = _room(name.lstrip(".").split("."))
         if not name.startswith(".") or target == module.room or target.startswith("__") or module.room.startswith("__"):
             continue
         if module.room == "programs" and target in FROM_THE_PACKAGE:
             continue
-        if target not in MAY_IMPORT.get(module.room, set()):
+        allowed = target in MAY_IMPORT.get(module.room, set())
+        if not allowed or not name.startswith(ONLY.get((module.room, target), ".")):
             found.append(f"{module.room} imports {name}")
-        elif (module.room, target) == ("engines", "memory") and "Embedder" not in name.split(".")[-1]:
-            found.append(f"engines may import only Embedder protocols from memory, not {name}")
-        elif (module.room, target) == ("serving/frameworks", "serving") and not name.startswith(PROMPT_TEXT):
-            found.append(f"frameworks may import only {PROMPT_TEXT}, not {name}")
-        elif (module.room, target) == ("serving/requests", "serving") and not name.startswith(BODIES):
-            found.append(f"a client may import only {BODIES}, not {name}")
-        elif (module.room, target) == ("programs", "engines") and name not in FROM_ENGINES:
-            found.append(f"programs may import only {' and '.join(FROM_ENGINES)}, not {name}")
     return found
 
 
@@ -130,7 +120,7 @@ def circles(package: Sequence[Module]) -> set[frozenset[str]]:
     files = {_dotted(module): module for module in package if module.parts != ("__init__",)}
     arrows: dict[str, set[str]] = {}
     for file, module in files.items():
-        names = [name.lstrip(".") for name, _ in module.imports() if name.startswith(".")]
+        names = [name.lstrip(".") for name in module.imports if name.startswith(".")]
         arrows[file] = {name if name in files else name.rpartition(".")[0] for name in names} & files.keys() - {file}
     reached = {file: _reached(arrows, file) for file in files}
     rings = ({other for other in reached[file] if file in reached[other]} for file in files)
@@ -139,24 +129,24 @@ def circles(package: Sequence[Module]) -> set[frozenset[str]]:
 
 def absolute_imports(module: Module) -> list[str]:
     """Imports of the package by its name: folders and import paths must not disagree."""
-    return [name for name, _ in module.imports() if name.split(".")[0] == "mempiler"]
+    return [name for name in module.imports if name.split(".")[0] == "mempiler"]
 
 
 def unsafe_code(module: Module) -> list[str]:
     """Anything that runs what a file holds."""
-    names = [name for name, _ in module.imports() if name.split(".")[0] in UNSAFE_MODULES]
+    names = [name for name in module.imports if name.split(".")[0] in UNSAFE_MODULES]
     return names + [name for name in _calls(module) if name in UNSAFE_CALLS]
 
 
 def global_settings(module: Module) -> list[str]:
     """Changes of DSPy's settings for the whole process; `dspy.context` ends with its block."""
     calls = [name for name in _calls(module) if name in ("dspy.configure", "dspy.settings.configure")]
-    return calls + [name for name, _ in module.imports() if name == "dspy.configure"]
+    return calls + [name for name in module.imports if name == "dspy.configure"]
 
 
 def private_ways(module: Module) -> list[str]:
     """Private names of DSPy, what its calls pass through, and clients given another class: all may change."""
-    imported = [name for name, _ in module.imports() if name.startswith("dspy.")]
+    imported = [name for name in module.imports if name.startswith("dspy.")]
     names = [name for name in imported if "._" in name or name.startswith("dspy.clients.execution")]
     stored = (node for node in module.nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
     return names + [ast.unparse(node) for node in stored if module.room == "engines" and node.attr == "__class__"]
@@ -170,18 +160,17 @@ def vague_names(module: Module) -> list[str]:
 def not_alone(module: Module) -> list[str]:
     """Imports of the package by what runs where the package is not."""
     inside = module.parts[:2] == ("systems", "inside")
-    return [name for name, _ in module.imports() if inside and name.startswith((".", "mempiler"))]
+    return [name for name in module.imports if inside and name.startswith((".", "mempiler"))]
 
 
 def missing_docstrings(module: Module) -> list[str]:
     """The module, and its public functions and classes."""
-    tree = ast.parse(module.text)
     public = [
         node
-        for node in tree.body
+        for node in module.tree.body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_")
     ]
-    found = [] if ast.get_docstring(tree) else ["the module"]
+    found = [] if ast.get_docstring(module.tree) else ["the module"]
     return found + [node.name for node in public if not ast.get_docstring(node)]
 
 

@@ -152,6 +152,7 @@ def test_both_come_with_an_installed_package(folder: Path, tmp_path: Path) -> No
     assert_known(run(NAMED, folder, tmp_path))
 
 
+@pytest.mark.slow
 def test_the_method_is_compiled_and_saved_with_demos_for_writing_and_reading(
     folder: Path, results: dict[str, Any]
 ) -> None:
@@ -163,6 +164,7 @@ def test_the_method_is_compiled_and_saved_with_demos_for_writing_and_reading(
     ]
 
 
+@pytest.mark.slow
 def test_the_benchmark_is_read_and_scored(results: dict[str, Any]) -> None:
     found = results["evaluate turn-rag --on trivia:Trivia"]
     assert (found["benchmark"], found["n"], found["score"]) == ("trivia", 2, 1.0)

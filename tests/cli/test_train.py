@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from mempiler.cli import main
 
+pytestmark = pytest.mark.slow
 REASON = "the `local` extra is not installed: pip install '.[local]'"
 
 

@@ -7,6 +7,7 @@ which answers from the prompt alone. Each call is a process of its own.
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -19,6 +20,8 @@ import pytest
 from mempiler.errors import EndpointError
 from mempiler.systems.environment import Environment
 
+from tests.own_systems_page import OF_A_GRAPH, write_files
+
 from ..stub_server import StubServer
 
 HERE = Path(__file__).parent
@@ -26,6 +29,21 @@ TOLD, ASKED = "I moved to Lisbon in spring.", "Where did I move to?"
 CHOSEN = os.environ.get("SYSTEMS", "").split()
 """Names of systems and frameworks to run; all of them, unless said."""
 Run = Callable[..., list[Any]]
+
+
+def environment_of(framework: str) -> Environment:
+    """The environment of a framework, installed; skips the test where it is not asked for, or cannot be made."""
+    if not os.environ.get("MEMPILER_SYSTEMS"):
+        pytest.skip("environments of frameworks are made by `make integrations`")
+    if CHOSEN and framework not in CHOSEN:
+        pytest.skip(f"SYSTEMS names {' '.join(CHOSEN)} only")
+    found = Environment(f"framework-{framework}", HERE / "pins" / f"{framework}.txt")
+    try:
+        if framework != "dspy":
+            found.install()
+    except EndpointError as error:
+        pytest.skip(str(error))
+    return found
 
 
 def answer(body: dict[str, Any]) -> str:
@@ -62,15 +80,8 @@ def run(stub: StubServer, tmp_path: Path) -> Run:
     (library / "mempiler").symlink_to(Path(mempiler.__file__).parent)
 
     def ran(framework: str, heading: str, *calls: str) -> list[Any]:
-        if not os.environ.get("MEMPILER_SYSTEMS"):
-            pytest.skip("environments of frameworks are made by `make integrations`")
-        if CHOSEN and framework not in CHOSEN:
-            pytest.skip(f"SYSTEMS names {' '.join(CHOSEN)} only")
-        environment = Environment(f"framework-{framework}", HERE / "pins" / f"{framework}.txt")
-        try:
-            python = sys.executable if framework == "dspy" else environment.install() and environment.python()
-        except EndpointError as error:
-            pytest.skip(str(error))
+        environment = environment_of(framework)
+        python = sys.executable if framework == "dspy" else environment.python()
         settings = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(library), sysconfig.get_path("purelib")]),
@@ -132,11 +143,6 @@ def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
     assert dict(zip(wanted, run("langgraph", "LangGraph", *wanted), strict=True)) == wanted
 
 
-def test_store_does_what_that_of_langgraph_does(run: Run) -> None:
-    call = "[__import__('langgraph_contract').same(store, seed, 14) for seed in range(4)]"
-    assert run("langgraph", "LangGraph", call) == [[True] * 4]
-
-
 def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_they_were(run: Run) -> None:
     again = "[agent.invoke({'messages': [{'role': 'user', 'content': 'I own a boat.', 'id': 'm1'}]}, "
     again += "{'configurable': {'user_id': 'ada'}}) for _ in range(2)][-1]['messages'][0].content"
@@ -151,3 +157,17 @@ def test_retriever_of_langchain_brings_text_time_and_sources(run: Run) -> None:
     asked = "[[d.page_content, d.metadata['time'], d.metadata['sources']] for d in retriever.invoke('Lisbon')]"
     (found,) = run("langgraph", "LangChain", f"({told}, None)[1] or {asked}")
     assert found == [["Ada: I moved to Lisbon.", "2024-03-05T00:00:00", ["D1:1"]]]
+
+
+def test_the_graph_of_own_systems_is_scored_and_its_calls_count(tmp_path: Path) -> None:
+    (packages,) = environment_of("langgraph").path.glob("lib/python*/site-packages")
+    write_files(tmp_path)
+    path = os.pathsep.join([".", *filter(None, [os.environ.get("PYTHONPATH")]), str(packages)])
+    environment = {**os.environ, "PYTHONPATH": path, "MEMPILER_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", *shlex.split(*OF_A_GRAPH), "--json"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert (found["program"], found["failures"]) == ("agent:agent", 0)
+    assert found["answering"]["calls"] == found["answering"]["units"] > 100
+    assert 0.2 < found["retrieval"]["shown"] < 1

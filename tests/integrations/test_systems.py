@@ -5,7 +5,6 @@ nothing, or loses what it stored, fails. The model is scripted, the embedder the
 """
 
 import os
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -97,20 +96,5 @@ def test_what_is_written_again_asks_the_same(name: str, tmp_path: Path) -> None:
     assert asked[0] == asked[1]
 
 
-def test_one_that_is_killed_leaves_nothing(name: str, tmp_path: Path) -> None:
-    system = _started(name, tmp_path)
-    process = system._process
-    assert process is not None
-    system.kill()
-    assert process.wait(10) < 0
-    started = time.monotonic()
-    system.close()
-    assert time.monotonic() - started < 5
-
-
 def _started(name: str, folder: Path) -> System:
     return factory(name)(folder, embedder=embedder())
-
-
-def _texts(system: System) -> list[str]:
-    return [entry["text"] for entry in system.search("Which greyhound did Ann adopt?", k=5)]

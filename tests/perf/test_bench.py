@@ -41,13 +41,6 @@ def test_a_row_tells_ours_beside_its_peer_and_what_bounds_it(bench: Any, ours: f
     assert notes.endswith("7 hits") is (holds == "NO")
 
 
-def test_rows_are_chosen_by_part_or_by_pattern(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    _, found = bench.measured("search", Namespace(**{**vars(GIVEN), "only": "k-means"}))
-    assert [row[0] for row in found] == ["H2Memory k-means, 8 groups"]
-    assert bench.measured("search", Namespace(**{**vars(GIVEN), "only": "memory"}))[1] == []
-    assert "H2Memory k-means" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 def test_counts_of_calls_are_those_of_the_page(bench: Any) -> None:
     page = (ROOT / "docs/costs.md").read_text(encoding="utf-8")

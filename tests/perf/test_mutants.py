@@ -107,13 +107,6 @@ def test_the_test_that_noticed_a_mutant_last_is_run_first_and_the_others_where_i
     assert mutants.noticers() == {"pramem: the limit is ignored": found.noticed}
 
 
-def test_tests_that_take_long_by_themselves_may_take_longer_when_broken(mutants, mutation, nursery, tmp_path):
-    nursery.timeout = 0.001
-    nursery.outcome = lambda method, broken=None: mutants.Outcome(method, "x", "0", "t" if broken else "", 50.0)
-    list(mutants.outcomes(nursery, [mutation], tmp_path / "results.jsonl"))
-    assert nursery.timeout == 200
-
-
 def test_tests_that_fail_without_a_mutation_end_the_run(mutants, mutation, nursery, tmp_path):
     (nursery.copy / mutation.file).write_text("LIMIT = 4\n")
     with pytest.raises(SystemExit, match="test_limit fails without any mutation"):

@@ -42,7 +42,7 @@ NOTHING_TO_GET_WRONG = {"GET /health", "GET /ready", "GET /v1/models", "GET /v1/
 
 
 @pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
-@pytest.mark.parametrize("examples", [5, pytest.param(80, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [2, pytest.param(80, marks=pytest.mark.slow)])
 def test_no_request_makes_the_service_fail(
     connect: Any, mode: Any, examples: int, caplog: pytest.LogCaptureFixture
 ) -> None:

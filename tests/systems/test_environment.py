@@ -36,13 +36,10 @@ def test_what_was_broken_off_is_made_anew(made: Environment) -> None:
     assert not (made.path / "half").exists()
 
 
-def test_installing_twice_changes_nothing(made: Environment) -> None:
+def test_installing_twice_changes_nothing_and_other_pins_have_another_place(made: Environment, tmp_path: Path) -> None:
     before = (made.path / STAMP).stat().st_mtime_ns
     made.install()
     assert (made.path / STAMP).stat().st_mtime_ns == before
-
-
-def test_other_pins_have_another_environment(made: Environment, tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text("six==1.17.0\n")
     assert Environment("none", other).path != made.path

@@ -71,7 +71,7 @@ def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(mak
     assert json.loads(kept.read_text())["config"]["k"] == 2
 
 
-@pytest.mark.parametrize("calls", [6, 14])
+@pytest.mark.parametrize("calls", [6, pytest.param(14, marks=pytest.mark.slow)])
 def test_a_compile_that_a_limit_broke_off_goes_on_and_pays_nothing_twice(make_paper, calls):
     paper = make_paper(variants=TUNED, sections=[_turns(list(TUNED), own="three turns")])
     meters = [Meter() for _ in range(3)]
