@@ -1,7 +1,4 @@
-"""Embedding models behind an address: any OpenAI-compatible server, and whatever litellm reaches by its name.
-
-Both clients are imported, and keys looked for, with the first text. Errors of both become ours, in one line.
-"""
+"""Embedding models behind an address: any OpenAI-compatible server, and whatever litellm reaches by its name."""
 
 from __future__ import annotations
 
@@ -79,7 +76,6 @@ class EndpointEmbedding:
             raise EndpointError(f"{named} answered no list of vectors: {said}") from error
 
     def _counted(self, texts: list[str]) -> Any:
-        """The answer of the endpoint; tokens are estimated where it does not tell them."""
         if self._run is None:
             return self._asked(texts)
         meter, guard, price = self._run

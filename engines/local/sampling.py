@@ -93,7 +93,7 @@ def draw(
 
 
 def _uniforms(heats: Sequence[float], limits: Sequence[int], seeds: Sequence[int]) -> Tensor:
-    """A row's numbers from a generator of its own, made on the CPU so that every device draws alike."""
+    # Made on the CPU, so that every device draws alike.
     import torch
 
     found = torch.zeros(len(seeds), max(1, *limits), dtype=torch.float64)

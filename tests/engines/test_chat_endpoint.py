@@ -49,25 +49,20 @@ def test_pieces_make_the_text_and_the_call_is_counted_as_without(ask_in_pieces: 
         assert server.requests[0][2]["stream_options"] == {"include_usage": True}
 
 
-def test_cached_answer_has_no_pieces(ask_in_pieces: Any) -> None:
+class Kept(dict[str, Any]):
+    """Answers that a run keeps."""
+
+    def once(self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False) -> tuple[Any, bool]:
+        known = key in self
+        return self.setdefault(key, None if known else compute()), known
+
+
+@pytest.mark.parametrize("settings", [{"cache": True}, {"answers": Kept()}], ids=["cache", "run"])
+def test_answer_that_is_known_has_no_pieces(ask_in_pieces: Any, settings: dict[str, Any]) -> None:
     with StubServer(answer=lambda body: "fine") as server:
-        lm = named(server, cache=True)
+        lm = named(server, **settings)
         assert [ask_in_pieces(lm) for _ in range(2)] == [(["fine"], [["fine"]]), (["fine"], [])]
-        assert lm.meter.read().cached == 1
-
-
-def test_answer_that_a_run_kept_has_no_pieces(ask_in_pieces: Any) -> None:
-    kept: dict[str, Any] = {}
-
-    class Kept:
-        def once(self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False) -> tuple[Any, bool]:
-            known = key in kept
-            return kept.setdefault(key, None if known else compute()), known
-
-    with StubServer(answer=lambda body: "fine") as server:
-        lm = named(server, answers=Kept())
-        assert [ask_in_pieces(lm) for _ in range(2)] == [(["fine"], [["fine"]]), (["fine"], [])]
-        assert lm.meter.read().calls == {"task": 1}
+        assert (lm.meter.read().calls, lm.meter.read().cached) == ({"task": 1}, 1)
 
 
 def test_attempt_that_is_repeated_begins_anew(ask_in_pieces: Any) -> None:

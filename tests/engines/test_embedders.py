@@ -214,11 +214,10 @@ def test_a_new_process_asks_an_endpoint_for_nothing_it_was_asked_before(server):
     assert len(server.requests) == 2
 
 
-@pytest.mark.parametrize(("name", "suffix"), [("other", ""), ("m", "/")], ids=["model", "address"])
-def test_vectors_belong_to_a_model_and_its_address(server, name, suffix):
-    embedder("m", server.url).embed(["a"])
-    embedder(name, server.url + suffix).embed(["a"])
-    assert texts_of(server) == ["a", "a"]
+def test_vectors_belong_to_a_model_and_its_address(server):
+    for name, address in (("m", server.url), ("other", server.url), ("m", f"{server.url}/")):
+        embedder(name, address).embed(["a"])
+    assert texts_of(server) == ["a", "a", "a"]
 
 
 def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):

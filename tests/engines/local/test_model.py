@@ -28,7 +28,6 @@ REFUSES = (
 DROPS = TEMPLATE.replace("{{ m['role'] +", "{% if m['role'] != 'system' %}{{ m['role'] +").replace(
     "{% endfor %}", "{% endif %}{% endfor %}"
 )
-FAILS = "{{ raise_exception('roles must alternate') }}"
 
 
 @pytest.mark.parametrize(
@@ -44,11 +43,6 @@ def test_the_system_s_text_reaches_the_model_whatever_its_template(make_model, t
     model = make_model(template=template)
     for _ in range(2):
         assert model.tokenizer.convert_ids_to_tokens(model.encode(MESSAGES)) == expected.split()
-
-
-def test_other_faults_of_a_template_are_not_hidden(make_model):
-    with pytest.raises(Exception, match="roles must alternate"):
-        make_model(template=FAILS).encode(MESSAGES[1:])
 
 
 SYSTEM, USER, ASSISTANT = ({"role": role, "content": f"w{n}"} for n, role in enumerate(("system", "user", "assistant")))
@@ -119,14 +113,6 @@ def test_a_new_adapter_follows_from_its_seed_alone(model, tmp_path):
     torch.rand(3)
     again, other = LocalModel.load(folder, lora={"r": 2}, seed=1), LocalModel.load(folder, lora={"r": 2}, seed=2)
     assert first.fingerprint == again.fingerprint != other.fingerprint
-
-
-def test_a_copy_shares_nothing(model):
-    copied = model.copy()
-    with torch.no_grad():
-        copied.model.lm_head.weight.add_(1.0)
-    copied.updated()
-    assert copied.fingerprint != model.fingerprint
 
 
 def test_the_reference_has_to_be_frozen_first_and_then_stays(model):
