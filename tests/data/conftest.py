@@ -6,33 +6,25 @@ from datetime import datetime, timedelta
 
 import dspy
 import pytest
-from mempiler.data.judge import Acknowledged, Verdict
+from mempiler.data.judge import Acknowledged
 
 
-class FixedJudge:
+class Fixed:
+    """A judge with one opinion."""
+
+    hash = "fixed"
+
+    def __init__(self, said):
+        self.said, self.asked = said, []
+
+    def __call__(self, *asked):
+        self.asked.append(asked)
+        return self.said
+
+
+def fixed_levels(*levels):
     """A judge of contexts with given opinions, one a reference."""
-
-    hash = "fixed"
-
-    def __init__(self, *levels):
-        self.levels, self.asked = levels, []
-
-    def __call__(self, question, references, context):
-        self.asked.append((question, list(references), context))
-        return tuple(Acknowledged(level, "why not") for level in self.levels)
-
-
-class FixedVerdict:
-    """A judge of answers with one opinion."""
-
-    hash = "fixed"
-
-    def __init__(self, verdict: Verdict) -> None:
-        self.verdict, self.asked = verdict, []
-
-    def __call__(self, question, gold_answer, answer):
-        self.asked.append((question, gold_answer, answer))
-        return self.verdict
+    return Fixed(tuple(Acknowledged(level, "why not") for level in levels))
 
 
 AFTER = {
@@ -165,18 +157,6 @@ def written(kind, text):
     if kind == "logs":
         return {kind: list(logs(text))}
     return {kind: list(turns(text)) if kind == "turns" else []}
-
-
-@pytest.fixture
-def palset_reply():
-    """A model that does everything right, for `scripted`."""
-    return good
-
-
-@pytest.fixture
-def prompt_field():
-    """Reads an input of a prompt, parsed if it is JSON."""
-    return field
 
 
 @pytest.fixture

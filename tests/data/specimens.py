@@ -17,32 +17,13 @@ from hypothesis import strategies as st
 from mempiler.data.samples import sample
 from mempiler.errors import MempilerError, UserError
 
-from tests.data.forms import FORMS, PREPARED, Files, encoded
+from tests.data.forms import FORMS, PREPARED, Files, encoded, load
 
 SAID = [
     {"role": "user", "content": "I moved to Lisbon.", "name": "Ann", "time": "2024-05-01T10:00:00Z"},
     {"role": "assistant", "content": [{"type": "text", "text": "How nice!"}]},
 ]
 ROW = {"user": "ann", "id": "q1", "question": "Where?", "answer": "Lisbon", "category": "places"}
-HISTORY = {
-    "id": "ann",
-    "items": [
-        {
-            "kind": "session",
-            "id": "D1",
-            "time": "2024-05-01T10:00:00",
-            "turns": [{"id": "D1:1", "speaker": "Ann", "text": "I moved.", "caption": "a house", "time": "2024-05-01"}],
-        },
-        {"kind": "logs", "id": "L2", "turns": [{"id": "L2:1", "speaker": "log", "text": "door opened"}]},
-        {
-            "kind": "behavior",
-            "id": "B3",
-            "time": "2024-05-02T10:00:00+02:00",
-            "turns": [{"id": "a1", "speaker": "user", "text": "video; a film => liked"}],
-            "actions": [{"id": "a1", "scene": "video", "situation": "a film", "action": "liked"}],
-        },
-    ],
-}
 
 
 @dataclass(frozen=True)
@@ -67,7 +48,7 @@ class Specimen:
 
 def specimens(folder: Path) -> list[Specimen]:
     """All of them; some are made in an empty folder."""
-    return [*_benchmarks(), *_histories(), *_judging(), *_stored(folder)]
+    return [*_benchmarks(), *_histories(folder), *_judging(), *_stored(folder)]
 
 
 MOVIELENS = {
@@ -87,10 +68,10 @@ def _benchmarks() -> Iterator[Specimen]:
         yield _benchmark(f"palbench.{part}", FORMS["palbench.restate"])
 
 
-def _histories() -> Iterator[Specimen]:
-    yield _benchmark("jsonl", {"own.jsonl": [{**ROW, "history": HISTORY, "evidence": ["L2:1"]}]})
-    for name, value in (("history", HISTORY), ("messages", SAID), ("sessions", [SAID] * 2)):
-        yield Specimen(name, {"history.json": json.dumps(value).encode()}, _history)
+def _histories(folder: Path) -> Iterator[Specimen]:
+    past = load(folder / "past", "omnibehavior").examples[0].history.model_dump(mode="json")
+    yield _benchmark("jsonl", {"own.jsonl": [{**ROW, "history": past, "evidence": ["D1:1"]}]})
+    yield Specimen("sessions", {"history.json": json.dumps([SAID] * 2).encode()}, _history)
 
 
 def _judging() -> Iterator[Specimen]:

@@ -1,6 +1,5 @@
 """How a benchmark is cut into train, dev and test."""
 
-import json
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -9,38 +8,30 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mempiler.data.benchmark import Benchmark
+from mempiler.data.catalog import benchmark
 from mempiler.data.dataset import Split
-from mempiler.data.jsonl import JsonlBenchmark
-from mempiler.data.locomo import Locomo
 from mempiler.errors import DataError
+
+from .forms import FORMS, write
 
 TEN = ["conv-26", "conv-30", "conv-41", "conv-42", "conv-43", "conv-44", "conv-47", "conv-48", "conv-49", "conv-50"]
 
 
 def questions(folder: Path, conversations: int, each: int = 9) -> Benchmark:
-    path = folder / "questions.jsonl"
-    rows = []
-    for user in range(conversations):
-        messages = [{"role": "user", "content": f"I am user {user}."}]
-        rows += [
-            {"user": f"u{user}", "messages": messages, "question": f"{n}?", "answer": "yes", "id": f"u{user}:{n}"}
-            for n in range(each)
-        ]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return JsonlBenchmark.load(path)
+    (row,) = FORMS["jsonl"]["own.jsonl"]
+    pairs = [(user, n) for user in range(conversations) for n in range(each)]
+    rows = [{**row, "user": f"u{user}", "question": f"{n}?", "id": f"u{user}:{n}"} for user, n in pairs]
+    return benchmark("jsonl", write(folder, {"questions.jsonl": rows}))
 
 
-def locomo(folder: Path, conversations: list[str], **options: Any) -> Locomo:
-    turn = {"speaker": "Ann", "dia_id": "D1:1", "text": "Hello."}
-    talk = {"session_1": [turn], "session_1_date_time": "1:56 pm on 8 May, 2023"}
+def locomo(folder: Path, conversations: list[str], **options: Any) -> Benchmark:
+    (talk,) = FORMS["locomo"]["locomo.json"]
     file = []
     for id in conversations:
         categories = (1, 4) if id == "conv-30" else (1, 3, 4)
         qa = [{"question": f"{n}?", "answer": "a", "evidence": [], "category": n} for n in categories]
-        file.append({"sample_id": id, "conversation": talk, "qa": qa})
-    path = folder / "locomo.json"
-    path.write_text(json.dumps(file))
-    return Locomo.load(path, **options)
+        file.append({**talk, "sample_id": id, "qa": qa})
+    return benchmark("locomo", write(folder, {"locomo.json": file}), **options)
 
 
 def parts(split: Split) -> list[tuple[Any, ...]]:
@@ -73,44 +64,34 @@ def test_sizes_by_number_of_conversations(tmp_path: Path, conversations: int, si
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_split_keeps_its_promises(tmp_path: Path, conversations: int, seed: int, train: int, test: int) -> None:
     """Parts share nothing, the seed decides, and the size of one part does not change another."""
-    benchmark = questions(tmp_path, conversations)
-    split, whole = benchmark.split(train, None, test, seed=seed), benchmark.split(seed=seed)
+    found = questions(tmp_path, conversations)
+    split, whole = found.split(train, None, test, seed=seed), found.split(seed=seed)
     taken = [set(ids(part)) for part in parts(split)]
     assert all(not one & other for one, other in combinations(taken, 2))
     assert conversations == 1 or not groups(split.train) & (groups(split.dev) | groups(split.test))
     assert [len(split.train), len(split.test)] == [min(train, len(whole.train)), min(test, len(whole.test))]
     assert set(ids(split.train)) <= set(ids(whole.train))
-    assert ids(split.test) == ids(benchmark.split(5, 1, test, seed=seed).test)
-    assert split.digest == benchmark.split(train, None, test, seed=seed).digest
-    assert conversations < 8 or whole.digest != benchmark.split(seed=seed + 1).digest
+    assert ids(split.test) == ids(found.split(5, 1, test, seed=seed).test)
+    assert split.digest == found.split(train, None, test, seed=seed).digest
+    assert conversations < 8 or whole.digest != found.split(seed=seed + 1).digest
 
 
-def test_questions_are_interleaved_by_conversation(tmp_path: Path) -> None:
-    order = [example.history.id for example in questions(tmp_path, 8).split().train]
-    assert len(set(order[:4])) == 4
-
-
-def test_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
-    benchmark = questions(tmp_path, 1, each=2)
+def test_questions_are_interleaved_and_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
+    assert len({example.history.id for example in questions(tmp_path, 8).split().train[:4]}) == 4
+    found = questions(tmp_path, 1, each=2)
     with pytest.raises(
         DataError, match="2 questions in 1 conversations leave none for dev; add more, or ask for dev=0"
     ):
-        benchmark.split()
-    assert len(benchmark.split(dev=0, test=0).train) == 2
-
-
-def test_a_negative_size_is_refused(tmp_path: Path) -> None:
+        found.split()
+    assert len(found.split(dev=0, test=0).train) == 2
     with pytest.raises(DataError, match="dev=-1"):
-        questions(tmp_path, 3).split(dev=-1)
+        found.split(dev=-1)
 
 
 def test_all_ten_conversations_of_locomo_are_split_as_memory_r2_did(tmp_path: Path) -> None:
     split = locomo(tmp_path, TEN).split()
     assert (groups(split.train), groups(split.dev)) == ({"conv-43", "conv-47"}, {"conv-44"})
     assert groups(split.test) == {"conv-26", "conv-30", "conv-41", "conv-42", "conv-48", "conv-49", "conv-50"}
-
-
-def test_the_fixed_split_stays_when_a_category_leaves_a_conversation_empty(tmp_path: Path) -> None:
     split = locomo(tmp_path, TEN, categories="3").split()
     assert groups(split.dev) == {"conv-44"}
     assert "conv-30" not in groups(split.test)

@@ -7,7 +7,7 @@ import pytest
 from mempiler.data.catalog import BENCHMARKS, benchmark
 from mempiler.data.check import check
 from mempiler.data.palbench.benchmark import NeedsJudge
-from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
+from mempiler.errors import ProgramError, UnknownNameError, UserError
 from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, JudgeGenerously, judge_hash, judges_hash
 
 from .forms import FORMS, write
@@ -104,15 +104,3 @@ def test_what_needs_a_judge_names_its_prompt_and_is_missed_in_one_line(
     if hash:
         with pytest.raises(UserError, match="--judge-lm"):
             found.score(found.examples[0], dspy.Prediction(answer="x"))
-
-
-@pytest.mark.parametrize("name", sorted({name for name, _, _ in JUDGED}))
-def test_an_unknown_metric_is_refused(name: str) -> None:
-    with pytest.raises(UnknownNameError, match="metric"):
-        benchmark(name, metric="rouge-2")
-
-
-@pytest.mark.parametrize("name", ["jsonl", *SAMPLES])
-def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere.*no such file"):
-        benchmark(name, tmp_path / "nowhere.json")

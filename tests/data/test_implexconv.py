@@ -11,7 +11,7 @@ from mempiler.data.implexconv import session_recall, turns_of
 from mempiler.data.judge import Level, Verdict
 from mempiler.errors import DataError, UnknownNameError, UserError
 
-from .conftest import FixedJudge, FixedVerdict
+from .conftest import Fixed, fixed_levels
 from .forms import FORMS, changed, load, put, write
 
 OTHER, GOLD = FORMS["implexconv"]["implex.json"][0]["conversation"]
@@ -61,12 +61,10 @@ def test_gold_sessions_are_found_again(tmp_path: Path, gold: Any, focus: tuple[s
     assert load(tmp_path, "implexconv", put("qa", 0, "retrieved_conv", value=gold)).examples[0].focus == focus
 
 
-def test_an_empty_session_is_passed_over_and_numbers_stay(tmp_path: Path) -> None:
+def test_a_kind_is_kept_and_numbers_stay_where_a_session_is_passed_over(tmp_path: Path) -> None:
     found = load(tmp_path, "implexconv", put("conversation", 0, value="nobody"))
     assert [session.id for session in found.examples[0].history] == ["D2"]
 
-
-def test_a_kind_is_kept(tmp_path: Path) -> None:
     def both(row: Any) -> None:
         row["qa"].append({**row["qa"][0], "opposed reasoning": ""})
 
@@ -89,7 +87,7 @@ def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
     benchmark = load(tmp_path, "implexconv", metric="answer")
     with pytest.raises(UserError, match="--judge-lm"):
         benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
-    judge = FixedVerdict(Verdict(True, "why not"))
+    judge = Fixed(Verdict(True, "why not"))
     benchmark = benchmark.bound(lambda kind: judge)
     context = Context(hits=(Hit(id="D2:1", text="...", sources=("D2:1",)),))
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf.", context=context))
@@ -104,7 +102,7 @@ def test_the_retrieved_context_is_judged_yes_or_no(tmp_path: Path, level: Level,
     benchmark = load(tmp_path, "implexconv")
     with pytest.raises(UserError, match="--judge-lm"):
         benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
-    judge = FixedJudge(level)
+    judge = fixed_levels(level)
     benchmark = benchmark.bound(lambda kind: judge)
     context = Context(hits=(Hit(id="D2:1", text="torn", sources=("D2:1",)),), notes={"summary": "A summary."})
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery.", context=context))
@@ -114,12 +112,7 @@ def test_the_retrieved_context_is_judged_yes_or_no(tmp_path: Path, level: Level,
     # One word: all of it is shared; of pairs and triples there are none.
     assert [found.parts[name] for name in WORDS] == pytest.approx([1.0, 1.0, 0.1**0.5, 0.1**0.66, 1.0])
     assert ("does not acknowledge: The ankle is torn." in found.feedback) is (level == "not")
-
-
-def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: Path) -> None:
-    benchmark = load(tmp_path, "implexconv", UNREASONED)
-    judge = FixedJudge("not")
-    benchmark = benchmark.bound(lambda kind: judge)
-    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery."))
-    assert judge.asked == [("Which sport?", ["Archery."], "")]
-    assert "evidence" not in found.parts
+    # Without a reasoning the answer is what is to be acknowledged.
+    unreasoned = load(tmp_path, "implexconv", UNREASONED).bound(lambda kind: judge)
+    assert "evidence" not in unreasoned.score(unreasoned.examples[0], dspy.Prediction(answer="Archery.")).parts
+    assert judge.asked[1] == ("Which sport?", ["Archery."], "")

@@ -36,10 +36,11 @@ def test_forms_of_the_past(tmp_path, columns, turns):
 
 def test_a_full_row_and_a_bare_one_that_is_named_by_its_past_and_line(tmp_path):
     full, bare = rows(
-        tmp_path, {"evidence": ["D1:1"], "category": "taste", "id": 7, "user": "ada", "answer": 3}, {}
+        tmp_path, {"evidence": ["D1:1"], "category": "taste", "id": 7, "user": "ada", "answer": "a\u2028b"}, {}
     ).examples
     assert set(full.inputs().keys()) == {"history", "question", "focus"}
-    assert (full.id, full.category, full.answer) == ("7", "taste", "3")
+    # A line separator inside a text does not cut the line.
+    assert (full.id, full.category, full.answer) == ("7", "taste", "a\u2028b")
     assert (full.history.id, full.focus, full.evidence) == ("ada", ("D1:1",), ("D1:1",))
     assert bare.id == f"{bare.history.digest[:12]}:2"
     assert (bare.category, bare.focus) == ("all", ())
@@ -52,10 +53,6 @@ def test_equal_pasts_are_one_history_and_pasts_of_one_user_one_conversation(tmp_
     assert examples[0].history is not examples[2].history
     benchmark = rows(tmp_path, {"user": "ada"}, {"user": "ada", **short}, {"user": "bo"})
     assert [benchmark.group(example) for example in benchmark.examples] == ["ada", "ada", "bo"]
-
-
-def test_line_separators_inside_a_text_do_not_cut_the_line(tmp_path):
-    assert rows(tmp_path, {"answer": "tea\u2028milk"}).examples[0].answer == "tea\u2028milk"
 
 
 @pytest.mark.parametrize(
@@ -80,28 +77,18 @@ def right(example, prediction):
 def coached(example, prediction):
     return 0.25, "Name the drink."
 
-def too_high(example, prediction):
-    return 1.5
-
-def not_a_number(example, prediction):
-    return float("nan")
-
-def words(example, prediction):
-    return "good"
-
-def no_feedback(example, prediction):
-    return 0.5, 3
-
 def broken(example, prediction):
     return prediction.no_such_field
 
 def unreachable(example, prediction):
     raise LMRateLimitError("slow down")
 
-class Nested:
-    @staticmethod
-    def always(example, prediction):
-        return 1
+class Returns:
+    one = staticmethod(lambda example, prediction: 1)
+    too_much = staticmethod(lambda example, prediction: 1.5)
+    nan = staticmethod(lambda example, prediction: float("nan"))
+    words = staticmethod(lambda example, prediction: "good")
+    no_feedback = staticmethod(lambda example, prediction: (0.5, 3))
 
 number = 3
 """
@@ -130,7 +117,7 @@ def own(tmp_path, monkeypatch):
         ("right", "the tea", 1.0, "Right: the answer says what the gold answer says."),
         ("right", "coffee", 0.0, "Wrong: the gold answer is 'tea'."),
         ("coached", "coffee", 0.25, "Name the drink."),
-        ("Nested.always", "coffee", 1.0, "Right: the answer says what the gold answer says."),
+        ("Returns.one", "coffee", 1.0, "Right: the answer says what the gold answer says."),
     ],
 )
 def test_a_function_of_ones_own_scores(own, name, answer, value, feedback):
@@ -146,10 +133,10 @@ def test_a_function_of_ones_own_scores(own, name, answer, value, feedback):
         ("own_metrics:town", "cannot be imported: AttributeError"),
         ("own_broken:city", "cannot be imported: OSError: no disk"),
         ("own_metrics:number", "is 3, not a function"),
-        ("own_metrics:too_high", "returned 1.5"),
-        ("own_metrics:not_a_number", "returned nan"),
-        ("own_metrics:words", "returned 'good'"),
-        ("own_metrics:no_feedback", r"returned \(0.5, 3\)"),
+        ("own_metrics:Returns.too_much", "returned 1.5"),
+        ("own_metrics:Returns.nan", "returned nan"),
+        ("own_metrics:Returns.words", "returned 'good'"),
+        ("own_metrics:Returns.no_feedback", r"returned \(0.5, 3\)"),
         ("own_metrics:broken", "failed on '.*': AttributeError"),
     ],
 )

@@ -1,7 +1,7 @@
 """Judges of answers, of contexts and of pairs."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dspy
 import pytest
@@ -23,7 +23,7 @@ from mempiler.programs.adapter import adapter
 from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, judge_hash
 from pydantic import Field
 
-from .conftest import FixedVerdict
+from .conftest import Fixed
 from .forms import load
 
 EXAMPLE = dspy.Example(
@@ -39,7 +39,7 @@ EXAMPLE = dspy.Example(
     ],
 )
 def test_the_judge_that_was_set_decides(tmp_path: Path, verdict: Verdict, value: float, feedback: str) -> None:
-    judge = FixedVerdict(verdict)
+    judge = Fixed(verdict)
     benchmark = load(tmp_path, "jsonl", metric="judge").bound(lambda kind: judge)
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="coffee"))
     assert (found.value, found.feedback) == (value, feedback)
@@ -48,28 +48,17 @@ def test_the_judge_that_was_set_decides(tmp_path: Path, verdict: Verdict, value:
     assert benchmark.scorer.judge_hash == "fixed"
 
 
-@pytest.mark.parametrize(("said", "correct"), [("CORRECT", True), ("WRONG", False)])
-def test_a_judge_asks_its_own_model_outside_the_trace(scripted: Any, said: str, correct: bool) -> None:
-    task = scripted(lambda *call: {})
-    model = scripted(lambda *call: {"reasoning": "The same\ncity.", "verdict": said})
+def test_a_judge_asks_its_own_model_outside_the_trace_once_more_if_it_must_and_not_about_nothing(scripted: Any) -> None:
+    task, said = scripted(lambda *call: {}), ["yes!", "CORRECT", "WRONG"]
+    model = scripted(lambda *call: {"reasoning": "The same\ncity.", "verdict": said.pop(0)})
+    judge = Judge(model, adapter())
     with dspy.context(lm=task, trace=[]):
-        verdict = Judge(model, adapter())("Where?", "Lisbon", "In Lisbon")
+        assert judge("Where?", "Lisbon", "In Lisbon") == Verdict(True, "The same city.")
+        assert judge("Where?", "Lisbon", "In Rome") == Verdict(False, "The same city.")
+        assert judge("Where?", "Lisbon", " ").correct is False
         assert dspy.settings.trace == []
-    assert verdict == Verdict(correct, "The same city.")
-    assert (len(task.engine.prompts), len(model.engine.prompts)) == (0, 1)
+    assert (len(task.engine.prompts), len(model.engine.prompts)) == (0, 3)
     assert "In Lisbon" in model.engine.prompts[0][1]
-
-
-def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
-    model = scripted(lambda *call: {"verdict": "CORRECT"})
-    assert Judge(model)("Where?", "Lisbon", " ").correct is False
-    assert model.engine.prompts == []
-
-
-def test_a_malformed_verdict_is_asked_for_once_more(scripted: Any) -> None:
-    said = [{"reasoning": "", "verdict": "yes!"}, {"reasoning": "", "verdict": "CORRECT"}]
-    assert Judge(scripted(lambda kind, text, n: said.pop(0)), adapter())("Where?", "Lisbon", "Lisbon").correct
-    assert said == []
 
 
 def acknowledging(scripted: Any, *said: tuple[int, str]) -> Any:
@@ -95,16 +84,15 @@ def test_levels_are_those_of_the_references(scripted: Any, said: list[tuple[int,
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_reply_about_another_number_of_references_is_unreadable(scripted: Any, count: int) -> None:
+def test_a_reply_about_another_number_of_references_is_unreadable_and_an_empty_context_needs_none(
+    scripted: Any, count: int
+) -> None:
     model = acknowledging(scripted, *[(n + 1, "explicitly") for n in range(count)])
-    with pytest.raises(AdapterParseError, match=f"2 references, but the judge speaks of {count}"):
-        AcknowledgementJudge(model, adapter())("Plan", ["A", "B"], "context")
-
-
-def test_an_empty_context_acknowledges_nothing_without_a_call(scripted: Any) -> None:
-    model = acknowledging(scripted)
-    assert [each.level for each in AcknowledgementJudge(model)("Plan", ["A", "B"], " ")] == ["not", "not"]
+    judge = AcknowledgementJudge(model, adapter())
+    assert [each.level for each in judge("Plan", ["A", "B"], " ")] == ["not", "not"]
     assert model.engine.prompts == []
+    with pytest.raises(AdapterParseError, match=f"2 references, but the judge speaks of {count}"):
+        judge("Plan", ["A", "B"], "context")
 
 
 def test_recall_worked_by_hand() -> None:
@@ -116,42 +104,29 @@ def test_recall_worked_by_hand() -> None:
     }
 
 
-class Opinions:
-    """Prefers by a rule on the two texts."""
-
-    hash = "opinions"
-
-    def __init__(self, *sides: Side) -> None:
-        self.sides = list(sides)
-        self.asked: list[tuple[str, str]] = []
-
-    def __call__(self, example: dspy.Example, first: str, second: str) -> Side:
-        self.asked.append((first, second))
-        return self.sides[len(self.asked) - 1]
-
-
 @pytest.mark.parametrize(
-    ("a_first", "b_first", "ahead", "behind"),
+    ("sides", "ahead", "behind"),
     [
-        ("first", "second", 1.0, 0.0),
-        ("second", "first", 0.0, 1.0),
-        ("first", "first", 0.5, 0.5),
-        ("tie", "tie", 0.0, 0.0),
-        ("first", "tie", 0.5, 0.0),
+        (["first", "second"], 1.0, 0.0),
+        (["second", "first"], 0.0, 1.0),
+        (["first", "first"], 0.5, 0.5),
+        (["tie", "tie"], 0.0, 0.0),
+        (["first", "tie"], 0.5, 0.0),
     ],
 )
 def test_preference_is_the_mean_of_both_orders_and_a_tie_counts_for_neither(
-    a_first: Side, b_first: Side, ahead: float, behind: float
+    sides: list[Side], ahead: float, behind: float
 ) -> None:
-    judge = Opinions(a_first, b_first)
-    assert preference(judge, EXAMPLE, "A", "B") == Preference(ahead, behind)
-    assert judge.asked == [("A", "B"), ("B", "A")]
+    asked: list[tuple[str, str]] = []
 
+    def judge(example: dspy.Example, first: str, second: str) -> Side:
+        asked.append((first, second))
+        return sides[len(asked) - 1]
 
-def test_equal_responses_tie_without_a_call() -> None:
-    judge = Opinions()
-    assert preference(judge, EXAMPLE, "Rest.", "Rest. ") == Preference(0.0, 0.0)
-    assert judge.asked == []
+    assert preference(cast("Any", judge), EXAMPLE, "Rest.", "Rest. ") == Preference(0.0, 0.0)
+    assert asked == []
+    assert preference(cast("Any", judge), EXAMPLE, "A", "B") == Preference(ahead, behind)
+    assert asked == [("A", "B"), ("B", "A")]
 
 
 @pytest.mark.parametrize(("choice", "side"), [("w3k8", "first"), ("t5n1", "second"), ("tie", "tie")])

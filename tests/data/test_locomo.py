@@ -6,11 +6,12 @@ import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.data.benchmark import Benchmark
 from mempiler.data.check import check
+from mempiler.data.judge import Verdict
 from mempiler.data.locomo import NOT_MENTIONED, Locomo, evidence_ids, parse_date
 from mempiler.errors import UserError
 
+from .conftest import Fixed
 from .forms import FORMS, lines, load, write
 
 steady = settings(derandomize=True)
@@ -31,10 +32,9 @@ def test_an_example_holds_its_inputs_and_labels_and_sessions_in_the_order_of_the
 
 def test_a_check_counts_what_a_file_holds(tmp_path):
     report = check("locomo", write(tmp_path, FORMS["locomo"]))
-    assert report.rows == ()
     numbers = {"conversations": 1, "sessions": 2, "turns": 3, "image turns": 1, "questions": 1}
-    names = {"1 multi-hop": 0, "2 temporal": 0, "3 open-domain": 0, "4 single-hop": 1, "5 adversarial": 0}
-    assert report.counts == {**numbers, **{f"category {name}": count for name, count in names.items()}}
+    assert report.counts.items() >= {**numbers, "category 1 multi-hop": 0, "category 4 single-hop": 1}.items()
+    assert (report.rows, len(report.counts)) == ((), 10)
 
 
 def test_an_adversarial_row_without_answer_gets_the_refusal_as_gold(tmp_path):
@@ -90,30 +90,16 @@ def test_only_category_5_is_left_out_of_the_headline():
     assert {example.category for example in found.examples if found.counts(example)} == {"1", "2", "3", "4"}
 
 
-@pytest.fixture
-def judged(scripted) -> tuple[Benchmark, list[str]]:
-    """The sample with a judge that calls everything right that says "certainly", and what it was asked."""
-    asked: list[str] = []
-
-    def label(kind: str, text: str, n: int) -> dict[str, str]:
-        asked.append(text)
-        return {"label": "CORRECT" if "certainly" in text else "WRONG"}
-
-    benchmark = Locomo.load(metric="judge")
-    benchmark = benchmark.bound(lambda kind: kind(scripted(label), dspy.ChatAdapter(use_json_adapter_fallback=False)))
-    return benchmark, asked
-
-
-@pytest.mark.parametrize(("answer", "value"), [("certainly so", 1.0), ("never", 0.0)])
-def test_the_label_is_the_score_and_the_judge_sees_the_whole_gold_answer(judged, answer, value):
+@pytest.mark.parametrize("right", [True, False])
+def test_the_label_is_the_score_and_the_judge_sees_the_whole_gold_answer(right):
     """Token F1 cuts category 3 at the first semicolon; the judge reads the reason behind it too."""
-    benchmark, asked = judged
-    example = next(example for example in benchmark.examples if example.category == "3").copy(answer="Yes; she paints")
-    found = benchmark.score(example, dspy.Prediction(answer=answer))
-    assert (found.value, found.parts["judge"]) == (value, value)
-    assert 0.0 <= found.parts["f1"] < 1.0
-    assert example.question in asked[0]
-    assert "Yes; she paints" in asked[0]
+    judge = Fixed(Verdict(right))
+    found = Locomo.load(metric="judge").bound(lambda kind: judge)
+    example = next(example for example in found.examples if example.category == "3").copy(answer="Yes; she paints")
+    score = found.score(example, dspy.Prediction(answer="never"))
+    assert (score.value, score.parts["judge"]) == (float(right), float(right))
+    assert 0.0 <= score.parts["f1"] < 1.0
+    assert judge.asked == [(example.question, "Yes; she paints", "never")]
 
 
 def test_a_judge_is_not_asked_about_category_five():

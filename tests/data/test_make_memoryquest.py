@@ -20,7 +20,7 @@ from mempiler.data.synthesis.runner import Runner
 from mempiler.errors import DataError
 from mempiler.signatures.synthesis_memoryquest import DraftEvent, DraftQuery, DraftTurn
 
-DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}
+from .conftest import DOMAINS, field
 
 
 def draft(n=0, near=0.1, **changes):
@@ -51,14 +51,10 @@ def turns(fact, count=6):
     return [{"speaker": ("user", "assistant")[n % 2], "text": text} for n, text in enumerate(said)]
 
 
-def field(text, name):
-    return text.split(f"[[ ## {name} ## ]]\n")[1].split("\n\n[[ ##")[0].split("Respond with")[0].strip()
-
-
 def good(kind, text, n):
     """A model that does everything right: two requests a round."""
     if kind == "queries":
-        start = len(re.findall(r"number\d+", field(text, "earlier_queries")))
+        start = len(re.findall(r"number\d+", str(field(text, "earlier_queries"))))
         return {"queries": [draft(start), draft(start + 1)]}
     if kind == "events":
         return {"events": [one | {"summary": f"{one['summary']}: {field(text, 'query')}"} for one in events()]}

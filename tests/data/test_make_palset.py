@@ -6,10 +6,12 @@ from collections import defaultdict
 import pytest
 from mempiler.data.palbench.reader import read_palset
 
+from .conftest import field, good
+
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_benchmark_reads_two_users_without_a_remark(made_palset, tmp_path, language, palset_reply):
-    files, report, _ = made_palset(palset_reply, users=2, language=language)
+def test_the_benchmark_reads_two_users_without_a_remark(made_palset, tmp_path, language):
+    files, report, _ = made_palset(good, users=2, language=language)
     name = "input_en.json" if language == "en" else "input.json"
     assert report.rejections == []
     assert list(files[name]) == ["0000", "0001"]
@@ -24,19 +26,19 @@ def test_the_benchmark_reads_two_users_without_a_remark(made_palset, tmp_path, l
     assert "Suits the user." in asked[0].persona.preferences
 
 
-def test_texts_in_another_language_are_refused(made_palset, palset_reply):
+def test_texts_in_another_language_are_refused(made_palset):
     """A model that always answers in English."""
 
     def reply(kind, text, n):
-        return palset_reply(kind, text.replace("Chinese", "English"), n)
+        return good(kind, text.replace("Chinese", "English"), n)
 
     _, report, calls = made_palset(reply, language="zh", attempts=2)
     assert (calls["people"], report.accepted) == (2, {})
     assert "people[1].occupation is not in Chinese: The user occupation 0" in report.rejections[0].problems[0]
 
 
-def test_side_files_have_the_released_form(made_palset, palset_reply):
-    files, _, _ = made_palset(palset_reply)
+def test_side_files_have_the_released_form(made_palset):
+    files, _, _ = made_palset(good)
     assert list(files["background_en.json"]["0000"]) == [
         "name", "gender", "age", "occupation", "health status", "family members", "hobbies", "personality",
     ]  # fmt: skip
@@ -52,10 +54,10 @@ def test_side_files_have_the_released_form(made_palset, palset_reply):
     assert len(files["solution_preference_en.json"]["0000"][days[-1]]["topic-1"]["neg_list"]) == 2
 
 
-def test_no_step_is_told_what_it_must_not_know(made_palset, palset_reply):
+def test_no_step_is_told_what_it_must_not_know(made_palset):
     """Candidates are written without a look at the user, in a query dialogue liked solutions alone are proposed."""
     seen = defaultdict(list)
-    made_palset(lambda kind, text, n: seen[kind].append(text) or palset_reply(kind, text, n), months=4)
+    made_palset(lambda kind, text, n: seen[kind].append(text) or good(kind, text, n), months=4)
     assert seen["candidates"]
     assert not any("Ann" in text or "Likes" in text or "profile" in text for text in seen["candidates"])
     query, history = (
@@ -81,13 +83,13 @@ BROKEN = {
 }
 
 
-def test_answers_that_break_a_rule_are_asked_for_again_with_what_was_wrong(made_palset, palset_reply, prompt_field):
+def test_answers_that_break_a_rule_are_asked_for_again_with_what_was_wrong(made_palset):
     complaints = {}
 
     def reply(kind, text, n):
-        answer = palset_reply(kind, text, n)
+        answer = good(kind, text, n)
         if kind in BROKEN and n == 2:
-            complaints[kind] = prompt_field(text, "complaints").splitlines()
+            complaints[kind] = field(text, "complaints").splitlines()
         return {kind: BROKEN[kind](answer[kind])} if kind in BROKEN and n == 1 else answer
 
     files, report, _ = made_palset(reply, threads=1)
@@ -99,12 +101,12 @@ def test_answers_that_break_a_rule_are_asked_for_again_with_what_was_wrong(made_
     assert list(complaints.values()) == told
 
 
-def test_no_attempt_repeats_a_question_so_that_no_cache_can_answer_it(made_palset, palset_reply):
+def test_no_attempt_repeats_a_question_so_that_no_cache_can_answer_it(made_palset):
     seen = []
 
     def reply(kind, text, n):
         seen.append(text)
-        return {kind: []} if kind == "people" else palset_reply(kind, text, n)
+        return {kind: []} if kind == "people" else good(kind, text, n)
 
     files, report, _ = made_palset(reply, attempts=5)
     assert (files, len(seen), len(set(seen))) == ({}, 5, 5)
@@ -113,12 +115,10 @@ def test_no_attempt_repeats_a_question_so_that_no_cache_can_answer_it(made_palse
 
 
 @pytest.mark.parametrize("lost", ["timeline", "preferences", "situations", "turns"])
-def test_a_user_without_a_whole_persona_or_a_query_dialogue_is_left_out_and_the_others_stay(
-    made_palset, lost, palset_reply
-):
+def test_a_user_without_a_whole_persona_or_a_query_dialogue_is_left_out_and_the_others_stay(made_palset, lost):
     def reply(kind, text, n):
         gone = kind == lost and "Ann 0" in text and ("knows background" in text or kind != "turns")
-        return {kind: []} if gone else palset_reply(kind, text, n)
+        return {kind: []} if gone else good(kind, text, n)
 
     files, report, _ = made_palset(reply, users=2)
     assert list(files["input_en.json"]) == ["0001"]
@@ -126,13 +126,13 @@ def test_a_user_without_a_whole_persona_or_a_query_dialogue_is_left_out_and_the_
 
 
 @pytest.mark.parametrize("lost", ["turns", "analysis"])
-def test_a_dialogue_that_is_given_up_leaves_its_logs_to_the_next_one(made_palset, lost, palset_reply):
+def test_a_dialogue_that_is_given_up_leaves_its_logs_to_the_next_one(made_palset, lost):
     """Lost is the dialogue of November's first week, which is drawn for this seed."""
-    whole, _, _ = made_palset(palset_reply, out="whole")
+    whole, _, _ = made_palset(good, out="whole")
 
     def reply(kind, text, n):
         gone = "part 0 of 2024-11" in text
-        return {kind: [], "liked": [], "disliked": []} if kind == lost and gone else palset_reply(kind, text, n)
+        return {kind: [], "liked": [], "disliked": []} if kind == lost and gone else good(kind, text, n)
 
     files, report, _ = made_palset(reply, threads=1)
     before, after = (found["input_en.json"]["0000"]["history"] for found in (whole, files))
@@ -143,12 +143,12 @@ def test_a_dialogue_that_is_given_up_leaves_its_logs_to_the_next_one(made_palset
 
 
 @pytest.mark.parametrize("lost", ["experience", "logs"])
-def test_a_situation_without_experience_or_logs_has_no_dialogue(made_palset, lost, palset_reply, prompt_field):
+def test_a_situation_without_experience_or_logs_has_no_dialogue(made_palset, lost):
     def reply(kind, text, n):
-        gone = kind == lost and "part 0 of 2024-11" in prompt_field(
+        gone = kind == lost and "part 0 of 2024-11" in field(
             text, "situation" if kind == "experience" else "experience"
         )
-        return {kind: "" if kind == "experience" else []} if gone else palset_reply(kind, text, n)
+        return {kind: "" if kind == "experience" else []} if gone else good(kind, text, n)
 
     files, _, _ = made_palset(reply)
     days = files["log_en.json"]["0000"]
@@ -158,10 +158,10 @@ def test_a_situation_without_experience_or_logs_has_no_dialogue(made_palset, los
     assert sum(len(one["logs"]) for one in samples) <= 20 * len(days)
 
 
-def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset, palset_reply, prompt_field):
+def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset):
     def reply(kind, text, n):
-        answer = palset_reply(kind, text, n)
-        if kind == "logs" and "2024-11-01" in prompt_field(text, "begin"):
+        answer = good(kind, text, n)
+        if kind == "logs" and "2024-11-01" in field(text, "begin"):
             answer["logs"][3]["timestamp"] = "2023-01-01 10:00"
             answer["logs"].reverse()
         return answer

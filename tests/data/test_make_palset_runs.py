@@ -9,12 +9,14 @@ import time
 import pytest
 from mempiler.data.check import check
 
+from .conftest import good
 
-def test_the_seed_decides_hours_and_plans_and_threads_do_not(made_palset, palset_reply):
-    one, other = (made_palset(palset_reply, seed=seed, out=str(seed))[0] for seed in (0, 1))
+
+def test_the_seed_decides_hours_and_plans_and_threads_do_not(made_palset):
+    one, other = (made_palset(good, seed=seed, out=str(seed))[0] for seed in (0, 1))
     assert one["timeline_en.json"] == other["timeline_en.json"]
     assert one["input_en.json"] != other["input_en.json"]
-    assert made_palset(palset_reply, out="again", threads=5)[0] == one
+    assert made_palset(good, out="again", threads=5)[0] == one
 
 
 @pytest.fixture
@@ -23,10 +25,8 @@ def command(making):
     return lambda *words: making("palset", "--users", "1", "--months", "2", *words)
 
 
-def test_a_killed_process_is_gone_on_with_and_pays_only_for_what_is_missing(
-    command, stub, over_http, palset_reply, tmp_path
-):
-    server = stub(answer=over_http(palset_reply))
+def test_a_killed_process_is_gone_on_with_and_pays_only_for_what_is_missing(command, stub, over_http, tmp_path):
+    server = stub(answer=over_http(good))
     model = ["--lm", server.model, "--api-base", server.url, "--threads", "2"]
     words = ["make", "palset", "--users", "1", "--months", "2", "--out", str(tmp_path / "o"), *model]
     child = subprocess.Popen([sys.executable, "-m", "mempiler", *words], stdout=-3, stderr=-3)
@@ -59,13 +59,3 @@ def test_the_offline_engine_ends_with_a_report_and_code_1(command, tmp_path):
     assert [one["step"] for one in summary["rejections"] if one["outcome"] == "given up"] == ["people", "user"]
     assert json.loads((tmp_path / "o" / "generation" / "report.json").read_text()) == summary
     assert "no user came through" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [(("--months", "1"), "'--months'"), (("--language", "fr"), "'--language'"), (("--users", "0"), "'--users'")],
-)
-def test_the_command_names_what_does_not_serve(command, words, message):
-    code, _, err = command(*words)
-    assert code == 2
-    assert message in err

@@ -33,19 +33,14 @@ def test_answers_are_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
         assert asked == replayed(talk, sessions)
 
 
-def test_evidence_of_a_question_ends_with_the_turn_that_decides_it(env: MemoryEnv) -> None:
+def test_a_kind_tells_what_was_done_last_and_evidence_ends_with_the_turn_that_decides(env: MemoryEnv) -> None:
+    assert {example.category for example in env.examples} == {"state", "change", "restate", "retract"}
     for example in env.examples:
         turns = [example.history.turns[id][0] for id in example.evidence]
         assert example.focus == example.evidence
         assert all(turn.speaker in example.question for turn in turns)
-        said = turns[-1].text.split()
-        assert example.answer in said or example.answer == NOTHING
-
-
-def test_a_kind_tells_what_was_done_last(env: MemoryEnv) -> None:
-    kinds = {example.category for example in env.examples}
-    assert kinds == {"state", "change", "restate", "retract"}
-    assert all((example.answer == NOTHING) == (example.category == "retract") for example in env.examples)
+        assert example.answer in turns[-1].text.split() or example.answer == NOTHING
+        assert (example.answer == NOTHING) == (example.category == "retract")
 
 
 def test_new_changed_and_repeated_facts_use_the_same_sentences() -> None:

@@ -10,7 +10,7 @@ from mempiler.data.memoryquest import MemoryQuest
 from mempiler.errors import DataError
 from mempiler.records import Context, Hit
 
-from .conftest import FixedJudge
+from .conftest import fixed_levels
 from .forms import FORMS, load, put, write
 
 USER = FORMS["memoryquest"]["user1.json"]
@@ -93,7 +93,7 @@ def test_judged_recall_of_two_references(
 ) -> None:
     for metric, value in (("recall", recall), ("recall_exact", exact)):
         loaded = load(tmp_path, "memoryquest", metric=metric)
-        loaded = loaded.bound(lambda kind: FixedJudge(*levels))
+        loaded = loaded.bound(lambda kind: fixed_levels(*levels))
         found = loaded.score(loaded.examples[0], retrieved("D1:3"))
         judged = {"recall": recall, "recall_exact": exact, "recall_explicit": explicit}
         assert dict(found.parts) == {"evidence": 0.5, "evidence_exact": 0.0, **judged}
@@ -103,7 +103,7 @@ def test_judged_recall_of_two_references(
 
 def test_the_judge_sees_what_was_retrieved_and_no_notes(tmp_path: Path) -> None:
     loaded = load(tmp_path, "memoryquest")
-    judge = FixedJudge("not", "not")
+    judge = fixed_levels("not", "not")
     loaded = loaded.bound(lambda kind: judge)
     loaded.score(loaded.examples[0], retrieved("D1:3", summary="She has a bad knee."))
     assert judge.asked == [("Plan my week", loaded.examples[0].answer.splitlines(), "[f0] fact 0")]

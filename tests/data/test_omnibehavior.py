@@ -18,7 +18,6 @@ from mempiler.data.omnibehavior.records import (
     gold,
     is_high_value,
     is_informative,
-    number,
     questions_of,
     scene_of,
 )
@@ -76,21 +75,6 @@ def test_a_question_tells_nothing_of_the_reaction(tmp_path):
         assert "so true" not in example.question
         assert example.question.startswith("2 October 2025, Thursday 20:15; Video Browsing; title: Morning run;")
         assert example.question.endswith(QUESTIONS[example.category][0])
-
-
-def test_a_draw_is_spread_over_time_and_scenes_and_is_the_users_own():
-    rows = []
-    for n in range(200):
-        row = video(f"2025-10-{n // 10 + 1:02} {n % 10 + 10}:00:00", *(["like"] if n % 3 == 0 else []))
-        shop = {"type": "E-commerce", "context": {"item_title": "bag"}, "action": []}
-        rows.append(row if n % 2 else {**row, **shop})
-    periods = Periods()
-    drawn = periods.draw("u1", rows)
-    assert len(drawn) == 30
-    assert drawn == sorted(set(drawn)) == periods.draw("u1", rows)
-    assert drawn != periods.draw("u2", rows)
-    assert [len([place for place in drawn if place // 20 == bucket]) for bucket in range(10)] == [3] * 10
-    assert 10 <= sum(rows[place]["type"] == "E-commerce" for place in drawn) <= 20
 
 
 def test_seed_offsets_beside_the_files_make_the_draw(tmp_path):
@@ -252,10 +236,3 @@ def test_any_context_and_any_action_can_be_read(value):
         assert "\n" not in situation(record) + reaction(record).replace("\n", "")
         assert isinstance(is_informative(record) and is_high_value(record), bool)
         assert all(isinstance(gold(record)[field], bool) for field in fields_of(record))
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"), [(194, 194), ("194秒", 194), ("1.5", 1.5), (None, None), ("60s", None), ("nan", None)]
-)
-def test_numbers_may_have_a_unit(value, expected):
-    assert number(value) == expected

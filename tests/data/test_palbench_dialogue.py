@@ -31,19 +31,13 @@ PERSONA = Persona(profile="a baker", situation="moved", needs="NEEDS", preferenc
 PLANS = [plan(f"topic {n}") for n in range(200)]
 
 
-def test_plans_follow_the_transitions() -> None:
-    assert all(reply in AFTER["user"][asked] for turns in PLANS for asked, reply in turns)
-
-
-def test_plans_have_two_guesses_two_proposals_and_one_end() -> None:
+def test_plans_follow_the_transitions_with_two_guesses_two_proposals_and_one_end() -> None:
     for turns in PLANS:
+        assert all(reply in AFTER["user"][asked] for asked, reply in turns)
         replies = Counter(reply for _, reply in turns)
         assert (replies["requirement prediction"], replies["solution proposal"]) == (2, 2)
         assert [asked for asked, _ in turns[:3]] == ["topic inquiry", *["requirement confirmation"] * 2]
         assert turns[-1] == ("solution feedback", "feedback response")
-
-
-def test_a_plan_is_the_same_for_every_assistant() -> None:
     assert plan("topic 1") == plan("topic 1")
     assert any(plan(f"topic {n}") != plan(f"topic {n}", seed=1) for n in range(20))
 
@@ -76,31 +70,17 @@ def test_the_user_knows_preferences_only_once_solutions_are_discussed(scripted: 
     assert dialogue[0].text == "words 1"
 
 
-@pytest.fixture
-def judged() -> Any:
-    """A judge that gives 9 to a dialogue with "good" in it and else 4, and notes what it was asked."""
-    asked: list[tuple[str, str, int]] = []
-
-    def judge(persona: Persona, first: str, second: str, rollout: int) -> tuple[int, int]:
-        asked.append((first, second, rollout))
-        return (9 if "good" in first else 4), (9 if "good" in second else 4)
-
-    return SimpleNamespace(judge=judge, asked=asked)
-
-
-def test_equal_dialogues_are_a_tie_without_a_call(judged: Any) -> None:
-    assert compare(judged.judge, PERSONA, "good", "good").outcome == "tie"
-    assert judged.asked == []
-
-
 @pytest.mark.parametrize(
     ("kind", "measure"), [(NeedUnderstandingJudge, "NEEDS"), (PreferenceUnderstandingJudge, "PREFERENCES")]
 )
-def test_judges_see_their_own_measure_and_samples_differ(kind: Any, measure: str, scripted: Any) -> None:
+def test_judges_see_their_own_measure_samples_differ_and_equal_dialogues_tie_without_a_call(
+    kind: Any, measure: str, scripted: Any
+) -> None:
     scores = {"analysis_1": "a", "analysis_2": "b", "comparison": "c", "scores": {"assistant_1": 8, "assistant_2": 3}}
     lm = scripted(lambda *call: scores, cache=True)
     judge = kind(lm, adapter())
     assert compare(judge, PERSONA, "mine", "theirs").own == 5.5
+    assert compare(judge, PERSONA, "same", "same").outcome == "tie"
     prompts = [text for _, text in lm.engine.prompts]
     assert len(prompts) == 6
     assert all((measure in text) and ("NEEDS" in text) + ("PREFERENCES" in text) == 1 for text in prompts)
@@ -168,18 +148,15 @@ def test_wins_ties_and_defeats_are_counted() -> None:
     }
 
 
-def test_without_rival_user_or_judge_a_line_says_so() -> None:
-    found = benchmark("palbench.dialogue")
+def test_without_user_rival_or_judge_a_line_says_so() -> None:
+    found, (full, _) = benchmark("palbench.dialogue"), _set_up()
     example = found.examples[0]
-    with pytest.raises(UserError, match="play the user and a rival"):
-        found.answer(lambda **query: dspy.Prediction(answer=""), example)
-    with pytest.raises(UserError, match="--judge-lm"):
-        found.score(example, dspy.Prediction(answer="a", rival="b"))
-    full, _ = _set_up()
-    with pytest.raises(UserError, match="play the user and a rival"):
-        full.answer(lambda **query: dspy.Prediction(answer=""), example)
-    with pytest.raises(UserError, match="mempiler evaluate"):
-        full.score(example, dspy.Prediction(answer="a"))
+    for each in (found, full):
+        with pytest.raises(UserError, match="play the user and a rival"):
+            each.answer(lambda **query: dspy.Prediction(answer=""), example)
+    for each, problem in ((found, "--judge-lm"), (full, "mempiler evaluate")):
+        with pytest.raises(UserError, match=problem):
+            each.score(example, dspy.Prediction(answer="a"))
 
 
 def test_the_hash_of_the_judges_covers_both_prompts(monkeypatch: pytest.MonkeyPatch) -> None:

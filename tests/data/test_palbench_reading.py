@@ -1,5 +1,6 @@
 """PAL-Set's form: what a topic's history holds, what each part asks, and which files are read."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,10 @@ import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.records import Logs, Session
 
-from .forms import FORMS, load, talk, write
+from .forms import FORMS, load, write
 
 PARTS = ("restate", "generate", "select", "dialogue")
-(RECORD,) = (value for name, value in FORMS["palbench.restate"].items() if name == "input.json")
+RECORD = FORMS["palbench.restate"]["input.json"]
 
 
 def texts(history: Any) -> list[str]:
@@ -68,8 +69,9 @@ def test_side_files_in_any_folder_give_the_persona(tmp_path: Path) -> None:
     [(None, ["zh"]), ("zh", ["zh"]), ("en", ["en"]), ("all", ["zh", "en"])],
 )
 def test_a_folder_holds_both_languages(tmp_path: Path, language: str | None, files: list[str]) -> None:
-    chinese = {"u1": {"history": [], "query": [talk(2, 3)]}}
-    chinese["u1"]["query"][0]["topics"]["topic-1"]["requirement"] = "需要休息"
+    chinese = copy.deepcopy(RECORD)
+    for sample in chinese["u1"]["query"]:
+        sample["topics"]["topic-1"]["requirement"] = "需要休息"
     write(tmp_path, {"synthesis/data/input.json": chinese, "synthesis/data_en/input_en.json": RECORD})
     found = benchmark("palbench.restate", tmp_path, language=language).examples
     assert sorted({example.category for example in found}, reverse=True) == files

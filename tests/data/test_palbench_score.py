@@ -6,12 +6,9 @@ from typing import Any
 
 import dspy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark
-from mempiler.data.palbench.benchmark import WEIGHTS, NeedsJudge, bleu, words
+from mempiler.data.palbench.benchmark import NeedsJudge, words
 from mempiler.programs.adapter import adapter
-from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 
 
 def test_a_long_run_of_one_sign_is_cut_at_once() -> None:
@@ -20,21 +17,6 @@ def test_a_long_run_of_one_sign_is_cut_at_once() -> None:
     assert "".join(words("火" * 60_000)) == "火" * 60_000
     # 12 s before: jieba takes the square of the length.
     assert time.process_time() - started < 3
-
-
-@given(st.text("用户希望睡得好 ab,", min_size=1), st.text("用户希望睡得好 ab,", min_size=1))
-def test_bleu_equals_nltk_on_the_same_words(answer: str, gold: str) -> None:
-    smooth = SmoothingFunction().method1
-    expected = [sentence_bleu([words(gold)], words(answer), w, smooth) for w in WEIGHTS]
-    assert bleu(answer, [gold]) == pytest.approx(expected)
-
-
-def test_every_order_takes_its_own_best_reference() -> None:
-    """One reference shares more words, the other a longer run of them."""
-    loose, tight = "c-b-a-d", "a-b-x-y-z"
-    both = bleu("a-b-c-d", [loose, tight])
-    assert both == tuple(map(max, zip(bleu("a-b-c-d", [loose]), bleu("a-b-c-d", [tight]), strict=True)))
-    assert bleu("a-b-c-d", [loose])[0] > bleu("a-b-c-d", [tight])[0]
 
 
 @pytest.mark.parametrize(

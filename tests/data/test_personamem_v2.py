@@ -10,7 +10,7 @@ from mempiler.data.check import check
 from mempiler.data.personamem_v2 import PersonaMemV2
 from mempiler.errors import DataError
 
-from .conftest import FixedJudge
+from .conftest import fixed_levels
 from .forms import FORMS, encoded, lines, load, write
 
 FORM = FORMS["personamem-v2"]
@@ -32,23 +32,22 @@ def test_a_full_row(tmp_path):
     assert lines(example)[1] == "[D1:2] user: I sleep best in a tent."
 
 
-@pytest.mark.parametrize("cell", [ROW["user_query"], '{"content": "Where should I stay? It\'s late."}', "Where?"])
-def test_a_query_is_a_python_dict_a_json_object_or_text(tmp_path, cell):
-    (example,) = loaded(tmp_path, {"user_query": cell}).examples
-    assert example.question in ("Where should I stay? It's late.", "Where?")
-
-
-@pytest.mark.parametrize("cells", [{"pref_type": "ask_to_forget"}, {"sensitive_info": "True"}])
-def test_rows_that_are_not_asked_are_left_out_and_told(tmp_path, cells):
-    assert len(loaded(tmp_path, {}, cells).examples) == 1
+def test_cells_may_be_a_python_dict_json_or_text_and_rows_that_are_not_asked_are_told(tmp_path):
+    said = "Where should I stay? It's late."
+    cells = [
+        {"user_query": repr({"content": said})},
+        {"user_query": json.dumps({"content": said})},
+        {"user_query": said},
+    ]
+    left_out = [{"pref_type": "ask_to_forget"}, {"sensitive_info": "True"}]
+    assert [example.question for example in loaded(tmp_path, *cells, *left_out).examples] == [said] * 3
     report = check("personamem-v2", tmp_path / CSV)
-    assert (report.ok, report.kinds) == (True, {"left out": 1})
+    assert (report.ok, report.kinds) == (True, {"left out": 2})
 
 
 def test_without_a_preference_the_snippet_is_the_reference_or_else_the_right_reply(tmp_path):
-    snippet = {"preference": ""}
     nothing = {"preference": "", "related_conversation_snippet": ""}
-    references = [example.reference for example in loaded(tmp_path, snippet, nothing).examples]
+    references = [example.reference for example in loaded(tmp_path, {"preference": ""}, nothing).examples]
     assert references == ["I sleep best in a tent.", "On the camp site."]
 
 
@@ -89,7 +88,7 @@ def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path):
     ],
 )
 def test_the_judge_sees_the_retrieved_context_and_the_preference(tmp_path, level, parts):
-    judge = FixedJudge(level)
+    judge = fixed_levels(level)
     found = load(tmp_path, "personamem-v2").bound(lambda kind: judge)
     (example,) = found.examples
     context = Context(hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),), notes={"summary": "unjudged"})

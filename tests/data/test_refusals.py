@@ -9,7 +9,7 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.errors import DataError
 
-from .forms import FORMS, Change, changed, encoded, first, load, put, write
+from .forms import FORMS, Change, changed, encoded, first, put, write
 
 QUERY = ("u1", "query", 0)
 LATER = {"timestamp": "2024-03-20 20:01", "content": "later"}
@@ -20,17 +20,10 @@ SESSION = {"id": "D1", "turns": [TURN]}
 REFUSED: list[tuple[str, Change, str]] = [
     ("implexconv", put("conversation"), "item 0, field 'conversation': is missing"),
     ("implexconv", put("conversation", value=["nobody"]), "item 0: holds no session with words"),
-    (
-        "implexconv",
-        put("conversation", 1, value=[3]),
-        "item 0, field 'conversation.1': is [3], expected",
-    ),
+    ("implexconv", put("conversation", 1, value=[3]), "item 0, field 'conversation.1': is [3], expected"),
     ("implexconv", put("qa", 0, "question", value=""), "item-0:0, field 'question': is empty"),
     ("jsonl", put("question"), "line 1, field 'question': is missing"),
-    ("jsonl", put("answer", value=""), "line 1, field 'answer': is empty"),
     ("jsonl", put("question", value=["What?"]), "line 1, field 'question': is ['What?'], expected a valid string"),
-    ("jsonl", put("evidence", value="D1:1"), "line 1, field 'evidence': is 'D1:1', expected a valid list"),
-    ("jsonl", put("messages", value="I like tea."), "line 1, field 'messages': is 'I like tea.'"),
     ("jsonl", put("messages"), "line 1, field 'history': give either 'history' or 'messages'"),
     ("jsonl", put("history", value={"items": [SESSION]}), "line 1, field 'history': give either"),
     ("jsonl", put("messages", value=[]), "line 1, field 'messages': holds no turns"),
@@ -38,71 +31,47 @@ REFUSED: list[tuple[str, Change, str]] = [
     ("jsonl", lambda row: (row.pop("messages"), row.update(history={"items": [{}]})), "field 'history': items.0"),
     ("jsonl", lambda row: (row.pop("messages"), row.update(history={"items": [SESSION] * 2})), "uses a turn id twice"),
     ("locomo", put(*QA, "answer"), "conv-1:0, field 'answer': is missing"),
-    ("locomo", put(*QA, "question", value=""), "conv-1:0, field 'question': is empty"),
-    ("locomo", put("qa", value=["Who?"]), "conv-1:0: is 'Who?', expected an object"),
     ("locomo", put(*QA, "category", value=6), "conv-1:0, field 'category': is '6', expected '1', '2', '3', '4' or '5'"),
-    ("locomo", put(*QA, "adversarial_answer", value=[]), "conv-1:0, field 'adversarial_answer': is [], expected"),
     ("locomo", put("sample_id"), "conversation 1, field 'sample_id': is missing"),
     ("locomo", put(*TALK, "session_2_date_time", value="8 May 2023"), "'8 May 2023' is not like '1:56 pm on 8 May"),
     ("locomo", put(*TALK, "session_2", value="hello"), "conv-1, field 'session_2': is 'hello', expected a list of"),
     ("locomo", put(*TALK, "session_2", 1, value=1), "conv-1, field 'session_2', turn 2: is 1, expected an object"),
-    ("locomo", put(*TALK, "session_2", 1, "dia_id"), "field 'session_2', turn 2, field 'dia_id': is missing"),
     ("locomo", put(*TALK, "session_2", 1, "dia_id", value="D2:1"), "turn 2: dia_id 'D2:1' is used twice"),
     ("locomo", put("conversation", value={}), "conv-1: holds no turns in any session_N list"),
     ("locomo", put("qa", value=[]), "holds no examples"),
     ("longmemeval", put("question_id"), "entry 1, field 'question_id': is missing"),
-    ("longmemeval", put("question", value=" "), "entry 1, field 'question': is empty"),
-    (
-        "longmemeval",
-        put("question_type", value="riddle"),
-        "entry 1, field 'question_type': is 'riddle', exp",
-    ),
-    ("longmemeval", put("answer", value=None), "entry 1, field 'answer': is None, expected a valid string"),
+    ("longmemeval", put("question_type", value="riddle"), "entry 1, field 'question_type': is 'riddle', exp"),
     ("longmemeval", put("haystack_dates", value=[]), "entry 1: haystack_session_ids, haystack_dates and"),
-    (
-        "longmemeval",
-        put("haystack_sessions", 0, value=["x"]),
-        "entry 1, field 'haystack_sessions.0.0': is 'x'",
-    ),
+    ("longmemeval", put("haystack_sessions", 0, value=["x"]), "entry 1, field 'haystack_sessions.0.0': is 'x'"),
     ("longmemeval", put("haystack_sessions", value=[[], [], []]), "entry 1: holds no session with words"),
     ("memoryquest", put("sessions"), "user1, field 'sessions': is missing"),
     ("memoryquest", put("sessions", value=[]), "user1: no session has a turn with words"),
     ("memoryquest", put("sessions", 0, "turns", 1, "text", value=[]), "user1, field 'sessions.0.turns.1.text': is "),
     ("memoryquest", put("queries", value="none"), "user1, field 'queries': is 'none', expected a valid list"),
-    ("memoryquest", put("queries", 0, "query"), "user1, field 'queries.0.query': is missing"),
     ("memoryquest", put("queries", 0, "references", 0, "text", value=" "), "queries.0.references.0.text': is empty"),
     ("msc", put("self_instruct"), "line 1, field 'self_instruct': is missing"),
-    ("msc", put("self_instruct", "B"), "line 1, field 'self_instruct.B': is missing"),
     ("msc", put("self_instruct", "A", value=" "), "line 1, field 'self_instruct.A': is empty"),
-    ("msc", put("previous_dialogs", 0, "dialog"), "line 1, field 'previous_dialogs.0.dialog': is missing"),
     ("msc", put("dialog", value="Hi!"), "line 1, field 'dialog': is 'Hi!', expected a valid list"),
     ("msc", lambda row: row.update(dialog=[], previous_dialogs=[]), "line 1: no session has a turn with words"),
     ("omnibehavior", put(*VIDEO, "timestamp", value="noon"), "record 1, field 'timestamp': 'noon' is not like"),
     ("omnibehavior", put("u1", "action_history"), "user u1, field 'action_history': is missing"),
     ("omnibehavior", put("u1", "action_history", value=[]), "holds no examples"),
     ("palbench.restate", put("u1", value=[]), "u1: is [], expected an object"),
-    ("palbench.restate", put("u1", "history", value=3), "u1, field 'history': is 3, expected a valid list"),
     ("palbench.restate", put("u1", value={"history": [], "query": []}), "holds no examples"),
     ("palbench.restate", put(*QUERY, "topics", "topic-1", value={}), "0.topics.topic-1.user_query': is missing"),
     ("palbench.restate", put(*QUERY, "logs", 0, "content", value=[]), "query.0.logs.0.content': is"),
     ("personamem", put("user_question_or_message", value=" "), "line 2, field 'user_question_or_message': is empty"),
-    (
-        "personamem",
-        put("correct_answer", value="(x)"),
-        "line 2, field 'correct_answer': is 'x', expected 'a', 'b'",
-    ),
+    ("personamem", put("correct_answer", value="(x)"), "line 2, field 'correct_answer': is 'x', expected 'a', 'b'"),
     ("personamem", put("all_options", value="(a) Jazz"), "field 'all_options': is '(a) Jazz', expected a valid list"),
     ("personamem", put("all_options", value="['(a) Jazz.', '(c) Rock.']"), "no option begins with (b)"),
     ("personamem", put("shared_context_id", value="c2"), "'c2' is not in the file of contexts"),
     ("personamem", put("end_index_in_shared_context", value="0"), "is '0', expected greater than or equal to 1"),
     ("personamem", put("correct_answer"), "has no column 'correct_answer'; its columns are persona_id, question_id,"),
-    ("personamem-v2", put("user_query", value=""), "line 2, field 'user_query': is empty"),
     ("personamem-v2", put("incorrect_answers", value="none"), "is 'none', expected a valid list"),
     ("personamem-v2", put("chat_history_32k_link", value="data/gone.json"), "'data/gone.json' is no file below the"),
     ("personamem-v2", put("chat_history_32k_link", value="../x.json"), "must name a file below the CSV's folder"),
     ("personamem-v2", put("chat_history_32k_link", value="/etc/passwd"), "must name a file below the CSV's folder"),
     ("personamem-v2", put("chat_history_32k_link", value="a\x00b"), "is no file below the CSV's folder"),
-    ("personamem-v2", put("chat_history_32k_link", value="x" * 5000), "is no file below the CSV's folder"),
 ]
 
 
@@ -209,8 +178,3 @@ def test_a_line_that_is_cut_short_is_named_and_the_others_are_read(tmp_path):
     with pytest.raises(DataError, match=r"line 2, column 41: not valid JSON .*; is the line cut short"):
         benchmark("jsonl", path)
     assert check("jsonl", path).counts["questions"] == 2
-
-
-def test_a_form_is_read_as_it_is(tmp_path):
-    for name in FORMS:
-        assert load(tmp_path / name, name).examples

@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ from mempiler.programs.adapter import adapter
 from ..programs import test_prompts as prompts
 from . import test_make_memoryquest as quest
 from . import test_make_palset_reviews as reviews
-
-faulty = reviews.faulty
-"""The fixture: a model that finds faults and mends them."""
+from .conftest import good
 
 
 def signatures(part: str) -> dict[str, type[dspy.Signature]]:
@@ -51,10 +48,8 @@ def test_memoryquest_is_asked_for_as_was_reviewed(scripted: Any, profiles: Path,
     agreed("synthesis_memoryquest", found.prompts)
 
 
-def test_a_palset_is_asked_for_as_was_reviewed(
-    made_palset: Any, palset_reply: Callable[..., Any], faulty: Callable[..., Any]
-) -> None:
+def test_a_palset_is_asked_for_as_was_reviewed(made_palset: Any) -> None:
     heard = prompts.Heard()
     with dspy.context(callbacks=[heard], adapter=adapter()):
-        made_palset(lambda *asked: faulty(*asked[:2]) or palset_reply(*asked), reviews=1, threads=1)
+        made_palset(lambda *asked: reviews.faulty(*asked[:2]) or good(*asked), reviews=1, threads=1)
     agreed("synthesis_palset", heard.prompts)
