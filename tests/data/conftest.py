@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import datetime, timedelta
+from typing import Any
 
 import dspy
 import pytest
@@ -111,7 +112,7 @@ def topic(kind, text):
     }
 
 
-def good(kind, text, n):
+def good(kind: str, text: str, n: int) -> Any:
     """A model that does everything right, and finds nothing to mend."""
     chinese = "[[ ## language ## ]]" in text and field(text, "language") == "Chinese"
     return in_chinese(written(kind, text)) if chinese else written(kind, text)

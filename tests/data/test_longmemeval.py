@@ -11,7 +11,7 @@ from mempiler.data.longmemeval import TYPES, LongMemEval, LongMemEvalPreference,
 from mempiler.errors import DataError, UnknownNameError
 from mempiler.signatures.judges import JUDGES, judge_hash
 
-from .forms import FORMS, lines, load, write
+from .forms import FORMS, Change, lines, load, put, write
 
 (ROW,) = FORMS["longmemeval"]["longmemeval_oracle.json"]
 
@@ -36,24 +36,22 @@ def test_a_full_row_tells_nowhere_where_the_evidence_is(tmp_path: Path) -> None:
     assert "answer_" not in example.history.model_dump_json()
 
 
-def test_an_unanswerable_question_names_no_evidence(tmp_path: Path) -> None:
-    (example,) = load(tmp_path, "longmemeval", unanswerable).examples
-    assert (example.abstention, example.focus, example.evidence) == (True, (), ())
+def unmark(row: Any) -> None:
+    for said in (row["haystack_sessions"][0][0], row["haystack_sessions"][2][0]):
+        del said["has_answer"]
 
 
-def test_without_marks_all_turns_of_the_evidence_sessions_count(tmp_path: Path) -> None:
-    def unmark(row: Any) -> None:
-        for said in (row["haystack_sessions"][0][0], row["haystack_sessions"][2][0]):
-            del said["has_answer"]
-
-    assert load(tmp_path, "longmemeval", unmark).examples[0].focus == ("D2:1", "D3:1", "D3:2")
-
-
-def test_an_undated_session_stays_behind_its_neighbour(tmp_path: Path) -> None:
-    def undate(row: Any) -> None:
-        row["haystack_dates"][0] = "?"
-
-    assert load(tmp_path, "longmemeval", undate).examples[0].focus == ("D1:1", "D3:1")
+@pytest.mark.parametrize(
+    ("change", "focus"),
+    [
+        (unanswerable, ()),
+        (unmark, ("D2:1", "D3:1", "D3:2")),  # all turns of the evidence sessions
+        (put("haystack_dates", 0, value="?"), ("D1:1", "D3:1")),  # an undated session stays behind its neighbour
+    ],
+)
+def test_the_evidence_of_a_question(tmp_path: Path, change: Change, focus: tuple[str, ...]) -> None:
+    (example,) = load(tmp_path, "longmemeval", change).examples
+    assert (example.focus, example.evidence, example.abstention) == (focus, focus, not focus)
 
 
 def test_a_date_may_lack_its_weekday() -> None:

@@ -47,17 +47,14 @@ def test_the_newest_ratings_are_asked_memory_is_frozen_at_the_first_and_what_fol
     assert second.options == list(RATINGS)
 
 
-def test_no_question_tells_its_rating_and_every_record_before_does(folder):
+def test_no_question_tells_its_rating_and_every_record_before_does_after_the_profile_in_words(folder):
     example = load(folder).examples[0]
     assert "rated" not in example.question
     assert '"Odd::Title" (1999), Drama' in example.question
     assert "31 December 2000, Sunday 22:12" in example.question
     assert all(action.action in {f"rated {n}" for n in RATINGS} for action in actions(example.history))
     assert '"Amélie: Le Film" (2001), Comedy, Romance' in {a.situation for a in actions(example.history)}
-
-
-def test_the_profile_comes_first_in_words(folder):
-    profile = load(folder).examples[0].history.items[0]
+    profile = example.history.items[0]
     assert isinstance(profile, Profile)
     assert profile.turns[0].text == "gender: female; age: 25 to 34; occupation: writer"
 

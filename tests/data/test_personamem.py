@@ -77,13 +77,9 @@ def test_a_broken_context_is_refused(tmp_path, context, message):
     with pytest.raises(DataError) as error:
         benchmark("personamem", write(tmp_path, {**FORM, "shared_contexts_32k.jsonl": [context]}))
     assert message in str(error.value)
-
-
-def test_missing_contexts_are_named(tmp_path):
-    path = write(tmp_path, FORM)
     (tmp_path / "shared_contexts_32k.jsonl").unlink()
     with pytest.raises(DataError, match=r"shared_contexts_32k\.jsonl is not beside it"):
-        PersonaMem.load(path)
+        PersonaMem.load(tmp_path / "questions_32k.csv")
 
 
 def test_categories_keep_skills_and_an_absent_one_is_counted_zero(tmp_path):
