@@ -83,8 +83,8 @@ PRAMEM = of(
     ("practice", "verdicts.get(id, False) or overturned", "not overturned", "groundedness has the wrong sign"),
     (
         "samples",
-        "past=suffix(memory.records[:place], max_tokens),",
-        "past=suffix(memory.records[: place + 1], max_tokens),",
+        "past = suffix(memory.records[:place], max_tokens)",
+        "past = suffix(memory.records[: place + 1], max_tokens)",
         "a sample shows its outcome",
     ),
     (

@@ -4,12 +4,6 @@
 
 Nothing is lost: every wording that an update replaced is kept with its entry, a deleted entry moves to
 `removed`, and what could not be applied is counted in `counts`.
-
-Example:
-    >>> from mempiler.programs.memory_r2.memory import Edit, FactMemory
-    >>> memory = FactMemory().apply([Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon")], ("D1:1",))
-    >>> memory.facts[0].id
-    'm1'
 """
 
 from __future__ import annotations
@@ -22,22 +16,20 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from rpds import HashTrieMap
 
 from ...memory.amending import is_as_written
 from ...memory.index import Entry
-from ...memory.memory import Memory
-from ...records import comparable
+from ...memory.memory import Memory, Stored
+from ...records import latest, one_line
 
 WORDINGS = 20
 """Earlier wordings kept with an entry (the released mention history keeps as many)."""
 
 
-class StoredFact(BaseModel):
+class StoredFact(Stored):
     """One entry of the memory."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     speaker: str
@@ -97,13 +89,12 @@ class FactMemory(Memory):
         draft = _Draft(self, set(shown), time)
         for edit in edits:
             draft.apply(edit)
-        changed = {
-            "facts": tuple(draft.facts),
-            "removed": (*self.removed, *draft.removed),
-            "issued": draft.issued,
-            "counts": dict(Counter(self.counts) + draft.counts),
-        }
-        after = self.model_copy(update=changed)
+        after = self.changed(
+            facts=tuple(draft.facts),
+            removed=(*self.removed, *draft.removed),
+            issued=draft.issued,
+            counts=dict(Counter(self.counts) + draft.counts),
+        )
         vars(after)["wordings"] = draft.wordings
         return after
 
@@ -127,14 +118,8 @@ class FactMemory(Memory):
         return self.facts
 
     def entry(self, part: StoredFact) -> Entry:
-        return Entry(
-            id=part.id,
-            text=part.content,
-            kind="fact",
-            sources=part.sources,
-            time=part.time,
-            speaker=part.speaker,
-        )
+        about = {"kind": "fact", "sources": part.sources, "time": part.time, "speaker": part.speaker}
+        return Entry(id=part.id, text=part.content, **about)
 
 
 class _Draft:
@@ -155,7 +140,7 @@ class _Draft:
         self.counts[act(edit) if act else "unchanged"] += 1
 
     def _insert(self, edit: Edit) -> str:
-        content = " ".join(edit.content.split())
+        content = one_line(edit.content)
         if not content:
             return "refused"
         found = [place_of(self.facts, id) for id in self.wordings.get((edit.speaker, content), ())]
@@ -169,7 +154,7 @@ class _Draft:
         return "inserted"
 
     def _update(self, edit: Edit) -> str:
-        place, content = self._target(edit), " ".join(edit.content.split())
+        place, content = self._target(edit), one_line(edit.content)
         if place is None or not content:
             return "refused"
         fact = self.facts[place]
@@ -214,7 +199,7 @@ class _Draft:
         self.wordings = self.wordings.insert(fact.said, others) if others else self.wordings.discard(fact.said)
 
     def _latest(self, fact: StoredFact) -> datetime | None:
-        return max((time for time in (fact.updated, self._time) if time), key=comparable, default=None)
+        return latest(fact.updated, self._time)
 
     def _target(self, edit: Edit) -> int | None:
         known = edit.memory_id is not None and edit.memory_id in self._shown

@@ -43,7 +43,7 @@ from ..predictor import Predictor, predictor
 from ..recording import refuse
 from ..settings import Settings
 from ..tasks.task import QuestionAnswering, with_items
-from .memory import Edit, FactMemory, StoredFact
+from .memory import Edit, FactMemory
 
 FIRST = "first speaker"
 """The note of a context that names the speaker whose memories come first."""
@@ -75,11 +75,6 @@ class FactWriter(Writer):
 
     Extraction does not need the memory, so all parts of all sessions are extracted at once; the manager sees the facts
     of every part in order, beside the memories of their speakers that are nearest to them.
-
-    Args:
-        embedder: Vectors for relating facts to memories.
-        settings: How.
-        indexes: Searches memories.
     """
 
     Memory = FactMemory
@@ -110,18 +105,12 @@ class FactWriter(Writer):
 
     def write_piece(self, memory: FactMemory, piece: Item) -> FactMemory:
         """Takes in a piece, which is not cut into parts once more."""
-        return self._written(memory, piece, [_spoken(piece)])
+        return self._written(memory, piece, [piece.spoken])
 
     def relate(
         self, memory: FactMemory, facts: Sequence[Fact], vectors: Mapping[str, np.ndarray] | None = None
     ) -> list[list[str]]:
-        """The ids of the memories nearest to each fact; at most `related_total` different ones over all facts.
-
-        Args:
-            memory: What is searched.
-            facts: What to look for.
-            vectors: Those of the facts by their texts, where they are known.
-        """
+        """The ids of the memories nearest to each fact; at most `related_total` different ones over all facts."""
         return self._related(memory, [(fact.speaker, fact.fact) for fact in facts], vectors)
 
     def _related(
@@ -145,7 +134,7 @@ class FactWriter(Writer):
         return [[hit.id for hit in found if hit.id in shown] for found in hits]
 
     def _chunks(self, item: Item) -> list[Sequence[Turn]]:
-        turns = _spoken(item)
+        turns = item.spoken
         size = self.settings.chunk_turns or max(1, -(-len(turns) // self.settings.parts))
         return [turns[n : n + size] for n in range(0, len(turns), size)]
 
@@ -193,7 +182,7 @@ class FactWriter(Writer):
         shown = {id for ids in related for id in ids}
         managed = self.attempt(
             self.manage,
-            session_date=format_time(item.time) if item.time else "unknown",
+            session_date=item.date,
             **({"earlier_facts": before} if self.settings.earlier else {}),
             memories=_stored(memory, shown),
             new_facts=[
@@ -208,7 +197,7 @@ class FactWriter(Writer):
         shown = {id for ids in self._related(memory, [(turn.speaker, turn.content) for turn in turns]) for id in ids}
         edited = self.attempt(
             self.edit,
-            session_date=format_time(item.time) if item.time else "unknown",
+            session_date=item.date,
             memories=_stored(memory, shown),
             earlier=_lines(item, chunks[:n]) if self.settings.earlier else "",
             dialogue=_lines(item, [turns]),
@@ -231,24 +220,15 @@ class FactWriter(Writer):
 
 
 class FactReader(EntryReader):
-    """Recalls the nearest memories of each of two sides: the first speaker, and everybody else.
-
-    Args:
-        min_score: Lowest cosine of a hit.
-        read_top: Memories per side.
-        indexes: Searches memories.
-        hybrid: Whether `indexes` add BM25 and cosine.
-    """
+    """Recalls the nearest memories of each of two sides: the first speaker, and everybody else."""
 
     def __init__(self, min_score: float, read_top: int, indexes: Indexes, hybrid: bool = False) -> None:
         super().__init__(min_score=min_score, indexes=indexes, hybrid=hybrid)
         self.read_top = read_top
 
     def amended(self, memory: FactMemory, amend: Amend) -> FactMemory:
-        def reworded(fact: StoredFact, text: str) -> StoredFact:
-            return fact.model_copy(update={"content": text, "earlier": ()})
-
-        return memory.model_copy(update={"facts": amend.parts(memory.facts, memory.entry, reworded)})
+        facts = amend.parts(memory.facts, memory.entry, lambda fact, text: fact.changed(content=text, earlier=()))
+        return memory.changed(facts=facts)
 
     def recall(self, memory: FactMemory, query: Query) -> Context:
         """The nearest memories of each side, best first; the first speaker's name is in the notes."""
@@ -277,12 +257,7 @@ class MemoryReader(QuestionAnswering):
 
 
 class MemoryR2(Method):
-    """Writes facts by learned operations, reads the nearest ones per speaker.
-
-    Args:
-        embedder: Vectors for relating facts to memories and questions to memories.
-        settings: `MemoryR2Settings`.
-    """
+    """Writes facts by learned operations, reads the nearest ones per speaker."""
 
     Settings = MemoryR2Settings
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": MemoryReader}
@@ -296,10 +271,6 @@ class MemoryR2(Method):
         writer = FactWriter(embedder, settings.only(FactSettings), indexes)
         read = Indexes(embedder, hybrid=True) if hybrid else indexes
         super().__init__(writer, FactReader(settings.min_score, settings.read_top, read, hybrid), embedder)
-
-
-def _spoken(item: Item) -> Sequence[Turn]:
-    return [turn for turn in item.turns if turn.content.strip()]
 
 
 def _lines(item: Item, chunks: Sequence[Sequence[Turn]]) -> str:

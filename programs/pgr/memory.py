@@ -6,13 +6,6 @@ A language model words the changes and the merged facts; everything that must no
 frequencies, dates and provenance. Nothing is lost: a merged fact carries the ids, dates, sessions and turns of all its
 parts, and the sum of their frequencies.
 
-Example:
-    >>> from mempiler.programs.pgr.memory import Change, PersonalMemory
-    >>> memory = PersonalMemory().upsert([Change("Ann lives in Lisbon", "Identity")], [])
-    >>> memory = memory.upsert([Change("Ann lives in Porto", "Identity", fact_id="f1")], [])
-    >>> memory.facts[0].info, memory.facts[0].frequency, memory.facts[0].earlier
-    ('Ann lives in Porto', 2, ('Ann lives in Lisbon',))
-
 Limits: an update rewords a fact; its earlier wording is kept in `earlier` and not searched. Clusters are transitive
 (two facts may be in one because a third is near to both), which the paper leaves open.
 
@@ -28,20 +21,18 @@ from datetime import date, datetime
 from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ...memory.amending import is_as_written
 from ...memory.index import LABEL, Entry
-from ...memory.memory import Memory
-from ...records import AnyItem, Item
+from ...memory.memory import Memory, Stored
+from ...records import AnyItem, Item, one_line
 
 T = TypeVar("T")
 
 
-class PersonalFact(BaseModel):
+class PersonalFact(Stored):
     """One fact."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     info: str
@@ -109,7 +100,7 @@ class PersonalMemory(Memory):
         wordings = {_plain(fact.info): fact.id for fact in self.facts if fact.id not in amended}
         issued, counts, clashes = self.issued, Counter[str](), clashing(changes)
         for change in changes:
-            info = " ".join(change.info.split())
+            info = one_line(change.info)
             if not info:
                 counts["refused"] += 1
                 continue
@@ -124,7 +115,7 @@ class PersonalMemory(Memory):
             elif known in amended:
                 issued += 1
                 new = _fact(f"f{issued}", info, change, sessions)
-                facts[new.id] = _updated(facts.pop(known), new).model_copy(update={"id": new.id, "earlier": ()})
+                facts[new.id] = _updated(facts.pop(known), new).changed(id=new.id, earlier=())
                 counts["updated"] += 1
                 known = new.id
             else:
@@ -148,7 +139,7 @@ class PersonalMemory(Memory):
             its parts, and the sum of their frequencies.
         """
         parts = [fact for fact in self.facts if fact.id in set(ids)]
-        info = " ".join(info.split())
+        info = one_line(info)
         if len(parts) < 2 or not info:
             return self._with(self.facts, Counter(refused=1))
         types = Counter(fact.type for fact in parts)
@@ -176,18 +167,12 @@ class PersonalMemory(Memory):
 
     def entry(self, part: PersonalFact) -> Entry:
         """A fact: the text is the info, shown with the type before it; the time is the most recent date."""
-        return Entry(
-            id=part.id,
-            text=part.info,
-            kind="fact",
-            sources=part.sources,
-            time=part.latest,
-            tags={LABEL: part.type},
-        )
+        about = {"kind": "fact", "sources": part.sources, "time": part.latest}
+        return Entry(id=part.id, text=part.info, tags={LABEL: part.type}, **about)
 
     def _with(self, facts: Iterable[PersonalFact], counts: Counter[str], **changes: Any) -> PersonalMemory:
         counted = dict(Counter(self.counts) + counts)
-        return self.model_copy(update={"facts": tuple(facts), "counts": counted, **changes})
+        return self.changed(facts=tuple(facts), counts=counted, **changes)
 
 
 def clashing(changes: Iterable[Change]) -> dict[str, int]:
@@ -199,20 +184,11 @@ def clashing(changes: Iterable[Change]) -> dict[str, int]:
 def merge_groups(
     facts: Sequence[PersonalFact], vectors: np.ndarray, min_cosine: float, window_days: int = 7
 ) -> list[tuple[str, ...]]:
-    """Which facts are to be merged with one another.
+    """Ids of each group of two or more facts that are to be merged with one another, in the order of the facts.
 
     Facts form a cluster when a chain of cosines of at least `min_cosine` joins them. A cluster is cut by date: its
     facts are taken by most recent date, and a group holds those at most `window_days` calendar days after its first.
-    Facts without a date are a group of their own.
-
-    Args:
-        facts: All facts.
-        vectors: Their embeddings, shape [len(facts), dimension], of length 1.
-        min_cosine: What counts as similar.
-        window_days: Widest span of a group; facts exactly so many days apart still merge.
-
-    Returns:
-        Ids of each group of two or more, in the order of the facts.
+    Facts without a date are a group of their own. The vectors are their embeddings, of length 1.
     """
     found: list[list[int]] = []
     for cluster in _clusters(vectors, min_cosine):

@@ -64,12 +64,7 @@ class PGRSettings(ProspectionSettings, FactSettings):
 
 
 class PersonalFactWriter(Writer):
-    """Takes sessions in as dated facts.
-
-    Args:
-        embedder: Vectors of facts, for clusters.
-        settings: How.
-    """
+    """Takes sessions in as dated facts; its embedder finds those that are alike."""
 
     Memory = PersonalMemory
     longest_text = 1000
@@ -87,7 +82,7 @@ class PersonalFactWriter(Writer):
         return True
 
     def write(self, memory: PersonalMemory, item: Item, prepared: Any = None) -> PersonalMemory:
-        waiting = memory.model_copy(update={"pending": (*memory.pending, item)})
+        waiting = memory.changed(pending=(*memory.pending, item))
         return self._upserted(waiting) if len(waiting.pending) >= self.settings.every else waiting
 
     def settle(self, memory: PersonalMemory) -> PersonalMemory:
@@ -96,18 +91,17 @@ class PersonalFactWriter(Writer):
 
     def write_piece(self, memory: PersonalMemory, piece: Item) -> PersonalMemory:
         """Takes a piece in by itself: it does not wait for others."""
-        alone = self._upserted(memory.model_copy(update={"pending": (piece,)}))
-        return alone.model_copy(update={"pending": memory.pending})
+        return self._upserted(memory.changed(pending=(piece,))).changed(pending=memory.pending)
 
     def _upserted(self, memory: PersonalMemory) -> PersonalMemory:
-        said = [(session, turn) for session in memory.pending for turn in session.turns if turn.content.strip()]
+        said = [(session, turn) for session in memory.pending for turn in session.spoken]
         changes: list[Change] = []
         if said:
             known = self._near(memory, [turn for _, turn in said])
             lines = [turn.line(session.time) for session, turn in said]
             found = self.attempt(self.update, existing_facts=known, dialogue="\n".join(lines))
             if found is None:
-                after = memory.model_copy(update={"pending": ()})
+                after = memory.changed(pending=())
                 for session in memory.pending:
                     after = after.left(session)
                 return after
@@ -147,7 +141,7 @@ class PersonalFactWriter(Writer):
             new = said.merged_fact if said else None
             if new is not None:
                 memory = memory.merge(ids, new.info, new.type, new.related_entities)
-        return memory.model_copy(update={"fresh": 0})
+        return memory.changed(fresh=0)
 
 
 class FactReader(EntryReader):
@@ -158,19 +152,12 @@ class FactReader(EntryReader):
         return Context(hits=hits, counts={"facts": len(hits), "first": len(hits), "calls": 0})
 
     def amended(self, memory: PersonalMemory, amend: Amend) -> PersonalMemory:
-        def reworded(fact: PersonalFact, text: str) -> PersonalFact:
-            return fact.model_copy(update={"info": text, "earlier": ()})
-
-        return memory.model_copy(update={"facts": amend.parts(memory.facts, memory.entry, reworded)})
+        facts = amend.parts(memory.facts, memory.entry, lambda fact, text: fact.changed(info=text, earlier=()))
+        return memory.changed(facts=facts)
 
 
 class ProspectiveReader(Reader):
-    """Recalls by a policy over another reader's search.
-
-    Args:
-        inner: Searches.
-        policy: How to recall.
-    """
+    """Recalls by a policy over another reader's search."""
 
     def __init__(self, inner: Reader, policy: Prospection) -> None:
         super().__init__()
@@ -202,12 +189,7 @@ class ProspectiveReader(Reader):
 
 
 class FactStore(Method):
-    """PGR's long-term memory (section 3.2), searched with the query alone: the query-only baseline of Figure 3.
-
-    Args:
-        embedder: Vectors of facts and queries.
-        settings: `FactStoreSettings`.
-    """
+    """PGR's long-term memory (section 3.2), searched with the query alone: the query-only baseline of Figure 3."""
 
     Settings = FactStoreSettings
 
@@ -217,12 +199,7 @@ class FactStore(Method):
 
 
 class PGR(Method):
-    """The paper's method: prospection over its own store of facts.
-
-    Args:
-        embedder: Vectors of facts, queries and probes.
-        settings: `PGRSettings`.
-    """
+    """The paper's method: prospection over its own store of facts."""
 
     Settings = PGRSettings
 
@@ -233,12 +210,7 @@ class PGR(Method):
 
 
 class PGROver(Policy):
-    """`pgr+METHOD`: the policy over another method's `search`. Settings of the inner method begin with `inner_`.
-
-    Args:
-        inner: The method beneath.
-        settings: `ProspectionSettings`.
-    """
+    """`pgr+METHOD`: the policy over another method's `search`. Settings of the inner method begin with `inner_`."""
 
     Settings = ProspectionSettings
 

@@ -74,11 +74,7 @@ class ProspectionSettings(Settings):
 
 
 class Prospection(Part):
-    """The retrieval policy; it works over any search.
-
-    Args:
-        settings: What can be set of it.
-    """
+    """The retrieval policy; it works over any search."""
 
     def __init__(self, settings: ProspectionSettings) -> None:
         super().__init__()
@@ -167,7 +163,7 @@ class Prospection(Part):
             return ""
         imagined = "\n".join(f"round {n}:\n{_outline(steps)}" for n, steps in enumerate(rounds) if steps)
         said = walk.ask(self.summarize, date=when, imagined=imagined, personal_context=walk.text(), question=question)
-        return " ".join(str(said.prospection_summary or "").split()) if said else ""
+        return one_line(said and said.prospection_summary)
 
 
 @dataclass
@@ -224,14 +220,10 @@ def _lines(hits: Iterable[Hit]) -> str:
 
 
 def repaired(nodes: Sequence[TreeNode]) -> tuple[list[TreeNode], tuple[str, ...]]:
-    """A valid tree of all steps, for any output of the model.
+    """A valid tree of all nodes with an action, for any output of the model; and what was wrong with it.
 
-    Args:
-        nodes: The nodes as they came.
-
-    Returns:
-        All nodes with an action, in order: one root, no cycle, ids unique, parents and children in agreement; and
-        what was wrong. A node without a place becomes a child of the root.
+    It has one root, no cycle, unique ids, and parents and children in agreement. A node without a place becomes a child
+    of the root.
     """
     defects: Counter[str] = Counter()
     named = _named(nodes, defects)

@@ -6,13 +6,6 @@
 A proposal that no accepted change cites stays in the pool word for word: no model copies it. A proposal supports one
 change of an adjustment; what an earlier change used up does not count again for a later one. With `distinct_records`
 proposals of one practised record count as one: a record that was practised on once must not agree with itself.
-
-Example:
-    >>> from mempiler.programs.pramem.adjustment import Change, adjusted
-    >>> from mempiler.programs.pramem.memory import ExperienceMemory
-    >>> memory = adjusted(ExperienceMemory(), [Change("add pattern", text="Likes jazz", proposals=("p-9",))])
-    >>> memory.patterns, dict(memory.counts)
-    ((), {'refused: invented proposal': 1})
 """
 
 from __future__ import annotations
@@ -44,11 +37,6 @@ def adjust(ask: Ask, settings: PracticeSettings, memory: ExperienceMemory) -> Ex
 
     A pool of fewer supporters than a change needs is left alone without a call; an answer that stays unreadable leaves
     everything unchanged. Without consensus every proposal is applied by code.
-
-    Args:
-        ask: Calls `adjust`.
-        settings: Of the method.
-        memory: Experience and pool.
     """
     if not settings.consensus:
         return adopted_all(memory, settings.off)
@@ -140,8 +128,7 @@ def _applied(memory: ExperienceMemory, change: Change, supporters: Sequence[Prop
     assert target is not None
     if change.action == "modify":
         earlier = (*target.earlier, target.text) if text != target.text else target.earlier
-        new = _supported(target, sources, ids).model_copy(update={"text": text, "earlier": earlier})
-        return _with(memory, new), "modified"
+        return _with(memory, _supported(target, sources, ids).changed(text=text, earlier=earlier)), "modified"
     rest = [part for part in memory.of(target.kind) if part.id != target.id]
     memory = memory.replaced(target.kind, rest)
     return (memory, "removed") if change.action == "remove" else (_pooled(memory, target), "downgraded")
@@ -167,11 +154,8 @@ def _pooled(memory: ExperienceMemory, entry: Experience) -> ExperienceMemory:
 
 
 def _supported(entry: Experience, sources: tuple[str, ...], ids: tuple[str, ...]) -> Experience:
-    changes = {
-        "sources": tuple(dict.fromkeys((*entry.sources, *sources))),
-        "support": tuple(dict.fromkeys((*entry.support, *ids))),
-    }
-    return entry.model_copy(update=changes)
+    united = tuple(dict.fromkeys((*entry.sources, *sources)))
+    return entry.changed(sources=united, support=tuple(dict.fromkeys((*entry.support, *ids))))
 
 
 def _with(memory: ExperienceMemory, entry: Experience) -> ExperienceMemory:

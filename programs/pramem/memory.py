@@ -7,12 +7,6 @@ A document of three lists (PraMem, section 4.1): patterns (of the user), alerts 
 of proposals that wait for support. Every change is a pure function of the document (`adjustment.py` has those that
 consensus makes), ids are counted, and what is refused is counted in `counts`. Of the records only those are kept that
 later practice shows as the past of its samples.
-
-Example:
-    >>> from mempiler.programs.pramem.memory import ExperienceMemory
-    >>> memory = ExperienceMemory().with_entries("pattern", [("Ann, 34, nurse", ("profile:1",))])
-    >>> memory.patterns[0].id, memory.patterns[0].sources
-    ('pattern-1', ('profile:1',))
 """
 
 from __future__ import annotations
@@ -21,11 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ...memory.index import Entry
-from ...memory.memory import Memory
-from ...records import Action, Turn, estimate_tokens
+from ...memory.memory import Memory, Stored
+from ...records import Action, Turn, estimate_tokens, one_line
 
 Kind = Literal["pattern", "alert"]
 
@@ -39,10 +33,8 @@ COMMON_BIASES = (
 """Alerts that every user begins with. The paper has "generic prompts regarding common LLM biases" and prints none."""
 
 
-class Experience(BaseModel):
+class Experience(Stored):
     """One entry: a pattern or an alert."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     """`pattern-3` or `alert-1`; never given twice."""
@@ -57,17 +49,15 @@ class Experience(BaseModel):
 
     def line(self) -> str:
         """The text on one line."""
-        return " ".join(self.text.split())
+        return one_line(self.text)
 
     def entry(self) -> Entry:
         """As a thing to search for."""
         return Entry(id=self.id, text=self.line(), kind=self.kind, sources=self.sources)
 
 
-class Proposal(BaseModel):
+class Proposal(Stored):
     """A proposed change that waits in the pool for others to agree."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     action: Literal["add pattern", "add alert", "modify", "remove"]
@@ -146,21 +136,15 @@ class ExperienceMemory(Memory):
         return self.changed(records=(*self.records, *records))
 
     def with_entries(self, kind: Kind, texts: Iterable[tuple[str, tuple[str, ...]]]) -> ExperienceMemory:
-        """The memory with new entries; one with the same text is skipped.
-
-        Args:
-            kind: Their kind.
-            texts: Text and sources of each.
-        """
+        """The memory with new entries, by text and sources; one with a text that is there is skipped."""
         memory = self
         for text, sources in texts:
             known = {part.line().casefold() for part in memory.of(kind)}
-            line = " ".join(text.split())
+            line = one_line(text)
             if line and line.casefold() not in known:
                 id, memory = memory.next_id(kind)
-                memory = memory.replaced(
-                    kind, (*memory.of(kind), Experience(id=id, kind=kind, text=line, sources=sources))
-                )
+                new = Experience(id=id, kind=kind, text=line, sources=sources)
+                memory = memory.replaced(kind, (*memory.of(kind), new))
         return memory
 
     def of(self, kind: Kind) -> tuple[Experience, ...]:
@@ -185,8 +169,7 @@ class ExperienceMemory(Memory):
         memory = self
         for proposal in accepted:
             id, memory = memory.next_id("p")
-            named = proposal.model_copy(update={"id": id, "round": round})
-            memory = memory.changed(pool=(*memory.pool, named))
+            memory = memory.changed(pool=(*memory.pool, proposal.changed(id=id, round=round)))
         return memory
 
     def after_adjustment(self, round: int) -> ExperienceMemory:
@@ -194,11 +177,7 @@ class ExperienceMemory(Memory):
         return self.changed(rounds=round, adjusted=(*self.adjusted, round))
 
     def covered(self, max_tokens: int) -> ExperienceMemory:
-        """The memory at the end of a practice run: t' = t, and only records that later samples show are kept.
-
-        Args:
-            max_tokens: What the past of a sample may take.
-        """
+        """The memory at the end of a practice run: t' = t, and only records that later samples show are kept."""
         gone = len(self.records) - len(suffix(self.records, max_tokens))
         return self.changed(records=self.records[gone:], dropped=self.dropped + gone, practised=self.total)
 
@@ -206,18 +185,9 @@ class ExperienceMemory(Memory):
         """The memory with more counted."""
         return self.changed(counts=dict(Counter(self.counts) + Counter(dict(more))))
 
-    def changed(self, **fields: Any) -> ExperienceMemory:
-        """A copy with other fields."""
-        return self.model_copy(update=fields)
-
 
 def suffix(records: Sequence[Action], max_tokens: int) -> tuple[Action, ...]:
-    """The newest records whose lines fit, in time order: up to the first that does not.
-
-    Args:
-        records: In time order.
-        max_tokens: As `records.estimate_tokens` counts them.
-    """
+    """The newest records whose lines fit, in time order: up to the first that does not."""
     room, start = max_tokens, len(records)
     while start and (room := room - estimate_tokens(records[start - 1].turn().line()) - 1) >= 0:
         start -= 1

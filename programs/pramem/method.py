@@ -59,11 +59,7 @@ class PraMemSettings(PracticeSettings):
 
 
 class PracticeWriter(Writer):
-    """Practises on a user's records where the past ends.
-
-    Args:
-        settings: How.
-    """
+    """Practises on a user's records where the past ends."""
 
     Memory = ExperienceMemory
 
@@ -148,7 +144,7 @@ class ExperienceReader(EntryReader):
 
     def amended(self, memory: ExperienceMemory, amend: Amend) -> ExperienceMemory:
         def left(parts: tuple[Experience, ...]) -> tuple[Experience, ...]:
-            return amend.parts(parts, memory.entry, lambda part, text: part.model_copy(update={"text": text}))
+            return amend.parts(parts, memory.entry, lambda part, text: part.changed(text=text))
 
         return memory.changed(patterns=left(memory.patterns), alerts=left(memory.alerts))
 
@@ -184,11 +180,7 @@ class ExperiencedPrediction(BehaviorPrediction):
 
 
 class PraMem(Method):
-    """Practises on a user's records and recalls what practice has taught.
-
-    Args:
-        settings: `PraMemSettings`.
-    """
+    """Practises on a user's records and recalls what practice has taught."""
 
     Settings = PraMemSettings
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"behavior-prediction": BehaviorPrediction}

@@ -64,13 +64,7 @@ class Materials:
 
 
 class Practice:
-    """One round with the prompts and settings of a writer.
-
-    Args:
-        ask: Calls them.
-        settings: Of the method.
-        sample: What is practised on.
-    """
+    """One round with the prompts and settings of a writer, on one sample."""
 
     def __init__(self, ask: Ask, settings: PracticeSettings, sample: Sample) -> None:
         self._ask, self._settings, self._sample = ask, settings, sample
@@ -191,12 +185,8 @@ class Practice:
 
 def _thinking(trial: Any) -> str:
     """r_j: the explicit steps before the prediction, empty where the trial took none."""
-    parts: list[str] = [
-        *(trial.get("useful_patterns") or []),
-        *(trial.get("useful_alerts") or []),
-        trial.get("reasoning") or "",
-    ]
-    return "\n".join(part for part in parts if part)
+    named: list[str] = [*(trial.get("useful_patterns") or []), *(trial.get("useful_alerts") or [])]
+    return "\n".join(part for part in (*named, trial.get("reasoning") or "") if part)
 
 
 def _passed(named: dict[str, Proposal], verdicts: Verdicts, reason: str, fates: Counter[str]) -> dict[str, Proposal]:

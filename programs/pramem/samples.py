@@ -149,21 +149,9 @@ def shuffled(drawn: Sequence[int]) -> list[int]:
 
 
 def sample_of(memory: ExperienceMemory, target: Action, place: int, round: int, max_tokens: int) -> Sample:
-    """The sample of a record.
-
-    Args:
-        memory: Has the records before it.
-        target: The record.
-        place: Its place among `records`.
-        round: Which round it is for.
-        max_tokens: What its past may take.
-    """
-    return Sample(
-        round=round,
-        target=target,
-        past=suffix(memory.records[:place], max_tokens),
-        profile=memory.profile,
-    )
+    """The sample of a record at a place among `records`; its past takes at most so many tokens."""
+    past = suffix(memory.records[:place], max_tokens)
+    return Sample(round=round, target=target, past=past, profile=memory.profile)
 
 
 def known(entries: Sequence[Experience]) -> list[KnownExperience]:
