@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextvars
 import itertools
-import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -153,14 +152,9 @@ def _writing(
     if tell is None:
         yield
         return
-    done, lock = itertools.count(1), threading.Lock()
-
-    def heard() -> None:
-        with lock:
-            tell(min(next(done), missing), missing)
-
+    done = itertools.count(1)
     tell(0, missing)
-    with program.cache.telling(heard):
+    with program.cache.telling(lambda: tell(min(next(done), missing), missing)):
         yield
 
 

@@ -118,9 +118,8 @@ def plan_compile(method: str, setup: Setup, how: Compilation) -> Plan:
         "scoring after": Range(len(split.dev) * size.read_calls, before + (held * 1.25 if rewrites else 0.0)),
     }
     calls = sum(phases.values(), NOTHING)
-    each = (size.read_tokens + size.write_tokens) / max(1.0, size.read_calls + size.write_calls)
     # Demos make prompts longer: up to four times, as measured with 16 demos.
-    return _plan(phases, Range(calls.low * each * 0.7, calls.high * each * 4), size, setup)
+    return _plan(phases, Range(calls.low * size.each * 0.7, calls.high * size.each * 4), size, setup)
 
 
 def plan_train(method: str, setup: Setup, course: Course) -> Plan:
@@ -131,8 +130,7 @@ def plan_train(method: str, setup: Setup, course: Course) -> Plan:
     benchmark = setup.load()
     split = setup.split(benchmark)
     size = _measured(start_program(method, setup, benchmark), benchmark, split.train)
-    scored = _written(split.test, size).times(1 + course.settings.samples)
-    checked = _written(split.dev, size).times(1 + course.settings.samples)
+    scored, checked = (_written(part, size).times(1 + course.settings.samples) for part in (split.test, split.dev))
     phases = {"scoring the start": scored}
     for name in course.names():
         settings = course.shaped(name, 0)
@@ -142,8 +140,7 @@ def plan_train(method: str, setup: Setup, course: Course) -> Plan:
         once = calls + Range(checked.low * checks.low, checked.high * checks.high) + scored
         phases[f"training {name}"] = once.times(course.seeds)
     calls = sum(phases.values(), NOTHING)
-    each = (size.read_tokens + size.write_tokens) / max(1.0, size.read_calls + size.write_calls)
-    return _plan(phases, Range(calls.low * each * 0.5, calls.high * each * 2), size, setup)
+    return _plan(phases, Range(calls.low * size.each * 0.5, calls.high * size.each * 2), size, setup)
 
 
 def _steps(
@@ -198,6 +195,11 @@ class _Size:
     write_calls: float
     write_tokens: float
     """Tokens of writing one item."""
+
+    @property
+    def each(self) -> float:
+        """Tokens of a call."""
+        return (self.read_tokens + self.write_tokens) / max(1.0, self.read_calls + self.write_calls)
 
 
 def _measured(

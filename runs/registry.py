@@ -168,9 +168,8 @@ def hub_errors(name: str) -> Generator[None]:
     except MempilerError:
         raise
     except Exception as error:  # the libraries below raise errors of many kinds, none of which is for users
-        told, status = one_line(error, 200) or type(error).__name__, 0
-        if isinstance(error, hub.HfHubHTTPError) and error.response is not None:
-            status = error.response.status_code
+        told = one_line(error, 200) or type(error).__name__
+        status = getattr(getattr(error, "response", None), "status_code", 0)
         if isinstance(error, hub.RepositoryNotFoundError):
             private = "or it is private: set HF_TOKEN, or run: hf auth login"
             raise UserError(f"{name}: there is no such repository on the hub, {private}") from error

@@ -157,7 +157,7 @@ class Evaluation(BaseModel, frozen=True):
     def metrics(self) -> dict[str, float]:
         """Mean of every part of the metric over the headline questions."""
         names = dict.fromkeys(name for row in self.counted for name in row.parts)
-        return {name: _mean_of([row.parts.get(name) for row in self.counted]) for name in names}
+        return {name: mean([row.parts.get(name) for row in self.counted]) or 0.0 for name in names}
 
     def retrieval(self) -> dict[str, float]:
         """Mean evidence recall over the headline questions that name evidence, failed ones included.
@@ -166,7 +166,7 @@ class Evaluation(BaseModel, frozen=True):
         """
         rows = [row for row in self.counted if row.recall]
         names = dict.fromkeys(name for row in rows for name in row.recall)
-        found = {name: _mean_of([row.recall.get(name) for row in rows]) for name in names}
+        found = {name: mean([row.recall.get(name) for row in rows]) or 0.0 for name in names}
         if SHOWN in found and any(SHOWN not in row.recall for row in rows):
             del found[SHOWN]
             if any(row.hits and SHOWN in row.recall for row in rows):
@@ -178,8 +178,8 @@ class Evaluation(BaseModel, frozen=True):
     def context(self) -> dict[str, float]:
         """Mean size of the recalled context over the headline questions: entries and tokens."""
         return {
-            "hits": _mean_of([float(row.hits) for row in self.counted]),
-            "tokens": _mean_of([float(row.context_tokens) for row in self.counted]),
+            "hits": mean([row.hits for row in self.counted]) or 0.0,
+            "tokens": mean([row.context_tokens for row in self.counted]) or 0.0,
         }
 
     @property
@@ -198,7 +198,7 @@ class Evaluation(BaseModel, frozen=True):
                 "n": len(rows),
                 "score": mean([row.score for row in rows]),
                 "in_score": rows[0].counts if rows else True,
-                **{name: _mean_of([row.parts.get(name) for row in rows]) for name in parts},
+                **{name: mean([row.parts.get(name) for row in rows]) or 0.0 for name in parts},
                 "context_tokens": mean([float(row.context_tokens) for row in rows]),
                 "failures": sum(row.failure is not None for row in rows),
             }
@@ -250,9 +250,10 @@ def difference(before: Sequence[Row], after: Sequence[Row], min_n: int = MIN_N) 
     return paired(*scores, [a.group for a, _ in both], min_n=min_n)
 
 
-def mean(values: Sequence[float]) -> float | None:
-    """Mean, or None if empty."""
-    return sum(values) / len(values) if values else None
+def mean(values: Sequence[float | None]) -> float | None:
+    """Mean of the values that there are, or None."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def cached_share(counts: Mapping[str, int]) -> float | None:
@@ -282,8 +283,3 @@ def _by_first(counts: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]
     for (predictor, name), count in sorted(counts.items()):
         found.setdefault(predictor, {})[name] = count
     return found
-
-
-def _mean_of(values: Sequence[float | None]) -> float:
-    present = [value for value in values if value is not None]
-    return sum(present) / len(present) if present else 0.0

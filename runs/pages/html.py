@@ -95,8 +95,7 @@ def _browsed(page: Page) -> dict[str, Any]:
 
 def embedded(value: Any) -> str:
     """JSON that may stand in a script element."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return mended(text).translate(_ESCAPED)
+    return mended(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).translate(_ESCAPED)
 
 
 def mended(text: str) -> str:

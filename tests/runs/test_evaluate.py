@@ -183,3 +183,22 @@ def test_a_question_remembers_once_and_one_search_serves_answer_and_evidence(
     ran = run(scripted(right), questions(make_history(3), 4), method)
     assert found == {"search": 4, "remember": 4}
     assert all(row.recall["recall@20"] == 1.0 and row.hits for row in ran.rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [
+        ([({"shown": 1.0}, 3), ({"recall@5": 1.0}, 3)], 0.5),
+        ([({"recall@5": 1.0}, 3), ({"recall@5": 1.0}, 3)], None),
+        ([({"shown": 0.0}, 0), ({"recall@5": 1.0}, 3)], None),
+        ([({"shown": 0.0}, 0), ({"shown": 1.0}, 3), ({}, 3)], 0.5),
+    ],
+    ids=["summaries alone", "a method of summaries", "one that failed", "no evidence named"],
+)
+def test_recall_of_what_was_shown_is_over_every_question(scripted, make_history, rows, shown):
+    found = run(scripted(right), questions(make_history(1), len(rows)))
+    changed = [
+        row.model_copy(update={"recall": recall, "hits": hits})
+        for row, (recall, hits) in zip(found.rows, rows, strict=True)
+    ]
+    assert found.model_copy(update={"rows": tuple(changed)}).retrieval().get("shown") == shown

@@ -192,3 +192,12 @@ def test_a_program_declines_only_where_a_benchmark_asks_what_was_never_said(tmp_
     setup = Setup(benchmark="locomo", options=options, train=4, dev=2, test=2)
     run_compile("turn-rag", setup, LABELED, out=tmp_path / "out", force=True)
     assert read_manifest(tmp_path / "out").config.get("task.abstain", False) is abstains
+
+
+def test_a_saved_program_is_evaluated_as_it_was_compiled(tmp_path, scene):
+    setup = scene(learning)
+    outcome = run_compile("turn-rag", replace(setup, config={"k": 2}), LABELED, out=tmp_path / "out")
+    found = run_evaluate(str(tmp_path / "out"), setup, "test")
+    assert found.score == outcome.result.score == 1.0
+    with pytest.raises(UserError, match="keeps its settings"):
+        run_evaluate(str(tmp_path / "out"), replace(setup, config={"k": 3}))

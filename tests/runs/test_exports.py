@@ -62,15 +62,6 @@ def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None
         Environment.open(tmp_path / "export.json")
 
 
-def test_a_saved_program_is_exported_with_its_own_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mempiler.save(mempiler.build("memory-r2", "memory-lookup", adapter="json"), tmp_path / "saved")
-    monkeypatch.chdir(tmp_path)
-    folder = export(tmp_path / "out", method="saved")
-    monkeypatch.chdir("/")
-    (exported,) = folder.glob("*/export.json")
-    assert Environment.open(exported).program.adapter == "json"
-
-
 @pytest.mark.parametrize(
     ("options", "method", "message"),
     [

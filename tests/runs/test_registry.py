@@ -227,3 +227,16 @@ def test_the_model_holds_text_only(registered):
     assert lines
     assert set(lines) <= set(requirements())
     assert all(line.count("==") == 1 for line in lines)
+
+
+def test_the_same_program_makes_no_second_version(program, name):
+    folder = program()
+    first, second = register(folder, name), register(folder, name, "prod")
+    assert (first.version, first.new, second.version, second.new) == ("1", True, "1", False)
+    assert pinned(second.address) == f"models:/{name}/1"
+
+
+@pytest.mark.parametrize("alias", ["v1", "V2", "latest", "a b", "a/b", "", "x" * 256])
+def test_an_alias_that_mlflow_refuses_registers_nothing(program, name, alias):
+    assert "an alias is one word" in refusal(register, program(), name, alias)
+    assert client().search_registered_models(f"name = '{name}'") == []

@@ -78,14 +78,6 @@ def test_an_evaluation_is_logged_with_every_row(tmp_path):
     assert json.loads(artifact(tracker.run_id, "evaluation.json", tmp_path).read_text())["n"] == 3
 
 
-@pytest.mark.parametrize("category", ["who / what?", "人物", "a//../b", "[bold]", "50 % off @ home"])
-def test_a_category_of_any_name_can_be_logged(category):
-    with Tracker("test-category") as tracker:
-        tracker.evaluation("evaluation", evaluation_of(category, category))
-    metrics = client().get_run(tracker.run_id).data.metrics
-    assert [value for name, value in metrics.items() if name.startswith("evaluation.score_")] == [0.5]
-
-
 def test_the_store_and_its_artifacts_are_in_the_results_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "elsewhere"))

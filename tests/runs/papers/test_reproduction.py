@@ -11,6 +11,8 @@ from mempiler.runs.compare import recorded
 from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.setup import Setup
 
+from tests.scripted_system import register
+
 SETUP = Setup(benchmark="", test=6, threads=2)
 SPLIT = Setup(benchmark="", train=8, dev=4, test=4, threads=1)
 TUNED = {
@@ -120,3 +122,45 @@ def _turns(labels, own="nothing"):
         "columns": [{"name": "all", "printed": ["Avg."]}],
         "printed": ["table1"],
     }
+
+
+def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypatch):
+    (tmp_path / "drawing.py").write_text(
+        "from mempiler.programs.baselines.retrieval import TurnRAG\n"
+        "class Drawing(TurnRAG):\n"
+        "    def __init__(self, k: int = 3, seed: int = 0) -> None:\n"
+        "        super().__init__(k)\n"
+        "        self.seed = seed\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    drawing = {"program": "drawing:Drawing"}
+    variants = {
+        "three turns": drawing,
+        "fixed": {**drawing, "settings": {"seed": 7}},
+        "nothing": {"program": "no-memory"},
+    }
+    paper = make_paper(variants=variants, sections=[_turns(["three turns", "fixed", "nothing"])], seeds=3)
+    made = reproduce(paper, SETUP)
+    assert {label: len(row["runs"]) for label, row in rows_of(made).items()} == {
+        "three turns": 3, "fixed": 1, "nothing": 1,
+    }  # fmt: skip
+    spreads = {label: row["cells"]["all"]["spread"] is not None for label, row in rows_of(made).items()}
+    assert spreads == {"three turns": True, "fixed": False, "nothing": False}
+    assert made.notes == ("what neither samples nor draws by a seed is run once, however many seeds there are",)
+
+
+def test_a_system_that_is_not_installed_is_left_out_and_named(make_paper, tmp_path, monkeypatch):
+    for name in ("scripted", "absent"):
+        (tmp_path / name).mkdir()
+        register(name, tmp_path / name, monkeypatch, installed=name == "scripted")
+    monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path / "scripted" / "systems"))
+    variants = {
+        "three turns": {"program": "turn-rag"},
+        "theirs": {"program": "system:scripted", "settings": {"k": 3}},
+        "the other": {"program": "system:absent"},
+    }
+    paper = make_paper(variants=variants, sections=[_turns(list(variants), own="three turns")])
+    made = reproduce(paper, Setup(benchmark="", test=4, threads=1))
+    assert list(rows_of(made)) == ["three turns", "theirs"]
+    told = "the other is left out: system:absent is not installed; run: mempiler fetch system:absent"
+    assert made.notes == (told,)
