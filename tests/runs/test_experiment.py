@@ -1,6 +1,7 @@
 """The main jobs end to end: what is kept, what is on disk, what MLflow knows, also when it ends badly."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
