@@ -166,3 +166,11 @@ def test_users_and_seeds_are_both_drawn_anew() -> None:
     both = crossed([row, row], users)
     assert (both.low, both.high) == (pytest.approx(alone.low, abs=0.1), pytest.approx(alone.high, abs=0.1))
     assert crossed([[0.0, 1.0]], ["a", "a"]).unit == "question"
+
+
+def test_paired_interval_profits_from_shared_hardness() -> None:
+    """b is a minus .1 throughout: the difference is sure although both scores vary."""
+    a, groups = _scores(random.Random(8), groups=6)
+    result = paired(a, [score - 0.1 for score in a], groups)
+    assert result.interval is not None
+    assert (result.interval.low, result.interval.high) == pytest.approx((0.1, 0.1))
