@@ -34,8 +34,7 @@ from ..reading.answer import LONGEST, CutText, Layout, read_answer, repeats
 from ..reading.kinds import Mend, UnreadableError, annotated
 from ..reading.markers import neutral
 from .compact_adapter import CompactAdapter
-from .failing import CutShortError, kind_of
-from .recording import note_asked_again, note_mends
+from .recording import CutShortError, kind_of, note_asked_again, note_mends
 from .streaming import ANSWERING, overheard
 
 longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)

@@ -20,8 +20,7 @@ from ..memory.indexes import Indexes
 from ..records.scope import holding
 from .adapter import adapter as make_adapter
 from .adapter import longest_text
-from .failing import LOST, concerns_prompt, failure_of
-from .recording import record_failure
+from .recording import concerns_prompt, failure_of, record_failure
 
 Ask = Callable[..., dspy.Prediction | None]
 """Calls a predictor by its name, with its inputs; None where its output stays unreadable."""
@@ -72,7 +71,7 @@ class Part(dspy.Module):
         try:
             with holding(longest_text, self.longest_text), dspy.context(adapter=adapter):
                 return predictor(**inputs)
-        except LOST as error:
+        except Exception as error:
             if not concerns_prompt(error):
                 raise
             paths = (path for path, found in self.named_sub_modules() if found is predictor)

@@ -24,10 +24,9 @@ from ..engines.models import is_offline, shown
 from ..engines.spending import Spending, taking
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
-from ..programs.failing import failure_of
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
-from ..programs.recording import Recording, recording
+from ..programs.recording import Recording, failure_of, recording
 from ..programs.remember import Node
 from ..records import Context, Failure, History, Hit, Query
 from .results import MAX_LOST, Evaluation, counts_of

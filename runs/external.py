@@ -24,7 +24,7 @@ from ..engines.spending import Spending, note
 from ..errors import DataError, UserError
 from ..programs.external.program import WEB, kind_of, takes_embedder, thing_of
 from ..programs.external.stores import parameters
-from ..programs.failing import ExternalError
+from ..programs.recording import ExternalError
 from ..records import History, Query
 
 ANSWERS = ".jsonl"

@@ -19,8 +19,8 @@ from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
 from ..optimizers.logo_grpo.policy import PolicyScore
 from ..optimizers.logo_grpo.reward import Asked
-from ..programs.failing import failure_of
 from ..programs.program import MemoryProgram
+from ..programs.recording import failure_of
 from ..records import Context
 from .course import BASELINE
 from .pages.page import Page, known_facts, run_page

@@ -27,10 +27,10 @@ from ...errors import ProgramError, UserError
 from ...memory.index import Embedder, Entry
 from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
-from ..failing import ExternalError
 from ..method import Method, Reader, Writer
 from ..names import imported
 from ..program import MemoryProgram
+from ..recording import ExternalError
 from ..remember import MemoryCache
 from ..settings import Settings
 from ..tasks.task import Task, parted

@@ -27,8 +27,7 @@ from ...engines.spending import Spending, note, taking
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...memory.flight import Flight
 from ...records import Failure, History, Item
-from ..failing import ExternalError, failure_of
-from ..recording import record_failure
+from ..recording import ExternalError, failure_of, record_failure
 
 OPEN = 64
 """Stores of a system that are open at a time; one that is asked after it was closed is written anew."""
