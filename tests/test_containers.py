@@ -38,14 +38,10 @@ def test_every_variable_is_one_that_serve_reads():
     assert {"MEMPILER_PROGRAM", "MEMPILER_STORE", "MEMPILER_TOKEN_FILE"} <= asked
 
 
-def test_what_is_referred_to_is_there():
+def test_who_waits_for_another_waits_for_its_health_and_ports_are_of_this_machine():
     for service in SERVICES.values():
-        assert set(service.get("depends_on", {})) <= set(SERVICES)
-        for other in service.get("depends_on", {}):
-            assert "healthcheck" in SERVICES[other]
-        assert {volume.partition(":")[0] for volume in service["volumes"]} <= set(COMPOSE["volumes"])
-        assert set(service.get("secrets", [])) <= set(COMPOSE["secrets"])
-        assert {config["source"] for config in service.get("configs", [])} <= set(COMPOSE["configs"])
+        assert all("healthcheck" in SERVICES[other] for other in service.get("depends_on", {}))
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
 def test_every_option_of_the_mlflow_server_exists():
@@ -57,11 +53,6 @@ def test_every_option_of_the_mlflow_server_exists():
     server = cli.commands["server"]
     known = {name for parameter in server.params for name in (*parameter.opts, *parameter.secondary_opts)}
     assert {word.partition("=")[0] for word in SERVICES["mlflow"]["command"]} <= known
-
-
-def test_ports_are_bound_to_this_machine():
-    for service in SERVICES.values():
-        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
 def test_no_secret_is_written_down():
@@ -86,8 +77,8 @@ def test_the_builder_sees_every_room_and_nothing_else():
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert "*" in lines
     let_in = {line.removeprefix("!") for line in lines if line.startswith("!")}
-    listed = re.findall(r'^  "mempiler\.(\w+)",$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert set(listed) <= let_in
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert rooms <= let_in
     assert {"README.md", "LICENSE", "pyproject.toml", "constraints.txt", "py.typed", "*.py"} <= let_in
     assert not {"tests", ".git", ".env", "tokens.txt"} & let_in
     assert "runs/local" in lines

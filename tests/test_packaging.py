@@ -56,13 +56,9 @@ def wheel(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> set[
 
 
 @pytest.mark.slow
-def test_wheel_holds_all_files_of_the_package_and_no_other(sources: list[Path], wheel: set[str]) -> None:
+def test_wheel_holds_all_files_of_the_package_the_license_and_no_other(sources: list[Path], wheel: set[str]) -> None:
     expected = {f"mempiler/{source.as_posix()}" for source in sources if _ships(source)}
     assert {name for name in wheel if ".dist-info/" not in name} == expected
-
-
-@pytest.mark.slow
-def test_wheel_holds_the_license(wheel: set[str]) -> None:
     assert [name for name in wheel if name.endswith(".dist-info/licenses/LICENSE")]
 
 

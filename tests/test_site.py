@@ -3,12 +3,11 @@
 `make site` builds it; what it looks like is tried where it was built.
 """
 
-import importlib.util
+import importlib
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import mempiler
@@ -27,18 +26,10 @@ PAGES = sorted(path.relative_to(DOCS).as_posix() for path in [*DOCS.rglob("*.md"
 SHOWN = ["index.html", "concepts.html", "methods/pgr.html", "notebooks/compile.html", "reference/methods.html"]
 
 
-@pytest.fixture(scope="module")
-def hooks() -> ModuleType:
-    return _module("hooks")
-
-
-def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+@pytest.fixture
+def hooks(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(DOCS))
+    return importlib.import_module("hooks")
 
 
 def _leaves(nav: Any) -> Iterator[str]:
@@ -77,27 +68,24 @@ def test_links_lead_somewhere(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [page for page in PAGES if page.endswith(".md")])
-def test_what_a_page_takes_from_elsewhere_is_there(name: str, hooks: ModuleType) -> None:
+def test_what_a_page_takes_from_elsewhere_is_there(name: str, hooks: Any) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
     found = hooks.filled(text)
     assert "<!-- " not in found
     assert (found != text) == ("<!-- " in text)
 
 
-def test_a_heading_that_is_not_there_is_said(hooks: ModuleType) -> None:
-    with pytest.raises(LookupError, match="there is no heading 'Nothing'"):
-        hooks.filled("<!-- section: coverage.md, PGR / Nothing -->")
-
-
-def test_a_table_shows_columns_of_records_and_a_column_that_is_not_there_is_said(hooks: ModuleType) -> None:
+def test_a_table_shows_columns_of_records_and_what_is_not_there_is_said(hooks: Any) -> None:
     shown = hooks.table("evidence.json, overview: method | adapter | n | labeled | mipro | copro").splitlines()
     assert shown[0] == "| method | adapter | n | labeled | mipro | copro |"
     assert "| h2memory | chat | 12 | **.725** | = | - |" in shown
     with pytest.raises(LookupError, match="no record has"):
         hooks.table("evidence.json, overview: method | nothing")
+    with pytest.raises(LookupError, match="there is no heading 'Nothing'"):
+        hooks.filled("<!-- section: coverage.md, PGR / Nothing -->")
 
 
-def test_methods_benchmarks_and_optimizers_are_all_on_their_pages(hooks: ModuleType) -> None:
+def test_methods_benchmarks_and_optimizers_are_all_on_their_pages(hooks: Any) -> None:
     methods = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS / "methods").glob("*.md")}
     own = "\n".join(text for name, text in methods.items() if name != "index")
     assert [name for name in METHODS if f"`{name}`" not in own] == []
@@ -135,7 +123,7 @@ def test_pictures_are_small_and_all_shown() -> None:
 
 
 @pytest.mark.parametrize("name", [page for page in PAGES if page.endswith(".ipynb")])
-def test_notebooks_are_kept_without_what_they_print(name: str, hooks: ModuleType) -> None:
+def test_notebooks_are_kept_without_what_they_print(name: str, hooks: Any) -> None:
     notebook = json.loads((DOCS / name).read_text(encoding="utf-8"))
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert code
@@ -143,7 +131,7 @@ def test_notebooks_are_kept_without_what_they_print(name: str, hooks: ModuleType
     assert hooks.as_page(notebook).startswith("# ")
 
 
-def test_a_notebook_shows_what_was_printed_and_no_progress(hooks: ModuleType) -> None:
+def test_a_notebook_shows_what_was_printed_and_no_progress(hooks: Any) -> None:
     told = [{"output_type": "stream", "name": name, "text": [f"{name}\n"]} for name in ("stdout", "stderr")]
     cells = [{"cell_type": "code", "source": ["f()"], "outputs": told}]
     assert hooks.as_page({"cells": cells}) == "```python\nf()\n```\n\n```text\nstdout\n```\n"

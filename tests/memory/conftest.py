@@ -1,24 +1,20 @@
 """Stores of both kinds: a file, and a PostgreSQL server that the tests start for themselves."""
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..postgres import Postgres
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Any]:
     """A PostgreSQL server; tests that need it are skipped where there is none."""
     pytest.importorskip("psycopg")
-    spec = importlib.util.spec_from_file_location("postgres", Path(__file__).parents[1] / "postgres.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     try:
-        server = module.Postgres()
+        server = Postgres()
     except RuntimeError as error:
         pytest.skip(str(error))
     yield server
