@@ -6,6 +6,7 @@ it would have cosines down to .97 with itself.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from ..errors import DataError, MissingDependencyError, one_line
 
 THREADS = 4
 """Texts that an encoder works on at the same time, at most, each with one core."""
+ENOUGH, MOST_UNKNOWN = 200, 0.3
+"""Tokens of which the unknown ones are a share, at least, and the share above which a model is the wrong one."""
+_log = logging.getLogger("mempiler.engines.encoder")
 
 
 class Encoder:
@@ -44,6 +48,8 @@ class Encoder:
         self._pool = ThreadPoolExecutor(min(cores, THREADS))
         self._lock = threading.Lock()
         self._loaded: tuple[Any, Any] | None = None
+        self._tokens = self._unknown = 0
+        self._warned = False
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Encodes texts as float32 of shape [len(texts), width].
@@ -58,6 +64,7 @@ class Encoder:
         places = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         run = self._pool.map if len(texts) > 1 else map
         rows = dict(zip(places, run(self._encode, [texts[place] for place in places]), strict=True))
+        self._warn()
         return np.stack([rows[place] for place in range(len(texts))])
 
     def _load(self) -> tuple[Any, Any]:
@@ -82,7 +89,11 @@ class Encoder:
     def _encode(self, text: str) -> np.ndarray:
         assert self._loaded is not None
         tokenizer, session = self._loaded
-        ids = np.array([tokenizer.encode(text).ids], dtype=np.int64)
+        tokens = tokenizer.encode(text)
+        with self._lock:
+            self._tokens += len(tokens.ids)
+            self._unknown += sum(token in ("[UNK]", "<unk>") for token in tokens.tokens)
+        ids = np.array([tokens.ids], dtype=np.int64)
         ready = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
         try:
             taken = {each.name: ready[each.name] for each in session.get_inputs()}
@@ -90,3 +101,13 @@ class Encoder:
         except Exception as error:
             raise DataError(f"{self._model}: is no sentence encoder: {one_line(error, 200)}") from error
         return hidden[0].mean(axis=0)
+
+    def _warn(self) -> None:
+        """Says once that most of what is encoded is in a language that the model has not learned."""
+        with self._lock:
+            share = self._unknown / max(self._tokens, ENOUGH)
+            if self._warned or share <= MOST_UNKNOWN:
+                return
+            self._warned = True
+        told = "vectors of such texts mean little; take --embedder e5, or another one that knows their language"
+        _log.warning("%s: %.0f %% of the tokens of these texts are unknown to it: %s", self._model, 100 * share, told)

@@ -85,6 +85,18 @@ def test_a_folder_with_an_onnx_file_is_an_embedder(tiny: Path, asked: list[str])
         embedder(f"onnx:{tiny / 'nowhere'}")
 
 
+@pytest.mark.parametrize(("text", "told"), [("我 昨天 搬 到 里斯本", 1), ("Ann moved to Lisbon", 0)])
+def test_texts_of_a_language_that_a_model_does_not_know_are_told_of_once(
+    tiny: Path, caplog: pytest.LogCaptureFixture, text: str, told: int
+) -> None:
+    found = embedder("minilm")
+    for n in range(2):
+        found.embed([" ".join([text] * (times + n)) for times in range(1, 20)])
+    lines = [line for line in caplog.messages if "tokens of these texts are unknown to it" in line]
+    assert len(lines) == told
+    assert all("take --embedder e5" in line for line in lines)
+
+
 def test_e5_is_told_queries_from_passages(tiny: Path) -> None:
     found = embedder("e5")
     assert np.allclose(found.embed_queries(["Oslo"])[0], exact("query: Oslo"), atol=1e-6)
