@@ -21,6 +21,15 @@ from ..settings import Settings
 from .memory import Aspect, Background, Content, HeterogeneousMemory, Principle, Situation, Topic
 
 
+BLOCKS = {
+    "situations": "Recent situations of the user",
+    "backgrounds": "Background of the user",
+    "topics": "Needs of earlier dialogues, each with its date",
+    "principles": "Principles drawn from many dialogues",
+}
+"""The headings of the four parts: a need of before must not read like the one at hand."""
+
+
 class PartSettings(Settings):
     """Which parts of the memory there are, for writing and recall."""
 
@@ -61,7 +70,8 @@ def recalled(
         if settings.use_principles
         else [],
     }
-    context = Context(hits=tuple(hit for hits in shown.values() for hit in hits))
+    blocks = [hit.model_copy(update={"block": BLOCKS[name]}) for name, hits in shown.items() for hit in hits]
+    context = Context(hits=tuple(blocks))
     counts = {**{name: len(hits) for name, hits in shown.items()}, "tokens": estimate_tokens(context.text())}
     return context.model_copy(update={"counts": counts})
 
