@@ -48,8 +48,8 @@ class Course:
     """Rank of an adapter to train, with twice that as `lora_alpha`; None trains all weights."""
     dtype: str | None = None
     """Of the weights; None: float32 on the CPU, bfloat16 on a GPU."""
-    answer_tokens: int = 512
-    """Most tokens of one completion."""
+    answer_tokens: int = 2048
+    """Most tokens of one completion, as released."""
     answer_lm: str | None = None
     """Answers the questions that rewards come from; the model itself if None."""
     answer_api_base: str | None = None
@@ -66,7 +66,7 @@ class Course:
     @classmethod
     def for_model(cls, lm: str) -> Course:
         """The defaults for a model: those of the paper, or for `local:tiny` what fits two cores and a few minutes."""
-        return TINY_COURSE if lm == TINY else cls(train_kwargs={"learning_rate": 1e-5, "beta": 0.001})
+        return TINY_COURSE if lm == TINY else cls(train_kwargs=dict(RELEASED))
 
     def comparing(self) -> Course:
         """The course with further objectives and three seeds, global groups rewarded by whole trajectories."""
@@ -139,6 +139,10 @@ class Course:
         )
 
 
+RELEASED = {"learning_rate": 1e-5, "beta": 0.001, "batch_size": 1024, "weight_decay": 0.01}
+"""The released code's numbers: a mini-batch of 256 rows of up to four turns, which are completions here; the learning
+rate is ours, for an adapter."""
+
 DAPO = {
     "loss_type": "dapo",
     "ratio": "token",
@@ -160,7 +164,7 @@ TINY_COURSE = Course(
         validate_every=12,
         curriculum=Curriculum((8,), steps=None, tokens=350_000),
     ),
-    train_kwargs={"learning_rate": 2e-4, "beta": 0.02, "epochs": 2, **DAPO},
+    train_kwargs={"learning_rate": 2e-4, "beta": 0.02, "epochs": 2, "batch_size": 48, "weight_decay": 0.0, **DAPO},
     answer_tokens=96,
 )
 """Stable for a model of half a million weights; at lr 5e-4 without KL, plain GRPO collapsed on one seed of four. Whole

@@ -8,6 +8,7 @@ import dspy
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
+from mempiler.engines.local.settings import Reinforcement
 from mempiler.optimizers.logo_grpo.policy import Counts, PolicyScore
 from mempiler.optimizers.logo_grpo.reward import Asked
 from mempiler.programs.catalog import build
@@ -134,3 +135,12 @@ def test_every_session_is_shown() -> None:
     for shown in (good, poor):
         ids = {int(id) for messages, _ in shown for id in re.findall(r"D(\d+):", messages[-1]["content"])}
         assert ids == set(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("lm", "batch", "decay", "tokens"), [("local:Qwen/Qwen2.5-7B", 1024, 0.01, 2048), ("local:tiny", 48, 0.0, 96)]
+)
+def test_a_training_has_the_released_batches_and_the_tiny_model_its_own(lm, batch, decay, tokens):
+    course = Course.for_model(lm)
+    given = Reinforcement.parse(course.train_kwargs)
+    assert (given.batch_size, given.weight_decay, course.answer_tokens) == (batch, decay, tokens)
