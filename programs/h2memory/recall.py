@@ -20,7 +20,6 @@ from ...records import Context, Hit, estimate_tokens
 from ..settings import Settings
 from .memory import Aspect, Background, Content, HeterogeneousMemory, Principle, Situation, Topic
 
-
 BLOCKS = {
     "situations": "Recent situations of the user",
     "backgrounds": "Background of the user",
