@@ -1,11 +1,15 @@
-"""Raw items in a store: written once, in order, as they are; forgotten without a trace."""
+"""Raw items in a store: written once, in order, as they are, under names that can be seen, in private files."""
 
+import os
+import stat
+import unicodedata
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError
+from mempiler import ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError, build
 from mempiler.memory.stored import Owner
 from sqlalchemy import event
 
@@ -181,3 +185,102 @@ def test_error_of_postgresql_shows_no_row(store: Store) -> None:
         db.execute(insert(t.items).values(**row, state="queued", attempts=0, error="", added=0.0))
     assert "secret" not in str(raised.value)
     assert "ada" not in str(raised.value)
+
+
+NFC = "José"
+NFD = unicodedata.normalize("NFD", NFC)
+HIDDEN = {
+    "zero width": "ad\u200ba",
+    "bidi": "\u202eada",
+    "filler": "ada\u3164",
+    "tag": "ada\U000e0041",
+}
+OTHERS = {
+    "control": "a\x07da",
+    "line": "ada\u2028",
+    "half": "ada\ud83d",
+    "empty": "",
+    "long": "a" * 513,
+    "bytes": "名" * 267,
+}
+
+
+def test_two_spellings_are_one_user_and_one_session(store: Store) -> None:
+    assert NFC != NFD
+    assert Owner(NFD, NFD) == Owner(NFC, NFC)
+    assert store.add(Owner(NFD), session("one", id=NFD)).new
+    assert not store.add(Owner(NFC), session("one", id=NFC)).new
+    store.append(Owner(NFC), f"{NFD}2", [Turn(id="", speaker="Ada", text="two")])
+    assert store.end(Owner(NFC), f"{NFC}2") is not None
+    assert store.forget_item(Owner(NFD), f"{NFD}2")
+    assert store.forget(Owner(NFD))
+
+
+@pytest.mark.parametrize("name", (HIDDEN | OTHERS).values(), ids=HIDDEN | OTHERS)
+@pytest.mark.parametrize("what", ["user", "tenant"])
+def test_name_that_cannot_be_seen_or_stored_is_refused(name: str, what: str) -> None:
+    with pytest.raises(UserError, match=rf"^{what} ") as raised:
+        Owner(**{"user": "ada", what: name})
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).isprintable()
+
+
+def test_session_id_is_refused_alike(tmp_path: Path) -> None:
+    name = HIDDEN["bidi"]
+    with Store(tmp_path / "s.sqlite") as store:
+        calls: list[Callable[[], Any]] = [
+            lambda: store.add(ADA, session("one", id=name)),
+            lambda: store.append(ADA, name, [Turn(id="", speaker="Ada", text="x")]),
+            lambda: store.end(ADA, name),
+            lambda: store.forget_item(ADA, name),
+            lambda: build("turn-rag").memory(store, "ada").add([{"role": "user", "content": "x"}], id=name),
+        ]
+        for call in calls:
+            with pytest.raises(UserError, match="cannot be seen"):
+                call()
+        assert store.users() == []
+
+
+def test_names_of_before_hide_no_other_user(tmp_path: Path) -> None:
+    from mempiler.memory import store_tables as t
+    from sqlalchemy import update
+
+    with Store(tmp_path / "s.sqlite") as store:
+        for user in ("ada", "bob"):
+            store.add(Owner(user), session("one"))
+        with store._write() as db:
+            db.execute(update(t.users).where(t.users.c.user == "ada").values(user="\u202eada"))
+        assert [found.owner.user for found in store.users()] == ["bob", "\u202eada"]
+
+
+@pytest.fixture
+def generous() -> Iterator[None]:
+    """A umask that keeps nothing from anybody."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, str]:
+    return {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.usefixtures("generous")
+def test_database_and_its_log_are_private(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        store.add(ADA, session("hello", id="s"))
+        assert modes(tmp_path) == dict.fromkeys(("s.sqlite", "s.sqlite-shm", "s.sqlite-wal"), "0o600")
+        assert store.forget(ADA).erased
+        store.add(ADA, session("hello", id="s"))
+        assert set(modes(tmp_path).values()) == {"0o600"}
+
+
+@pytest.mark.usefixtures("generous")
+def test_files_that_others_could_read_are_narrowed(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        store.add(ADA, session("hello", id="s"))
+        for path in tmp_path.iterdir():
+            path.chmod(0o664)
+        with Store(tmp_path / "s.sqlite"):
+            assert set(modes(tmp_path).values()) == {"0o600"}
+        assert [found.sessions for found in store.users()] == [1]
