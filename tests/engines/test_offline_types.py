@@ -44,7 +44,7 @@ class Tree(pydantic.BaseModel):
     children: list[Tree] = []
 
 
-ANY: Any = object()
+ANY: Any = Ellipsis
 KINDS: list[tuple[Any, Any]] = [
     # What comes from the text, or is the first option.
     *((int, 12), (bool, True), (Literal["b", "a"], "b"), (date, date(2023, 5, 7)), (Colour, Colour.RED)),
