@@ -41,19 +41,9 @@ def ask(
 
 
 @pytest.mark.parametrize(
-    ("question", "sentence"),
-    [
-        ("Who ran a charity race?", "My brother Tom ran a charity race last Saturday."),
-        ("Which class did Ann join?", "I joined a pottery class yesterday."),
-    ],
-)
-def test_without_demos_the_best_matching_sentence_answers(question: str, sentence: str) -> None:
-    assert ask(question) == sentence
-
-
-@pytest.mark.parametrize(
     ("question", "demos", "answer"),
     [
+        ("Who ran a charity race?", [], "My brother Tom ran a charity race last Saturday."),
         ("When did Ann join a pottery class?", WHEN_DEMOS, "7 May 2023"),
         ("When did Ann join a pottery class?", WHAT_DEMOS, "class yesterday"),
         ("When did Tom run a charity race?", WHEN_DEMOS, "20 May 2023"),
@@ -62,7 +52,9 @@ def test_without_demos_the_best_matching_sentence_answers(question: str, sentenc
         ("Did Ann adopt kittens?", [{"question": "Did Joe move?", "answer": "Yes"}], "Yes"),
     ],
 )
-def test_demos_of_the_same_form_decide_kind_and_length(question: str, demos: list[dict[str, str]], answer: str) -> None:
+def test_the_best_sentence_answers_and_demos_of_the_same_form_decide_kind_and_length(
+    question: str, demos: list[dict[str, str]], answer: str
+) -> None:
     assert ask(question, demos) == answer
 
 
@@ -89,11 +81,6 @@ def test_relative_time_is_resolved_against_the_date_of_its_line(told: str, answe
     [
         ("Give the absolute date.", "When did Ann join a pottery class?", "7 May 2023"),
         ('When the question asks "when", give the absolute date.', "When did Ann join a pottery class?", "7 May 2023"),
-        (
-            'When the question asks "when", give the absolute date.',
-            "Who joined?",
-            "I joined a pottery class yesterday.",
-        ),
         ("Answer with at most two words.", "Which class did Ann join?", "class yesterday"),
         ('Answer "who" with at most 2 words.', "Which class did Ann join?", "I joined a pottery class yesterday."),
     ],

@@ -76,8 +76,3 @@ def test_a_batch_that_runs_out_of_memory_is_tried_in_halves():
     assert sizes == [8, 4, 2, 2, 4, 2, 2]
     with pytest.raises(UserError, match="memory ran out at a single completion"):
         Batcher(lambda rows: run(rows, most=0)).call(1)
-
-
-def test_too_few_results_are_a_failure():
-    with pytest.raises(ValueError, match="shorter"):
-        Batcher(lambda rows: []).call(1)
