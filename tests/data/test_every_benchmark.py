@@ -7,7 +7,7 @@ import pytest
 from mempiler.data.catalog import BENCHMARKS, benchmark
 from mempiler.data.check import check
 from mempiler.data.palbench.benchmark import NeedsJudge
-from mempiler.errors import ProgramError, UnknownNameError, UserError
+from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
 from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, JudgeGenerously, judge_hash, judges_hash
 
 from .forms import FORMS, write
@@ -104,3 +104,11 @@ def test_what_needs_a_judge_names_its_prompt_and_is_missed_in_one_line(
     if hash:
         with pytest.raises(UserError, match="--judge-lm"):
             found.score(found.examples[0], dspy.Prediction(answer="x"))
+
+
+@pytest.mark.parametrize("name", ["jsonl", "locomo", "omnibehavior", "movielens"])
+def test_an_unknown_metric_and_a_missing_file_are_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="metric"):
+        benchmark(name, metric="rouge-2")
+    with pytest.raises(DataError, match=r"nowhere.*no such file"):
+        benchmark(name, tmp_path / "nowhere.json")

@@ -9,6 +9,7 @@ from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.judge import (
     AcknowledgementJudge,
+    GenerousJudge,
     Judge,
     Preference,
     PreferenceJudge,
@@ -57,6 +58,8 @@ def test_a_judge_asks_its_own_model_outside_the_trace_once_more_if_it_must_and_n
         assert judge("Where?", "Lisbon", "In Rome") == Verdict(False, "The same city.")
         assert judge("Where?", "Lisbon", " ").correct is False
         assert dspy.settings.trace == []
+    generous = GenerousJudge(scripted(lambda kind, text, n: {"label": "CORRECT" if n == 1 else "WRONG"}), adapter())
+    assert [generous("Where?", "Lisbon", "By the sea").correct for _ in range(2)] == [True, False]
     assert (len(task.engine.prompts), len(model.engine.prompts)) == (0, 3)
     assert "In Lisbon" in model.engine.prompts[0][1]
 

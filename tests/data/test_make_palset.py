@@ -125,7 +125,10 @@ def test_a_user_without_a_whole_persona_or_a_query_dialogue_is_left_out_and_the_
     assert [one.id for one in report.rejections if one.step == "user"] == ["0000"]
 
 
-@pytest.mark.parametrize("lost", ["turns", "analysis"])
+STEPS = {"turns": "dialogue", "analysis": "liked and disliked", "topics": "requirements", "candidates": "candidates"}
+
+
+@pytest.mark.parametrize("lost", STEPS)
 def test_a_dialogue_that_is_given_up_leaves_its_logs_to_the_next_one(made_palset, lost):
     """Lost is the dialogue of November's first week, which is drawn for this seed."""
     whole, _, _ = made_palset(good, out="whole")
@@ -139,7 +142,7 @@ def test_a_dialogue_that_is_given_up_leaves_its_logs_to_the_next_one(made_palset
     assert before[0]["dialogue_timestamp"].startswith("2024-11-07")
     assert len(after) == len(before) - 1
     assert after[0]["logs"] == before[0]["logs"] + before[1]["logs"]
-    assert report.count("dialogue" if lost == "turns" else "liked and disliked", "given up") == 1
+    assert report.count(STEPS[lost], "given up") == 1
 
 
 @pytest.mark.parametrize("lost", ["experience", "logs"])

@@ -43,17 +43,6 @@ def test_a_kind_tells_what_was_done_last_and_evidence_ends_with_the_turn_that_de
         assert (example.answer == NOTHING) == (example.category == "retract")
 
 
-def test_new_changed_and_repeated_facts_use_the_same_sentences() -> None:
-    shapes: dict[str, set[str]] = {}
-    for number in range(200):
-        talk = Conversation.make(0, number, 8)
-        for event in talk.events:
-            text = talk.history.turns[event.turn_id][0].text.replace(event.key, "K").replace(event.value or "V", "V")
-            shapes.setdefault(event.kind, set()).add(text)
-    assert shapes["state"] == shapes["change"] == shapes["restate"]
-    assert not shapes["retract"] & shapes["state"]
-
-
 def test_the_same_seed_gives_the_same_users_and_another_seed_others(env: MemoryEnv) -> None:
     assert MemoryEnv.load(users="20", sessions="8").source == env.source
     assert env.source.sha256 == "ff3774bdf5cc8f3a485ab584edb0422e9ae0b8b3cc7e7ad08fc16dd4740cf114"

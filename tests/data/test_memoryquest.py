@@ -93,20 +93,14 @@ def test_judged_recall_of_two_references(
 ) -> None:
     for metric, value in (("recall", recall), ("recall_exact", exact)):
         loaded = load(tmp_path, "memoryquest", metric=metric)
-        loaded = loaded.bound(lambda kind: fixed_levels(*levels))
-        found = loaded.score(loaded.examples[0], retrieved("D1:3"))
+        judge = fixed_levels(*levels)
+        loaded = loaded.bound(lambda kind, judge=judge: judge)
+        found = loaded.score(loaded.examples[0], retrieved("D1:3", summary="Notes are not judged."))
+        assert judge.asked == [("Plan my week", loaded.examples[0].answer.splitlines(), "[f0] fact 0")]
         judged = {"recall": recall, "recall_exact": exact, "recall_explicit": explicit}
         assert dict(found.parts) == {"evidence": 0.5, "evidence_exact": 0.0, **judged}
         assert found.value == value
         assert ("Has a bad knee" in found.feedback) == (levels[0] == "not")
-
-
-def test_the_judge_sees_what_was_retrieved_and_no_notes(tmp_path: Path) -> None:
-    loaded = load(tmp_path, "memoryquest")
-    judge = fixed_levels("not", "not")
-    loaded = loaded.bound(lambda kind: judge)
-    loaded.score(loaded.examples[0], retrieved("D1:3", summary="She has a bad knee."))
-    assert judge.asked == [("Plan my week", loaded.examples[0].answer.splitlines(), "[f0] fact 0")]
 
 
 def test_users_come_as_a_folder_in_the_order_of_their_numbers_or_alone(tmp_path: Path) -> None:
