@@ -130,11 +130,11 @@ class Collector:
             for whole, members in taken.items():
                 worths = [self._worths(each, s.session_reward) for each in members]
                 rollouts = [each.rollout for each in members]
-                groups += grouped("global", (whole.id,), rollouts, worths, roles, s.reward, s.global_weight)
+                groups += grouped("global", (whole.id,), rollouts, worths, roles, s.reward)
         for key, members in reruns.items():
             worths = [self._worths(each, "trajectory") for each in members]
             rollouts = [each.rollout for each in members]
-            groups += grouped("local", key, rollouts, worths, roles, s.reward, s.local_weight)
+            groups += grouped("local", key, rollouts, worths, roles, s.reward)
         return groups
 
     def _worths(self, taken: Taken, kind: SessionReward) -> dict[str, float]:

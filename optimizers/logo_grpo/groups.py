@@ -5,7 +5,7 @@
     local    the same, across reruns of one session from one memory; rewarded right after that session
 
 Both are plain groups to the trainer, whose advantages are (r - mean) / std within each (Memory-R2's released code
-concatenates them with ids of their own). Their balance is a matter of counts; a weight can be added.
+concatenates them with ids of their own). Their balance is a matter of counts.
 
 A group whose rewards are all equal teaches nothing: it is dropped and counted.
 
@@ -58,7 +58,6 @@ class Group:
     key: tuple[Any, ...]
     kind: Kind
     members: tuple[Member, ...]
-    weight: float = 1.0
 
     @property
     def varies(self) -> bool:
@@ -74,7 +73,6 @@ def grouped(
     rewards: Sequence[dict[str, float]],
     roles: Roles,
     settings: RewardSettings,
-    weight: float = 1.0,
 ) -> list[Group]:
     """Groups the calls of rollouts on the same sessions.
 
@@ -85,7 +83,6 @@ def grouped(
         rewards: Per rollout its reward for each session, by the session's id, and for `END`.
         roles: Which predictors are trained; calls of others are left out.
         settings: The penalties.
-        weight: Of the groups.
 
     Returns:
         One group per session, role and number of the call, in that order; none with a single member.
@@ -101,7 +98,7 @@ def grouped(
                 counts[role] += 1
                 n = counts[role]
                 members.setdefault((*key, where, role, n), []).extend(_members(call, worth[where], settings))
-    found = [Group(key, kind, tuple(each), weight) for key, each in members.items() if len(each) > 1]
+    found = [Group(key, kind, tuple(each)) for key, each in members.items() if len(each) > 1]
     return sorted(found, key=lambda group: tuple(map(str, group.key)))
 
 

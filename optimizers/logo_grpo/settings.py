@@ -1,20 +1,4 @@
-"""Settings of LoGo-GRPO, with the defaults of Memory-R2's paper and released code.
-
-    setting              default        source
-    num_rollouts         16             released code, n (its example script: 8)
-    local_n              4              released code, inner_n
-    local_fraction       0.5            released code, inner_sampling_fraction (older script: .25)
-    session_reward       "session"      released code, rewardtype=persession ("trajectory" is its "global")
-    horizons             8, 16, 32      paper, abstract
-    temperature          1.0            released code; its local reruns may have been greedy by accident, ours sample
-    histories            2              released code: two training conversations in every pass
-    compression          0.3            paper; .2 and .3 in the scripts (`RewardSettings`)
-    local_weight, ...    1 and 1        released code: no coefficient, the balance is a matter of counts
-    steps                10             ours: per stage; the released code runs 10 and 5 epochs of one step
-    validate_every       5              ours
-    samples              2              ours: times a validation history is sampled; the mean chooses the checkpoint
-    max_format_failures  0.1            ours: stop when over the last `window` steps more completions than that, and
-                                        than twice as many as at the start, cannot be read
+"""Settings of LoGo-GRPO, with the defaults of Memory-R2's paper and released code (docs/coverage.md has the sources).
 
 Objectives are switches of one class: "logo" has both kinds of groups, "grpo" global ones alone, and "local" local ones
 alone (its trajectories then only provide the memories to start from).
@@ -77,7 +61,7 @@ class Curriculum:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of a training; see the table above for where the defaults are from."""
+    """Settings of a training."""
 
     objective: Objective = "logo"
     num_rollouts: int = 16
@@ -89,12 +73,12 @@ class TrainingSettings:
     histories: int = 2
     """Training conversations of one step."""
     temperature: float = 1.0
-    local_weight: float = 1.0
-    global_weight: float = 1.0
     validate_every: int = 5
+    """Steps between two validations; like those below of our own choice."""
     samples: int = 2
     """Times each validation history is sampled; the mean score chooses the checkpoint."""
     max_format_failures: float = 0.1
+    """A training stops when more completions than that, and than twice as many as at the start, cannot be read."""
     window: int = 3
     """Steps over which format failures are averaged."""
     threads: int = 32
@@ -123,5 +107,3 @@ class TrainingSettings:
         for name in ("histories", "validate_every", "samples", "window", "threads"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} = {getattr(self, name)}: at least 1")
-        if min(self.local_weight, self.global_weight) <= 0:
-            raise UserError("local_weight and global_weight must be above 0; choose another objective to leave one out")

@@ -10,9 +10,8 @@ what is trained. The greedy score is told beside it.
 Any method that writes session by session can be trained; every writing predictor is a role with groups of its own. Only
 weights change, prompts stay as they are.
 
-Deviations from the released code: local reruns sample (there they may be greedy by accident); a penalty for unreadable
-completions; groups of the n-th call of a role instead of one group for all its calls; unreadable completions are asked
-for once. Not there: the entropy bonus, and importance weights for what the policy does after a rerun session.
+Deviations from the released code are listed in docs/coverage.md; not there are importance weights for what the policy
+does after a rerun session.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The trainer behind DSPy's protocol: `lm.reinforce` gives a job, the groups of a step go in, its model changes.
 
-A job takes all groups of a step at once, with token ids, log-probabilities and weights, writes its checkpoints into a
+A job takes all groups of a step at once, with token ids, log-probabilities, writes its checkpoints into a
 folder, and can be put back to one.
 """
 
@@ -55,10 +55,7 @@ class Trainer:
         """Trains on the groups of one step, and says of it what the job says in numbers."""
         if not groups:
             return {}
-        data = [
-            {"batch_id": n, "group": [member.data() for member in group.members], "weight": group.weight}
-            for n, group in enumerate(groups)
-        ]
+        data = [{"batch_id": n, "group": [member.data() for member in group.members]} for n, group in enumerate(groups)]
         said = self.job.step(data, TrainDataFormat.GRPO_CHAT)
         return {name: float(value) for name, value in asdict(said).items()}
 

@@ -1,6 +1,7 @@
 """Stored memories from the shell: add, remember, ask, rebuild, list, show, move, forget."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -223,46 +224,38 @@ def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["memories", "list", "--store", "none.sqlite"], 2, "none.sqlite: no memories here"),
-        (["memories", "list", "--store", "chat.json"], 4, "not a database"),
-        (["memories", "list", "--store", "mysql://a/b"], 2, "mysql is not supported"),
-        (["memories", "show", "--user", "bob"], 2, "no user 'bob'"),
-        (["memories", "forget", "--user", "bob"], 2, "no user 'bob'"),
-        (["memories", "forget", "--user", "ada", "--session", "x"], 2, "no session 'x' of user 'ada'"),
-        (["memories", "add", "chat.json", "--user", ""], 2, "user '' must be a text"),
-        (["memories", "import", "chat.json"], 2, "no memories of Mempiler"),
-        (["memories", "import", "none.jsonl"], 2, "'none.jsonl': No such file or directory"),
-        (["memories", "export", "no/folder/x.jsonl"], 2, "cannot be written"),
-        (["memories", "rebuild", "chat.json"], 2, "no saved program here"),
-        (["memories", "rebuild", "program", "--user", "bob"], 2, "no user 'bob'"),
-        (["memories", "search", "program", "x", "--user", "bob"], 2, "no user 'bob'"),
-        (["memories", "search", "program", "x", "--user", "ada", "--k", "0"], 2, "k is 0; ask for 1 to 1000"),
-        (["memories", "search", "program"], 2, "Missing option '--user'"),
-        (["memories", "search", "program", "--user", "ada", "--where", "{"], 2, "where: Invalid JSON"),
-        (["memories", "search", "program", "--user", "ada", "--where", '{"a b": 1}'], 2, "the name 'a b'"),
-        (["memories", "search", "program", "--user", "ada", "--since", "soon"], 2, "since: "),
-        (
-            ["memories", "show", "--program", "program", "--entry", "x", "--user", "ada"],
-            2,
-            "no entry 'x' of user 'ada'; ",
-        ),
-        (
-            ["memories", "show", "--program", "program", "--entry", "x", "--user", "ada", "--tenant", "acme"],
-            2,
-            "no user 'ada'",
-        ),
-        (["memories", "show", "--entry", "x", "--user", "ada"], 2, "give --program"),
-        (["memories", "edit", "program", "chat-1:1", "--undo", "--user", "ada"], 2, "or nothing to undo"),
-        (["memories", "edit", "program", "chat-1:1", "--text", " ", "--user", "ada"], 2, "a text that is not empty"),
-        (["memories", "edit", "other", "chat-1:1", "--delete", "--user", "ada"], 2, "run: mempiler memories rebuild"),
-        (["memories", "edit", "none", "chat-1:1", "--delete", "--user", "ada"], 2, "no saved program here"),
-        (["ask", "program", "Where?", "--user", "bob"], 2, "no user 'bob'"),
-        (["ask", "program", "Where?", "--user", "ada", "--history", "chat.json"], 2, "one of: --history"),
+        ("list --store none.sqlite", 2, "none.sqlite: no memories here"),
+        ("list --store chat.json", 4, "not a database"),
+        ("list --store mysql://a/b", 2, "mysql is not supported"),
+        ("show --user bob", 2, "no user 'bob'"),
+        ("forget --user bob", 2, "no user 'bob'"),
+        ("forget --user ada --session x", 2, "no session 'x' of user 'ada'"),
+        ("add chat.json --user ''", 2, "user '' must be a text"),
+        ("import chat.json", 2, "no memories of Mempiler"),
+        ("import none.jsonl", 2, "'none.jsonl': No such file or directory"),
+        ("export no/folder/x.jsonl", 2, "cannot be written"),
+        ("rebuild chat.json", 2, "no saved program here"),
+        ("rebuild program --user bob", 2, "no user 'bob'"),
+        ("search program x --user bob", 2, "no user 'bob'"),
+        ("search program x --user ada --k 0", 2, "k is 0; ask for 1 to 1000"),
+        ("search program", 2, "Missing option '--user'"),
+        ("search program --user ada --where '{'", 2, "where: Invalid JSON"),
+        ("search program --user ada --where '{\"a b\": 1}'", 2, "the name 'a b'"),
+        ("search program --user ada --since soon", 2, "since: "),
+        ("show --program program --entry x --user ada", 2, "no entry 'x' of user 'ada'; "),
+        ("show --program program --entry x --user ada --tenant acme", 2, "no user 'ada'"),
+        ("show --entry x --user ada", 2, "give --program"),
+        ("edit program chat-1:1 --undo --user ada", 2, "or nothing to undo"),
+        ("edit program chat-1:1 --text ' ' --user ada", 2, "a text that is not empty"),
+        ("edit other chat-1:1 --delete --user ada", 2, "run: mempiler memories rebuild"),
+        ("edit none chat-1:1 --delete --user ada", 2, "no saved program here"),
+        ("ask program 'Where?' --user bob", 2, "no user 'bob'"),
+        ("ask program 'Where?' --user ada --history chat.json", 2, "one of: --history"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_mistakes_are_one_line(filled: Run, arguments: list[str], code: int, message: str) -> None:
-    found, _, err = filled(*arguments)
+def test_mistakes_are_one_line(filled: Run, arguments: str, code: int, message: str) -> None:
+    words = shlex.split(arguments)
+    found, _, err = filled(*(words if words[0] == "ask" else ["memories", *words]))
     assert (found, err.startswith("mempiler: "), err.count("\n")) == (code, True, 1)
     assert message in err
 

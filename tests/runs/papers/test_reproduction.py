@@ -101,7 +101,7 @@ def test_a_variant_that_fails_is_named_and_the_others_are_run(make_paper, capsys
     assert ended.value.code == 1
     assert "failed: three turns: " in shown
     assert "colour" in shown
-    assert "│ nothing │" in shown
+    assert " nothing 4 " in shown
     assert "not drawn: Figure 7: a picture" in shown
 
 
