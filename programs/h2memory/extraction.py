@@ -5,10 +5,7 @@
     dialogue ── outline ──> topics                                                             (step 2-1; M_T)
     need, its session's situations, their backgrounds ── refine ──> need                       (step 2-2)
 
-A window is ten logs whose links are asked for, with the ten before them. A link goes from a log to an earlier one of
-its window: caused_by, or else follows. Groups are the connected components of all links, whatever their direction; a
-log without links is a group of its own. The spans of a dialogue's topics tile it: no turn is left out and none belongs
-to two topics. A model's spans are repaired where they do not (`tiled`).
+Groups are the connected components of all links; a log without links is a group of its own.
 """
 
 from __future__ import annotations

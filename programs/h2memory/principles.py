@@ -1,13 +1,8 @@
 """Principles out of topics: once by clustering, then topic by topic (Mem-PAL, steps 4-1 to 4-4; M_P).
 
-    topics so far  ── clusters of their needs ── abstract ──> type of need ── abstract ──> principle
-    later topics   ── nearest centre, dialogue by dialogue ── adjust ──> type of need ── adjust ──> principle
-
 The clusters of one step do not depend on one another, so their calls run at once; of a cluster the type comes first. A
-centre is always the mean of its members' vectors, so it is not stored.
-
-Limits: the clusters are those of scikit-learn's KMeans from one seed; another release may cut ties otherwise. The
-released code repeats KMeans until every cluster has two members, up to a hundred times; here a cluster may have one.
+centre is always the mean of its members' vectors, so it is not stored. The released code repeats KMeans until every
+cluster has two members; here a cluster may have one.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""Dated facts about a user, as PGR keeps them: upserted every few sessions, consolidated every fifty new ones.
+"""Dated facts about a user, as PGR keeps them (section 3.2): upserted every few sessions, consolidated every fifty new.
 
-    pending sessions ── changes ── upsert ──> facts ── merge_groups ── merge ──> fewer facts
-
-A language model words the changes and the merged facts; everything that must not go wrong is code: new ids,
-frequencies, dates and provenance. Nothing is lost: a merged fact carries the ids, dates, sessions and turns of all its
-parts, and the sum of their frequencies.
-
-Limits: an update rewords a fact; its earlier wording is kept in `earlier` and not searched. Clusters are transitive
-(two facts may be in one because a third is near to both), which the paper leaves open.
-
-Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language Models", section 3.2.
+A language model words the changes and the merged facts; code gives ids, frequencies, dates and provenance. Nothing is
+lost: a merged fact carries the ids, dates, sessions and turns of all its parts, and the sum of their frequencies; the
+wording that an update replaces is kept in `earlier`, and not searched. Clusters are transitive, which the paper leaves
+open.
 """
 
 from __future__ import annotations
@@ -18,10 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from pydantic import Field
 
 from ...memory.amending import is_as_written
 from ...memory.index import LABEL, Entry
@@ -79,9 +72,6 @@ class PersonalMemory(Memory):
     """Facts added since the last consolidation."""
     issued: int = 0
     """Ids given so far."""
-    counts: dict[str, int] = Field(default_factory=dict)
-    """Changes by outcome: added, updated, repeated (added again), unknown (an update of no fact), clashing (one of
-    several updates of a fact at once), refused, merged."""
 
     def upsert(self, changes: Sequence[Change], sessions: Sequence[Item]) -> PersonalMemory:
         """Takes changes in.
@@ -98,32 +88,24 @@ class PersonalMemory(Memory):
         facts = {fact.id: fact for fact in self.facts}
         amended = {fact.id for fact in self.facts if not is_as_written(fact, self.entry)}
         wordings = {_plain(fact.info): fact.id for fact in self.facts if fact.id not in amended}
-        issued, counts, clashes = self.issued, Counter[str](), clashing(changes)
+        issued, added, clashes = self.issued, 0, clashing(changes)
         for change in changes:
-            info = one_line(change.info)
+            info, clash = one_line(change.info), change.fact_id in clashes
             if not info:
-                counts["refused"] += 1
                 continue
-            clash = change.fact_id in clashes
-            counts["clashing"] += clash
             known = change.fact_id if change.fact_id in facts and not clash else wordings.get(_plain(info))
-            if known is None:
-                issued += 1
-                facts[f"f{issued}"] = _fact(f"f{issued}", info, change, sessions)
-                counts["added"] += 1
-                counts["unknown"] += change.fact_id is not None and not clash
-            elif known in amended:
+            if known is not None and known not in amended:
+                facts[known] = _updated(facts[known], _fact(known, info, change, sessions))
+            else:
                 issued += 1
                 new = _fact(f"f{issued}", info, change, sessions)
-                facts[new.id] = _updated(facts.pop(known), new).changed(id=new.id, earlier=())
-                counts["updated"] += 1
-                known = new.id
-            else:
-                facts[known] = _updated(facts[known], _fact(known, info, change, sessions))
-                counts["updated" if change.fact_id == known and not clash else "repeated"] += 1
-            wordings[_plain(info)] = known or f"f{issued}"
-        added = counts["added"]
-        return self._with(facts.values(), counts, pending=(), fresh=self.fresh + added, issued=issued)
+                if known is None:
+                    added += 1
+                else:
+                    new = _updated(facts.pop(known), new).changed(id=new.id, earlier=())
+                facts[new.id], known = new, new.id
+            wordings[_plain(info)] = known
+        return self.changed(facts=tuple(facts.values()), pending=(), fresh=self.fresh + added, issued=issued)
 
     def merge(self, ids: Sequence[str], info: str, type: str, entities: Sequence[str] = ()) -> PersonalMemory:
         """Puts one fact in the place of several.
@@ -141,7 +123,7 @@ class PersonalMemory(Memory):
         parts = [fact for fact in self.facts if fact.id in set(ids)]
         info = one_line(info)
         if len(parts) < 2 or not info:
-            return self._with(self.facts, Counter(refused=1))
+            return self
         types = Counter(fact.type for fact in parts)
         new = PersonalFact(
             id=max((fact.id for fact in parts), key=lambda id: int(id[1:])),
@@ -157,7 +139,7 @@ class PersonalMemory(Memory):
         )
         gone = {fact.id for fact in parts}
         kept = [new if fact.id == new.id else fact for fact in self.facts if fact.id == new.id or fact.id not in gone]
-        return self._with(kept, Counter(merged=len(parts)))
+        return self.changed(facts=tuple(kept))
 
     def entries(self) -> list[Entry]:
         return list(map(self.entry, self.facts))
@@ -169,10 +151,6 @@ class PersonalMemory(Memory):
         """A fact: the text is the info, shown with the type before it; the time is the most recent date."""
         about = {"kind": "fact", "sources": part.sources, "time": part.latest}
         return Entry(id=part.id, text=part.info, tags={LABEL: part.type}, **about)
-
-    def _with(self, facts: Iterable[PersonalFact], counts: Counter[str], **changes: Any) -> PersonalMemory:
-        counted = dict(Counter(self.counts) + counts)
-        return self.changed(facts=tuple(facts), counts=counted, **changes)
 
 
 def clashing(changes: Iterable[Change]) -> dict[str, int]:

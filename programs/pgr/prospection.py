@@ -1,22 +1,14 @@
-"""Prospection: search a memory with what the user will do next, not only with what they ask.
+"""Prospection: search a memory with what the user will do next, not only with what they ask (PGR, Algorithm 1).
 
     q ── augment ──> q_A ── imagine ──> S0 ── probes ──> R ── refine ──> S1 ── probes ──> R ... ── summarize
          Eq. 2            Eq. 3              Eq. 4            Eq. 5           Eq. 6
 
-A query is first shown with the facts closest to it, or said again with them (`_augmented`), then turned into a tree or
-a chain of next steps (`imagine`). Every step is a probe; all probes of a round go to the index in one call. The facts
-found make the next round of steps personal (`refine`), until a round finds fewer than `min_new` facts that were not
-known. Trees come with cycles, orphans and two roots; `repaired` keeps every step.
+Every step is a probe; all probes of a round go to the index in one call. Rounds end with one that finds fewer than
+`min_new` new facts. Critical path: 1 call to imagine, 1 per round, 1 to summarize (Table 7), none of the last two where
+nothing was found; `augment="rewrite"` takes 1 more where something is close enough. Malformed output costs a round.
 
-Critical path: 1 call to imagine, 1 per round, 1 to summarize, as the paper's Table 7 counts them (with 1 to answer);
-`augment="rewrite"` takes 1 more where something is close enough to the query. No round and no summary where nothing was
-found: there is nothing to personalise by.
-
-Limits: the thresholds .3 and .6 are cosines of text-embedding-3-small; `thresholds` has those of the embedders that run
-here. Over BM25 scores they let nearly everything through; over turn RAG with an embedding model they are its cosines.
-Malformed output costs a round, never the answer.
-
-Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language Models", Algorithm 1.
+Limits: the thresholds .3 and .6 are cosines of text-embedding-3-small; `catalog.thresholds` has those of the embedders
+that run here. Over BM25 scores they let nearly everything through.
 """
 
 from __future__ import annotations

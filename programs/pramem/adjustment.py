@@ -1,11 +1,8 @@
 """Adjusting experience by consensus: a model groups the pool and cites supporters, code decides (Figure 9, Eq. 5).
 
-    changes ── every cited proposal is in the pool? enough of them? entry there? ──> applied, supporters leave the pool
-                                                └──────────── no ──────────────────> refused, counted, pool unchanged
-
-A proposal that no accepted change cites stays in the pool word for word: no model copies it. A proposal supports one
-change of an adjustment; what an earlier change used up does not count again for a later one. With `distinct_records`
-proposals of one practised record count as one: a record that was practised on once must not agree with itself.
+A change counts where every proposal that it cites is in the pool, enough of them support it, and its entry is there;
+its supporters leave the pool. What is refused is counted, and all other proposals stay word for word. A proposal
+supports one change; with `distinct_records` proposals of one practised record count as one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Experience: what practice on a user's records has taught, about the user and about the model that predicts.
 
-    records ──> waiting for practice ── rounds ──> proposals in the pool ── adjustment ──> patterns, alerts
-                └─────────────────── practised: position t' in the stream of records ────────────────────┘
-
-A document of three lists (PraMem, section 4.1): patterns (of the user), alerts (of the model's own biases) and the pool
-of proposals that wait for support. Every change is a pure function of the document (`adjustment.py` has those that
-consensus makes), ids are counted, and what is refused is counted in `counts`. Of the records only those are kept that
+Three lists (PraMem, section 4.1): patterns (of the user), alerts (of the model's own biases) and the pool of proposals
+that wait for support; beside them t', up to where records were practised on. Of the records only those are kept that
 later practice shows as the past of its samples.
 """
 

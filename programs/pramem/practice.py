@@ -4,17 +4,10 @@
        ├───── perturbation plan ─────────────────────────────────────────┼── review ──> those that join the pool
        └───── virtual scenes ────────────────────────────────────────────┘
 
-    groundedness (Eq. 6)     the records are perturbed; a proposal that holds all the same is out
-    generality (Eq. 7)       the scene is rewritten m times; a proposal that singles the true scene out is out
-
-The perturbation and the scenes need nothing but the sample, so they are written while the trial is under way: four
-calls follow one another, of six. A trial or reflection that stays unreadable ends the round and is counted.
-Groundedness comes first; only what passed it is judged for generality. A verdict that is missing, unclear or
-contradicts another one of the same proposal rejects the proposal and is counted as malformed, and so does every
-judgement that cannot be made because its plan or its scenes are missing.
-
-Choices of ours: with several perturbations a proposal is grounded if one of them overturns it (each may leave alone
-what the proposal is about), and fewer scenes than asked for do, if there is one that differs from the true one.
+A trial or reflection that stays unreadable ends the round and is counted. Groundedness comes first; only what passed it
+is judged for generality. A verdict that is missing, unclear or contradicted, or cannot be made for want of a plan or of
+scenes, rejects the proposal as malformed. Ours: of several perturbations one has to overturn a proposal, and fewer
+scenes than asked for do, if there is one that differs from the true one.
 """
 
 from __future__ import annotations
@@ -55,14 +48,6 @@ class Reflection:
     failed: bool = False
 
 
-@dataclass(frozen=True)
-class Materials:
-    """What a review needs beside the proposals."""
-
-    perturbed: tuple[Perturbation, ...] = ()
-    scenes: tuple[str, ...] = ()
-
-
 class Practice:
     """One round with the prompts and settings of a writer, on one sample."""
 
@@ -73,7 +58,7 @@ class Practice:
         """Practises with the current experience; the memory is not changed."""
         calls = [lambda: self.tried(memory), self._perturbations, self._virtual_scenes]
         reflection, perturbed, scenes = gather(calls)
-        accepted, fates = self.reviewed(reflection.proposals, Materials(perturbed, scenes))
+        accepted, fates = self.reviewed(reflection.proposals, perturbed, scenes)
         fates.update(invalid=reflection.invalid, failed=int(reflection.failed), pooled=len(accepted))
         return Practised(self._sample.target, tuple(accepted), +fates)
 
@@ -106,14 +91,16 @@ class Practice:
         kept = [made for draft in drafts[: self._settings.proposals] if (made := self._proposal(memory, draft))]
         return Reflection(tuple(kept), len(drafts) - len(kept))
 
-    def reviewed(self, proposals: Sequence[Proposal], materials: Materials) -> tuple[list[Proposal], Counter[str]]:
+    def reviewed(
+        self, proposals: Sequence[Proposal], perturbed: Sequence[Perturbation], scenes: Sequence[str]
+    ) -> tuple[list[Proposal], Counter[str]]:
         """The proposals that pass, and how many failed by reason: ungrounded, specific, malformed."""
         named = {f"r{n}": proposal for n, proposal in enumerate(proposals, 1)}
         fates: Counter[str] = Counter()
         if self._settings.groundedness and named:
-            named = _passed(named, self._groundedness(named, materials.perturbed), "ungrounded", fates)
+            named = _passed(named, self._groundedness(named, perturbed), "ungrounded", fates)
         if self._settings.generalizability and named:
-            named = _passed(named, self._generality(named, materials.scenes), "specific", fates)
+            named = _passed(named, self._generality(named, scenes), "specific", fates)
         return list(named.values()), fates
 
     def _perturbations(self) -> tuple[Perturbation, ...]:

@@ -1,19 +1,11 @@
-"""RGMem's operators: when they fire, what a model is shown, and what its answer changes (algorithm 1, lines 16 to 29).
+"""RGMem's operators: when they fire, what a model is shown, what its answer changes (algorithm 1, lines 16 to 29).
 
     1. R_K1 `relation`   every event edge with mentions >= theta_inf       all at once
-       inference before, fresh conclusions and raw events -> fact summary + inferred traits (Eq. 6)
-       the edge's count is 0; the score of the concepts above it grows by 1
     2. R_K2 `concept`    every concept with score >= theta_sum             all at once
-       projection (Eq. 9), then synthesis (Eq. 10 to 12) -> Sigma + Delta
-       the concept's score is 0; its parents are dirty, and itself, if it has concepts below
     3. R_K3 `parent`     every dirty parent, children first, each once     a level at a time, all of a level at once
-       (Sigma, Delta) of every concept below (Eq. 13) -> macro-law, traits + restrictions
-       the parent is clean; its own parents are dirty
 
 A call whose answer stays unusable, or has no words, changes nothing: the counter or the flag stays, so the operator
 fires again at the next step. `single_scale` is what takes the place of all three in the variant w/o RG.
-
-Source: RGMem, section 3.3.2 and appendix A.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     session ── segments ──> synthesize ──> fact, conclusions ──> extract ──> paths ──> label ──> labelled paths
     GraphMemory ── taken_in(units with paths) ──> GraphMemory      nodes, edges, counters; the old one is unchanged
 
-Segmentation is by rule: pieces of equal length, of at most `segment_turns` turns. Drafts need no memory, so all
-segments of all sessions are drafted at once; of one segment the three calls follow one another.
+Units need no memory, so all segments of all sessions are read at once; of one segment three calls follow one another.
 
 A path is a base concept, concepts and events. Two names are one node when their stems without function words are the
 same ("Running", "to run"), or when the cosine of their embeddings reaches the threshold and they hold the same numbers

@@ -3,15 +3,9 @@
     question + all keywords ── BM25 ──> top facts, top conclusions                             (L0)
     chosen keywords ── cosine with names ──> concepts, events ── by layer ──> profiles, inferences, history    (L1)
 
-A keyword's layers say what is read at the nodes it finds: summary (a concept's theory), inference (theories of the
-event edges at it), conclusions (those of its evidence) and history (labels of those edges). Only nodes that have such a
-thing are searched for it. The paper bounds facts, conclusions and concepts, and leaves open how many events and how
-many inferences per node are read: as many events as concepts, and of every node the newest three of each kind.
-
-The context is told in blocks (`BLOCKS`): what happened, with dates; conclusions; what sums up a concept or a relation;
-and apart from it what is only inferred, and what is to be avoided. A summary rests on many days, so it has no date.
-
-Limits: a cosine belongs to its embedder. The paper's .5 is for a semantic one. The offline one compares spelling.
+A keyword's layers say what is read at the nodes it finds; only nodes that have such a thing are searched for it. The
+paper leaves open how many events and how many inferences per node are read: as many events as concepts, and of every
+node the newest three of each kind.
 """
 
 from __future__ import annotations

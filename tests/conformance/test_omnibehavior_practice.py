@@ -15,7 +15,7 @@ from mempiler.programs.catalog import build
 from mempiler.programs.pramem.adjustment import Change, adjust, adjusted
 from mempiler.programs.pramem.memory import ExperienceMemory, Proposal, suffix
 from mempiler.programs.pramem.method import PraMemSettings
-from mempiler.programs.pramem.practice import Materials, Practice
+from mempiler.programs.pramem.practice import Practice
 from mempiler.programs.pramem.samples import DRAWS, SHUFFLE, PracticeSettings, Sample, draw, shuffled
 from mempiler.programs.tasks.behavior import newest
 from mempiler.records import Action, Behavior, estimate_tokens
@@ -214,12 +214,12 @@ PLAN = Perturbation(direction="all reversed")
 
 
 def verdicts(
-    scripted: Any, names: list[str], materials: Materials, replies: dict[str, str], **settings: Any
+    scripted: Any, names: list[str], materials: tuple[Any, Any], replies: dict[str, str], **settings: Any
 ) -> list[str]:
     """The contents of the proposals that pass a review."""
     proposals = [Proposal(id="", action="add pattern", content=name, sources=("a8",)) for name in names]
     with dspy.context(lm=scripted(lambda kind, text, n: {kind: replies[kind]})):
-        passed, _ = practice(**settings).reviewed(proposals, materials)
+        passed, _ = practice(**settings).reviewed(proposals, *materials)
     return [proposal.content for proposal in passed]
 
 
@@ -240,7 +240,7 @@ def test_a_check_reads_its_verdicts_as_released(case, agrees, scripted):
     grounded = case["id"].startswith("groundedness")
     kind, off = ("groundedness", "generalizability") if grounded else ("generality", "groundedness")
     replies = {kind: translated(case["input"]["reply"])}
-    passed = verdicts(scripted, names, Materials((PLAN,), ("another",)), replies, **{off: False})
+    passed = verdicts(scripted, names, ((PLAN,), ("another",)), replies, **{off: False})
     agrees([name in passed for name in names])
 
 
@@ -257,7 +257,7 @@ def test_both_checks_let_through_what_they_let_through_as_released(case, agrees,
         "groundedness": reply("sensitive", given["sensitive"]),
         "generality": reply("general", given["generalises"]),
     }
-    agrees(verdicts(scripted, given["proposals"], Materials(plans, scenes), replies))
+    agrees(verdicts(scripted, given["proposals"], (plans, scenes), replies))
 
 
 @pytest.mark.vectors("omnibehavior_practice", "review-rounds-*")

@@ -65,7 +65,7 @@ def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(written, make_hist
 
     memory = written(store(every=1, related=1), make_history(2), blind).memory
     assert memory.facts[0].earlier == ()
-    assert (memory.facts[-1].info, memory.counts["unknown"]) == ("Ann moved", 1)
+    assert (memory.facts[-1].info, memory.facts[-1].frequency) == ("Ann moved", 1)
 
 
 def test_an_answer_that_updates_one_fact_with_all_it_found_is_a_failure_and_loses_nothing(written, make_history):
