@@ -139,7 +139,6 @@ _STOPS = r"(?<![.!?])[.!?]++"
 _ENDS = re.compile(rf"{_STOPS}(?=\s|$|[\"'”’)])|[。！？；]+")
 _SURE_ENDS = re.compile(rf"{_STOPS}(?=\s+[^\sa-z]|\s*$)|[。！？]+")
 _FEWEST = 3
-_SPARE = 1
 
 
 def foreign(answer: Mapping[str, Any], language: Code) -> list[str]:
@@ -155,7 +154,7 @@ def length_problems(what: str, text: str, fewest: int = 1, most: int | None = No
     """What is wrong with the length of a text that has to have so many sentences."""
     found = _sentences(_ENDS, text)
     # Too many are those that no semicolon ends, nor a full stop before a small letter.
-    if fewest <= found and (most is None or _sentences(_SURE_ENDS, text) <= most + _SPARE):
+    if fewest <= found and (most is None or _sentences(_SURE_ENDS, text) <= most + 1):
         return []
     wanted = f"{fewest} or more" if most is None else f"{fewest} to {most}" if fewest < most else f"{most}"
     return [f"{what} has {found} sentences; write {wanted}"]
