@@ -223,6 +223,11 @@ class Benchmark(Dataset):
         return self.scorer.counts(example)
 
     @property
+    def unjudged(self) -> list[str]:
+        """Its metrics that need no judge."""
+        return [name for name, make in self.metrics.items() if not make().asked]
+
+    @property
     def unsaid(self) -> bool:
         """Whether some of its questions ask what was never said, so that declining is the right answer to them."""
         return False

@@ -121,7 +121,9 @@ class Runtime:
         }
         name, api_base = names[role]
         if role == "judge" and not name:
-            raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm")
+            free = next(iter(setup.load().unjudged), None)
+            other = f", or take --option metric={free}, which needs none" if free else ""
+            raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm{other}")
         return self.named(name, role, api_base, **(setup.lm_settings if role == "task" else {}))
 
     def named(self, name: str, role: Role, api_base: str | None, **settings: Any) -> MeteredLM:

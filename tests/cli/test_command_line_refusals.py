@@ -125,6 +125,15 @@ def test_a_missing_key_is_named(here, cli, monkeypatch, command, method):
     assert "OPENAI_API_KEY" in err
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "metric"), [("longmemeval", "f1"), ("memoryquest", "evidence"), ("personamem-v2", "mcq")]
+)
+def test_without_a_judge_a_metric_that_needs_none_is_named(here, cli, benchmark, metric):
+    code, _, err = cli("evaluate", "turn-rag", "--on", benchmark, "--test", "1")
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"scored by a judge; name its model with --judge-lm, or take --option metric={metric}" in err
+
+
 @pytest.mark.parametrize("command", ["evaluate", "compile", "ask"])
 def test_a_dead_port_is_one_line(here, cli, monkeypatch, command):
     naps: list[float] = []
