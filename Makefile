@@ -21,7 +21,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-# What takes minutes: services and endpoints that are maltreated, mutated files, malformed answers, clocks that jump.
+# What needs processes, PostgreSQL, a browser or seconds of training, and what is maltreated, mutated or killed often.
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m slow -o faulthandler_timeout=1800
 

@@ -2,13 +2,11 @@
 
 import io
 import json
-import os
 import runpy
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +34,6 @@ def results(folder: Path) -> Iterator[dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
         home = folder / "runs" / "local"
         home.mkdir(parents=True)
-        # A store that is there saves the seconds in which MLflow makes its tables.
-        with suppress(FileNotFoundError):
-            shutil.copy(Path(os.environ["MEMPILER_HOME"]) / "mlflow.db", home)
         patch.setenv("MEMPILER_HOME", str(home))
         patch.chdir(folder)
         patch.syspath_prepend(folder)

@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,14 +28,9 @@ def evidence(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(ROOT / "perf"))
     import evidence
 
-    store = Path(os.environ["MEMPILER_HOME"]) / "mlflow.db"
-
     def offline(command: list[str], env: dict[str, str], **settings: Any) -> Any:
         swapped = [{"gguf:qwen2.5-coder-0.5b": "offline"}.get(part, part) for part in command[3:]]
         home, code = Path(env["MEMPILER_HOME"]), 0
-        home.mkdir(parents=True, exist_ok=True)
-        if store.exists() and not (home / "mlflow.db").exists():
-            shutil.copy(store, home)
         with (
             monkeypatch.context() as patch,
             redirect_stdout(io.StringIO()) as out,

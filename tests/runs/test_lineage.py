@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -167,8 +166,6 @@ def test_a_run_leaves_mlflow_as_it_was(monkeypatch, tmp_path):
 
 def test_neither_a_key_nor_an_address_gets_into_the_store(stub, monkeypatch, tmp_path):
     store = tmp_path / "mlflow.db"
-    client()
-    shutil.copy(Path(os.environ["MEMPILER_HOME"]) / "mlflow.db", store)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "secrets")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
