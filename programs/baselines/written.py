@@ -4,17 +4,13 @@
     condition-mem       dialogue ── record ──> (condition, content) ── cosine ──> the nearest (Mem-PAL, Tables 2 and 4)
     memory-bank         turns and digests that fade unless recalled, two accounts of the whole (likewise)
 
-Recursive summary: Wang et al. (arXiv:2308.15022). What an update drops is lost. A sentence is credited to the session
-after which it was first written in these words, the whole summary to all sessions.
-
-ConditionMem: Yuan et al., "Personalized Large Language Model Assistant with Evolving Conditional Memory" (COLING 2025).
-Only the abstract and summaries of the paper were available: the prompt is ours, its self-reflection is left out.
+Recursive summary: Wang et al. (arXiv:2308.15022). What an update drops is lost. ConditionMem: Yuan et al. (COLING
+2025), of which only the abstract was available: the prompt is ours, its self-reflection is left out.
 
 MemoryBank: Zhong et al. (AAAI 2024). A piece is forgotten once its retention R = exp(-t / (days * S)) falls below its
 threshold, a number from 0 to 1 given by its id; t are days since it was learned or last recalled, S counts its recalls
-from 1. Strength grows by what the assistant would have recalled while the dialogues took place, one search per
-utterance of the user. The released formula `-t / 5*S` makes strong pieces fade faster; a piece is a turn, not a turn
-with its reply; digests are per session instead of per day; accounts are made anew from all digests, in one call each.
+from 1: what the assistant would have recalled while the dialogues took place. The released formula `-t / 5*S` makes
+strong pieces fade faster; a piece is a turn, not a turn with its reply; digests are per session instead of per day.
 """
 
 from __future__ import annotations
@@ -75,8 +71,8 @@ class SummaryMemory(Memory):
 
     def hits(self, id: str) -> tuple[Hit, ...]:
         """The whole summary as one hit; none where there is no summary yet."""
-        whole = Hit(id=id, text=self.summary, kind="summary", score=1.0, sources=self.sources)
-        return (whole,) if self.summary else ()
+        text = self.summary
+        return (Hit(id=id, text=text, kind="summary", score=1.0, sources=self.sources),) if text else ()
 
     def entries(self) -> tuple[Entry, ...]:
         return self.sentences
@@ -128,10 +124,9 @@ class SummaryReader(EntryReader):
 
 
 class RecursiveSummary(Method):
-    """Keeps a summary, rewritten session by session.
+    """Keeps a summary, rewritten session by session. Critical path: one update per session, in order, and one answer.
 
-    Critical path: one update per session of the whole history, in order, and one answer. An update that stays
-    unparseable, or that is empty where there was a summary, leaves the old summary and counts as a failed write.
+    An update that is unreadable, or empty where there was a summary, leaves that and counts as a failed write.
     """
 
     Settings = SummarySettings
@@ -190,8 +185,7 @@ class RecordWriter(Writer):
         found = self.prepare(item) if prepared is None else prepared
         if isinstance(found, Lost):
             return memory.left(item)
-        turns = tuple(turn.id for turn in item.turns)
-        kept = {entry.text: entry for entry in memory.records}
+        turns, kept = tuple(turn.id for turn in item.turns), {entry.text: entry for entry in memory.records}
         for record in found:
             condition, content = one_line(record.condition), one_line(record.content)
             text = f"{content} (when: {condition})" if content and condition else content
@@ -203,10 +197,7 @@ class RecordWriter(Writer):
 
 
 class ConditionMem(Method):
-    """Recalls the `k` records nearest to the query.
-
-    Critical path: one call for all dialogues together (they do not need one another), and the answer.
-    """
+    """Recalls the `k` records nearest to the query. Critical path: one call for all dialogues, and the answer."""
 
     Settings = RecordSettings
 
@@ -221,9 +212,7 @@ class BankSettings(Settings):
 
     k: int = Field(3, ge=1, description="pieces recalled per query, and per utterance while dialogues are written")
     forgetting: bool = Field(True, description="whether pieces fade")
-    days: float = Field(
-        5.0, gt=0, description="days after which a piece of strength 1 is remembered with probability 1/e"
-    )
+    days: float = Field(5.0, gt=0, description="days after which a piece of strength 1 is remembered by 1/e")
 
 
 class Strength(NamedTuple):
@@ -248,14 +237,13 @@ class Strength(NamedTuple):
 
 
 class Digest(Stored):
-    """What one dialogue came to."""
+    """What one dialogue, with these turns, came to."""
 
     session: str
     time: datetime | None = None
     events: str = ""
     personality: str = ""
     sources: tuple[str, ...] = ()
-    """Ids of its turns."""
 
 
 class BankMemory(Memory):
@@ -264,22 +252,19 @@ class BankMemory(Memory):
     pieces: tuple[Entry, ...] = ()
     """Turns, and digests of dialogues."""
     recalled: dict[str, Strength] = Field({})
-    """How well those pieces are remembered that were recalled since they were learned, by their ids."""
+    """How well those pieces are remembered that were recalled, by their ids."""
     digests: tuple[Digest, ...] = ()
     events: str = ""
     """The account of what happened in all dialogues."""
     portrait: str = ""
-    """What the user is like, and how to reply to them."""
     settled: int = 0
-    """Digests that the two accounts were made from."""
-    now: datetime | None = None
-    """The latest time of any item."""
+    """Digests in both accounts."""
+    now: datetime | None = None  # the latest time of any item
 
     def entries(self) -> tuple[Entry, ...]:
         return self.pieces
 
     def strength(self, piece: Entry) -> Strength:
-        """How well a piece is remembered."""
         return self.recalled.get(piece.id) or Strength(last=piece.time)
 
     def remembered(self, now: datetime | None, settings: BankSettings) -> frozenset[str]:
@@ -297,10 +282,8 @@ class BankWriter(Writer):
     def __init__(self, embedder: Embedder, settings: BankSettings, indexes: Indexes) -> None:
         super().__init__()
         self.embedder, self.settings, self.indexes = embedder, settings, indexes
-        self.digest = predictor(DigestEvents)
-        self.infer = predictor(InferPersonality)
-        self.merge_events = predictor(MergeEvents)
-        self.merge_personality = predictor(MergePersonality)
+        self.digest, self.infer = predictor(DigestEvents), predictor(InferPersonality)
+        self.merge_events, self.merge_personality = predictor(MergeEvents), predictor(MergePersonality)
 
     def prepare(self, item: Item) -> Digest:
         """The digest of a dialogue, and what it shows of the user."""
@@ -309,8 +292,7 @@ class BankWriter(Writer):
         if not entries:
             return digest
         about = {"session_date": item.date, "spoken": "\n".join(entry.text for entry in entries)}
-        calls = [lambda: self.ask("digest", **about), lambda: self.ask("infer", **about)]
-        events, note = gather(calls)
+        events, note = gather([lambda: self.ask("digest", **about), lambda: self.ask("infer", **about)])
         return digest.changed(events=_said(events, "event_digest"), personality=_said(note, "personality_note"))
 
     def write(self, memory: BankMemory, item: Item, prepared: Digest | None = None) -> BankMemory:
@@ -342,9 +324,9 @@ class BankWriter(Writer):
                 lambda: self.ask("merge_personality", personality_notes=notes) if notes else None,
             ]
         )
-        account, portrait = _said(account, "overall_events"), _said(drawn, "user_portrait")
-        new = {"events": account or memory.events, "portrait": portrait or memory.portrait}
-        return memory.changed(**new, settled=len(memory.digests))
+        events, portrait = _said(account, "overall_events"), _said(drawn, "user_portrait")
+        kept = {"events": events or memory.events, "portrait": portrait or memory.portrait}
+        return memory.changed(**kept, settled=len(memory.digests))
 
     def _recalls(self, memory: BankMemory, now: datetime | None, entries: Sequence[Entry]) -> dict[str, int]:
         """How often each piece is recalled while a dialogue takes place; nothing fades without forgetting."""
@@ -411,10 +393,8 @@ class MemoryBank(Method):
 
 
 def _said(found: Any, name: str) -> str:
-    """An output without blanks at its ends; empty where there is no answer."""
     return str(found[name] or "").strip() if found else ""
 
 
 def _dated(digest: Digest, text: str) -> str:
-    when = f"({format_time(digest.time)}) " if digest.time else ""
-    return f"{when}{one_line(text)}"
+    return one_line(f"({format_time(digest.time)}) {text}" if digest.time else text)
