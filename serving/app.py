@@ -63,9 +63,9 @@ def make_app(service: Service) -> FastAPI:
     for router in (operations.router, routes.router, routes.entries, chat.router):
         app.include_router(router)
     if service.settings.mcp:
-        from . import mcp  # an extra
+        from . import mcp_http  # an extra
 
-        app.state.tools, route = mcp.route(service)
+        app.state.tools, route = mcp_http.route(service)
         app.router.routes.append(route)
     for kind in (HTTPException, RequestValidationError, *CAUGHT):
         app.add_exception_handler(kind, _refused)

@@ -10,7 +10,17 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Json, StrictBool, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Json,
+    StrictBool,
+    StringConstraints,
+    model_validator,
+)
 
 from ..memory.amending import LONGEST as LONGEST_TEXT
 from ..memory.amending import LONGEST_BY
@@ -55,6 +65,8 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Most = Annotated[int, Field(ge=1, le=50)]
 Conditions = Annotated[
     Where | None,
     Field(description='conditions of the metadata of sessions, such as {"channel": "phone", "year": {"gte": 2024}}'),

@@ -14,6 +14,7 @@ Example:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,15 @@ def found_in(memory: Memory, query: str, k: int) -> list[Hit]:
 def lines(found: Iterable[Hit]) -> str:
     """A line for each entry; one that says that there is none."""
     return "\n".join(f"- {hit.said}" for hit in found) or NOTHING
+
+
+def data_lines(found: Iterable[Hit]) -> str:
+    """A line for each as JSON, for an agent that acts on entries: id, date, label, text, the turns it rests on."""
+    lines: list[str] = []
+    for hit in found:
+        about = {"entry": hit.id, **({"when": str(hit.time)} if hit.time else {}), "what": hit.label or hit.kind}
+        lines.append("- " + json.dumps({**about, "text": hit.text, "turns": hit.sources}, ensure_ascii=False))
+    return "\n".join(lines) or NOTHING
 
 
 def beside(text: str) -> str:
