@@ -39,6 +39,8 @@ from .kinds import (
 MOST_VALUES = 20_000
 """Most values of one answer that are read, fields of objects included; what holds further ones counts as unreadable."""
 _NEAR = 0.8
+_CLAUSE = re.compile(r"[,.;:!\n]")
+"""Where the first clause of a sentence ends."""
 _YES_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
@@ -171,12 +173,14 @@ class ValueReader:
         return _YES_NO[said]
 
     def _choice(self, raw: Any, allowed: Sequence[Any], where: str) -> Any:
-        """A defined value, or the one whose spelling is nearest."""
+        """A defined value, the one that begins a sentence ("Yes, it is."), or the one whose spelling is nearest."""
         if raw in allowed and not isinstance(raw, bool):
             return raw
         by_name = {plain(each): each for each in allowed}
         said = plain(raw) if isinstance(raw, str | int | float) else ""
-        near = [said] if said in by_name else get_close_matches(said, by_name, 1, _NEAR) if said else []
+        begun = plain(_CLAUSE.split(raw, maxsplit=1)[0]) if isinstance(raw, str) else ""
+        near = [each for each in (said, begun) if each in by_name]
+        near = near or (get_close_matches(said, by_name, 1, _NEAR) if said else [])
         if not near:
             raise UnreadableError(where, f"{_shown(raw)} is none of: {', '.join(map(str, allowed))}")
         self.mend("spelling", where)
