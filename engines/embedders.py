@@ -113,6 +113,12 @@ class TextEmbedder:
         """Embeds what is searched for, as `embed` does what is searched: some models tell the two apart."""
         return self.embed_as_given(_begun(texts, self.query), queries=True)
 
+    def clear(self) -> None:
+        """Drops the texts that this process has seen so far, and their words: a forgotten user's may be among them."""
+        with self._lock:
+            self._cache.clear()
+        _features.cache_clear()
+
     def __deepcopy__(self, memo: object = None) -> Self:
         # DSPy copies programs freely; an embedder has no state but its cache, and sharing that is the point of it.
         return self
