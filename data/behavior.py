@@ -29,10 +29,17 @@ class ChosenOption(Scorer):
         right = chosen == example.answer
         return Score(float(right), _explain(example, chosen), {"unparsed": float(chosen is None)})
 
-    def parsed(self, rows: Iterable[Answered], options: Sequence[str]) -> list[tuple[str, str]]:
-        """(gold, chosen) of every row that was answered with one of the options."""
-        pairs = [(row.gold, chosen_option(row.answer, options)) for row in rows if row.failure is None]
-        return [(gold, chosen) for gold, chosen in pairs if chosen is not None]
+    def parsed(self, rows: Iterable[Answered], options: Sequence[str], every: bool = False) -> list[tuple[str, str]]:
+        """(gold, chosen) of every row that was answered with one of the options.
+
+        Args:
+            rows: The answers.
+            options: What may be chosen.
+            every: Whether other rows have made a wrong choice instead of none.
+        """
+        pairs = [(row.gold, None if row.failure else chosen_option(row.answer, options)) for row in rows]
+        wrong = {gold: next(option for option in options if option != gold) for gold in options} if every else {}
+        return [(gold, found) for gold, chosen in pairs if (found := chosen or wrong.get(gold)) is not None]
 
 
 def records(user: str, profile: str, actions: Sequence[Action]) -> History:

@@ -2,6 +2,7 @@
 
 import copy
 from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from mempiler import Behavior
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
-from mempiler.data.omnibehavior.benchmark import OmniBehavior
+from mempiler.data.omnibehavior.benchmark import FieldsPredicted, OmniBehavior
 from mempiler.data.omnibehavior.periods import Periods, seed_offset
 from mempiler.data.omnibehavior.records import (
     OPEN,
@@ -236,3 +237,15 @@ def test_any_context_and_any_action_can_be_read(value):
         assert "\n" not in situation(record) + reaction(record).replace("\n", "")
         assert isinstance(is_informative(record) and is_high_value(record), bool)
         assert all(isinstance(gold(record)[field], bool) for field in fields_of(record))
+
+
+def test_failed_parses_are_left_out_as_published_and_wrong_in_figures_beside_it():
+    said = [("Yes", "Yes"), ("Yes", "hard to tell"), ("No", "No"), ("No", "perhaps")]
+    rows = [
+        SimpleNamespace(id=str(n), category="video_liked", gold=gold, answer=answer, parts={}, failure=None)
+        for n, (gold, answer) in enumerate(said)
+    ]
+    found = FieldsPredicted().aggregate(rows)
+    assert (found["Overall ACC"], found["Overall F1"], found["failed parses"]) == (1.0, 1.0, 2)
+    strict = {name: value for name, value in found.items() if name.endswith("failed parses wrong")}
+    assert strict == {"Overall ACC, failed parses wrong": 0.5, "Overall F1, failed parses wrong": 0.5}
