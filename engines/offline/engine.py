@@ -24,6 +24,7 @@ from .view import (
     Schema,
     Unit,
     View,
+    forget_texts,
     is_date,
     parse_date,
     parsed,
@@ -69,6 +70,10 @@ class OfflineEngine:
     def stream(self, request: lm15.Request) -> Iterator[Any]:
         """Answers one request, in one piece."""
         return iter(lm15.response_to_events(self.complete(request)))
+
+    def clear(self) -> None:
+        """Drops the texts seen so far: a forgotten user's may be among them."""
+        forget_texts()
 
     def dump_state(self) -> dict[str, Any]:
         """Nothing: there are no settings."""

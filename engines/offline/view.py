@@ -187,6 +187,12 @@ def parse_date(text: str) -> date | None:
     return None
 
 
+def forget_texts() -> None:
+    """Drops what is kept of the texts seen so far."""
+    for kept in (_line, stems, sentences, parse_date):
+        kept.cache_clear()
+
+
 def is_date(text: str) -> bool:
     """Whether a short text is mainly a date: "7 May 2023", "June 2023", "2022", "the week before 9 June 2023"."""
     match = _ISO.search(text) or _DAY_FIRST.search(text) or _MONTH_FIRST.search(text) or _YEAR.search(text)
