@@ -37,15 +37,10 @@ from pathlib import Path
 
 HEAD = """# Costs
 
-What everything but the language model costs; made by `python perf/bench.py --write docs/costs.md`, peers in the same
-run, with how many times as much ours takes. CPU is that of the whole process, medians of repeated work; walls and
-requests per second are of two cores that clients and service share. Aims are the project's own; a row whose aim does
-not hold says what bounds it. Models answer at once, or after a set time: nothing here tells how good an answer is. The
-same machine is up to twice as fast from one day to the next, so read a row beside its peer.
-
-Up to commit b9d2176 there were rows of loading an index from a folder and of worker processes, both of which are gone.
-Counts that no machine changes are held by tests: the texts that a question embeds (`tests/memory/test_user_vectors.py`)
-and the SQL statements of a request (`tests/serving/test_operations.py`).
+What everything but the language model costs. `python perf/bench.py --write docs/costs.md` makes this page and measures
+the peers in the same run. CPU is that of the whole process, the median of repeated work. Models answer at once or after
+a set time. One machine is up to twice as fast on another day, so read a row beside its peer. A row whose aim does not
+hold says what bounds it.
 """
 ADD = "2 calls of DSPy's and 5 transactions; of 12,000 facts 2 ms of faiss, .6 of moving the index, Python's collector"
 HITS = "at 9,500, of 17 ms for 40 probes: faiss 10.5, 1,200 hits 3, ordering 1.7; of .4 for one: faiss .24, hits .07"
