@@ -72,7 +72,7 @@ def test_a_batch_that_runs_out_of_memory_is_tried_in_halves():
             raise MemoryError
         return rows
 
-    assert together(Batcher(run, window=0.2, limit=8), range(8), threads=8) == list(range(8))
+    assert together(Batcher(run, window=5, limit=8), range(8), threads=8) == list(range(8))
     assert sizes == [8, 4, 2, 2, 4, 2, 2]
     with pytest.raises(UserError, match="memory ran out at a single completion"):
         Batcher(lambda rows: run(rows, most=0)).call(1)
