@@ -5,7 +5,7 @@ copying one into a thousand examples, or an optimizer printing its training set,
 """
 
 from ..errors import one_line
-from .context import ABSTRACT, Context, Failure, Found, Hit, Query, estimate_tokens
+from .context import ABSTRACT, Context, Failure, Found, Hit, Query, estimate_tokens, in_blocks
 from .items import Action, AnyItem, Behavior, History, Item, Logs, Profile, Record, Session, Turn
 from .json_input import parse_json, read_json
 from .moment import Moment, comparable, format_time, latest, read_time
@@ -31,6 +31,7 @@ __all__ = [
     "comparable",
     "estimate_tokens",
     "format_time",
+    "in_blocks",
     "latest",
     "one_line",
     "parse_json",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -85,6 +86,13 @@ class Context(Record):
             lines.append(hit.line())
         notes = ["\n  ".join(f"{name}: {note}".splitlines()) for name, note in self.notes.items() if note]
         return "\n".join(lines + notes)
+
+
+def in_blocks(hits: Iterable[Hit], headings: Mapping[str, str]) -> tuple[Hit, ...]:
+    """Hits under the headings of their kinds, block by block in the order of these; within a block in their own."""
+    order = list(dict.fromkeys(headings.values()))
+    headed = [hit.model_copy(update={"block": headings[hit.kind]}) for hit in hits]
+    return tuple(sorted(headed, key=lambda hit: order.index(hit.block)))
 
 
 class Found(NamedTuple):

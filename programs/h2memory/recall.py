@@ -16,15 +16,15 @@ from pydantic import Field
 from ...memory.amending import Amend
 from ...memory.index import Entry, entry_of
 from ...memory.indexes import Indexes
-from ...records import Context, Hit, estimate_tokens
+from ...records import Context, Hit, estimate_tokens, in_blocks
 from ..settings import Settings
 from .memory import Aspect, Background, Content, HeterogeneousMemory, Principle, Situation, Topic
 
 BLOCKS = {
-    "situations": "Recent situations of the user",
-    "backgrounds": "Background of the user",
-    "topics": "Needs of earlier dialogues, each with its date",
-    "principles": "Principles drawn from many dialogues",
+    "situation": "Recent situations of the user",
+    "background": "Background of the user",
+    "topic": "Needs of earlier dialogues, each with its date",
+    "principle": "Principles drawn from many dialogues",
 }
 """The headings of the four parts: a need of before must not read like the one at hand."""
 
@@ -69,8 +69,7 @@ def recalled(
         if settings.use_principles
         else [],
     }
-    blocks = [hit.model_copy(update={"block": BLOCKS[name]}) for name, hits in shown.items() for hit in hits]
-    context = Context(hits=tuple(blocks))
+    context = Context(hits=in_blocks((hit for hits in shown.values() for hit in hits), BLOCKS))
     counts = {**{name: len(hits) for name, hits in shown.items()}, "tokens": estimate_tokens(context.text())}
     return context.model_copy(update={"counts": counts})
 

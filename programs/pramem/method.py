@@ -27,7 +27,7 @@ import dspy
 from pydantic import Field
 
 from ...memory.amending import Amend
-from ...records import Behavior, Context, Item, Profile, Query, estimate_tokens
+from ...records import Behavior, Context, Item, Profile, Query, estimate_tokens, in_blocks
 from ...signatures.pramem import (
     AdjustExperience,
     JudgeGenerality,
@@ -153,11 +153,9 @@ class ExperienceReader(EntryReader):
         found = self.nearest(memory, query, max(1, len(entries)))
         known = {hit.id for hit in found}
         rest = [part.entry().hit() for part in entries if part.id not in known]
-        hits = sorted((*found, *rest), key=lambda hit: hit.kind == "alert")
-        shown = tuple(hit.model_copy(update={"block": BLOCKS[hit.kind]}) for hit in hits)
         tokens = sum(estimate_tokens(part.line()) for part in entries)
         counts = {"patterns": len(memory.patterns), "alerts": len(memory.alerts), "tokens": tokens}
-        return Context(hits=shown, counts=counts)
+        return Context(hits=in_blocks((*found, *rest), BLOCKS), counts=counts)
 
 
 class ExperiencedPrediction(BehaviorPrediction):

@@ -100,8 +100,7 @@ class Operators:
     def rewrite(self, memory: GraphMemory, node: Node) -> Theory | None:
         """Without RG: a concept's one summary, updated with its fresh evidence."""
         before = node.own
-        lines = [*_conclusions(memory, _mentions(memory, node, node.fresh), every=True)]
-        lines += _raw_of(memory, node, node.fresh)
+        lines = _evidence_of(memory, node, node.fresh, every=True)
         inputs = {"concept": node.name, "summary_before": before.sigma if before else "", "new_evidence": lines}
         return self._theory(memory, "rewrite", inputs, (("concept_summary",), ()), [_evidence(before), node.fresh])
 
@@ -135,7 +134,7 @@ def projected(memory: GraphMemory, node: Node) -> list[str]:
     covered = {id for _, theory in theories for id in theory.evidence}
     raw = [id for id in node.fresh if id not in covered]
     lines = [f"Inference about {name}. {' '.join(_inference(theory))}" for name, theory in theories]
-    return [*lines, *_conclusions(memory, _mentions(memory, node, raw)), *_raw_of(memory, node, raw)]
+    return [*lines, *_evidence_of(memory, node, raw)]
 
 
 def microstates(memory: GraphMemory, node: Node) -> list[tuple[str, Theory]]:
@@ -183,18 +182,20 @@ def _conclusions(memory: GraphMemory, mentions: Iterable[Mention], every: bool =
     for id, found in places.items():
         unit = memory.evidence[id]
         drawn = tuple(unit.conclusions[n] for n in sorted(found))
-        lines += [f"Conclusion {conclusion_line(one, unit.time)}" for one in (drawn if every else seeds(drawn))]
+        shown = drawn if every else seeds(drawn)
+        lines += [f"Conclusion {conclusion_line(one, unit.time)}" for one in shown if one.text]
     return lines
 
 
-def _mentions(memory: GraphMemory, node: Node, units: Sequence[str]) -> list[Mention]:
-    """The mentions of some units on the event edges below a concept; of a unit without any, one with all it holds."""
+def _evidence_of(memory: GraphMemory, node: Node, units: Sequence[str], every: bool = False) -> list[str]:
+    """Conclusions and raw events of some units on the event edges below a concept; all of a unit that is on none."""
+    edges = [memory.relations[id] for id in memory.below().get(node.id, ())]
     found: dict[str, list[Mention]] = {id: [] for id in units}
-    for edge in memory.below().get(node.id, ()):
-        for mention in memory.relations[edge].mentions:
-            if mention.evidence in found:
-                found[mention.evidence].append(mention)
-    return [mention for id, those in found.items() for mention in those or [Mention(evidence=id, label="")]]
+    for mention in (mention for edge in edges for mention in edge.mentions if mention.evidence in found):
+        found[mention.evidence].append(mention)
+    mentions = [one for id, those in found.items() for one in those or [Mention(evidence=id, label="")]]
+    raw = [line for edge in edges for line in _raw_events(memory, edge, units)]
+    return [*_conclusions(memory, mentions, every), *raw]
 
 
 def _raw_events(memory: GraphMemory, relation: Relation, units: Sequence[str]) -> list[str]:
@@ -205,12 +206,6 @@ def _raw_events(memory: GraphMemory, relation: Relation, units: Sequence[str]) -
             time = memory.evidence[mention.evidence].time
             found.append(f"Raw event {f'({format_time(time)}) ' if time else ''}{way}: {mention.label}")
     return found
-
-
-def _raw_of(memory: GraphMemory, node: Node, units: Sequence[str]) -> list[str]:
-    """Raw events of some units on the event edges below a concept."""
-    edges = memory.below().get(node.id, ())
-    return [line for id in edges for line in _raw_events(memory, memory.relations[id], units)]
 
 
 def inferred(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:

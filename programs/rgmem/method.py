@@ -35,7 +35,7 @@ from pydantic import Field, model_validator
 from ...memory.amending import Amend
 from ...memory.index import Embedder
 from ...memory.indexes import Indexes
-from ...records import Context, Hit, Item, Query, Turn
+from ...records import Context, Hit, Item, Query, Turn, in_blocks
 from ...signatures.rgmem import (
     AbstractConcept,
     AnswerFromScales,
@@ -56,7 +56,7 @@ from ..tasks.task import QuestionAnswering
 from .evolution import Operators, evolve, single_scale
 from .extraction import GraphPath, placed, segments, synthesized, taken_in
 from .memory import Evidence, GraphMemory
-from .retrieval import RecallSettings, Retrieval, amended, entries_of, in_blocks, name_entries, searched
+from .retrieval import BLOCKS, RecallSettings, Retrieval, amended, entries_of, name_entries, searched
 
 Unit = tuple[Evidence, tuple[GraphPath, ...]]
 """A unit of evidence, and where it belongs."""
@@ -162,7 +162,7 @@ class GraphReader(EntryReader):
         """What the newest evidence says; without L0, theories."""
         parts = reversed(searched(memory, self.settings.use_l0))
         found = [entry.hit() for part in parts for entry in reversed(entries_of(part))]
-        return in_blocks(sorted(found, key=lambda hit: not hit.is_evidence)[:FEW])
+        return in_blocks(sorted(found, key=lambda hit: not hit.is_evidence)[:FEW], BLOCKS)
 
     def amended(self, memory: GraphMemory, amend: Amend) -> GraphMemory:
         return amended(memory, amend)

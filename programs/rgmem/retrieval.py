@@ -19,7 +19,7 @@ from pydantic import Field
 from ...memory.amending import Amend
 from ...memory.index import Entry, Where, entry_of
 from ...memory.indexes import Indexes
-from ...records import Context, Hit, estimate_tokens
+from ...records import Context, Hit, estimate_tokens, in_blocks
 from ...signatures.rgmem import Keyword
 from ..settings import Settings
 from .evolution import sentences, shown
@@ -72,7 +72,7 @@ class Retrieval:
         hits = [hit for found in parts.values() for hit in {hit.id: hit for hit in found}.values()]
         unique = list({hit.id: hit for hit in hits}.values())
         counts = {name: len({hit.id for hit in found}) for name, found in parts.items()}
-        context = Context(hits=in_blocks(unique), counts=counts)
+        context = Context(hits=in_blocks(unique, BLOCKS), counts=counts)
         return context.model_copy(update={"counts": {**counts, "tokens": estimate_tokens(context.text())}})
 
     def _read_graph(self, names: Indexes, keywords: Sequence[Keyword], parts: dict[str, list[Hit]]) -> None:
@@ -116,13 +116,6 @@ class Retrieval:
             ranked = sorted(best.items(), key=lambda pair: -pair[1])[:most]
             chosen += [(self.memory.nodes[id], score) for id, score in ranked]
         return chosen
-
-
-def in_blocks(hits: Iterable[Hit]) -> tuple[Hit, ...]:
-    """The hits under the headings of their kinds, block by block; within a block in their order."""
-    order = list(dict.fromkeys(BLOCKS.values()))
-    headed = [hit.model_copy(update={"block": BLOCKS[hit.kind]}) for hit in hits]
-    return tuple(sorted(headed, key=lambda hit: order.index(hit.block)))
 
 
 def _passes(layer: str, kind: str) -> Where:
