@@ -104,7 +104,8 @@ def _options(command: click.Command) -> list[click.Option]:
 
 
 def _told(option: click.Option) -> str:
-    known = option.default is not None and not option.is_flag and not option.multiple
+    # An option without a default has a mark of click's.
+    known = isinstance(option.default, str | int | float) and not option.is_flag and not option.multiple
     return f"{option.help}{f' [default: {option.default}]' if known else ''}"
 
 

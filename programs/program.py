@@ -112,9 +112,9 @@ class MemoryProgram(dspy.Module):
                 replay(self.method.writer, node, found.context, focus)
             return _whole(self.task(context=found.context, query=found.query), found, node.memory)
 
-    async def aforward(self, **given: Any) -> dspy.Prediction:
+    async def aforward(self, *given: Any, **named: Any) -> dspy.Prediction:
         """`forward` for asyncio, in a thread; `aanswer` is for those who ask a written memory."""
-        return await in_thread(lambda: self.forward(**given))
+        return await in_thread(lambda: self.forward(*given, **named))
 
     def query(self, fields: Mapping[str, Any], history: History, recent: Sequence[Item] = ()) -> Query:
         """The query that an example's fields, or a caller's, make.

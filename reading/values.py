@@ -39,7 +39,7 @@ from .kinds import (
 MOST_VALUES = 20_000
 """Most values of one answer that are read, fields of objects included; what holds further ones counts as unreadable."""
 _NEAR = 0.8
-_CLAUSE = re.compile(r"[,.;:!\n]")
+_CLAUSE = re.compile(r"[,.;:!?\n]")
 """Where the first clause of a sentence ends."""
 _YES_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
@@ -173,14 +173,17 @@ class ValueReader:
         return _YES_NO[said]
 
     def _choice(self, raw: Any, allowed: Sequence[Any], where: str) -> Any:
-        """A defined value, the one that begins a sentence ("Yes, it is."), or the one whose spelling is nearest."""
+        """A defined value, or that of nearest spelling, or the one that begins an answer which names no other one."""
         if raw in allowed and not isinstance(raw, bool):
             return raw
         by_name = {plain(each): each for each in allowed}
         said = plain(raw) if isinstance(raw, str | int | float) else ""
-        begun = plain(_CLAUSE.split(raw, maxsplit=1)[0]) if isinstance(raw, str) else ""
-        near = [each for each in (said, begun) if each in by_name]
-        near = near or (get_close_matches(said, by_name, 1, _NEAR) if said else [])
+        near = [said] if said in by_name else get_close_matches(said, by_name, 1, _NEAR) if said else []
+        if not near and isinstance(raw, str):
+            first, *rest = _CLAUSE.split(raw, maxsplit=1)
+            others = [re.escape(str(each)) for name, each in by_name.items() if name != plain(first)]
+            more = any(re.search(rf"(?<!\w)(?:{'|'.join(others)})(?!\w)", part, re.IGNORECASE) for part in rest)
+            near = [plain(first)] if plain(first) in by_name and not more else []
         if not near:
             raise UnreadableError(where, f"{_shown(raw)} is none of: {', '.join(map(str, allowed))}")
         self.mend("spelling", where)

@@ -73,8 +73,7 @@ class FieldsPredicted(ChosenOption):
         official, whole = self._table(rows), self._table(rows, every=True)
         strict = {f"{name}, failed parses wrong": whole[name] for name in whole if name.startswith("Overall")}
         answered = sum(row.failure is None for row in rows)
-        read = sum(len(self.parsed([row], OPTIONS)) for row in rows)
-        return {**official, **strict, "failed parses": answered - read}
+        return {**official, **strict, "failed parses": answered - len(self.parsed(rows, OPTIONS))}
 
     def _table(self, rows: Sequence[Answered], every: bool = False) -> dict[str, float]:
         fields = {row.category for row in rows}

@@ -92,5 +92,6 @@ def test_help_shows_what_is_often_used_and_the_list_the_rest(cli: Any) -> None:
     listed = json.loads(cli("list", "settings", "--json")[1])["settings"]
     assert len(shown) <= 22
     assert "--max-usd" in shown
-    assert "threads" in listed
+    assert listed["threads"].endswith("[default: 8]")
+    assert "default" not in listed["categories"]
     assert not {f"--{name}" for name in listed} & set(shown)

@@ -148,7 +148,7 @@ def test_a_history_may_be_plain_json_and_a_program_awaited():
     program, questions = build("turn-rag"), ("Where did Ada move?", "What did Ada buy?")
 
     async def ask():
-        return await asyncio.gather(*(program.acall(history=SAID, question=question) for question in questions))
+        return await asyncio.gather(*(program.acall(SAID, question=question) for question in questions))
 
     with dspy.context(lm=language_model("offline")):
         answers = [found.answer for found in asyncio.run(ask())]
