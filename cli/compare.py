@@ -47,9 +47,10 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, ov
         refuse_foreign(Path(path), GENERATOR, force=overwrite)
     runs = [recorded(name) for name in names]
     found = [compare(runs[0], other, min_n) for other in runs[1:]]
+    page = side_by_side(runs, min_n)
     if path is not None:
         with replacing(Path(path)) as file:
-            file.write(as_html(side_by_side(runs, min_n)))
+            file.write(as_html(page))
     verdict = _gate(found) if gate else None
     told = {
         "runs": [run.usage() for run in runs],
@@ -57,7 +58,7 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, ov
         "gate": verdict and {"passed": verdict[0], "message": verdict[1]},
     }
     more = [verdict[1]] if verdict else []
-    report(told, chain(page_lines(side_by_side(runs, min_n)), more))
+    report(told, chain(page_lines(page), more))
     if verdict and not verdict[0]:
         sys.exit(1)
 
