@@ -77,6 +77,7 @@ def build(
         return program_of(thing, method, task, embedder, cache, adapter, config=config)
     config, asked = parted({RENAMED.get((method, name), name): value for name, value in config.items()}, task)
     made = _make(method, embedder, config)
+    made.writer.dates = asked.dates
     return MemoryProgram(made, _task_of(made, task, asked), cache, adapter, method)
 
 

@@ -56,7 +56,9 @@ class Steps:
 
     def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
         """Does what does not depend on the memory, for all items at once."""
-        return gather([lambda item=item: self.step(lambda: self.writer.prepare(item)) for item in items])
+        return gather(
+            [lambda item=item: self.step(lambda: self.writer.prepare(self.writer.given(item))) for item in items]
+        )
 
     def write(self, state: Any, item: Item, prepared: Performed) -> Any:
         """Takes one item in."""
@@ -85,9 +87,9 @@ def perform(work: Callable[[], Any], raw: bool = False) -> Performed:
 def take(writer: Writer, memory: Any, item: Item, prepared: Any = None) -> Any:
     """The memory with one more item, after what could not be taken in before was tried again."""
     if not memory.unwritten:
-        return writer.write(memory, item, prepared)
+        return writer.write(memory, writer.given(item), prepared)
     memory = again(writer, memory)
-    return _with(writer.write(bare(memory), item, prepared), memory.unwritten)
+    return _with(writer.write(bare(memory), writer.given(item), prepared), memory.unwritten)
 
 
 def close(writer: Writer, memory: Any) -> Any:
@@ -104,7 +106,7 @@ def again(writer: Writer, memory: Any, most: int = TRIES) -> Any:
     waiting, memory = [each for each in memory.unwritten if each.tries < most], bare(memory)
     for each in waiting:
         for piece in each.pieces():
-            after = writer.write_piece(memory, piece)
+            after = writer.write_piece(memory, writer.given(piece))
             kept += tuple(one.model_copy(update={"tries": each.tries + 1}) for one in after.unwritten)
             memory = bare(after)
     return memory.model_copy(update={"unwritten": kept})

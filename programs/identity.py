@@ -23,7 +23,7 @@ from pydantic import BaseModel, TypeAdapter
 from .. import __version__
 from ..memory.flight import Flight
 from ..records.scope import holding
-from .method import Method, Writer
+from .method import Writer
 from .part import Part
 from .state import dump_predictor, signature_of
 
@@ -88,8 +88,7 @@ class Identities:
     def of_program(self, program: Any) -> str:
         """Digest of a program: method, task, adapter and every prompt."""
         predictors = {name: self.of_predictor(one) for name, one in sorted(program.all_predictors().items())}
-        method: Method = program.method
-        return digest([program.name, method.config, program.task.name, program.adapter, predictors])
+        return digest([program.name, program.config, program.task.name, program.adapter, predictors])
 
     def writer_key(self, writer: Writer) -> str:
         """What a written memory depends on besides the history, under the model and adapter of the context."""

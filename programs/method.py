@@ -22,6 +22,7 @@ from ..records import Context, Hit, Item, Query
 from .part import Part
 from .predictor import adopt
 from .recording import RECORDING
+from .relative_dates import dated
 from .settings import Settings
 from .waiting import NOTHING_WAITS, RAW_TURNS, Recalled, Waiting, raw_indexes, with_raw, with_unwritten
 
@@ -46,12 +47,22 @@ class Writer(Part):
     Memory: type[Memory]
     """What is kept for one user."""
     longest_text = 4000
+    dates: bool = False
+    """Whether a model that writes is shown the date beside each relative date."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         kind = vars(cls).get("Memory")
         if kind is not None:
             _check_memory(cls.__name__, kind)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {**super().config, **({"dates": True} if self.dates else {})}
+
+    def given(self, item: Item) -> Item:
+        """An item as `prepare` and `write` get it."""
+        return dated(item) if self.dates and self.asks else item
 
     def prepare(self, item: Item) -> Any:
         """Does the part of `write` that does not depend on the memory; runs for all items at once. Default: none."""

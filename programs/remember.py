@@ -194,7 +194,9 @@ class _SharedSteps(Steps):
     def _ready(self, item: Item) -> Performed:
         if not self.writer.prepares:
             return NOTHING
-        return self._prepared.once((self.key, item.digest), lambda: self.step(lambda: self.writer.prepare(item)))
+        return self._prepared.once(
+            (self.key, item.digest), lambda: self.step(lambda: self.writer.prepare(self.writer.given(item)))
+        )
 
     def _node(self, prefix: str, item: Item | None, parent: Node, work: Callable[[], Performed]) -> Node:
         """The node of a prefix: known, stored, or made now."""

@@ -22,6 +22,7 @@ from ...records import Context, Hit, Item, Query, comparable
 from ...records.context import About, Modality
 from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally
 from ..predictor import predictor
+from ..relative_dates import dated, dated_hit
 from ..settings import Settings
 from ..streaming import WANTED, answering
 
@@ -33,6 +34,10 @@ class TaskSettings(Settings):
     reasoning: bool = Field(default=False, description="whether the prompt asks for the reasons before the answer")
     abstain: bool = Field(
         default=False, description="whether the prompt says what to answer where nothing bears on a question"
+    )
+    dates: bool = Field(
+        default=False,
+        description="whether the date stands beside `yesterday` and the like in all that is shown to a model",
     )
 
     @property
@@ -129,7 +134,7 @@ class Task(dspy.Module):
             query: What is asked, with the raw items to show.
         """
         with answering(type(self).made is Task.made) if WANTED.get() else nullcontext():
-            found = self.answer(**self.asked(context, query))
+            found = self.answer(**self.given(context, query))
         return self.made(found, query)
 
     async def aforward(self, context: Context, query: Query) -> dspy.Prediction:
@@ -137,8 +142,15 @@ class Task(dspy.Module):
         if type(self).forward is not Task.forward:
             return await in_thread(lambda: self.forward(context, query))
         with answering(type(self).made is Task.made) if WANTED.get() else nullcontext():
-            found = await self.answer.acall(**self.asked(context, query))
+            found = await self.answer.acall(**self.given(context, query))
         return self.made(found, query)
+
+    def given(self, context: Context, query: Query) -> dict[str, Any]:
+        """`asked`, of a context with its relative dates worked out where that is set."""
+        if self.settings.dates:
+            context = context.model_copy(update={"hits": tuple(map(dated_hit, context.hits))})
+            query = query.model_copy(update={"shown": tuple(map(dated, query.shown))})
+        return self.asked(context, query)
 
     def asked(self, context: Context, query: Query) -> dict[str, Any]:
         """The inputs of `prompt`. Default: context and question, and the options of a task that has any."""

@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
@@ -57,10 +58,11 @@ def test_a_failing_write_is_tried_once_for_all_that_wait(scripted, fact_replies,
 
     def reply(kind, text, n):
         if kind == "operations" and failing.is_set():
+            time.sleep(2)  # until all wait, on a busy machine too
             raise ServerError("down")
         return fact_replies(kind, text, n)
 
-    lm, program, history = scripted(reply, 0.2), memory_r2(chunk_turns=6), make_history(1)
+    lm, program, history = scripted(reply), memory_r2(chunk_turns=6), make_history(1)
     with dspy.context(lm=lm):
         outcomes = in_threads(32, lambda: ask(program, history))
         assert all(isinstance(outcome, Exception) for outcome in outcomes)
