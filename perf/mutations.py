@@ -32,13 +32,13 @@ PRAMEM = of(
     "programs/pramem",
     (
         "adjustment",
-        "support(supporters, distinct_records) < needed:",
-        "support(supporters, distinct_records) < 1:",
+        "_support(supporters, settings) < settings.needed:",
+        "_support(supporters, settings) < 1:",
         "needed support is not looked at",
     ),
     (
         "adjustment",
-        "return len({proposal.record for proposal in proposals}) if distinct_records else len(proposals)",
+        "return len({proposal.record for proposal in proposals}) if settings.distinct_records else len(proposals)",
         "return len(proposals)",
         "a record agrees with itself",
     ),
@@ -112,7 +112,7 @@ PGR = of(
         'tree = settings.strategy == "chain"',
         "tree and chain are swapped",
     ),
-    ("prospection", "steps, defects = repaired(nodes)", "steps, defects = list(nodes), ()", "trees are not put right"),
+    ("prospection", "steps = repaired(nodes)", "steps = nodes", "trees are not put right"),
     (
         "prospection",
         "self.search(probes, self.k, self.min_score)",
@@ -163,7 +163,7 @@ PGR = of(
         'not close or given.augment == "rewrite"',
         "append and rewrite are swapped",
     ),
-    ("memory", '"frequency": old.frequency + 1,', '"frequency": old.frequency,', "an update does not count"),
+    ("memory", "frequency=old.frequency + 1,", "frequency=old.frequency,", "an update does not count"),
     (
         "memory",
         "sources=_united(turn for fact in parts for turn in fact.sources)",

@@ -1,18 +1,12 @@
-"""What H2Memory extracts: from logs situations and background, from a dialogue topics and their needs in full.
-
-    logs ── link, all windows at once ──> groups ── describe, all at once ──> situations       (steps 1-1, 1-2; M_G)
-    background so far, situations ── update ──> background                                     (step 3; M_B)
-    dialogue ── outline ──> topics                                                             (step 2-1; M_T)
-    need, its session's situations, their backgrounds ── refine ──> need                       (step 2-2)
-
-Groups are the connected components of all links; a log without links is a group of its own.
-"""
+"""What H2Memory extracts: from logs situations and background, from a dialogue topics and their needs in full."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+
+import numpy as np
 
 from ...memory.index import Embedder, Entry, Index
 from ...records import Item, Turn, latest, one_line
@@ -60,22 +54,16 @@ def accepted(ids: Sequence[str], window: Window, claims: Sequence[LogLinks]) -> 
 
 def components(ids: Sequence[str], links: Iterable[Link]) -> list[list[str]]:
     """The groups of logs that links join, by their first log; within a group oldest first."""
-    group = {id: id for id in ids}
-
-    def root(id: str) -> str:
-        while group[id] != id:
-            group[id] = group[group[id]]
-            id = group[id]
-        return id
-
-    place = {id: n for n, id in enumerate(ids)}
+    groups = {log: [log] for log in ids}
     for link in links:
-        a, b = sorted((root(link.later), root(link.earlier)), key=place.__getitem__)
-        group[b] = a
-    found: dict[str, list[str]] = {}
-    for id in ids:
-        found.setdefault(root(id), []).append(id)
-    return list(found.values())
+        a, b = groups[link.earlier], groups[link.later]
+        if a is not b:
+            a += b
+            groups.update(dict.fromkeys(b, a))
+    place = {log: n for n, log in enumerate(ids)}
+    return [
+        sorted(group, key=lambda log: place[log]) for group in {id(each): each for each in groups.values()}.values()
+    ]
 
 
 def _plain(id: str) -> str:
@@ -83,13 +71,7 @@ def _plain(id: str) -> str:
 
 
 def situations_of(item: Item, size: int, ask: Ask) -> tuple[list[Situation], set[str]]:
-    """M_G of one session: a situation for every group of linked logs, and the logs of groups that got none.
-
-    Args:
-        item: The logs.
-        size: Logs per window.
-        ask: Calls `link` and `describe`.
-    """
+    """M_G of one session: a situation for every group of linked logs, and the logs of groups that got none."""
     logs = item.spoken
     ids = [log.id for log in logs]
     # The first log has no predecessor: alone it has no link to ask for.
@@ -181,13 +163,7 @@ def refined(
 ) -> dict[str, str]:
     """The needs of topics in full, all at once, by topic id; a topic of an unknown session keeps its need.
 
-    Args:
-        memory: Has the situations of the topics' sessions, and the background of their time.
-        topics: What to refine.
-        ask: Calls `refine`.
-        embedder: Vectors of needs and situations.
-        k: Situations that a prompt is given.
-        situated: Whether the prompt is shown situations, or only the backgrounds that they lead to.
+    A prompt is shown the `k` situations that are nearest, if it is `situated`, and the backgrounds that they lead to.
     """
     near = nearest(memory, topics, embedder, k)
     inputs = {
@@ -250,17 +226,9 @@ def tiled(spans: Sequence[Span | None], turns: int) -> list[Span]:
 def _starts(given: Sequence[int | None], turns: int) -> list[int]:
     """Ascending positions, from 0, each its own as long as there are enough."""
     count = len(given)
-    known: dict[int, float] = {n: start for n, start in enumerate(given) if start is not None}
-    known = {**known, 0: 0, count: turns}
-    marks = sorted(known)
-    wanted: list[int] = []
-    for n in range(count):
-        low = max(mark for mark in marks if mark <= n)
-        high = min(mark for mark in marks if mark > n)
-        step = (known[high] - known[low]) / (high - low)
-        wanted.append(round(known[low] + step * (n - low)))
+    known = {0: 0, **{n: start for n, start in enumerate(given) if n and start is not None}, count: turns}
     starts: list[int] = []
-    for n, start in enumerate(wanted):
+    for n, start in enumerate(np.interp(range(count), list(known), list(known.values())).round().astype(int).tolist()):
         # At least one turn for each topic before and behind, where there are so many.
         low = starts[-1] + 1 if starts else 0
         starts.append(min(max(start, low), max(turns - (count - n), 0)))

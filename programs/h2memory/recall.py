@@ -8,7 +8,7 @@ A part that is switched off is not shown; the way through it to the part that ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
@@ -54,21 +54,21 @@ def recalled(
 
     A `content` of "needs" shows of topics and principles the need alone; otherwise solutions and preferences too.
     """
-    recent = {situation.id: situation for situation in memory.recent}
+    recent, known = ({part.id: part for part in parts} for parts in (memory.recent, memory.topics))
     near = indexes.search(memory, [query], settings.situations, where=lambda entry: entry.id in recent)[0]
     told = indexes.search(memory, [query], settings.topics, where=lambda entry: entry.kind == "topic")[0]
-    known = {topic.id: topic for topic in memory.topics}
-    scores = {hit.id: hit.score for hit in told}
-    backgrounds = memory.behind(recent[hit.id] for hit in near)
-    principles = memory.above(known[hit.id] for hit in told)
-    shown: dict[str, list[Hit]] = {
-        "situations": [situation_hit(recent[hit.id], hit.score) for hit in near] if settings.use_situations else [],
-        "backgrounds": [background_hit(memory, aspect) for aspect in backgrounds] if settings.use_background else [],
-        "topics": [topic_hit(known[hit.id], content, hit.score) for hit in told] if settings.use_topics else [],
-        "principles": [principle_hit(memory, one, content, scores) for one in principles]
-        if settings.use_principles
-        else [],
+    backgrounds = memory.behind(recent[hit.id] for hit in near) if settings.use_background else []
+    principles = memory.above(known[hit.id] for hit in told) if settings.use_principles else []
+    # A principle scores as the best of its topics that were found.
+    best = {id: max(hit.score for hit in told if hit.id in one.members) for one in principles for id in [one.id]}
+    parts: dict[str, list[Hit]] = {
+        "situations": [hit_of(memory, recent[hit.id], None, hit.score) for hit in near],
+        "backgrounds": [hit_of(memory, aspect) for aspect in backgrounds],
+        "topics": [hit_of(memory, known[hit.id], content, hit.score) for hit in told],
+        "principles": [hit_of(memory, one, content, best[one.id]) for one in principles],
     }
+    off = {"situations": not settings.use_situations, "topics": not settings.use_topics}
+    shown = {name: [] if off.get(name) else hits for name, hits in parts.items()}
     context = Context(hits=in_blocks((hit for hits in shown.values() for hit in hits), BLOCKS))
     counts = {**{name: len(hits) for name, hits in shown.items()}, "tokens": estimate_tokens(context.text())}
     return context.model_copy(update={"counts": counts})
@@ -111,11 +111,14 @@ def _as_they_came(memory: HeterogeneousMemory) -> list[Any]:
 def whole(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]:
     """Hits of a search with all that there is to them, as evidence and policies see them."""
     parts: dict[str, Any] = {one.id: one for one in (*memory.situations, *memory.topics, *memory.principles)}
-    return [_whole(memory, parts.get(hit.id), hit) for hit in hits]
+    return [hit_of(memory, parts.get(hit.id, hit.id), None, hit.score) for hit in hits]
 
 
 def amended(memory: HeterogeneousMemory, amend: Amend) -> HeterogeneousMemory:
     """The memory with what is left of its four parts; of a topic or principle that was reworded, the need alone."""
+
+    def whole_entry(part: Situation | Topic | Principle) -> Entry:
+        return entry_of(hit_of(memory, part))
 
     def topic(part: Topic, text: str) -> Topic:
         return part.changed(need=text.removeprefix("Need: "), solutions=(), preference="")
@@ -125,63 +128,35 @@ def amended(memory: HeterogeneousMemory, amend: Amend) -> HeterogeneousMemory:
 
     background: dict[Aspect, Background] = {}
     for aspect, one in memory.background.items():
-        before = entry_of(background_hit(memory, aspect))
+        before = entry_of(hit_of(memory, aspect))
         after = amend(before)
         if after is not None:
             text = one.text if after.text == before.text else after.text.removeprefix(f"{aspect}: ")
             background[aspect] = one.changed(text=text)
-    situations = amend.parts(
-        memory.situations, lambda part: entry_of(situation_hit(part)), lambda part, text: part.changed(text=text)
-    )
     return memory.changed(
-        situations=situations,
-        topics=amend.parts(memory.topics, lambda part: entry_of(topic_hit(part)), topic),
-        principles=amend.parts(memory.principles, lambda part: entry_of(principle_hit(memory, part)), principle),
+        situations=amend.parts(memory.situations, whole_entry, lambda part, text: part.changed(text=text)),
+        topics=amend.parts(memory.topics, whole_entry, topic),
+        principles=amend.parts(memory.principles, whole_entry, principle),
         background=background,
     )
 
 
-def situation_hit(situation: Situation, score: float = 0.0) -> Hit:
-    """A situation; it rests on its logs."""
-    return _of_turns(situation, situation.text, "situation", score)
-
-
-def topic_hit(topic: Topic, content: Content | None = None, score: float = 0.0) -> Hit:
-    """A topic; it rests on its turns."""
-    return _of_turns(topic, topic.text(content), "topic", score)
-
-
-def _of_turns(part: Situation | Topic, text: str, kind: str, score: float) -> Hit:
-    return Hit(id=part.id, text=text, kind=kind, score=score, sources=part.sources, time=part.time)
-
-
-def background_hit(memory: HeterogeneousMemory, aspect: Aspect, score: float = 0.0) -> Hit:
-    """The background in one aspect; it rests on the logs of all situations that it was updated from."""
-    background = memory.background[aspect]
-    sources = memory.turns(background.situations)
-    return Hit(id=aspect, text=f"{aspect}: {background.text}", kind="background", score=score, sources=sources)
-
-
-def principle_hit(
+def hit_of(
     memory: HeterogeneousMemory,
-    principle: Principle,
+    part: Situation | Aspect | Topic | Principle,
     content: Content | None = None,
-    scores: Mapping[str, float] | None = None,
+    score: float = 0.0,
 ) -> Hit:
-    """A principle; it rests on the turns of all its topics, and scores as the best of those found."""
-    score = max((score for id, score in (scores or {}).items() if id in principle.members), default=0.0)
-    sources = memory.turns(principle.members)
-    return Hit(id=principle.id, text=principle.text(content), kind="principle", score=score, sources=sources)
-
-
-def _whole(memory: HeterogeneousMemory, part: Any, hit: Hit) -> Hit:
-    if isinstance(part, Situation):
-        return situation_hit(part, hit.score)
-    if isinstance(part, Topic):
-        return topic_hit(part, None, hit.score)
+    """A part of the memory; an aspect is its background, which rests on all situations that it was updated from."""
+    if isinstance(part, Situation | Topic):
+        kind, text = ("situation", part.text) if isinstance(part, Situation) else ("topic", part.text(content))
+        return Hit(id=part.id, text=text, kind=kind, score=score, sources=part.sources, time=part.time)
     if isinstance(part, Principle):
-        return principle_hit(memory, part).model_copy(update={"score": hit.score})
-    return background_hit(memory, hit.id, hit.score)  # pyright: ignore[reportArgumentType]
+        sources = memory.turns(part.members)
+        return Hit(id=part.id, text=part.text(content), kind="principle", score=score, sources=sources)
+    known = memory.background[part]
+    sources = memory.turns(known.situations)
+    return Hit(id=part, text=f"{part}: {known.text}", kind="background", score=score, sources=sources)
 
 
 def _entry(id: str, text: str, kind: str, shown: bool = True) -> Entry:

@@ -1,16 +1,12 @@
-"""Dated facts about a user, as PGR keeps them (section 3.2): upserted every few sessions, consolidated every fifty new.
+"""Dated facts about a user, as PGR keeps them (section 3.2); a model words them, code gives ids and provenance.
 
-A language model words the changes and the merged facts; code gives ids, frequencies, dates and provenance. Nothing is
-lost: a merged fact carries the ids, dates, sessions and turns of all its parts, and the sum of their frequencies; the
-wording that an update replaces is kept in `earlier`, and not searched. Clusters are transitive, which the paper leaves
-open.
+Nothing is lost: the wording that an update or a merge replaces is kept in `earlier`, and not searched.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TypeVar
 
@@ -20,6 +16,7 @@ from ...memory.amending import is_as_written
 from ...memory.index import LABEL, Entry
 from ...memory.memory import Memory, Stored
 from ...records import AnyItem, Item, one_line
+from ...signatures.pgr import FactChange
 
 T = TypeVar("T")
 
@@ -50,18 +47,6 @@ class PersonalFact(Stored):
         return max(self.dates, key=lambda time: time.isoformat(), default=None)
 
 
-@dataclass(frozen=True)
-class Change:
-    """A fact to add, or to change where `fact_id` names one."""
-
-    info: str
-    type: str
-    entities: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-    """Turn ids; those that are in none of the sessions do not count, and without any all turns do."""
-    fact_id: str | None = None
-
-
 class PersonalMemory(Memory):
     """What is kept for one user."""
 
@@ -73,14 +58,13 @@ class PersonalMemory(Memory):
     issued: int = 0
     """Ids given so far."""
 
-    def upsert(self, changes: Sequence[Change], sessions: Sequence[Item]) -> PersonalMemory:
-        """Takes changes in.
+    def upsert(self, changes: Sequence[FactChange], sessions: Sequence[Item]) -> PersonalMemory:
+        """Takes changes in, with the dates, ids and turns of the sessions that they were read from as provenance.
 
-        Args:
-            changes: In order. One without words is refused. One that names a fact that is not there becomes a new one,
-                and so do several that name the same fact: none says what has become of it. A fact that its user
-                amended (`memory.amending`) takes nothing in: what it is updated to is a fact of its own in its place.
-            sessions: What the changes were read from; their dates, ids and turns become the provenance.
+        A change without words is refused. An update of a fact that is not there becomes a new one, and so do several
+        that name the same fact: none says what has become of it. A fact that its user amended (`memory.amending`) takes
+        nothing in: what it is updated to is a fact of its own in its place. Turn ids that are in none of the sessions
+        do not count, and without any all turns do.
 
         Returns:
             A new memory without pending sessions. An update adds one to the frequency, whatever the model said.
@@ -90,10 +74,10 @@ class PersonalMemory(Memory):
         wordings = {_plain(fact.info): fact.id for fact in self.facts if fact.id not in amended}
         issued, added, clashes = self.issued, 0, clashing(changes)
         for change in changes:
-            info, clash = one_line(change.info), change.fact_id in clashes
+            info, named = one_line(change.info), _named(change)
             if not info:
                 continue
-            known = change.fact_id if change.fact_id in facts and not clash else wordings.get(_plain(info))
+            known = named if named in facts and named not in clashes else wordings.get(_plain(info))
             if known is not None and known not in amended:
                 facts[known] = _updated(facts[known], _fact(known, info, change, sessions))
             else:
@@ -108,17 +92,10 @@ class PersonalMemory(Memory):
         return self.changed(facts=tuple(facts.values()), pending=(), fresh=self.fresh + added, issued=issued)
 
     def merge(self, ids: Sequence[str], info: str, type: str, entities: Sequence[str] = ()) -> PersonalMemory:
-        """Puts one fact in the place of several.
+        """Puts one fact in the place of several; without words nothing is merged.
 
-        Args:
-            ids: The facts to merge; two or more.
-            info: What they say together; without words nothing is merged.
-            type: The type of the new fact; one that none of them has gives way to the one most of them have.
-            entities: The related entities of the new fact.
-
-        Returns:
-            A new memory. The fact has the highest of their ids (the paper's rule), all dates, sessions and turns of
-            its parts, and the sum of their frequencies.
+        The fact has the highest of their ids (the paper's rule), all dates, sessions and turns of its parts, and the
+        sum of their frequencies. A type that none of them has gives way to the one most of them have.
         """
         parts = [fact for fact in self.facts if fact.id in set(ids)]
         info = one_line(info)
@@ -153,10 +130,15 @@ class PersonalMemory(Memory):
         return Entry(id=part.id, text=part.info, tags={LABEL: part.type}, **about)
 
 
-def clashing(changes: Iterable[Change]) -> dict[str, int]:
+def clashing(changes: Iterable[FactChange]) -> dict[str, int]:
     """The facts that several changes name at once, and how many do: a model has mistaken one id for the id of all."""
-    named = Counter(change.fact_id for change in changes if change.fact_id)
-    return {id: times for id, times in named.items() if times > 1}
+    named = Counter(map(_named, changes))
+    return {id: times for id, times in named.items() if id and times > 1}
+
+
+def _named(change: FactChange) -> str:
+    """The fact that a change updates; "" for a new one."""
+    return change.fact_id.strip() if change.state == "update" else ""
 
 
 def merge_groups(
@@ -195,16 +177,16 @@ def _clusters(vectors: np.ndarray, min_cosine: float) -> list[list[int]]:
     return list(found.values())
 
 
-def _fact(id: str, info: str, change: Change, sessions: Sequence[Item]) -> PersonalFact:
+def _fact(id: str, info: str, change: FactChange, sessions: Sequence[Item]) -> PersonalFact:
     of_turn: Mapping[str, Item] = {turn.id: session for session in sessions for turn in session.turns}
-    turns = [turn for turn in (source.strip("[]() ") for source in change.sources) if turn in of_turn]
+    turns = [turn for turn in (source.strip("[]() ") for source in change.turn_ids) if turn in of_turn]
     turns = turns or list(of_turn)
     used = list({of_turn[turn].id: of_turn[turn] for turn in turns}.values()) or list(sessions)
     return PersonalFact(
         id=id,
         info=info,
         type=change.type,
-        entities=_united(change.entities),
+        entities=_united(change.related_entities),
         dates=_united(session.time for session in used if session.time is not None),
         sessions=_united(session.id for session in used),
         sources=_united(turns),
@@ -213,18 +195,10 @@ def _fact(id: str, info: str, change: Change, sessions: Sequence[Item]) -> Perso
 
 def _updated(old: PersonalFact, new: PersonalFact) -> PersonalFact:
     replaced = (old.info,) if old.info != new.info else ()
-    return old.model_copy(
-        update={
-            "info": new.info,
-            "type": new.type,
-            "frequency": old.frequency + 1,
-            "entities": _united((*old.entities, *new.entities)),
-            "dates": _united((*old.dates, *new.dates)),
-            "sessions": _united((*old.sessions, *new.sessions)),
-            "sources": _united((*old.sources, *new.sources)),
-            "earlier": _united((*old.earlier, *replaced)),
-        }
-    )
+    both = ("entities", "dates", "sessions", "sources")
+    united = {name: _united((*getattr(old, name), *getattr(new, name))) for name in both}
+    earlier = _united((*old.earlier, *replaced))
+    return old.changed(info=new.info, type=new.type, frequency=old.frequency + 1, earlier=earlier, **united)
 
 
 def _plain(text: str) -> str:

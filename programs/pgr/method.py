@@ -21,7 +21,7 @@ Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
@@ -36,7 +36,7 @@ from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Write
 from ..predictor import predictor
 from ..recording import record_failure
 from ..settings import Settings
-from .memory import Change, PersonalFact, PersonalMemory, clashing, merge_groups
+from .memory import PersonalFact, PersonalMemory, clashing, merge_groups
 from .prospection import Prospection, ProspectionSettings
 
 
@@ -95,7 +95,7 @@ class PersonalFactWriter(Writer):
 
     def _upserted(self, memory: PersonalMemory) -> PersonalMemory:
         said = [(session, turn) for session in memory.pending for turn in session.spoken]
-        changes: list[Change] = []
+        changes: list[FactChange] = []
         if said:
             known = self._near(memory, [turn for _, turn in said])
             lines = [turn.line(session.time) for session, turn in said]
@@ -105,8 +105,9 @@ class PersonalFactWriter(Writer):
                 for session in memory.pending:
                     after = after.left(session)
                 return after
-            facts: list[FactChange] = found.facts or []
-            changes = [_change(fact, {each.fact_id for each in known}) for fact in facts]
+            # An update of a fact that was not shown is a new one.
+            shown, new = {each.fact_id for each in known}, {"state": "add"}
+            changes = [one if one.fact_id.strip() in shown else one.model_copy(update=new) for one in found.facts or []]
             for id, times in clashing(changes).items():
                 message = f"{times} updates of one answer name {id}; all were kept as new facts"
                 record_failure(Failure(kind="parse", where="update", message=message))
@@ -222,10 +223,3 @@ def _shown(fact: PersonalFact, info: str) -> KnownFact:
     when = format_time(fact.latest) if fact.latest else None
     shown = {"fact_id": fact.id, "info": info, "type": fact.type, "frequency": fact.frequency, "date": when}
     return KnownFact.model_validate({**shown, "related_entities": list(fact.entities)})
-
-
-def _change(fact: FactChange, known: Collection[str]) -> Change:
-    """A change; an update of a fact that was not shown names none."""
-    id = fact.fact_id.strip()
-    named = None if fact.state == "add" else id if id in known else ""
-    return Change(fact.info, fact.type, tuple(fact.related_entities), tuple(fact.turn_ids), named)

@@ -13,6 +13,7 @@ that run here. Over BM25 scores they let nearly everything through.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -94,7 +95,7 @@ class Prospection(Part):
         Returns:
             The facts in the order in which they were found, those of one round best first; the summary in the note
             "prospection"; in `counts` the LM calls, rounds, probes, facts (of them `first` in phase 1 and `new` in
-            phase 2), outputs that were `malformed` (no steps in them) and trees that were `repaired`.
+            phase 2), outputs that were `malformed` (no steps in them) and trees that were `repaired`, or completed.
         """
         walk = _Walk(search, self.settings.k, self.settings.min_score)
         when = format_time(date) if isinstance(date, datetime) else date or "unknown"
@@ -143,8 +144,8 @@ class Prospection(Part):
         name = self._field if prompt is self.imagine else f"updated_{self._field}"
         nodes: list[Any] = said[name] or []
         if self.settings.strategy == "tree":
-            steps, defects = repaired(nodes)
-            walk.counts["repaired"] += bool(defects)
+            steps = repaired(nodes)
+            walk.counts["repaired"] += steps != nodes
         else:
             steps = [step for step in nodes if step.action.strip()]
         walk.counts["malformed"] += not steps
@@ -211,59 +212,33 @@ def _lines(hits: Iterable[Hit]) -> str:
     return "\n".join(hit.said for hit in hits)
 
 
-def repaired(nodes: Sequence[TreeNode]) -> tuple[list[TreeNode], tuple[str, ...]]:
-    """A valid tree of all nodes with an action, for any output of the model; and what was wrong with it.
+def repaired(nodes: Sequence[TreeNode]) -> list[TreeNode]:
+    """A valid tree of all nodes with an action, for any output of the model; equal to a tree that is valid.
 
     It has one root, no cycle, unique ids, and parents and children in agreement. A node without a place becomes a child
     of the root.
     """
-    defects: Counter[str] = Counter()
-    named = _named(nodes, defects)
-    parents = {id: _parent(node) for id, node in named.items()}
+    named: dict[str, TreeNode] = {}
+    taken = {node.action_id.strip() for node in nodes}
+    unused = (id for n in itertools.count(1) if (id := f"A{n}") not in taken)
+    for node in nodes:
+        id = node.action_id.strip()
+        if node.action.strip():
+            named[id if id and id not in named else next(unused)] = node
+    parents = {id: (node.parent or "").strip() or None for id, node in named.items()}
     root = next((id for id, parent in parents.items() if parent is None), next(iter(named), ""))
-    defects["no root"] += parents.get(root) is not None
     claims = {child: id for id, node in reversed(named.items()) for child in node.children if child != id}
     for id, parent in parents.items():
-        if id == root:
-            parents[id] = None
-        elif parent is None or parent not in named:
-            defects["missing parent" if parent else "second root"] += 1
-            parents[id] = claims.get(id, root)
+        parents[id] = None if id == root else parent if parent in named else claims.get(id, root)
     for id in named:
         seen, at = set[str](), id
         while (above := parents[at]) is not None and at not in seen:
             seen.add(at)
             at = above
         if above is not None:
-            defects["cycle"] += 1
             parents[at] = root
-    for id, node in named.items():
-        defects["wrong child"] += sum(parents.get(child) != id for child in node.children)
     children = {id: [child for child, parent in parents.items() if parent == id] for id in named}
-    tree = [
+    return [
         node.model_copy(update={"action_id": id, "parent": parents[id], "children": children[id]})
         for id, node in named.items()
     ]
-    return tree, tuple(sorted(name for name, n in defects.items() if n))
-
-
-def _named(nodes: Sequence[TreeNode], defects: Counter[str]) -> dict[str, TreeNode]:
-    """The nodes by unique id."""
-    named: dict[str, TreeNode] = {}
-    taken = {node.action_id.strip() for node in nodes}
-    for node in nodes:
-        id = node.action_id.strip()
-        if not node.action.strip():
-            defects["no action"] += 1
-            continue
-        if not id or id in named:
-            defects["wrong id"] += 1
-            id = next(new for n in range(1, len(nodes) + len(taken) + 2) if (new := f"A{n}") not in taken)
-            taken.add(id)
-        named[id] = node
-    return named
-
-
-def _parent(node: TreeNode) -> str | None:
-    parent = (node.parent or "").strip()
-    return None if parent.lower() in ("", "null", "none") else parent

@@ -17,6 +17,8 @@ from ..part import Ask
 from .memory import Experience, ExperienceMemory, Kind, Proposal
 from .samples import PracticeSettings, known
 
+DEFAULTS = PracticeSettings()
+
 
 @dataclass(frozen=True)
 class Change:
@@ -36,8 +38,9 @@ def adjust(ask: Ask, settings: PracticeSettings, memory: ExperienceMemory) -> Ex
     everything unchanged. Without consensus every proposal is applied by code.
     """
     if not settings.consensus:
-        return adopted_all(memory, settings.off)
-    if support(memory.pool, settings.distinct_records) < settings.needed:
+        every = [Change(p.action, p.target, p.content, (p.id,)) for p in memory.pool]
+        return adjusted(memory, every, settings.model_copy(update={"needed": 1})).changed(pool=())
+    if _support(memory.pool, settings) < settings.needed:
         return memory
     found = ask(
         "adjust",
@@ -50,38 +53,22 @@ def adjust(ask: Ask, settings: PracticeSettings, memory: ExperienceMemory) -> Ex
     if found is None:
         return memory.counted({"unreadable adjustments": 1})
     changes: list[ExperienceChange] = found.changes or []
-    return adjusted(memory, list(map(_change, changes)), settings.needed, settings.off, settings.distinct_records)
+    return adjusted(memory, list(map(_change, changes)), settings)
 
 
 def adjusted(
-    memory: ExperienceMemory,
-    changes: Sequence[Change],
-    needed: int = 3,
-    off: Sequence[Kind] = (),
-    distinct_records: bool = False,
+    memory: ExperienceMemory, changes: Sequence[Change], settings: PracticeSettings = DEFAULTS
 ) -> ExperienceMemory:
-    """The memory after the changes that have enough support.
-
-    Args:
-        memory: The memory so far.
-        changes: What a model asks for, in order.
-        needed: Supporting proposals a change needs.
-        off: Kinds of experience that are switched off.
-        distinct_records: Whether proposals of one practised record count as one.
-
-    Returns:
-        A new memory. `counts` tells per outcome: added, merged, modified, removed, downgraded; refused for an invented
-        proposal id, for too little support, for an unknown entry, for an empty text, or for a kind that is off.
-    """
+    """The memory after those changes, in order, that have enough support; `counts` tells their outcomes."""
     spent: set[str] = set()
     pool = {proposal.id: proposal for proposal in memory.pool}
     for change in changes:
         cited = tuple(dict.fromkeys(change.proposals))
         supporters = [pool[id] for id in cited if id in pool and id not in spent]
-        reason = _refusal(memory, change, off)
+        reason = _refusal(memory, change, settings.off)
         if any(id not in pool for id in cited):
             reason = "refused: invented proposal"
-        elif support(supporters, distinct_records) < needed:
+        elif _support(supporters, settings) < settings.needed:
             reason = "refused: too little support"
         if reason:
             memory = memory.counted({reason: 1})
@@ -92,15 +79,8 @@ def adjusted(
     return memory.changed(pool=tuple(proposal for proposal in memory.pool if proposal.id not in spent))
 
 
-def support(proposals: Sequence[Proposal], distinct_records: bool) -> int:
-    """How many supporters proposals are; those of one practised record are one, if `distinct_records`."""
-    return len({proposal.record for proposal in proposals}) if distinct_records else len(proposals)
-
-
-def adopted_all(memory: ExperienceMemory, off: Sequence[Kind] = ()) -> ExperienceMemory:
-    """The memory with every proposal carried out, and the pool empty (Table 2, w/o consensual adjustment)."""
-    changes = [Change(p.action, p.target, p.content, (p.id,)) for p in memory.pool]
-    return adjusted(memory, changes, 1, off).changed(pool=())
+def _support(proposals: Sequence[Proposal], settings: PracticeSettings) -> int:
+    return len({proposal.record for proposal in proposals}) if settings.distinct_records else len(proposals)
 
 
 def _refusal(memory: ExperienceMemory, change: Change, off: Sequence[Kind]) -> str:
@@ -121,7 +101,10 @@ def _applied(memory: ExperienceMemory, change: Change, supporters: Sequence[Prop
     target = memory.find(change.target)
     if change.action in ("add pattern", "add alert"):
         kind: Kind = "pattern" if change.action == "add pattern" else "alert"
-        return _added(memory, kind, text, sources, ids)
+        same = memory.like(kind, text)
+        if same is None:
+            return memory.with_entry(kind, text, sources, ids), "added"
+        return _with(memory, _supported(same, sources, ids)), "merged"
     assert target is not None
     if change.action == "modify":
         earlier = (*target.earlier, target.text) if text != target.text else target.earlier
@@ -131,23 +114,11 @@ def _applied(memory: ExperienceMemory, change: Change, supporters: Sequence[Prop
     return (memory, "removed") if change.action == "remove" else (_pooled(memory, target), "downgraded")
 
 
-def _added(
-    memory: ExperienceMemory, kind: Kind, text: str, sources: tuple[str, ...], ids: tuple[str, ...]
-) -> tuple[ExperienceMemory, str]:
-    for part in memory.of(kind):
-        if part.line().casefold() == text.casefold():
-            return _with(memory, _supported(part, sources, ids)), "merged"
-    id, memory = memory.next_id(kind)
-    new = Experience(id=id, kind=kind, text=text, sources=sources, support=ids)
-    return memory.replaced(kind, (*memory.of(kind), new)), "added"
-
-
 def _pooled(memory: ExperienceMemory, entry: Experience) -> ExperienceMemory:
     """The memory with an entry back among the proposals, as the text it was."""
-    id, memory = memory.next_id("p")
     action: Literal["add pattern", "add alert"] = "add pattern" if entry.kind == "pattern" else "add alert"
-    back = Proposal(id=id, action=action, content=entry.text, sources=entry.sources, round=memory.rounds)
-    return memory.changed(pool=(*memory.pool, back))
+    back = Proposal(id="", action=action, content=entry.text, sources=entry.sources)
+    return memory.with_proposals(memory.rounds, [back])
 
 
 def _supported(entry: Experience, sources: tuple[str, ...], ids: tuple[str, ...]) -> Experience:

@@ -1,8 +1,6 @@
-"""Experience: what practice on a user's records has taught, about the user and about the model that predicts.
+"""What practice has taught (PraMem, section 4.1): patterns of the user, alerts of the model's own biases, and the pool.
 
-Three lists (PraMem, section 4.1): patterns (of the user), alerts (of the model's own biases) and the pool of proposals
-that wait for support; beside them t', up to where records were practised on. Of the records only those are kept that
-later practice shows as the past of its samples.
+Of the records only those are kept that later practice shows as the past of its samples.
 """
 
 from __future__ import annotations
@@ -46,10 +44,6 @@ class Experience(Stored):
     def line(self) -> str:
         """The text on one line."""
         return one_line(self.text)
-
-    def entry(self) -> Entry:
-        """As a thing to search for."""
-        return Entry(id=self.id, text=self.line(), kind=self.kind, sources=self.sources)
 
 
 class Proposal(Stored):
@@ -111,7 +105,7 @@ class ExperienceMemory(Memory):
         return self.experiences
 
     def entry(self, part: Experience) -> Entry:
-        return part.entry()
+        return Entry(id=part.id, text=part.line(), kind=part.kind, sources=part.sources)
 
     def resumed(self, settled: Any) -> ExperienceMemory:
         """Records are practised on once; later ones continue the practice."""
@@ -135,13 +129,22 @@ class ExperienceMemory(Memory):
         """The memory with new entries, by text and sources; one with a text that is there is skipped."""
         memory = self
         for text, sources in texts:
-            known = {part.line().casefold() for part in memory.of(kind)}
-            line = one_line(text)
-            if line and line.casefold() not in known:
-                id, memory = memory.next_id(kind)
-                new = Experience(id=id, kind=kind, text=line, sources=sources)
-                memory = memory.replaced(kind, (*memory.of(kind), new))
+            if one_line(text) and memory.like(kind, text) is None:
+                memory = memory.with_entry(kind, text, sources)
         return memory
+
+    def with_entry(
+        self, kind: Kind, text: str, sources: tuple[str, ...], support: tuple[str, ...] = ()
+    ) -> ExperienceMemory:
+        """The memory with one more entry."""
+        id, memory = self.next_id(kind)
+        new = Experience(id=id, kind=kind, text=one_line(text), sources=sources, support=support)
+        return memory.replaced(kind, (*memory.of(kind), new))
+
+    def like(self, kind: Kind, text: str) -> Experience | None:
+        """The entry of a kind that says the same."""
+        said = one_line(text).casefold()
+        return next((part for part in self.of(kind) if part.line().casefold() == said), None)
 
     def of(self, kind: Kind) -> tuple[Experience, ...]:
         """The entries of a kind."""

@@ -119,16 +119,16 @@ class PracticeWriter(Writer):
         outcomes = gather([lambda one=one: Practice(self.ask, settings, one).run(before) for one in batch])
         for sample, outcome in zip(batch, outcomes, strict=True):
             memory = self._after(memory, sample, outcome)
-        if any(outcome.accepted for outcome in outcomes):
+        if any(outcome.proposals for outcome in outcomes):
             memory = adjust(self.ask, settings, memory)
         return memory.after_adjustment(batch[-1].round)
 
     def _after(self, memory: ExperienceMemory, sample: Sample, outcome: Practised) -> ExperienceMemory:
         """The memory after one practice sample; a record of which it came to nothing is left for another try."""
-        fates = outcome.fates
-        memory = memory.with_proposals(sample.round, outcome.accepted).counted(fates)
+        accepted, fates = outcome
+        memory = memory.with_proposals(sample.round, accepted).counted(fates)
         # Proposals that nobody could judge are no judgement of the record.
-        lost = fates["failed"] or (fates["malformed"] and not outcome.accepted)
+        lost = fates["failed"] or (fates["malformed"] and not accepted)
         return memory.left(Behavior.of(sample.target.id, [sample.target])) if lost else memory
 
 
@@ -152,7 +152,7 @@ class ExperienceReader(EntryReader):
         entries = memory.experiences
         found = self.nearest(memory, query, max(1, len(entries)))
         known = {hit.id for hit in found}
-        rest = [part.entry().hit() for part in entries if part.id not in known]
+        rest = [memory.entry(part).hit() for part in entries if part.id not in known]
         tokens = sum(estimate_tokens(part.line()) for part in entries)
         counts = {"patterns": len(memory.patterns), "alerts": len(memory.alerts), "tokens": tokens}
         return Context(hits=in_blocks((*found, *rest), BLOCKS), counts=counts)

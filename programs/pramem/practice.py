@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...reading.kinds import is_nothing
-from ...records import Action
 from ...signatures.pramem import DraftProposal, GeneralityVerdict, GroundednessVerdict, Perturbation, ReviewedProposal
 from ..gather import gather
 from ..part import Ask
@@ -29,23 +27,12 @@ Verdicts = dict[str, bool]
 """Proposal id -> whether it passes; a malformed verdict is absent."""
 
 
-@dataclass(frozen=True)
-class Practised:
-    """The result of one sample."""
+class Practised(NamedTuple):
+    """What came of a trial, or of a whole round."""
 
-    target: Action
-    accepted: tuple[Proposal, ...] = ()
-    fates: Counter[str] = field(default_factory=Counter[str])
-    """Proposals by outcome; failed: 1 for an unreadable trial."""
-
-
-@dataclass(frozen=True)
-class Reflection:
-    """What was learnt from comparing prediction and outcome."""
-
-    proposals: tuple[Proposal, ...] = ()
-    invalid: int = 0
-    failed: bool = False
+    proposals: Sequence[Proposal]
+    fates: Counter[str]
+    """Other proposals by outcome; failed: 1 for an unreadable trial."""
 
 
 class Practice:
@@ -57,12 +44,11 @@ class Practice:
     def run(self, memory: ExperienceMemory) -> Practised:
         """Practises with the current experience; the memory is not changed."""
         calls = [lambda: self.tried(memory), self._perturbations, self._virtual_scenes]
-        reflection, perturbed, scenes = gather(calls)
-        accepted, fates = self.reviewed(reflection.proposals, perturbed, scenes)
-        fates.update(invalid=reflection.invalid, failed=int(reflection.failed), pooled=len(accepted))
-        return Practised(self._sample.target, tuple(accepted), +fates)
+        tried, perturbed, scenes = gather(calls)
+        accepted, fates = self.reviewed(tried.proposals, perturbed, scenes)
+        return Practised(accepted, fates + tried.fates + Counter(pooled=len(accepted)))
 
-    def tried(self, memory: ExperienceMemory) -> Reflection:
+    def tried(self, memory: ExperienceMemory) -> Practised:
         """The trial and the reflection on it."""
         sample = self._sample
         trial = self._ask(
@@ -73,7 +59,7 @@ class Practice:
             situation=sample.situation,
         )
         if trial is None:
-            return Reflection(failed=True)
+            return Practised((), Counter(failed=1))
         inputs: dict[str, Any] = {
             "practised_record": sample.exercise,
             "recent_records": sample.records,
@@ -86,10 +72,10 @@ class Practice:
             inputs["thinking"] = _thinking(trial)
         found = self._ask("reflect", **inputs)
         if found is None:
-            return Reflection(failed=True)
+            return Practised((), Counter(failed=1))
         drafts: list[DraftProposal] = list(found.proposals or [])
         kept = [made for draft in drafts[: self._settings.proposals] if (made := self._proposal(memory, draft))]
-        return Reflection(tuple(kept), len(drafts) - len(kept))
+        return Practised(kept, Counter(invalid=len(drafts) - len(kept)))
 
     def reviewed(
         self, proposals: Sequence[Proposal], perturbed: Sequence[Perturbation], scenes: Sequence[str]
