@@ -289,8 +289,8 @@ H2MEMORY = of(
     ),
     (
         "recall",
-        "[background_hit(memory, aspect) for aspect in backgrounds] if settings.use_background",
-        "[] if settings.use_background",
+        "[hit_of(memory, aspect) for aspect in backgrounds]",
+        "[]",
         "the background is unused",
     ),
     (
@@ -299,7 +299,7 @@ H2MEMORY = of(
         "list(memory.principles)",
         "links of topics to principles are not looked at",
     ),
-    ("recall", "sources = memory.turns(principle.members)", "sources = ()", "a principle loses its turns"),
+    ("recall", "sources = memory.turns(part.members)", "sources = ()", "a principle loses its turns"),
     (
         "principles",
         "np.argmin([np.linalg.norm(row - centre)",
@@ -314,7 +314,7 @@ H2MEMORY = of(
     ),
     ("principles", "if verdict and verdict.adjust else", "if verdict else", "a principle changes against the verdict"),
     ("extraction", "window.shown <= earlier < later", "window.shown <= earlier", "a log follows a later one"),
-    ("extraction", "        group[b] = a", "        pass", "linked logs are not one group"),
+    ("extraction", "            a += b", "            pass", "linked logs are not one group"),
     ("memory", 'if content == "needs":', 'if content == "solutions":', "needs and solutions are swapped"),
 )
 RGMEM = of(

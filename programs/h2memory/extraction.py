@@ -60,10 +60,8 @@ def components(ids: Sequence[str], links: Iterable[Link]) -> list[list[str]]:
         if a is not b:
             a += b
             groups.update(dict.fromkeys(b, a))
-    place = {log: n for n, log in enumerate(ids)}
-    return [
-        sorted(group, key=lambda log: place[log]) for group in {id(each): each for each in groups.values()}.values()
-    ]
+    distinct = {id(group): group for group in groups.values()}.values()
+    return [sorted(group, key=ids.index) for group in distinct]
 
 
 def _plain(id: str) -> str:

@@ -54,21 +54,19 @@ def recalled(
 
     A `content` of "needs" shows of topics and principles the need alone; otherwise solutions and preferences too.
     """
-    recent, known = ({part.id: part for part in parts} for parts in (memory.recent, memory.topics))
+    recent, known = {part.id: part for part in memory.recent}, {part.id: part for part in memory.topics}
     near = indexes.search(memory, [query], settings.situations, where=lambda entry: entry.id in recent)[0]
     told = indexes.search(memory, [query], settings.topics, where=lambda entry: entry.kind == "topic")[0]
     backgrounds = memory.behind(recent[hit.id] for hit in near) if settings.use_background else []
     principles = memory.above(known[hit.id] for hit in told) if settings.use_principles else []
     # A principle scores as the best of its topics that were found.
-    best = {id: max(hit.score for hit in told if hit.id in one.members) for one in principles for id in [one.id]}
-    parts: dict[str, list[Hit]] = {
-        "situations": [hit_of(memory, recent[hit.id], None, hit.score) for hit in near],
+    best = {one.id: max(hit.score for hit in told if hit.id in one.members) for one in principles}
+    shown: dict[str, list[Hit]] = {
+        "situations": [hit_of(memory, recent[hit.id], None, hit.score) for hit in near if settings.use_situations],
         "backgrounds": [hit_of(memory, aspect) for aspect in backgrounds],
-        "topics": [hit_of(memory, known[hit.id], content, hit.score) for hit in told],
+        "topics": [hit_of(memory, known[hit.id], content, hit.score) for hit in told if settings.use_topics],
         "principles": [hit_of(memory, one, content, best[one.id]) for one in principles],
     }
-    off = {"situations": not settings.use_situations, "topics": not settings.use_topics}
-    shown = {name: [] if off.get(name) else hits for name, hits in parts.items()}
     context = Context(hits=in_blocks((hit for hits in shown.values() for hit in hits), BLOCKS))
     counts = {**{name: len(hits) for name, hits in shown.items()}, "tokens": estimate_tokens(context.text())}
     return context.model_copy(update={"counts": counts})

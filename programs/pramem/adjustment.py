@@ -17,7 +17,7 @@ from ..part import Ask
 from .memory import Experience, ExperienceMemory, Kind, Proposal
 from .samples import PracticeSettings, known
 
-DEFAULTS = PracticeSettings()
+DEFAULTS = PracticeSettings.model_validate({})
 
 
 @dataclass(frozen=True)
