@@ -1,17 +1,14 @@
 """RGMem's operators: when they fire, what a model is shown, what its answer changes (algorithm 1, lines 16 to 29).
 
-    1. R_K1 `relation`   every event edge with mentions >= theta_inf       all at once
-    2. R_K2 `concept`    every concept with score >= theta_sum             all at once
-    3. R_K3 `parent`     every dirty parent, children first, each once     a level at a time, all of a level at once
-
 A call whose answer stays unusable, or has no words, changes nothing: the counter or the flag stays, so the operator
-fires again at the next step. `single_scale` is what takes the place of all three in the variant w/o RG.
+fires again at the next step.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -29,30 +26,26 @@ _BULLET = re.compile(r"^(?:[-*•#]+\s*)*(?:inferred trait(?:/interest)?s?:\s*)?
 def evolve(memory: GraphMemory, operators: Operators, theta_inf: int, theta_sum: int) -> GraphMemory:
     """The memory, with the new evidence of a step in it, after the operators that are due at these thresholds."""
     due = [relation for relation in memory.relations.values() if relation.count >= theta_inf]
-    made = gather([lambda r=r: operators.relation(memory, r) for r in due])
-    after = memory
-    for relation, theory in zip(due, made, strict=True):
-        after = inferred(after, relation.id, theory) if theory else after
-    before = after
-    ready = [node for node in before.nodes.values() if node.tier == "abstract" and node.score >= theta_sum]
-    made = gather([lambda n=n: operators.concept(before, n) for n in ready])
-    for node, theory in zip(ready, made, strict=True):
-        after = abstracted(after, node.id, theory) if theory else after
-    for ids in levels(after):
-        dirty = [after.nodes[id] for id in ids if after.nodes[id].dirty]
-        made = gather([lambda n=n, m=after: operators.parent(m, n) for n in dirty])
-        for node, theory in zip(dirty, made, strict=True):
-            after = flowed(after, node.id, theory) if theory else after
-    return after
+    memory = _fired(memory, due, operators.relation, inferred)
+    ready = [node for node in memory.nodes.values() if node.tier == "abstract" and node.score >= theta_sum]
+    memory = _fired(memory, ready, operators.concept, abstracted)
+    for ids in levels(memory):
+        dirty = [memory.nodes[id] for id in ids if memory.nodes[id].dirty]
+        memory = _fired(memory, dirty, operators.parent, flowed)
+    return memory
 
 
 def single_scale(memory: GraphMemory, operators: Operators) -> GraphMemory:
     """The variant w/o RG: every concept with new evidence is rewritten at every step, from raw evidence alone."""
     due = [node for node in memory.nodes.values() if node.fresh]
-    made = gather([lambda n=n: operators.rewrite(memory, n) for n in due])
+    return _fired(memory, due, operators.rewrite, partial(abstracted, flows=False))
+
+
+def _fired(memory: GraphMemory, due: Sequence[Any], operator: Callable[..., Any], change: Any) -> GraphMemory:
+    """The memory after an operator on all that is due, which is asked of at once."""
     after = memory
-    for node, theory in zip(due, made, strict=True):
-        after = abstracted(after, node.id, theory, flows=False) if theory else after
+    for part, theory in zip(due, gather([partial(operator, memory, part) for part in due]), strict=True):
+        after = change(after, part.id, theory) if theory else after
     return after
 
 
@@ -238,21 +231,17 @@ def flowed(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
 
 def levels(memory: GraphMemory) -> list[list[str]]:
     """The dirty concepts and all above them, in topological order: those of a level depend on earlier levels alone."""
-    above: dict[str, list[str]] = {}
-    for edge in memory.classes:
-        above.setdefault(edge.child, []).append(edge.parent)
     sorter, queue = TopologicalSorter[str](), [node.id for node in memory.nodes.values() if node.dirty]
     for id in queue:
         sorter.add(id)
-        for parent in above.get(id, ()):
+        for parent in memory.parents(id):
             sorter.add(parent, id)
             if parent not in queue:
                 queue.append(parent)
-    order = {id: n for n, id in enumerate(memory.nodes)}
     found: list[list[str]] = []
     sorter.prepare()
     while ready := sorter.get_ready():
-        found.append(sorted(ready, key=lambda id: order[id]))
+        found.append([id for id in memory.nodes if id in ready])
         sorter.done(*ready)
     return found
 

@@ -1,18 +1,7 @@
 """From a session to units of evidence, and to their places in the graph (Eq. 4 and 5; algorithm 1, lines 10 to 14).
 
-    session ── segments ──> synthesize ──> fact, conclusions ──> extract ──> paths ──> label ──> labelled paths
-    GraphMemory ── taken_in(units with paths) ──> GraphMemory      nodes, edges, counters; the old one is unchanged
-
-Units need no memory, so all segments of all sessions are read at once; of one segment three calls follow one another.
-
-A path is a base concept, concepts and events. Two names are one node when their stems without function words are the
-same ("Running", "to run"), or when the cosine of their embeddings reaches the threshold and they hold the same numbers
-("Marathon 2022" is not "Marathon 2023"): merging is aggressive, as in the paper (appendix C.7), which gives no rule.
 Class edges never close a cycle: one that would is refused; the path continues from the node it led to. A base concept
 hangs on the user alone. A unit counts once on an event edge, and once on the lowest concept of its paths.
-
-Limits: nothing leaves the graph; a wrong path stays, outweighed by later ones. A cosine belongs to its embedder: the
-offline one joins "Pottery class" with "Pottery classes", never "Movies" with "Films".
 """
 
 from __future__ import annotations
@@ -80,13 +69,10 @@ def synthesized(turns: Sequence[Turn], time: datetime | None, ask: Ask) -> Evide
     return Evidence(id="", step=0, fact=fact, conclusions=kept, time=when, sources=ids)
 
 
-def placed(unit: Evidence, ask: Ask, linked: bool = True) -> tuple[GraphPath, ...]:
+def placed(unit: Evidence, ask: Ask) -> tuple[GraphPath, ...]:
     """f_extract: the labelled paths of a unit; none where the model gave none.
 
-    Args:
-        unit: The unit.
-        ask: Calls `extract` and `label`.
-        linked: Whether an edge takes the conclusions that its label names alone; all, where no label names any.
+    An edge takes the conclusions that its label names; all, where no label names any.
     """
     said = ask("extract", fragment=fragment(unit))
     drawn: list[EntityPath] = said.entity_paths or [] if said else []
@@ -99,7 +85,7 @@ def placed(unit: Evidence, ask: Ask, linked: bool = True) -> tuple[GraphPath, ..
     edges: list[SegmentLabel] = labelled.edge_labels or [] if labelled else []
     by_id = {one.segment_id.strip("[]() "): one for one in edges}
     links = {id: _linked(one.conclusions, unit.conclusions) for id, one in by_id.items()}
-    named = linked and any(links.values())
+    named = any(links.values())
     ids = [[part.segment_id for part in row] for row in parts]
     return tuple(
         replace(
@@ -165,12 +151,8 @@ def taken_in(
 ) -> GraphMemory:
     """The memory with further units, as if they had come one by one.
 
-    Args:
-        memory: The memory so far.
-        units: Each with a new id, and where it belongs; a path whose base is none is left out, and so is one without an
-            event.
-        vectors: Embeddings of the names of nodes and paths, for merging by meaning; without, only equal names merge.
-        min_cosine: Lowest cosine of names that are merged.
+    A path whose base is none is left out, and so is one without an event. Without vectors, those of the names of nodes
+    and paths, only equal names merge.
     """
     draft = _Draft(memory, vectors or {}, min_cosine)
     for evidence, paths in units:
@@ -206,7 +188,8 @@ class _Draft:
 
     def _walk(self, path: GraphPath) -> None:
         at = self._bases.get(normal(path.base))
-        events = [event for event in zip(path.events, *_edges(path), strict=True) if event[0].strip()]
+        rows = itertools.zip_longest(path.events, path.labels, path.linked)
+        events = [(name, label or "", linked) for name, label, linked in rows if name and name.strip()]
         if at is None or not events:
             return
         for name in path.concepts:
@@ -285,19 +268,12 @@ class _Draft:
         self.relations[id] = relation.changed(mentions=(*relation.mentions, mention), count=relation.count + 1)
 
 
-def _edges(path: GraphPath) -> tuple[list[str], list[tuple[int, ...] | None]]:
-    """The labels and the conclusions of a path's event edges, one each."""
-    many = len(path.events)
-    return [*path.labels, *[""] * many][:many], [*path.linked, *[None] * many][:many]
-
-
 class Names:
     """The names of a graph's nodes, to which new ones can be added.
 
-    Args:
-        nodes: The nodes so far; the user is not among those that are found.
-        vectors: Embeddings of all names, also of those asked for, each of length 1 or 0.
-        min_cosine: Lowest cosine of names that mean one node.
+    Two names are one node when their stems without function words are the same ("Running", "to run"), or when the
+    cosine of their embeddings reaches the threshold and they hold the same numbers ("Marathon 2022" is not "Marathon
+    2023"): merging is aggressive, as in the paper (appendix C.7), which gives no rule.
     """
 
     def __init__(self, nodes: Iterable[Node], vectors: Mapping[str, np.ndarray], min_cosine: float) -> None:

@@ -49,11 +49,6 @@ class Evidence(Stored):
     sources: tuple[str, ...] = ()
     """Ids of the turns of its segment."""
 
-    @property
-    def seeds(self) -> tuple[Conclusion, ...]:
-        """The conclusions of high relevance; all of them where none is."""
-        return seeds(self.conclusions)
-
 
 def seeds(conclusions: tuple[Conclusion, ...]) -> tuple[Conclusion, ...]:
     """Those of high relevance, with which abstraction begins (Eq. 6); all of them where none is."""
@@ -105,15 +100,10 @@ class Node(Stored):
 
 
 class ClassEdge(Stored):
-    """Static: a concept and one below it."""
+    """Static: a concept and one below it; its label in the paper is fixed."""
 
     parent: str
     child: str
-
-    @property
-    def label(self) -> str:
-        """The paper's fixed label."""
-        return "has profile in" if self.parent == USER else "has subclass"
 
 
 class Mention(Stored):

@@ -1,8 +1,5 @@
 """What RGMem recalls for planned keywords (L2): texts by BM25, the graph by the names of its nodes (section 3.4).
 
-    question + all keywords ── BM25 ──> top facts, top conclusions                             (L0)
-    chosen keywords ── cosine with names ──> concepts, events ── by layer ──> profiles, inferences, history    (L1)
-
 A keyword's layers say what is read at the nodes it finds; only nodes that have such a thing are searched for it. The
 paper leaves open how many events and how many inferences per node are read: as many events as concepts, and of every
 node the newest three of each kind.
@@ -10,8 +7,7 @@ node the newest three of each kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
@@ -23,7 +19,7 @@ from ...records import Context, Hit, estimate_tokens, in_blocks
 from ...signatures.rgmem import Keyword
 from ..settings import Settings
 from .evolution import sentences, shown
-from .memory import Evidence, GraphMemory, Node, Relation, Theory
+from .memory import Conclusion, Evidence, GraphMemory, Node, Relation, Theory, seeds
 
 PER_NODE = 3
 """Inferences, conclusions and labels that are read at a node, the newest ones."""
@@ -49,73 +45,81 @@ class RecallSettings(Settings):
     hybrid: bool = Field(False, description="whether texts are found by BM25 and cosine together, instead of by BM25")
 
 
-@dataclass(frozen=True)
-class Retrieval:
-    """Recalls from one memory: `texts` search what `searched` gives of it, `names` (None without a graph) its nodes."""
+def recalled(
+    memory: GraphMemory,
+    texts: Indexes,
+    names: Indexes | None,
+    settings: RecallSettings,
+    question: str,
+    keywords: Sequence[Keyword],
+) -> Context:
+    """The unified context, in the blocks of `BLOCKS`; `counts` has how many of each kind.
 
-    memory: GraphMemory
-    texts: Indexes
-    names: Indexes | None
-    settings: RecallSettings
+    Args:
+        memory: The memory.
+        texts: Search what `searched` gives of it.
+        names: Search its nodes; None without a graph.
+        settings: How much is recalled.
+        question: What texts are searched with, beside the keywords.
+        keywords: What was planned.
+    """
+    kinds = ("facts", "history", "conclusions", "nodes", "inferences", "traits")
+    parts: dict[str, list[Hit]] = {name: [] for name in kinds}
+    if settings.use_l0:
+        query = [" ".join(dict.fromkeys([question, *(keyword.name for keyword in keywords)]))]
+        for name, most in (("fact", settings.facts), ("conclusion", settings.conclusions)):
+            parts[f"{name}s"] = texts.search(memory, query, most, where=lambda e, kind=name: e.kind == kind)[0]
+    if names is not None:
+        _read_graph(memory, names, settings, keywords, parts)
+    hits = {hit.id: hit for found in parts.values() for hit in {hit.id: hit for hit in found}.values()}
+    counts = {name: len({hit.id for hit in found}) for name, found in parts.items()}
+    context = Context(hits=in_blocks(hits.values(), BLOCKS), counts=counts)
+    return context.model_copy(update={"counts": {**counts, "tokens": estimate_tokens(context.text())}})
 
-    def context(self, question: str, keywords: Sequence[Keyword]) -> Context:
-        """The unified context, in the blocks of `BLOCKS`; `counts` has how many of each kind."""
-        names = ("facts", "history", "conclusions", "nodes", "inferences", "traits")
-        parts: dict[str, list[Hit]] = {name: [] for name in names}
-        if self.settings.use_l0:
-            query = [" ".join(dict.fromkeys([question, *(keyword.name for keyword in keywords)]))]
-            for name, most in (("fact", self.settings.facts), ("conclusion", self.settings.conclusions)):
-                found = self.texts.search(self.memory, query, most, where=lambda e, kind=name: e.kind == kind)
-                parts[f"{name}s"] = found[0]
-        if self.names is not None:
-            self._read_graph(self.names, keywords, parts)
-        hits = [hit for found in parts.values() for hit in {hit.id: hit for hit in found}.values()]
-        unique = list({hit.id: hit for hit in hits}.values())
-        counts = {name: len({hit.id for hit in found}) for name, found in parts.items()}
-        context = Context(hits=in_blocks(unique, BLOCKS), counts=counts)
-        return context.model_copy(update={"counts": {**counts, "tokens": estimate_tokens(context.text())}})
 
-    def _read_graph(self, names: Indexes, keywords: Sequence[Keyword], parts: dict[str, list[Hit]]) -> None:
-        hung = self.memory.below()
-        for node, score in self._found(names, keywords, "summary", ("concept",)):
-            profile, *restrictions = theory_hits(self.memory, node, score)
-            parts["nodes"].append(profile)
-            parts["traits"] += restrictions
-        for node, score in self._found(names, keywords, "inference", ("concept", "event")):
-            edges = [edge for edge in self._edges(node, hung) if edge.theory]
-            newest = sorted(edges, key=lambda edge: -edge.theory.step if edge.theory else 0)[:PER_NODE]
-            for inference, *traits in (theory_hits(self.memory, edge, score) for edge in newest):
-                parts["inferences"].append(inference)
-                parts["traits"] += traits
-        for node, score in self._found(names, keywords, "history", ("concept", "event")):
-            parts["history"] += _history(self.memory, self._edges(node, hung), score, self.settings.use_l0)
-        if self.settings.use_l0:
-            for node, score in self._found(names, keywords, "conclusions", ("concept", "event")):
-                parts["conclusions"] += _conclusions_of(self.memory, node, score)
+def _read_graph(
+    memory: GraphMemory,
+    names: Indexes,
+    settings: RecallSettings,
+    keywords: Sequence[Keyword],
+    parts: dict[str, list[Hit]],
+) -> None:
+    hung = memory.below()
 
-    def _edges(self, node: Node, hung: dict[str, tuple[str, ...]]) -> list[Relation]:
+    def edges(node: Node) -> list[Relation]:
         if node.tier == "abstract":
-            return [self.memory.relations[id] for id in hung.get(node.id, ())]
-        return [edge for edge in self.memory.relations.values() if node.id in (edge.source, edge.target)]
+            return [memory.relations[id] for id in hung.get(node.id, ())]
+        return [edge for edge in memory.relations.values() if node.id in (edge.source, edge.target)]
 
-    def _found(
-        self, names: Indexes, keywords: Sequence[Keyword], layer: Any, kinds: Iterable[str]
-    ) -> list[tuple[Node, float]]:
+    def found(layer: Any, *kinds: str) -> list[tuple[Node, float]]:
         """The nodes that the keywords of a layer name, at most `nodes` of every kind, nearest first."""
-        queries = [keyword.name for keyword in keywords if layer in keyword.retrieve]
-        most = self.settings.nodes
-        if not queries:
-            return []
+        queries, most = [keyword.name for keyword in keywords if layer in keyword.retrieve], settings.nodes
         chosen: list[tuple[Node, float]] = []
-        for kind in kinds:
+        for kind in kinds if queries else ():
             best: dict[str, float] = {}
-            passes = _passes(layer, kind)
-            for hits in names.search(self.memory, queries, most, self.settings.node_cosine, passes):
+            for hits in names.search(memory, queries, most, settings.node_cosine, _passes(layer, kind)):
                 for hit in hits:
                     best[hit.id] = max(hit.score, best.get(hit.id, hit.score))
             ranked = sorted(best.items(), key=lambda pair: -pair[1])[:most]
-            chosen += [(self.memory.nodes[id], score) for id, score in ranked]
+            chosen += [(memory.nodes[id], score) for id, score in ranked]
         return chosen
+
+    for node, score in found("summary", "concept"):
+        profile, *restrictions = theory_hits(memory, node, score)
+        parts["nodes"].append(profile)
+        parts["traits"] += restrictions
+    for node, score in found("inference", "concept", "event"):
+        thought = [edge for edge in edges(node) if edge.theory]
+        newest = sorted(thought, key=lambda edge: -edge.theory.step if edge.theory else 0)[:PER_NODE]
+        for inference, *traits in (theory_hits(memory, edge, score) for edge in newest):
+            parts["inferences"].append(inference)
+            parts["traits"] += traits
+    for node, score in found("history", "concept", "event"):
+        parts["history"] += _history(memory, edges(node), score, settings.use_l0)
+    for node, score in found("conclusions", "concept", "event") if settings.use_l0 else ():
+        units = [memory.evidence[id] for id in reversed(node.evidence)]
+        drawn = [entry for unit in units for entry in _drawn(unit, seeds(unit.conclusions))]
+        parts["conclusions"] += [entry.hit(score) for entry in drawn[:PER_NODE]]
 
 
 def _passes(layer: str, kind: str) -> Where:
@@ -132,14 +136,17 @@ def entries_of(part: Any) -> tuple[Entry, ...]:
     """The entries of a part that is searched: of a unit its conclusions and its fact."""
     if not isinstance(part, Evidence):
         return (part,)
-    found = [
-        Entry(id=f"{part.id}.{n}", text=one.text, kind="conclusion", sources=one.sources, time=part.time)
-        for n, one in enumerate(part.conclusions, 1)
-        if one.text
+    fact = Entry(id=part.id, text=part.fact, kind="fact", sources=part.sources, time=part.time)
+    return (*_drawn(part, part.conclusions), *([fact] if part.fact else ()))
+
+
+def _drawn(unit: Evidence, which: Sequence[Conclusion]) -> list[Entry]:
+    """The entries of those conclusions of a unit that have words."""
+    return [
+        Entry(id=f"{unit.id}.{n}", text=one.text, kind="conclusion", sources=one.sources, time=unit.time)
+        for n, one in enumerate(unit.conclusions, 1)
+        if one.text and one in which
     ]
-    if part.fact:
-        found.append(Entry(id=part.id, text=part.fact, kind="fact", sources=part.sources, time=part.time))
-    return tuple(found)
 
 
 def name_entries(memory: GraphMemory) -> list[Entry]:
@@ -207,17 +214,6 @@ def _history(memory: GraphMemory, edges: Sequence[Relation], score: float, facts
     ]
 
 
-def _conclusions_of(memory: GraphMemory, node: Node, score: float) -> list[Hit]:
-    units: list[Evidence] = [memory.evidence[id] for id in reversed(node.evidence)]
-    found = [
-        (unit, n, one) for unit in units for n, one in enumerate(unit.conclusions, 1) if one.text and one in unit.seeds
-    ]
-    return [
-        Hit(id=f"{unit.id}.{n}", text=one.text, kind="conclusion", score=score, sources=one.sources, time=unit.time)
-        for unit, n, one in found[:PER_NODE]
-    ]
-
-
 def amended(memory: GraphMemory, amend: Amend) -> GraphMemory:
     """The memory with what is left of its evidence and theories.
 
@@ -233,12 +229,10 @@ def amended(memory: GraphMemory, amend: Amend) -> GraphMemory:
 
 def _unit(unit: Evidence, amend: Amend) -> Evidence:
     entries = entries_of(unit)
-    if not any(amend.touches(entry.id, entry.sources) for entry in entries):
-        return unit
     said = {entry.id: entry.text for entry in amend.entries(entries)}
-    texts = [said.get(f"{unit.id}.{n}", "") for n in range(1, len(unit.conclusions) + 1)]
     if said == {entry.id: entry.text for entry in entries}:
         return unit
+    texts = [said.get(f"{unit.id}.{n}", "") for n in range(1, len(unit.conclusions) + 1)]
     conclusions = tuple(one.changed(text=text) for one, text in zip(unit.conclusions, texts, strict=True))
     return unit.changed(fact=said.get(unit.id, ""), conclusions=conclusions)
 

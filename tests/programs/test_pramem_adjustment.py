@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.programs.pramem.adjustment import Change, adjusted, adopted_all
+from mempiler.programs.pramem.adjustment import Change, adjust, adjusted
 from mempiler.programs.pramem.memory import ExperienceMemory, Proposal
+from mempiler.programs.pramem.samples import PracticeSettings
 
 
 def memory(pool=6):
@@ -61,7 +62,8 @@ def test_proposals_of_one_record_are_one_supporter_if_records_count(distinct, ou
     start = memory()
     same = tuple(proposal.model_copy(update={"sources": ("r1",)}) for proposal in start.pool)
     change = Change("add pattern", text="x", proposals=ids(1, 2, 3))
-    assert adjusted(start.changed(pool=same), [change], distinct_records=distinct).counts == {outcome: 1}
+    settings = PracticeSettings(distinct_records=distinct)
+    assert adjusted(start.changed(pool=same), [change], settings).counts == {outcome: 1}
 
 
 def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording():
@@ -93,7 +95,8 @@ def test_without_consensus_every_proposal_is_carried_out():
     start = memory(2)
     more = Proposal(id="p-3", action="remove", target="alert-1")
     odd = Proposal(id="p-4", action="modify", target="alert-1", content="too late")
-    after = adopted_all(start.changed(pool=(*start.pool, more, odd)))
+    start = start.changed(pool=(*start.pool, more, odd))
+    after = adjust(lambda *_, **__: None, PracticeSettings(consensus=False), start)
     assert [part.text for part in after.patterns] == ["Likes jazz", "said 1", "said 2"]
     assert (after.alerts, after.pool) == ((), ())
     assert after.counts == {"added": 2, "removed": 1, "refused: unknown entry": 1}
