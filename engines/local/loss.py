@@ -19,33 +19,21 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ...errors import UserError
+from .settings import Reinforcement
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-LossKind = Literal["dapo", "grpo"]
-RatioLevel = Literal["turn", "token"]
-
+RELEASED = Reinforcement()
 FAR = 20.0
 """Log-ratios beyond this are alike to a divergence that is clipped, as in verl, which Memory-R2 is trained with."""
 
 
-def advantages(
-    rewards: Sequence[float], scale: bool = True, eps: float = 1e-6, leave_one_out: bool = False
-) -> list[float]:
-    """Rewards of one group relative to one another.
-
-    Args:
-        rewards: Of the completions of a group.
-        scale: Whether they are divided by their standard deviation.
-        eps: Added to the standard deviation.
-        leave_one_out: Whether each reward is compared with the mean of the others (RLOO); nothing is scaled then.
-
-    Returns:
-        One advantage per reward; zeros for a group of one, and where all rewards are equal.
+def advantages(rewards: Sequence[float], settings: Reinforcement = RELEASED) -> list[float]:
+    """Rewards of one group relative to one another; zeros for a group of one, and where all rewards are equal.
 
     Raises:
         UserError: A reward is no finite number.
@@ -55,9 +43,9 @@ def advantages(
     if len(rewards) < 2 or len(set(rewards)) == 1:
         return [0.0] * len(rewards)
     mean = statistics.fmean(rewards)
-    if leave_one_out:
+    if settings.leave_one_out:
         return [(reward - mean) * len(rewards) / (len(rewards) - 1) for reward in rewards]
-    by = statistics.stdev(rewards) + eps if scale else 1.0
+    by = statistics.stdev(rewards) + settings.eps if settings.scale_rewards else 1.0
     return [(reward - mean) / by for reward in rewards]
 
 
@@ -67,65 +55,49 @@ def grpo_loss(
     advantages: Tensor,
     mask: Tensor,
     reference: Tensor | None = None,
-    clip_low: float = 0.2,
-    clip_high: float = 0.2,
-    beta: float = 0.0,
-    kind: LossKind = "grpo",
+    settings: Reinforcement = RELEASED,
     total: float | None = None,
-    ratio: RatioLevel = "turn",
-    dual_clip: float = 3.0,
-    log_ratio_clip: float = 3.0,
-    divergence_clip: float = 10.0,
 ) -> Tensor:
     """The loss of a batch of completions, to be minimised.
 
     Args:
         logprobs: Of each token under the weights that learn, (rows, tokens).
         old_logprobs: Under the weights that sampled, (rows, tokens).
-        advantages: Of each row, or of each token.
+        advantages: Of each row.
         mask: 1 where there is a token, 0 elsewhere.
         reference: Log-probabilities under the frozen reference; None where there is no KL term.
-        clip_low: How far below 1 a ratio still counts.
-        clip_high: How far above.
-        beta: Weight of the KL term.
-        kind: How tokens are averaged.
+        settings: The clips, the ratio, the weight of the KL term, how tokens are averaged.
         total: What the sum is divided by, where this is a part of a larger batch (`denominator` of that batch); the
             parts' losses then add up to the batch's.
-        ratio: What is compared with the old policy: each token, or the turn as a whole.
-        dual_clip: A loss of a bad completion counts up to so many times its advantage; 0: without end.
-        log_ratio_clip: Largest distance of a log-ratio from 0; 0: none.
-        divergence_clip: Most that the divergence of one token counts; 0: without end.
 
     Returns:
         A scalar; 0 where no token is there.
     """
     import torch
 
-    rho = ratios(logprobs, old_logprobs, mask, ratio, log_ratio_clip)
-    gain = advantages.unsqueeze(-1) if advantages.dim() == 1 else advantages
-    each = -torch.minimum(rho * gain, rho.clamp(1 - clip_low, 1 + clip_high) * gain)
-    if dual_clip:
-        each = torch.where(gain < 0, torch.minimum(each, -dual_clip * gain), each)
+    rho, gain = ratios(logprobs, old_logprobs, mask, settings), advantages.unsqueeze(-1)
+    each = -torch.minimum(rho * gain, rho.clamp(1 - settings.clip_low, 1 + settings.clip_high) * gain)
+    if settings.dual_clip:
+        each = torch.where(gain < 0, torch.minimum(each, -settings.dual_clip * gain), each)
     if reference is not None:
-        each = each + beta * divergence(logprobs, reference, divergence_clip)
+        each = each + settings.beta * divergence(logprobs, reference, settings.divergence_clip)
     # Not a product: values in the padding may be infinite.
     each = torch.where(mask > 0, each, torch.zeros_like(each))
-    if kind == "grpo":
+    if settings.loss_type == "grpo":
         each = each / mask.sum(-1, keepdim=True).clamp(min=1)
-    return each.sum() / (denominator(mask, kind) if total is None else total)
+    return each.sum() / (denominator(mask, settings) if total is None else total)
 
 
-def ratios(
-    logprobs: Tensor, old_logprobs: Tensor, mask: Tensor, level: RatioLevel = "turn", log_ratio_clip: float = 3.0
-) -> Tensor:
+def ratios(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor, settings: Reinforcement) -> Tensor:
     """How much likelier than under the old policy each token is, or, the same for all tokens, its turn."""
     import torch
 
     # Values in the padding may be infinite.
     gap = torch.where(mask > 0, logprobs - old_logprobs, torch.zeros_like(logprobs))
-    if level == "turn":
+    if settings.ratio == "turn":
         gap = (gap.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).expand_as(gap)
-    return (gap.clamp(-log_ratio_clip, log_ratio_clip) if log_ratio_clip else gap).exp()
+    most = settings.log_ratio_clip
+    return (gap.clamp(-most, most) if most else gap).exp()
 
 
 def divergence(logprobs: Tensor, reference: Tensor, most: float = 0.0) -> Tensor:
@@ -138,6 +110,6 @@ def divergence(logprobs: Tensor, reference: Tensor, most: float = 0.0) -> Tensor
     return (gap.exp() - gap - 1).clamp(max=most)
 
 
-def denominator(mask: Tensor, kind: LossKind) -> float:
+def denominator(mask: Tensor, settings: Reinforcement) -> float:
     """What the summed loss of a batch is divided by: tokens, or rows."""
-    return max(1.0, float(mask.sum())) if kind == "dapo" else float(max(1, mask.shape[0]))
+    return max(1.0, float(mask.sum())) if settings.loss_type == "dapo" else float(max(1, mask.shape[0]))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,7 @@ class LocalModel:
         self.version = 0
         """Grows with every change of the weights."""
         self._fingerprint: tuple[int, str] | None = None
-        self._reference: Any = None
+        self._reference: list[tuple[Any, Tensor]] = []
         self._plain: bool | None = None
         self._prompt_ids = lru_cache(PROMPTS)(partial(_prompt_ids, tokenizer))
         self.half = any(p.dtype == torch.bfloat16 for p in model.parameters())
@@ -227,13 +227,13 @@ class LocalModel:
 
         def scored(pairs: Sequence[_Pair]) -> list[list[float]]:
             asked, answers = [prompt for prompt, _ in pairs], [answer for _, answer in pairs]
-            found, _ = self.token_logprobs(asked, answers, temperature, reference)
+            found, _ = self.token_logprobs(asked, answers, temperature)
             return [values[: len(ids)] for values, ids in zip(found.tolist(), answers, strict=True)]
 
         asked = [(tuple(prompt), tuple(answer)) for prompt, answer in zip(prompts, completions, strict=True)]
         pairs = list(dict.fromkeys(asked))
         done: dict[_Pair, list[float]] = {}
-        with self.lock, torch.no_grad():
+        with self.lock, torch.no_grad(), self._weights_of(reference):
             for numbers in buckets([len(prompt) + len(answer) for prompt, answer in pairs], batch):
                 part = [pairs[n] for n in numbers]
                 done |= zip(part, in_halves(scored, part), strict=True)
@@ -244,32 +244,31 @@ class LocalModel:
         prompts: Sequence[Sequence[int]],
         completions: Sequence[Sequence[int]],
         temperature: float = 1.0,
-        reference: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """The same in one pass as tensors that gradients flow through, and a mask; both (rows, longest completion)."""
-        off: AbstractContextManager[Any] = nullcontext()
-        model = self.model
-        if reference and hasattr(model, "disable_adapter"):
-            off = model.disable_adapter()
-        elif reference:
-            if self._reference is None:
-                raise UserError("the reference is not frozen yet; call freeze_reference() before the first update")
-            model = self._reference
         if self._plain is None:
             with computing(self.device, self.half):
                 self._plain = is_plain(self.model)
-        with off:
-            return token_logprobs(model, prompts, completions, temperature, self.pad, self.half, self._plain)
+        return token_logprobs(self.model, prompts, completions, temperature, self.pad, self.half, self._plain)
 
     def freeze_reference(self) -> None:
-        """Keeps the weights of now as the reference of the KL term.
-
-        With LoRA there is nothing to keep: the reference is the model with its adapter off, that is without any
-        training of that adapter. Otherwise the model is copied, which doubles its memory.
-        """
+        """Keeps a copy of the weights that are trained, as they are now: the reference of the KL term."""
         with self.lock:
-            if not hasattr(self.model, "disable_adapter"):
-                self._reference = copy.deepcopy(self.model).requires_grad_(False)
+            self._reference = [(p, p.detach().clone()) for p in self.model.parameters() if p.requires_grad]
+
+    @contextmanager
+    def _weights_of(self, reference: bool) -> Iterator[None]:
+        """The model has the reference's weights inside, if they are wanted; the caller holds the lock."""
+        if reference and not self._reference:
+            raise UserError("the reference is not frozen yet; call freeze_reference() before the first update")
+        kept = [(p, p.data, frozen) for p, frozen in self._reference if reference]
+        try:
+            for p, _, frozen in kept:
+                p.data = frozen
+            yield
+        finally:
+            for p, own, _ in kept:
+                p.data = own
 
     def parameters(self) -> list[Any]:
         """The trainable weights, as float32 from here on."""

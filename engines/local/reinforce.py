@@ -76,7 +76,7 @@ class LocalReinforceJob(ReinforceJob):
         self._update: Update | None = None
 
     def initialize(self) -> None:
-        """Freezes the reference, where the KL term needs one, and makes the optimizer."""
+        """Begins anew: a new optimizer, and the weights of now as reference, where the KL term needs one."""
         self._update = Update(self.model, self.settings)
         if self.settings.beta > 0:
             self.model.freeze_reference()
@@ -127,7 +127,7 @@ class LocalReinforceJob(ReinforceJob):
         self.last_checkpoint = checkpoint_name
 
     def load_checkpoint(self, path: str | Path) -> None:
-        """Continues from a checkpoint; the reference of a job that trains all weights stays as initialised.
+        """Continues from a checkpoint; the reference stays the one of `initialize`.
 
         Raises:
             UserError: The file is no checkpoint of such a model, or the job does not run.
@@ -161,8 +161,7 @@ class LocalReinforceJob(ReinforceJob):
                 items = list(group["group"])
                 values = [float(item["reward"]) for item in items]
                 weight = float(group.get("weight", 1.0))
-                settings = self.settings
-                shares = advantages(values, settings.scale_rewards, settings.eps, settings.leave_one_out)
+                shares = advantages(values, self.settings)
                 found = [_row(item, weight * share) for item, share in zip(items, shares, strict=True)]
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise DataError(f"not a group of completions with rewards: {type(error).__name__} {error}") from error
@@ -195,7 +194,7 @@ class LocalReinforceJob(ReinforceJob):
                 parts = _alike(batch)
                 lengths = [len(same[0].prompt) + len(same[0].completion) for same in parts]
                 _, mask = _padded([row.old for row in batch], "cpu")
-                total = denominator(mask, settings.loss_type)
+                total = denominator(mask, settings)
                 losses.append(update.step(parts, lengths, functools.partial(self._loss, total=total, clipped=clipped)))
         tokens = sum(len(row.completion) for row in rows)
         gap = self._gap(rows) / tokens if settings.beta > 0 else 0.0
@@ -222,12 +221,10 @@ class LocalReinforceJob(ReinforceJob):
         old, _ = _padded([row.old for row in rows], device)
         gains = torch.tensor([row.advantage for row in rows], device=device)
         frozen = _padded([row.reference for row in rows], device)[0] if settings.beta > 0 else None
-        rho = ratios(now.detach(), old, mask, settings.ratio, settings.log_ratio_clip)
+        rho = ratios(now.detach(), old, mask, settings)
         outside = ((rho < 1 - settings.clip_low) | (rho > 1 + settings.clip_high)) & (mask > 0)
         clipped |= zip(map(id, rows), outside.sum(-1).tolist(), strict=True)
-        same = {"clip_low", "clip_high", "beta", "ratio", "dual_clip", "log_ratio_clip", "divergence_clip"}
-        more = settings.model_dump(include=same)
-        return grpo_loss(now, old, gains, mask, frozen, kind=settings.loss_type, total=total, **more)
+        return grpo_loss(now, old, gains, mask, frozen, settings, total)
 
     def _gap(self, rows: Sequence[_Row]) -> float:
         """The sum of the k3 estimates from the reference, before the step."""

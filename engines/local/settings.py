@@ -9,12 +9,11 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
 
 from ...errors import UserError
-from .loss import LossKind, RatioLevel
 
 
 class Training(BaseModel):
@@ -81,9 +80,9 @@ class Reinforcement(Training):
     """Largest distance of a log-ratio from 0; 0: none."""
     divergence_clip: NonNegativeFloat = 10.0
     """Most that one token's KL term counts, before `beta`; 0: without end."""
-    ratio: RatioLevel = "turn"
+    ratio: Literal["turn", "token"] = "turn"
     """What is compared with the old policy and clipped: each token, or a completion as a whole."""
-    loss_type: LossKind = "grpo"
+    loss_type: Literal["dapo", "grpo"] = "grpo"
     """How tokens are averaged; "grpo": every completion, which is a turn of a role, weighs the same."""
     scale_rewards: bool = True
     """Whether advantages are divided by the standard deviation of their group."""

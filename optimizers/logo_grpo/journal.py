@@ -52,10 +52,9 @@ class Progress:
     """Where training resumes: a path, or a name where the trainer keeps it."""
     checked: int = -1
     """The step of the last checkpoint that was saved."""
+    stage_start: str | None = None
+    """The checkpoint that the stage began from."""
     best: Best | None = None
-    """Of the whole training."""
-    stage_best: Best | None = None
-    """Of the stage, its beginning included."""
     rows: tuple[dict[str, Any], ...] = ()
     """One per step and validation."""
     stopped: str | None = None
@@ -112,8 +111,11 @@ class Journal:
                     f"{self._folder}: was trained with {name} = {before.get(name)!r}, not "
                     f"{self._settings.get(name)!r}; go on with the same settings, or use another folder"
                 )
-        best = {name: Best(**found[name]) if found.get(name) else None for name in ("best", "stage_best")}
-        return Progress(**{**found, **best, "rows": tuple(found["rows"])})
+        best = Best(**found["best"]) if found.get("best") else None
+        try:
+            return Progress(**{**found, "best": best, "rows": tuple(found["rows"])})
+        except TypeError as error:
+            raise UserError(f"{self._folder}: was trained by another version; use another folder") from error
 
     def write(self, progress: Progress) -> None:
         """Replaces the journal at once."""

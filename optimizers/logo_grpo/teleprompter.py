@@ -2,7 +2,8 @@
 
     stage (horizon) ── steps ──> Collector: rollouts, reruns, groups ──> Trainer: one update
                        every validate_every steps: score on whole validation histories, checkpoint, journal
-    next stage begins from the best checkpoint of the last one; the best of all is kept, which may be the start
+    next stage begins from the best checkpoint so far, with a new optimizer and that as reference of the KL term;
+    the best of all is kept, which may be the start
 
 The best is the one whose sampled score is highest, averaged over `samples` samples of each validation history: that is
 what is trained. The greedy score is told beside it.
@@ -163,10 +164,12 @@ class _Run:
         """All stages that are left."""
         curriculum = self.settings.curriculum
         stages = curriculum.stages(max(map(len, self.collector.histories)))
-        if progress.checkpoint is None:
+        if progress.stage_start is None:
             progress = self._checked(progress)
         else:
-            self.trainer.restore(progress.checkpoint)
+            self.trainer.begin_stage(progress.stage_start)
+            if progress.checkpoint not in (None, progress.stage_start):
+                self.trainer.restore(progress.checkpoint)
         while not progress.done:
             ended = curriculum.ended(progress.stage, len(stages), progress.stage_steps, progress.tokens)
             if ended or progress.stopped:
@@ -202,16 +205,13 @@ class _Run:
         if progress.checked == progress.step:
             return progress
         name = self.trainer.save(f"step-{progress.step}")
-        before, progress = progress, replace(progress, checkpoint=name, checked=progress.step)
+        start = progress.stage_start or name
+        before, progress = progress, replace(progress, checkpoint=name, checked=progress.step, stage_start=start)
         if self.valset:
             row = {"step": progress.step, **self._validated()}
             self.owner.note(row)
             new = Best(progress.step, row["validation"], name)
-            progress = replace(
-                progress.with_row(**row),
-                best=_better(progress.best, new),
-                stage_best=_better(progress.stage_best, new),
-            )
+            progress = replace(progress.with_row(**row), best=_better(progress.best, new))
         return self._kept(before, progress)
 
     def _validated(self) -> dict[str, float]:
@@ -228,16 +228,15 @@ class _Run:
         }
 
     def _next_stage(self, progress: Progress, stages: int) -> Progress:
-        """Ends a stage: the next one begins from its best checkpoint."""
+        """Ends a stage: the next one begins from the best checkpoint, or else the last."""
         if progress.stopped is None:
             progress = self._checked(progress)
-        before, best = progress, progress.stage_best
         if progress.stage + 1 >= stages or progress.stopped is not None:
-            return self._kept(before, replace(progress, done=True))
-        if best is not None and best.checkpoint != progress.checkpoint:
-            self.trainer.restore(best.checkpoint)
-            progress = replace(progress, checkpoint=best.checkpoint)
-        return self._kept(before, replace(progress, stage=progress.stage + 1, stage_steps=0))
+            return self._kept(progress, replace(progress, done=True))
+        start = progress.best.checkpoint if progress.best else str(progress.checkpoint)
+        self.trainer.begin_stage(start)
+        new = replace(progress, stage=progress.stage + 1, stage_steps=0, checkpoint=start, stage_start=start)
+        return self._kept(progress, new)
 
     def _collapsed(self, progress: Progress) -> str | None:
         """The reason to stop if too many completions are unparseable."""
@@ -279,7 +278,7 @@ def fresh(lm: Any, temperature: float = 0.0) -> Any:
 
 
 def _checkpoints(progress: Progress) -> set[str]:
-    named = {progress.checkpoint, *(best.checkpoint for best in (progress.best, progress.stage_best) if best)}
+    named = {progress.checkpoint, progress.stage_start, progress.best and progress.best.checkpoint}
     return {name for name in named if name is not None}
 
 

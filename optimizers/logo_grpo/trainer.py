@@ -76,6 +76,11 @@ class Trainer:
         """Puts the job back to a checkpoint."""
         self.job.load_checkpoint(checkpoint)
 
+    def begin_stage(self, checkpoint: str) -> None:
+        """Puts the job back to a checkpoint, and makes the optimizer and the KL term's reference anew from there."""
+        self.job.load_checkpoint(checkpoint)
+        self.job.initialize()
+
     def drop(self, checkpoint: str) -> None:
         """Deletes an unused checkpoint."""
         Path(checkpoint).unlink(missing_ok=True)

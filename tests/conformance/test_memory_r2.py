@@ -16,6 +16,7 @@ from mempiler.data.dataset import askable
 from mempiler.data.locomo import Locomo, LocomoF1, evidence_ids
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.loss import advantages
+from mempiler.engines.local.settings import Reinforcement
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
 from mempiler.optimizers.logo_grpo.groups import grouped
 from mempiler.optimizers.logo_grpo.reward import (
@@ -182,7 +183,8 @@ def test_advantages(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     found = [0.0] * len(rewards)
     for name in dict.fromkeys(names):
         own = [n for n, each in enumerate(names) if each == name]
-        shares = advantages([rewards[n] for n in own], scale=kind != "centred", leave_one_out=kind == "rloo")
+        settings = Reinforcement(scale_rewards=kind != "centred", leave_one_out=kind == "rloo")
+        shares = advantages([rewards[n] for n in own], settings)
         for n, share in zip(own, shares, strict=True):
             found[n] = share
     agrees(found, within=CLOSE)
@@ -308,12 +310,14 @@ def test_the_policy_loss(case: dict[str, Any], agrees: Callable[..., None]) -> N
         torch.tensor(padded[0]),
         torch.tensor([float(gain) for _, _, gain in rows]),
         torch.tensor(mask),
-        clip_low=given["clip"],
-        clip_high=given["clip"],
-        dual_clip=given["dual_clip"],
-        log_ratio_clip=given["log_ratio_clip"],
-        ratio=given["clip_mode"],
-        kind="dapo" if given["aggregation"] == "token" else "grpo",
+        settings=Reinforcement(
+            clip_low=given["clip"],
+            clip_high=given["clip"],
+            dual_clip=given["dual_clip"],
+            log_ratio_clip=given["log_ratio_clip"],
+            ratio=given["clip_mode"],
+            loss_type="dapo" if given["aggregation"] == "token" else "grpo",
+        ),
     )
     # The other numbers of the released function are for its logs.
     agrees(float(loss), case["expected"]["loss"], within=CLOSE)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from mempiler.engines.local.loss import advantages
+from mempiler.engines.local.settings import Reinforcement
 from mempiler.errors import UserError
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
@@ -23,7 +24,7 @@ from mempiler.engines.local.loss import divergence, grpo_loss  # noqa: E402
     ],
 )
 def test_advantages(rewards, scale, expected):
-    assert advantages(rewards, scale, eps=0.0) == pytest.approx(expected)
+    assert advantages(rewards, Reinforcement(scale_rewards=scale, eps=0.0)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
@@ -39,23 +40,26 @@ RATIOS = [[1.5, 0.5], [0.5, 1.0]]
 MASK = [[1.0, 1.0], [1.0, 0.0]]
 
 
-DAPO = {"kind": "dapo", "clip_high": 0.28, "ratio": "token", "dual_clip": 0.0, "log_ratio_clip": 0.0}
+DAPO = {"loss_type": "dapo", "clip_high": 0.28, "ratio": "token", "dual_clip": 0.0, "log_ratio_clip": 0.0}
 
 
 def case(**settings):
     old, mask = torch.tensor(OLD), torch.tensor(MASK)
     new = old + torch.tensor(RATIOS).log()
-    return float(grpo_loss(new, old, torch.tensor([1.0, -1.0]), mask, **{**DAPO, **settings}))
+    more = {name: settings.pop(name) for name in ("reference", "total") if name in settings}
+    return float(
+        grpo_loss(new, old, torch.tensor([1.0, -1.0]), mask, settings=Reinforcement(**{**DAPO, **settings}), **more)
+    )
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"kind": "dapo"}, -0.98 / 3),
-        ({"kind": "grpo"}, ((-1.28 - 0.5) / 2 + 0.8) / 2),
-        ({"kind": "dapo", "total": 6.0}, -0.98 / 6),
-        ({"kind": "dapo", "clip_high": 0.2}, (-1.2 - 0.5 + 0.8) / 3),
-        ({"kind": "dapo", "clip_low": 0.6}, (-1.28 - 0.5 + 0.5) / 3),
+        ({}, -0.98 / 3),
+        ({"loss_type": "grpo"}, ((-1.28 - 0.5) / 2 + 0.8) / 2),
+        ({"total": 6.0}, -0.98 / 6),
+        ({"clip_high": 0.2}, (-1.2 - 0.5 + 0.8) / 3),
+        ({"clip_low": 0.6}, (-1.28 - 0.5 + 0.5) / 3),
     ],
 )
 def test_loss_by_hand(settings, expected):
@@ -89,7 +93,8 @@ def test_a_token_that_has_become_very_unlikely_leaves_the_batch_its_gradient():
     # The second token's log-ratio of 200 has no finite exponential; the first one's k3 has the gradient 1 - exp(gap).
     new = torch.tensor([[-1.0, -201.0]], requires_grad=True)
     reference = torch.tensor([[-0.5, -1.0]])
-    grpo_loss(new, new.detach(), torch.zeros(1), torch.ones(1, 2), reference, beta=1.0, **DAPO).backward()
+    settings = Reinforcement(**DAPO, beta=1.0)
+    grpo_loss(new, new.detach(), torch.zeros(1), torch.ones(1, 2), reference, settings).backward()
     assert new.grad is not None
     assert new.grad[0].tolist() == pytest.approx([(1 - math.exp(0.5)) / 2, 0.0])
 
@@ -97,7 +102,7 @@ def test_a_token_that_has_become_very_unlikely_leaves_the_batch_its_gradient():
 def test_clipped_tokens_have_no_gradient():
     old = torch.tensor([[-1.0, -1.0]])
     new = (old + torch.tensor([[1.5, 1.1]]).log()).requires_grad_()
-    grpo_loss(new, old, torch.tensor([2.0]), torch.ones(1, 2), **DAPO).backward()
+    grpo_loss(new, old, torch.tensor([2.0]), torch.ones(1, 2), settings=Reinforcement(**DAPO)).backward()
     assert new.grad is not None
     assert new.grad[0].tolist() == pytest.approx([0.0, -1.1 * 2 / 2])
 

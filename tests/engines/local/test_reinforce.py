@@ -167,6 +167,25 @@ def test_a_job_resumed_from_its_checkpoint_gives_the_same_weights(make_model, tm
     assert resumed.fingerprint == whole.fingerprint
 
 
+@pytest.mark.parametrize("lora", [None, {"r": 2}])
+def test_a_job_that_begins_anew_is_as_one_over_the_weights_of_then(model, lora, tmp_path):
+    def gaps(job):
+        job.steps = 0
+        return [job.step([text_group(job.model, "w7", "w8 w9", rewards=[1.0, 0.0])]).divergence for _ in range(2)]
+
+    settings = {"beta": 0.1, "output_dir": str(tmp_path)}
+    job = job_of(LocalModel.load(model.save(tmp_path / "base"), lora=lora), **settings)
+    assert gaps(job)[1] > 0
+    job.terminate()
+    fresh = job_of(LocalModel.load(tmp_path / "model"), **settings)
+    job.initialize()
+    found = gaps(job)
+    assert found == gaps(fresh)
+    assert found[0] == pytest.approx(0, abs=1e-6)
+    assert found[1] > 0
+    assert job.model.fingerprint == fresh.model.fingerprint
+
+
 def test_a_file_that_is_no_checkpoint_is_refused(model, tmp_path):
     job = job_of(model)
     (tmp_path / "x.pt").write_bytes(b"nothing")

@@ -82,22 +82,28 @@ class SeededEngine:
 
 
 class WeighedJob(ReinforceJob):
-    """A trainer in the manner of the local one: its one weight is the sum of what it was sent."""
+    """A trainer like the local one: one weight, moved by what it was sent, with momentum and a reference."""
 
-    def initialize(self) -> None:
-        self.batches: list[list[dict[str, Any]]] = []
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.begun: list[float] = []
         self.restored: list[str] = []
         self.ended = False
+
+    def initialize(self) -> None:
+        self.moment = 0.0
+        self.begun.append(self.engine.weight)
 
     @property
     def engine(self) -> SeededEngine:
         return self.lm.engine  # pyright: ignore[reportReturnType]
 
     def step(self, train_data: Any, train_data_format: Any = None) -> Step:
-        self.batches.append(train_data)
+        self.moment *= 0.5
         for group in train_data:
             for n, item in enumerate(group["group"]):
-                self.engine.weight += (n + 1) * item["reward"] + 0.001 * len(item["completion"]["content"])
+                self.moment += (n + 1) * item["reward"] + 0.001 * len(item["completion"]["content"])
+        self.engine.weight += self.moment - 0.1 * (self.engine.weight - self.begun[-1])
         return Step(loss=self.engine.weight)
 
     def get_status(self) -> dict[str, Any]:
@@ -106,12 +112,12 @@ class WeighedJob(ReinforceJob):
     def save_checkpoint(self, checkpoint_name: str) -> None:
         path = Path(self.train_kwargs["output_dir"]) / f"{checkpoint_name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.engine.weight))
+        path.write_text(json.dumps([self.engine.weight, self.moment]))
         self.checkpoints[checkpoint_name] = str(path)
 
     def load_checkpoint(self, path: str) -> None:
         self.restored.append(Path(path).stem)
-        self.engine.weight = json.loads(Path(path).read_text())
+        self.engine.weight, self.moment = json.loads(Path(path).read_text())
 
     def terminate(self) -> None:
         self.ended = True

@@ -62,7 +62,7 @@ def train(start: Path, folder: Path, kill: int | None = None, **config: Any) -> 
             local_n=3,
             local_fraction=1.0,
             histories=1,
-            curriculum=Curriculum((2,), steps=2),
+            curriculum=Curriculum((1, 2), steps=2),
             validate_every=1,
             threads=1,
             max_format_failures=1.0,
@@ -93,14 +93,14 @@ def whole(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_weights_move_and_a_resumed_training_gives_the_very_same(start: Path, whole: Any, tmp_path: Path) -> None:
     before = LocalModel.load(start, device="cpu").fingerprint
     unbroken, model, rows, _ = whole
-    assert [row["step"] for row in rows if "horizon" in row] == [1, 2]
+    assert [row["step"] for row in rows if "horizon" in row] == [1, 2, 3, 4]
     assert all(row["train_rows"] == row["members"] > 0 for row in rows if "train_rows" in row)
     assert sum("train_rows" in row for row in rows) > 0
     assert model.fingerprint != before
     with pytest.raises(KeyboardInterrupt):
-        train(start, tmp_path / "broken", kill=2)
+        train(start, tmp_path / "broken", kill=4)  # in the second stage, whose reference is not the start
     resumed, again, after = train(start, tmp_path / "broken")
-    assert [row["step"] for row in after if "horizon" in row] == [2]
+    assert [row["step"] for row in after if "horizon" in row] == [4]
     assert again.fingerprint == model.fingerprint
     assert LocalModel.load(tmp_path / "broken" / "model", device="cpu").fingerprint == model.fingerprint
     assert resumed.progress.tokens == unbroken.progress.tokens

@@ -116,6 +116,8 @@ def test_the_next_stage_begins_from_the_best_checkpoint_and_the_best_is_kept(wor
     assert trained.progress.best.step == best
     # After stage one at step 2, back to the best; after the last stage again, because nothing was better.
     assert made.job.restored == [f"step-{best}"] * 2
+    # Each stage has an optimizer and a reference of its own.
+    assert made.job.begun == [0, best]
     assert made.engine.weight == best
     assert bool(trained.progress.remarks) == (best == 0)
     assert all("the start: its weights were kept" in line for line in trained.progress.remarks)
@@ -156,7 +158,7 @@ def train_until(made: Any, folder: Path, every: int, kill: int | None = None) ->
     return teleprompter.progress
 
 
-@pytest.mark.parametrize(("every", "killed_after"), [(1, 2), (2, 3)])
+@pytest.mark.parametrize(("every", "killed_after"), [(1, 2), (2, 3), (1, 4)])
 def test_a_killed_training_goes_on_to_the_very_weights_of_an_unbroken_one(
     world: Any, tmp_path: Path, every: int, killed_after: int
 ) -> None:
@@ -184,6 +186,10 @@ def test_a_finished_training_is_not_done_again_and_its_journal_is_of_its_setting
     assert again.engine.weight == made.engine.weight
     with pytest.raises(UserError, match="num_rollouts = 3, not 4"):
         made.compile(short(num_rollouts=4), folder=tmp_path)
+    journal = json.loads((tmp_path / "train.json").read_text())
+    (tmp_path / "train.json").write_text(json.dumps({**journal, "stage_best": None}))
+    with pytest.raises(UserError, match="was trained by another version"):
+        made.compile(short(), folder=tmp_path)
     (tmp_path / "train.json").write_text("{")
     with pytest.raises(DataError):
         made.compile(short(), folder=tmp_path)
