@@ -30,7 +30,7 @@ def command(program: str, store: str | None, user: str, tenant: str, **asking: A
     with open_store(store, make=True) as opened:
         memory = loaded.memory(opened, user, tenant, model)
 
-        async def work(_: object, call: Callable[[Any], str]) -> str:
+        async def work(_: object, call: Callable[[Any], Any]) -> Any:
             return await anyio.to_thread.run_sync(call, memory)
 
         anyio.run(memory_tools(work).run_stdio_async)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from ..errors import DataError, StoreError, UserError
+from ..errors import StoreError, UserError
 from . import Renaming
 from .entries import COMMANDS
 from .options import ALL_TENANTS, JSON, OVERWRITE, STORE, TENANT, USER, WHOSE, adds, open_store
@@ -34,23 +34,17 @@ for _verb in (rebuild, *COMMANDS):
 @command.command("add")
 @click.argument("history", type=click.Path())
 @STORE
-@USER
+@WHOSE
 @TENANT
 @JSON
-def add(history: str, store: str | None, user: str | None, tenant: str) -> None:
+def add(history: str, store: str | None, user: str, tenant: str) -> None:
     """Store the sessions of a HISTORY file (or chat messages) of a user, queued for `memories rebuild`.
 
-    Sessions of chat messages are named after the file, so that the same file is stored once. A file of JSON lines holds
-    sessions of many users, each an object of `user`, `id`, `messages` and perhaps `metadata`.
+    Sessions of chat messages are named after the file, so that the same file is stored once.
     """
     from ..memory.incoming import incoming
     from ..memory.stored import Owner
 
-    if history.endswith(".jsonl") and user is None:
-        _add_lines(history, store, tenant)
-        return
-    if user is None:
-        raise UserError("give --user, whose sessions these are; only lines of a .jsonl file name their own users")
     owner = Owner(user, tenant)
     found = [incoming(*session) for session in _sessions(history)]
     with open_store(store, make=True) as opened:
@@ -128,21 +122,6 @@ def forget(store: str | None, user: str, tenant: str, session: str | None) -> No
         raise StoreError(f"{what} is forgotten, and the bytes are not gone yet: {found.held_by}")
     if found.held_by:
         output(errors=True).print(f"of the bytes: {found.held_by}")
-
-
-def _add_lines(path: str, store: str | None, tenant: str) -> None:
-    from ..serving.importing import import_lines
-
-    try:
-        with Path(path).open("rb") as file, open_store(store, make=True) as opened:
-            found = import_lines(opened, tenant, file)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
-    for line, reason in found.refused.items():
-        output(errors=True).print(f"{path}: line {line}: {reason}")
-    report({"new": found.stored, "known": found.known, "refused": len(found.refused)})
-    if found.refused:
-        raise DataError(f"{path}: {len(found.refused)} lines were refused, all others are stored")
 
 
 def _sessions(path: str) -> list[tuple[Any, str | None]]:

@@ -57,8 +57,8 @@ def command(
     own = stamp_of(loaded)
     with open_store(store) as opened:
         owners = users_of(opened, tenant, user)
-        if force:
-            opened.reset(*owners)
+        for owner in owners if force else ():
+            opened.reset(owner)
         if queued and user is None:
             owners = [one.owner for one in opened.users(tenant) if one.queued or one.partial]
         done = _written(opened, loaded, model, owners, what, named=user is not None)

@@ -119,12 +119,11 @@ class Queue(Database):
             lock(db, owner)
             return run(db, statement, owner).rowcount
 
-    def reset(self, *owners: Owner) -> None:
-        """Forgets memories and queues all raw items of their users anew, all in one transaction."""
+    def reset(self, owner: Owner) -> None:
+        """Forgets the memory of a user, and queues all of their raw items anew."""
         with self._write() as db:
-            for owner in owners:
-                lock(db, owner)
-                reset(db, owner)
+            lock(db, owner)
+            reset(db, owner)
 
 
 def put_memory(db: Connection, owner: Owner, document: Document) -> None:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from starlette.routing import Route
 
 from .bodies import Name
-from .mcp import Call, MCPServer, TransportSecuritySettings, memory_tools
+from .mcp import Call, MCPServer, memory_tools
 from .refusals import Refusal
 from .service import Caller, Service
 
@@ -24,8 +24,9 @@ def route(service: Service) -> tuple[MCPServer, Route]:
 
     POST alone: the SDK would open a stream without end for every GET, outside of all pools and limits.
     """
+    from mcp.server.transport_security import TransportSecuritySettings
 
-    async def work(request: Any, call: Call) -> str:
+    async def work(request: Any, call: Call) -> Any:
         try:
             (given,) = request.headers.getlist(HEADER)
             user = TypeAdapter(Name).validate_python(given)

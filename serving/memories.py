@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import dspy
 from pydantic import ValidationError
@@ -248,9 +248,16 @@ class Memories:
         self._kept.users.drop(lambda owner: True)
         forget_words()
         for keeper in (self.program.method.embedder, getattr(self.lm or dspy.settings.lm, "engine", None)):
-            clear = getattr(keeper, "clear", None)
-            if clear is not None:
-                clear()
+            if isinstance(keeper, KeepsTexts):
+                keeper.clear()
+
+
+@runtime_checkable
+class KeepsTexts(Protocol):
+    """An embedder or an engine that keeps texts of users in this process."""
+
+    def clear(self) -> None:
+        """Drops all of them: a forgotten user's may be among them."""
 
 
 class _Cache:
