@@ -59,6 +59,8 @@ def pytest_collection_finish() -> None:
         tracking._tables = lambda path: shutil.copy(_STORE, path)
     gc.collect()
     gc.freeze()
+    # A tenth of all the time is the collector's otherwise.
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(autouse=True)

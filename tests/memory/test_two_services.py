@@ -55,6 +55,7 @@ def ready(address: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_what_a_killed_service_was_writing_another_one_writes(tmp_path: Path, url: str) -> None:
     """Each of the two writes one user when one is killed; its user is free when the lease ends."""
     mempiler.save(mempiler.build("recursive-summary"), tmp_path / "program")

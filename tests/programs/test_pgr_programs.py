@@ -104,7 +104,7 @@ def small():
     return Setup(benchmark="locomo", train=4, dev=2, test=2, threads=2)
 
 
-@pytest.mark.parametrize("name", ["pgr", "pgr+memory-r2"])
+@pytest.mark.parametrize("name", ["pgr", pytest.param("pgr+memory-r2", marks=pytest.mark.slow)])
 def test_it_compiles_on_the_locomo_sample_offline(name, small, tmp_path):
     how = Compilation("gepa", settings={"max_metric_calls": 10})
     outcome = run_compile(name, replace(small, config=LOW), how, out=tmp_path / "out", force=True)

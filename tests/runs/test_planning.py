@@ -19,7 +19,10 @@ def calls_made(outcome):
 
 
 @pytest.mark.parametrize("name", ["bootstrap", "mipro", "gepa"])
-@pytest.mark.parametrize("setup", [SMALL, Setup(benchmark="locomo", train=45, dev=15, test=15, threads=4)])
+@pytest.mark.parametrize(
+    "setup",
+    [SMALL, pytest.param(Setup(benchmark="locomo", train=45, dev=15, test=15, threads=4), marks=pytest.mark.slow)],
+)
 def test_the_calls_of_a_compile_lie_in_the_planned_range(name, setup):
     plan = plan_compile("turn-rag", setup, Compilation(name, threads=4))
     made = calls_made(run_compile("turn-rag", setup, Compilation(name)))

@@ -35,6 +35,7 @@ def steps(rows: list[Any]) -> list[tuple[int, int]]:
     return [(row["step"], row["horizon"]) for row in rows if "horizon" in row]
 
 
+@pytest.mark.slow
 def test_stages_train_at_their_horizon_and_validation_sees_whole_histories(world: Any) -> None:
     made = world()
     trained = made.compile(short(), valset=made.dev)
@@ -109,7 +110,7 @@ def best_at(world: Any, say: Any, best: int) -> Any:
     return made
 
 
-@pytest.mark.parametrize("best", [0, 1])
+@pytest.mark.parametrize("best", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_next_stage_begins_from_the_best_checkpoint_and_the_best_is_kept(world: Any, say: Any, best: int) -> None:
     made = best_at(world, say, best)
     trained = made.compile(short(), valset=made.dev)
@@ -123,6 +124,7 @@ def test_the_next_stage_begins_from_the_best_checkpoint_and_the_best_is_kept(wor
     assert all("the start: its weights were kept" in line for line in trained.progress.remarks)
 
 
+@pytest.mark.slow
 def test_a_format_collapse_ends_the_training_and_the_best_weights_come_back(world: Any, say: Any) -> None:
     held: list[Any] = []
 
@@ -158,7 +160,9 @@ def train_until(made: Any, folder: Path, every: int, kill: int | None = None) ->
     return teleprompter.progress
 
 
-@pytest.mark.parametrize(("every", "killed_after"), [(1, 2), (2, 3), (1, 4)])
+@pytest.mark.parametrize(
+    ("every", "killed_after"), [(1, 2), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((2, 3), (1, 4)))]
+)
 def test_a_killed_training_goes_on_to_the_very_weights_of_an_unbroken_one(
     world: Any, tmp_path: Path, every: int, killed_after: int
 ) -> None:
@@ -177,6 +181,7 @@ def _untimed(rows: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
+@pytest.mark.slow
 def test_a_finished_training_is_not_done_again_and_its_journal_is_of_its_settings(world: Any, tmp_path: Path) -> None:
     made, again = world(), world()
     made.compile(short(), valset=made.dev, folder=tmp_path)

@@ -65,6 +65,7 @@ def test_a_killed_reproduction_goes_on_where_it_was(whole, stub, mempiler_cli, f
     assert len(rest.texts) == len(whole["asked"]) - kept
 
 
+@pytest.mark.slow
 def test_a_reproduction_goes_on_with_a_larger_budget(whole, stub, mempiler_cli):
     first, more = stub(), stub()
     ended = mempiler_cli(first, *WORDS, "--max-calls", "30", test=2)
