@@ -33,7 +33,6 @@ COMMANDS = {
     "mcp": "Give an agent a stored memory as tools of the Model Context Protocol.",
     "list": "Methods, benchmarks, optimizers, adapters, embedders, weights, systems.",
     "fetch": "Bring weights, a benchmark's genuine file, or somebody else's memory system.",
-    "make": "Let a language model write a data set: MemoryQuest or PAL-Set.",
     "publish": "Put a saved program into MLflow's model registry, or on the Hugging Face hub.",
     "export": "A benchmark and a method as an environment for trainers that run elsewhere.",
     "ui": "Open the MLflow pages of all runs.",
@@ -41,24 +40,25 @@ COMMANDS = {
 
 
 OLD = {
-    "arena": "compare RUN... --page FILE",
-    "data": "evaluate METHOD --on BENCHMARK --data FILE --check, mempiler fetch NAME, or mempiler make NAME",
-    "diff": "show PROGRAM, of each",
-    "failures": "show RUN --failed",
-    "judge": "evaluate judge --on judge-check --judge-lm NAME",
-    "models": "list weights, or mempiler fetch NAME",
-    "push": "publish PROGRAM hf://OWNER/NAME",
-    "rebuild": "memories rebuild PROGRAM",
-    "register": "publish PROGRAM models:/NAME@ALIAS",
-    "systems": "list systems, or mempiler fetch system:NAME",
-    "memories delete": "memories edit PROGRAM ENTRY --delete",
-    "memories entries": "memories search PROGRAM",
-    "memories get": "memories show --program PROGRAM --entry ENTRY",
-    "memories history": "memories show --program PROGRAM --entry ENTRY",
-    "memories remember": "memories rebuild PROGRAM --queued",
-    "memories undo": "memories edit PROGRAM ENTRY --undo",
-    "memories update": "memories edit PROGRAM ENTRY --text TEXT",
-    "memories view": "memories show --user USER",
+    "arena": "mempiler compare RUN... --page FILE",
+    "data": "mempiler evaluate METHOD --on BENCHMARK --data FILE --check, or mempiler fetch NAME",
+    "diff": "mempiler show PROGRAM, of each",
+    "failures": "mempiler show RUN --failed",
+    "judge": "mempiler evaluate judge --on judge-check --judge-lm NAME",
+    "make": "mempiler.data.synthesis, in Python",
+    "models": "mempiler list weights, or mempiler fetch NAME",
+    "push": "mempiler publish PROGRAM hf://OWNER/NAME",
+    "rebuild": "mempiler memories rebuild PROGRAM",
+    "register": "mempiler publish PROGRAM models:/NAME@ALIAS",
+    "systems": "mempiler list systems, or mempiler fetch system:NAME",
+    "memories delete": "mempiler memories edit PROGRAM ENTRY --delete",
+    "memories entries": "mempiler memories search PROGRAM",
+    "memories get": "mempiler memories search PROGRAM",
+    "memories history": "mempiler memories show --program PROGRAM",
+    "memories remember": "mempiler memories rebuild PROGRAM --queued",
+    "memories undo": "mempiler memories edit PROGRAM ENTRY --undo",
+    "memories update": "mempiler memories edit PROGRAM ENTRY --text TEXT",
+    "memories view": "mempiler memories show --user USER",
 }
 """Commands of before, and what does it now."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
@@ -72,7 +72,7 @@ class Renaming(click.Group):
         """A command; None if there is none of that name."""
         name = f"{ctx.command_path} {cmd_name}".removeprefix("mempiler ")
         if name in OLD:
-            raise UserError(f"mempiler {name} is now: mempiler {OLD[name]}")
+            raise UserError(f"mempiler {name} is now: {OLD[name]}")
         return super().get_command(ctx, cmd_name)
 
 

@@ -12,8 +12,8 @@ import click
 
 from ..errors import UserError
 from .options import JSON, MIN_N, OVERWRITE
-from .overview import page_lines
 from .printing import report
+from .show import page_lines
 
 if TYPE_CHECKING:
     from ..runs.compare import Comparison

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from .options import MIN_N, REPLAY, WORKERS, make_setup, parse_settings, setup_options
-from .overview import run_lines
 from .printing import first_line, report, show_plan
 from .progress import progress
+from .show import run_lines
 
 
 @click.command("compile")

@@ -15,9 +15,9 @@ def command() -> None:
     from ..runs.compile import run_compile
     from ..runs.home import new_run_folder
     from ..runs.setup import Setup
-    from .overview import run_lines
     from .printing import first_line, output
     from .progress import progress
+    from .show import run_lines
 
     console, setup = output(), Setup(benchmark="locomo")
     first_line(setup)

@@ -9,9 +9,9 @@ import click
 from ..errors import UserError
 from .check import JUDGES, check_data, check_judge
 from .options import REPLAY, WORKERS, make_setup, setup_options
-from .overview import run_lines
 from .printing import first_line, output, report, show_plan
 from .progress import progress
+from .show import run_lines
 
 
 @click.command("evaluate")

@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from ..optimizers.effort import Range
     from ..runs.planning import Plan
     from ..runs.setup import Setup
 
@@ -68,7 +67,7 @@ class _Output(Console):
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, section: int = -1) -> Table:
-    """A table of names, to the left, and of numbers, which are never cut.
+    """A table of names, to the left, and of numbers, never cut: where it is narrow, intervals have lines of their own.
 
     Args:
         heads: Of the columns.
@@ -77,15 +76,31 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str | None
         section: The row before which a line is drawn.
     """
     drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    rows = list(rows)
-    for n, head in enumerate(heads):
-        words = n == 0 or any(row[n][:1].isalpha() for row in rows)
-        drawn.add_column(head, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+    rows = [list(row) for row in rows]
+    columns = [[head, *(row[n] for row in rows)] for n, head in enumerate(heads)]
+    if sum(2 + max(map(len, cells)) for cells in columns) > output().width:
+        rows = [[each if each[:1].isalpha() else each.replace(" [", "\n[") for each in row] for row in rows]
+    for n, (head, *cells) in enumerate(columns):
+        words = n == 0 or any(cell[:1].isalpha() for cell in cells)
+        least = max(map(len, "\n".join((head, *cells)).split())) if words else None
+        drawn.add_column(
+            head,
+            justify="left" if words else "right",
+            no_wrap=not words,
+            overflow="fold",
+            min_width=least and min(least, 30),
+        )
     for n, row in enumerate(rows):
         if n == section:
             drawn.add_section()
-        drawn.add_row(*(Text(cell) for cell in row))
+        drawn.add_row(*map(Text, row))
     return drawn
+
+
+def spanned(value: float | None, span: Any = None, form: str = "{:.3f}") -> str:
+    """A number with its interval, of which both may be missing."""
+    ends = "" if span is None or span.low is None else f" [{form.format(span.low)}, {form.format(span.high)}]"
+    return "-" if value is None else f"{form.format(value)}{ends}"
 
 
 def output(errors: bool = False) -> Console:
@@ -95,52 +110,38 @@ def output(errors: bool = False) -> Console:
 
 def show_plan(plan: Plan, notes: Iterable[str] = ()) -> None:
     """Prints the ranges of a plan, and notes on what it leaves out."""
-
-    def row(name: str, found: Range, form: str = "{:,.0f}") -> tuple[str, str, str]:
-        return name, form.format(found.low), form.format(found.high)
-
-    rows = [row(*phase) for phase in plan.phases.items()]
-    phases, usd = len(rows), plan.usd
-    rows += [row("calls", plan.calls), row("tokens", plan.tokens)]
-    rows.append(("cost", "price not known", "") if usd is None else row("cost", usd, "${:.2f}"))
-    rows += [] if plan.minutes is None else [row("minutes", plan.minutes, "{:,.1f}")]
-    title = "planned LM calls (those a cache answers are free)"
-    found = plan.summary() | ({"notes": list(notes)} if notes else {})
-    lines = (f"note: {note}" for note in notes)
-    report(found, [table(("phase", "low", "high"), rows, title, phases), *lines])
+    ranges = [(name, found, "{:,.0f}") for name, found in (*plan.phases.items(), ("calls", plan.calls))]
+    ranges += [("tokens", plan.tokens, "{:,.0f}")]
+    ranges += [] if plan.usd is None else [("cost", plan.usd, "${:.2f}")]
+    ranges += [] if plan.minutes is None else [("minutes", plan.minutes, "{:,.1f}")]
+    rows = [(name, form.format(found.low), form.format(found.high)) for name, found, form in ranges]
+    rows += [("cost", "price not known", "")] if plan.usd is None else []
+    notes, title = list(notes), "planned LM calls (those a cache answers are free)"
+    lines = table(("phase", "low", "high"), rows, title, len(plan.phases)), *(f"note: {note}" for note in notes)
+    report(plan.summary() | ({"notes": notes} if notes else {}), lines)
 
 
-def first_line(setup: Setup, program: str = "", part: str | None = None, counts: bool = True) -> None:
+def first_line(setup: Setup, program: str = "", part: Any = None, counts: bool = True) -> None:
     """Says what the numbers will rest on, before anything else; a saved program has its own adapter and embedder."""
     from ..engines.models import is_offline
+    from ..runs.experiment import chosen_examples
     from ..runs.manifest import read_manifest
     from ..runs.registry import program_folder
 
-    data = setup.data or ("generated" if _generated(setup.benchmark) else "bundled sample")
-    engines = {"offline": "offline engine (extractive, no language model)"}
-    lm = engines.get(setup.lm, setup.lm)
+    data, asked = setup.data or "bundled sample", ""
+    if counts:
+        loaded = setup.load()
+        data = "generated" if setup.data is None and loaded.generated else data
+        split = setup.split(loaded)
+        found = f"{len(split.train)} train, {len(split.dev)} dev, {len(split.test)} test"
+        asked = f" ({found if part is None else len(chosen_examples(setup, loaded, part))} questions)"
     folder = program_folder(program) if program else None
     made = None if folder is None else read_manifest(folder)
     embedder = setup.embedder if made is None else made.embedder or "none"
     adapter = setup.adapter or (setup.default_adapter if made is None else made.adapter)
-    asked = f" ({_questions(setup, part)} questions)" if counts else ""
+    lm = "offline engine (extractive, no language model)" if setup.lm == "offline" else setup.lm
     known = bool(setup.data) and not is_offline(setup.lm)
     warning = "" if known else " - a wiring check, not comparable with published numbers"
     replayed = f", replayed from {setup.replay}" if setup.replay else ""
     models = f"LM: {lm}{replayed}; embedder: {embedder}; adapter: {adapter}"
     output(errors=as_json()).print(f"data: {data}{asked}; {models}{warning}")
-
-
-def _questions(setup: Setup, part: Any) -> str:
-    from ..runs.experiment import chosen_examples
-
-    if part is not None:
-        return str(len(chosen_examples(setup, setup.load(), part)))
-    split = setup.split(setup.load())
-    return f"{len(split.train)} train, {len(split.dev)} dev, {len(split.test)} test"
-
-
-def _generated(benchmark: str) -> bool:
-    from ..data.catalog import BENCHMARKS, benchmark_class
-
-    return benchmark in BENCHMARKS and benchmark_class(benchmark).generated

@@ -1,7 +1,6 @@
-"""How far a run is, on standard error: bars in a terminal, one line a minute in a file or a pipe.
+"""How far a run is, on standard error: bars in a terminal, lines now and then in a file or a pipe.
 
-Both say what is done of all there is, how fast, how long it still takes, what is spent of the budget, and how many
-calls were lost.
+Both say what is done of all there is, how long it still takes, what is spent of the budget, and what was lost.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeElapsedColumn
-from rich.text import Text
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .printing import output
 
@@ -33,27 +31,6 @@ PACE_OVER = 600.0
 
 Told = Callable[[int, int], None]
 """Takes what is done, and how much there is."""
-
-
-def line(task: Task) -> str:
-    """What is told of a phase of a run: what is done of all there is, units a minute, and the time that is left.
-
-    What comes out of a journal comes at once, and says nothing of the pace: rich leaves the first step out.
-    """
-    if task.total is None:
-        return f"{task.description}: running"
-    share = f" ({task.percentage:.0f}%)" if task.total else ""
-    pace = f", {60 * task.speed:,.1f}/min" if task.speed else ""
-    left = f", {duration(task.time_remaining)} left" if pace and task.time_remaining else ""
-    return f"{task.description}: {task.completed:,} of {task.total:,}{share}{pace}{left}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words, as exact as anybody needs."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def spent(usage: Usage, limits: Limits | None) -> str:
@@ -91,40 +68,49 @@ def progress(
     """
     from ..engines.meter import Meter
 
+    class Bars(Progress):
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield from super().get_renderables()
+            yield spent(meter.read(), limits)
+
     console, meter = console or output(errors=True), Meter()
     shown, logger, ended = console.is_terminal, logging.getLogger("dspy"), threading.Event()
-    columns = BarColumn(), _Told(meter, limits), TimeElapsedColumn()
-    bars = Progress(*columns, console=console, transient=True, disable=not shown, speed_estimate_period=PACE_OVER)
+    columns = [BarColumn(20)] if shown else []
+    columns = TextColumn("{task.description}"), *columns, MofNCompleteColumn(), TimeRemainingColumn()
+    bars = Bars(
+        *columns,
+        *([BarColumn(20)] if shown else []),
+        console=console,
+        transient=True,
+        disable=not shown,
+        speed_estimate_period=PACE_OVER,
+    )
 
     def note(phase: str) -> Told:
+        for each in bars.tasks:  # one that knows no end is over when the next one begins
+            bars.update(each.id, visible=each.visible and each.total is not None)
         task = bars.add_task(phase, total=None)
-        return lambda done, total: bars.update(task, completed=max(done, bars.tasks[task].completed), total=total)
+
+        def told(done: int, total: int) -> None:
+            done = max(done, int(bars.tasks[task].completed))
+            bars.update(task, completed=done, total=total, visible=done < total)
+
+        return told
 
     def write() -> None:
-        while not ended.wait(None if shown else every):
-            # A phase that knows no end is over when the next one begins.
-            told = [line(each) for each in bars.tasks if not each.finished and (each.total or each is bars.tasks[-1])]
-            console.print(f"{'; '.join(told) or 'running'}; {spent(meter.read(), limits)}")
+        while not ended.wait(every):
+            console.print(bars.get_renderable())
 
     writer, level = threading.Thread(target=write, name="progress", daemon=True), logger.level
     nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     with nowhere, redirect_stdout(sys.stderr if shown else nowhere), bars:
         logger.setLevel(logging.CRITICAL)
-        writer.start()
+        if not shown:
+            writer.start()
         try:
             yield note, meter
         finally:
             ended.set()
-            writer.join()
+            if not shown:
+                writer.join()
             logger.setLevel(level)
-
-
-class _Told(ProgressColumn):
-    """What is told of a phase, and what the run has spent so far, read anew whenever the bar is drawn."""
-
-    def __init__(self, meter: Meter, limits: Limits | None) -> None:
-        super().__init__()
-        self._meter, self._limits = meter, limits
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{line(task)}; {spent(self._meter.read(), self._limits)}")

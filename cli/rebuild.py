@@ -6,8 +6,7 @@ The store gives each user to one writer: the same command may run several times 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,11 +15,7 @@ from .options import ALL_TENANTS, JSON, STORE, USER, asking_options, open_asked,
 from .printing import as_json, report
 
 if TYPE_CHECKING:
-    from ..memory.stored import Owner
     from ..serving.writing import Remembered
-
-What = Literal["queued", "failed", "all"]
-"""What is written of a user: whatever waits; what could not be written before; and what another program wrote, too."""
 
 
 @click.command("rebuild")
@@ -48,20 +43,32 @@ def command(
     Of all tenants and users, unless one is named. Stopped half way, the same command without --force goes on: what it
     had written is not written again. Turns that could not be taken in before are tried once more.
     """
-    from ..serving.memories import stamp_of
+    from ..engines.models import endpoint_errors
+    from ..programs.gather import gather
+    from ..serving.memories import Memories, stamp_of
+    from ..serving.writing import Remembered
 
     if queued + failed + force > 1:
         raise UserError("--queued, --failed and --force each say what is written; give one of them")
-    what: What = "queued" if queued else "failed" if failed else "all"
     loaded, _, model = open_asked(program, asking)
-    own = stamp_of(loaded)
+    own, stopped = stamp_of(loaded), threading.Event()
     with open_store(store) as opened:
         owners = users_of(opened, tenant, user)
         for owner in owners if force else ():
             opened.reset(owner)
         if queued and user is None:
             owners = [one.owner for one in opened.users(tenant) if one.queued or one.partial]
-        done = _written(opened, loaded, model, owners, what, named=user is not None)
+        memories = Memories(loaded, opened, model)
+
+        def written(owner: Any) -> Remembered:
+            try:
+                return Remembered() if stopped.is_set() else _written(memories, owner, queued, failed, user, stopped)
+            except BaseException:
+                stopped.set()
+                raise
+
+        with endpoint_errors():
+            done = sum(gather([lambda owner=owner: written(owner) for owner in owners]), Remembered())
         users = opened.users(tenant, user)
     others = sum(one.stamp is not None and not one.stamp.writes_like(own) for one in users)
     counts = {"users": len(users), "sessions": done.items, "failures": len(done.failures)}
@@ -76,45 +83,24 @@ def users_of(opened: Any, tenant: str | None, user: str | None) -> list[Any]:
     Raises:
         UserError: One is named, and is not there.
     """
-    from ..memory.incoming import name_of
-
-    tenant = name_of("tenant", tenant) if tenant is not None else None
-    user = name_of("user", user) if user is not None else None
     found = [one.owner for one in opened.users(tenant, user)]
     if user is not None and not found:
         raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
     return found
 
 
-def _written(opened: Any, loaded: Any, model: Any, owners: Sequence[Owner], what: What, named: bool) -> Remembered:
-    """Writes memories of users, many at the same time.
-
-    A user of another program is left alone where only what is queued is written, and refused if it is `named`.
-    """
-    from ..engines.models import endpoint_errors
-    from ..programs.gather import gather
-    from ..serving.memories import Memories
+def _written(
+    memories: Any, owner: Any, queued: bool, failed: bool, named: str | None, stopped: threading.Event
+) -> Remembered:
+    """Writes the memory of a user; if only what is queued is written, one of another program alone if it is named."""
     from ..serving.settings import LEASE
     from ..serving.user_memory import UserMemory
     from ..serving.writing import Remembered, remember_user
 
-    memories, failed = Memories(loaded, opened, model), threading.Event()
-
-    def remembered(owner: Any) -> Remembered:
-        if what != "queued":
-            memory = UserMemory(memories, owner, stop=failed.is_set)
-            return memory.retry() if what == "failed" else memory.rebuild()
-        stamp = None if named else opened.read(owner, lambda version: True).stamp
-        if stamp is not None and not stamp.writes_like(memories.stamp):
-            return Remembered()
-        return remember_user(memories, owner, LEASE, failed.is_set, retry=True)
-
-    def told(owner: Any) -> Remembered:
-        try:
-            return Remembered() if failed.is_set() else remembered(owner)
-        except BaseException:
-            failed.set()
-            raise
-
-    with endpoint_errors():
-        return sum(gather([lambda owner=owner: told(owner) for owner in owners]), Remembered())
+    if not queued:
+        memory = UserMemory(memories, owner, stop=stopped.is_set)
+        return memory.retry() if failed else memory.rebuild()
+    stamp = None if named else memories.store.read(owner, lambda version: True).stamp
+    if stamp is not None and not stamp.writes_like(memories.stamp):
+        return Remembered()
+    return remember_user(memories, owner, LEASE, stopped.is_set, retry=True)

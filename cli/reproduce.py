@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import click
 
 from ..errors import UserError
 from .options import make_setup, setup_options
-from .printing import first_line, report, show_plan, table
+from .printing import first_line, report, show_plan, spanned, table
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -86,13 +86,11 @@ def _lines(made: Reproduced, whole: bool) -> Iterator[RenderableType]:
     """Each section, the paper's tables and ours; of a whole paper what is not drawn, too."""
     for found in made.sections:
         yield f"\n== {found.section.name}: {found.section.title}"
-        for printed in made.paper.tables(found.section):
-            yield from _printed(printed)
+        yield from _printed(made.paper.tables(found.section))
         yield from _ours(found)
     for each in made.paper.not_drawn if whole else ():
         yield f"\nnot drawn: {each.what}: {each.why}"
-        for printed in (one for key in each.printed for one in made.paper.printed[key]):
-            yield from _printed(printed)
+        yield from _printed(one for key in each.printed for one in made.paper.printed[key])
     yield from ("", *(f"note: {note}" for note in made.notes))
     if made.stopped:
         again = f"what is missing above was not run; --resume {made.run.name} goes on"
@@ -100,45 +98,44 @@ def _lines(made: Reproduced, whole: bool) -> Iterator[RenderableType]:
     yield f"run: {made.run}\nMLflow run: {made.run_id} (mempiler ui)"
 
 
-def _printed(printed: Printed) -> Iterator[RenderableType]:
-    # The title is outside the table, which would break the line at its own width.
-    yield f"\nAs the paper prints it: {printed.title}; {printed.model}"
-    yield table(printed.columns, [tuple("-" if cell is None else str(cell) for cell in row) for row in printed.rows])
-    if printed.note:
-        yield printed.note
+def _printed(tables: Iterable[Printed]) -> Iterator[RenderableType]:
+    for each in tables:
+        # The title is outside the table, which would break the line at its own width.
+        yield f"\nAs the paper prints it: {each.title}; {each.model}"
+        yield table(each.columns, [tuple("-" if cell is None else str(cell) for cell in row) for row in each.rows])
+        yield from filter(None, [each.note])
 
 
 def _ours(found: SectionResult) -> Iterator[RenderableType]:
-    names = [column.name.replace("_", " ") for column in found.section.columns]
     yield f"\nOurs: {found.heading or 'nothing was run'}"
     if found.rows:
-        heads = ("variant", "n", *names, f"difference to {found.section.own}")
+        names = [column.name.replace("_", " ") for column in found.section.columns]
         rows = [
             (row.label, str(row.evaluation.n), *map(_cell, found.cells(row)), _difference(found.difference(row)))
             for row in found.rows
         ]
-        yield table(heads, rows)
-        heads = ("variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls")
+        yield table(("variant", "n", *names, f"difference to {found.section.own}"), rows)
+        heads = "variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls"
         yield table(heads, map(_taken, found.rows), "what it takes by itself, writing and answering together")
-    yield from _remarks(found)
+    for label, rate in found.win_rates.items():
+        yield f"win rate, {label}: {spanned(rate.rate, rate.interval)} over {rate.n} questions, judged in both orders"
+    yield from (f"failed: {label}: {error}" for label, error in found.failed.items())
+    for label in found.broken:
+        yield f"broken: {label}: so many of its questions failed, or of its calls were lost, that its score says little"
+    yield from filter(None, [found.section.note])
 
 
 def _cell(cell: Cell) -> str:
     """The number, its interval, and the paper's cells, a line each."""
-
-    def text(value: float) -> str:
-        return f"{value:,.{cell.digits}f}"
-
-    lines = ["-"] if cell.value is None else [text(cell.value) + (f" ± {text(cell.spread)}" if cell.spread else "")]
-    lines += [] if cell.interval is None else [f"[{text(cell.interval[0])}, {text(cell.interval[1])}]"]
+    form = f"{{:,.{cell.digits}f}}"
+    spread = f" ± {form.format(cell.spread)}" if cell.spread else ""
+    lines = [spanned(cell.value, form=form) + spread]
+    lines += [] if cell.interval is None else ["[" + ", ".join(map(form.format, cell.interval)) + "]"]
     return "\n".join([*lines, *([f"paper {'; '.join(map(str, cell.printed))}"] if cell.printed else [])])
 
 
 def _difference(found: Difference | None) -> str:
-    if found is None or not found.n:
-        return "-"
-    span = "" if found.interval is None else f"\n[{found.interval.low:+.3f}, {found.interval.high:+.3f}]"
-    return f"{found.mean:+.3f}{span}\n{found.verdict}"
+    return f"{found}\n{found.verdict}" if found and found.n else "-"
 
 
 def _taken(row: VariantResult) -> tuple[str, ...]:
@@ -147,16 +144,3 @@ def _taken(row: VariantResult) -> tuple[str, ...]:
     cost = "-" if taken.unpriced else f"{taken.cost:,.4f}"
     sizes = f"{taken.calls:,.0f}", f"{taken.tokens:,.0f}", f"{taken.seconds:,.1f}", cost
     return (row.label, *sizes, f"{sum(one.failures for one in row.evaluations):,}", f"{row.evaluation.lost:.1%}")
-
-
-def _remarks(found: SectionResult) -> Iterator[str]:
-    for label, rate in found.win_rates.items():
-        span = "" if rate.interval is None else f" [{rate.interval.low:.3f}, {rate.interval.high:.3f}]"
-        value = "-" if rate.rate is None else f"{rate.rate:.3f}{span}"
-        yield f"win rate, {label}: {value} over {rate.n} questions, judged in both orders"
-    for label, error in found.failed.items():
-        yield f"failed: {label}: {error}"
-    for label in found.broken:
-        yield f"broken: {label}: so many of its questions failed, or of its calls were lost, that its score says little"
-    if found.section.note:
-        yield found.section.note

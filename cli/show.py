@@ -1,9 +1,8 @@
-"""`mempiler show`: a run in the terminal, from its scores down to one question with its prompt."""
+"""`mempiler show`, and what commands say of a run at its end: from its scores down to one question with its prompt."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +11,14 @@ import click
 
 from ..errors import UnknownNameError, UserError, one_line
 from .options import JSON
-from .overview import page_lines
-from .printing import output, report
+from .printing import output, report, spanned, table
 
 if TYPE_CHECKING:
-    from ..runs.pages.page import Page, Question
+    from rich.console import RenderableType
+    from rich.table import Table
 
-_AT_ONCE = 20
-"""Questions that are listed without --all."""
+    from ..runs.pages.page import Category, Page, Question
+    from ..runs.statistics import Difference
 
 
 @click.command("show")
@@ -28,10 +27,9 @@ _AT_ONCE = 20
 @click.option("--failed", is_flag=True, help="the questions and memory writes that failed, and what was mended")
 @click.option("--category", help="the questions of a category")
 @click.option("--question", "id", metavar="ID", help="one question: what was recalled, and the prompt")
-@click.option("--all", "everything", is_flag=True, help=f"list all questions, not the first {_AT_ONCE}")
 @click.option("--prompts", is_flag=True, help="of a saved program: what each of its predictors is asked with, whole")
 @JSON
-def command(run: str, id: str | None, everything: bool, prompts: bool, **chosen: Any) -> None:
+def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
     """Show what came out of a RUN, which questions it got wrong, and why; or the prompts of a saved program.
 
     RUN is its folder, the end of the folder's name, its MLflow run id, or `last`. The same and more is in the page
@@ -56,8 +54,14 @@ def command(run: str, id: str | None, everything: bool, prompts: bool, **chosen:
     elif any(value not in (False, None) for value in chosen.values()):
         found = _chosen(page, **chosen)
         told: dict[str, Any] = {"run": page.name, "questions": [_plain(page, each) for each in found]}
-        told |= _writes_and_faults(page) if chosen["failed"] else {}
-        report(told, chain(_failure_lines(told), _listed(page, found, everything or chosen["failed"])))
+        if chosen["failed"]:
+            told["faults"] = {phase: each.faults for phase, each in page.phases.items()}
+            told["writes"] = [
+                {"phase": phase, **write.model_dump()}
+                for phase, each in page.phases.items()
+                for write in each.failed_writes
+            ]
+        report(told, chain(_failure_lines(told), _listed(page, found)))
     else:
         report(page.summary(), chain(page_lines(page), [f"page: {html}"] if html.is_file() else []))
 
@@ -76,40 +80,27 @@ def _named(page: Page, id: str) -> Question:
     found = named or [each for each in page.questions if id in each.last.id]
     if len(found) != 1:
         told = "no question" if not found else f"{len(found)} questions"
-        raise UserError(f"{page.name} has {told} {id!r}; `mempiler show {page.name} --all --wrong` lists ids")
+        raise UserError(f"{page.name} has {told} {id!r}; `mempiler show {page.name} --wrong` lists ids")
     return found[0]
 
 
-def _listed(page: Page, found: Sequence[Question], everything: bool) -> Iterator[str]:
+def _listed(page: Page, found: Sequence[Question]) -> Iterator[str]:
     from ..runs.rows import REASONS
 
-    shown = found if everything else found[:_AT_ONCE]
-    for each in shown:
+    for each in found:
         row = each.last
         yield f"{row.id} ({page.names[row.category]}) {row.score:.3f}: {REASONS[row.reason]}"
         for name, text in (("question", row.question), ("gold", row.gold), *_answers(page, each)):
             yield f"  {name}: {one_line(text) or '(nothing)'}"
-    rest = f", the first {len(shown)} are shown; --all lists them" if len(shown) < len(found) else ""
-    yield f"{len(found)} of {len(page.questions)} questions{rest}"
+    yield f"{len(found)} of {len(page.questions)} questions"
     if found:
         yield f"mempiler show {page.name} --question {found[0].last.id}: what stood behind one"
 
 
-def _writes_and_faults(page: Page) -> dict[str, Any]:
-    """The memory writes that failed, and how often an answer of a predictor had to be mended, or asked for again."""
-    faults: dict[str, Counter[str]] = {}
-    for found in page.phases.values():
-        for predictor, counts in found.faults.items():
-            faults.setdefault(predictor, Counter()).update(counts)
-    writes = [
-        {"phase": phase, **each.model_dump()} for phase, found in page.phases.items() for each in found.failed_writes
-    ]
-    return {"writes": writes, "faults": faults}
-
-
 def _failure_lines(told: dict[str, Any]) -> Iterator[str]:
-    for predictor, kinds in told.get("faults", {}).items():
-        yield f"{predictor}: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}"
+    for phase, faults in told.get("faults", {}).items():
+        for predictor, kinds in faults.items():
+            yield f"{predictor}, {phase}: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}"
     for each in told.get("writes", ()):
         yield f"{each['phase']}, writing {each['where']}: {each['kind']}: {each['message']}"
 
@@ -151,3 +142,113 @@ def _plain(page: Page, question: Question) -> dict[str, Any]:
     found = question.plain()
     shown = zip(page.phases, found.pop("shown"), strict=True)
     return {**found, "phases": {phase: each for phase, each in shown if each is not None}}
+
+
+def run_lines(run: str | Path, *more: str) -> Iterator[RenderableType]:
+    """The page of a run that has just ended, further lines, and where all of it can be looked at."""
+    from ..runs.folder import RunFolder
+    from ..runs.pages.html import HTML
+    from ..runs.pages.page import open_page
+
+    folder = RunFolder.open(str(run))
+    html, told = folder.path / HTML, folder.read()
+    if html.is_file() or told["settings"].get("command") != "train":  # of others the scores are there without it
+        yield from page_lines(open_page(str(folder.path)))
+    yield from more
+    yield f"MLflow run: {told['run_id']} (mempiler ui)"
+    shown = f"page: {html}" if html.is_file() else "no page could be made of it"
+    yield f"{shown}; in the terminal: mempiler show {folder.path.name}"
+
+
+def page_lines(page: Page) -> Iterator[RenderableType]:
+    """Facts, scores by category, the verdict, retrieval, and what became of questions and calls."""
+    yield f"{page.name}: {page.title}{f' ({page.warning})' if page.warning else ''}"
+    yield from (*page.notes, *(f"{name}: {value}" for name, value in page.facts))
+    if page.total is not None:
+        yield _scores(page, page.total)
+        units = {each.unit for each in page.total.scores if each.unit}
+        yield f"95 % intervals, resampled by {units.pop()}" if units else "too few questions for an interval"
+    for phase, found in page.phases.items():
+        yield from _aggregate(f"{phase}, over all answers" if page.phases.keys() - {phase} else "", found.aggregate)
+    if page.verdict:
+        yield page.verdict
+    if page.questions:
+        yield _context(page)
+        yield _reasons(page)
+    for phase, found in page.phases.items():
+        for predictor, ended in found.answers.items():
+            lost, again = ended.get("lost", 0), ended.get("asked again", 0)
+            if lost or again:
+                yield f"{predictor}, {phase}: {lost} lost, {again} asked again"
+    failed = {phase: (found.failures, found.write_failures) for phase, found in page.phases.items()}
+    if any(map(any, failed.values())):
+        told = (
+            f"{phase}: {questions} questions and {writes} writes failed"
+            for phase, (questions, writes) in failed.items()
+        )
+        yield f"{'; '.join(told)}; mempiler show {page.name} --failed"
+    wrong = sum(not each.last.right for each in page.questions)
+    if wrong and page.command != "compare":
+        yield f"mempiler show {page.name} --wrong: these {wrong} questions"
+
+
+def _scores(page: Page, total: Category) -> Table:
+    """Scores with their intervals; of a single evaluation its metrics too, of several the difference."""
+    if len(page.phases) > 1:
+        rows = [(*_scored(each), _gap(each.difference)) for each in (*page.categories, total)]
+        return table(("category", "n", *page.phases, "difference"), rows, section=len(rows) - 1)
+    (found,) = page.phases.values()
+    summary = found.summary()
+    metrics, by = summary["metrics"], summary["by"]
+    rows = [
+        (*_scored(each), *(spanned(by[each.key].get(name)) for name in metrics), str(by[each.key]["failures"]))
+        for each in page.categories
+    ]
+    rows += [(*_scored(total), *map(spanned, metrics.values()), str(found.failures))]
+    return table(("category", "n", *page.phases, *metrics, "failures"), rows, section=len(rows) - 1)
+
+
+def _scored(found: Category) -> tuple[str, ...]:
+    name = found.name if found.counts else f"{found.name} (not in score)"
+    return name, str(found.scores[-1].n), *(spanned(each.value, each) for each in found.scores)
+
+
+def _context(page: Page) -> Table:
+    """How much of a question's evidence was recalled, and how long its context and its prompts are."""
+    sizes = [(found.context(), found.prompt_tokens) for found in page.phases.values()]
+    rows = [(f"evidence recall, {name}", *map(spanned, found)) for name, found in page.retrieval]
+    rows += [("entries of the context", *(f"{context['hits']:.1f}" for context, _ in sizes))]
+    rows += [("tokens of the context", *(f"{context['tokens']:,.0f}" for context, _ in sizes))]
+    rows += [("tokens of all prompts", *("-" if prompt is None else f"{prompt:,.0f}" for _, prompt in sizes))]
+    return table(("of a question", *page.phases), rows)
+
+
+def _reasons(page: Page) -> Table:
+    from ..runs.rows import REASONS
+
+    rows = [(REASONS[key], *map(str, counts)) for key, counts in page.reasons.items()]
+    return table(("what became of the questions", *page.phases), rows)
+
+
+def _aggregate(title: str, found: Mapping[str, int | float]) -> Iterator[RenderableType]:
+    """The metrics of all answers together: those named "thing METRIC" as a table of things, others on a line."""
+    title = title or "over all answers"
+    parts = {name: tuple(name.rpartition(" ")[::2]) for name in found}
+    tabled = {name: place for name, place in parts.items() if place[0] and place[1].isupper()}
+    if tabled:
+        metrics = list(dict.fromkeys(metric for _, metric in tabled.values()))
+        things = dict.fromkeys(thing for thing, _ in tabled.values())
+        rows = [(thing, *(_counted(found.get(f"{thing} {metric}")) for metric in metrics)) for thing in things]
+        yield table((title, *metrics), rows)
+    words = [f"{name} {_counted(value)}" for name, value in found.items() if name not in tabled]
+    if words:
+        yield f"{title}: {', '.join(words)}"
+
+
+def _gap(found: Difference) -> str:
+    return spanned(found.mean if found.n else None, found.interval, "{:+.3f}")
+
+
+def _counted(value: float | None) -> str:
+    """A number of things as it is, others as scores."""
+    return str(value) if isinstance(value, int) else spanned(value)

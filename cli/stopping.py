@@ -28,8 +28,6 @@ def stop_line(stop: BaseException | None, arguments: Sequence[str]) -> str:
         kept, command = stop.kept, list(arguments)
         if arguments[0] in _RESUMED:
             command = [*_without_resume(command), *stop.resume]
-        elif stop.resume == ("--resume",) and "--resume" not in command:
-            command.append("--resume")
     elif tuple(arguments[:2]) == ("memories", "rebuild"):
         kept = "users and sessions that were written are kept, the others stay queued"
         command = [each for each in arguments if each != "--force"]

@@ -9,9 +9,9 @@ import click
 from click.core import ParameterSource
 
 from .options import make_setup, parse_settings, setup_options
-from .overview import run_lines
 from .printing import first_line, report, show_plan
 from .progress import progress
+from .show import run_lines
 
 if TYPE_CHECKING:
     from ..runs.course import Course

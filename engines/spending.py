@@ -24,9 +24,9 @@ _FREE = ("offline", "local:", "local/", "gguf:")
 class Spending:
     """What was taken, of a budget too."""
 
-    calls: float = 0
-    input_tokens: float = 0
-    output_tokens: float = 0
+    calls: int | float = 0
+    input_tokens: int | float = 0
+    output_tokens: int | float = 0
     cost: float = 0.0
     """US dollars of the calls whose price is known."""
     unpriced: int = 0

@@ -159,15 +159,6 @@ def choose(profiles: Sequence[Profile], users: int | None, seed: int = 0) -> lis
     return [profiles[n] for n in sorted(random.Random(seed).sample(range(len(profiles)), count))]
 
 
-def check_embedder(embedder: Embeds, force: bool = False) -> None:
-    """Raises UserError for the offline embedder, whose cosines do not suit the gate, unless it is forced."""
-    if embedder.name == "offline" and not force:
-        raise UserError(
-            "the offline embedder compares spelling, so its cosine <= .3 says nothing; "
-            "give a real one by --embedder, or --force to try the machinery"
-        )
-
-
 def make_memoryquest(
     profiles: Sequence[Profile], out: Path, runner: Runner, embedder: Embeds, note: Callable[[str], None] = print
 ) -> list[Path]:
@@ -177,16 +168,21 @@ def make_memoryquest(
         profiles: The users.
         out: Folder of the files; made if missing.
         runner: Runs the steps; its report says what was refused.
-        embedder: Measures how near requests are to their references.
+        embedder: Measures how near requests are to their references; not the offline one, which compares spelling.
         note: Told a line per user.
 
     Returns:
         The files written; a user without a single request gets none.
 
     Raises:
-        LMError: The model failed.
+        LMError: The model failed; answers before are kept.
         DataError: A file cannot be written.
+        UserError: The embedder is the offline one, whose cosines do not suit the gate.
     """
+    if embedder.name == "offline":
+        raise UserError(
+            f"the offline embedder compares spelling: its cosine <= {THRESHOLD} says nothing; give a real one"
+        )
     drafts = runner.map(lambda profile: _queries(profile, runner, embedder), profiles)
     written = []
     for profile, queries in zip(profiles, drafts, strict=True):

@@ -16,7 +16,6 @@ FILES = {
 """The commands that write a file, up to its name."""
 FOLDERS = {
     "compile": ("compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--out"),
-    "palset": ("make", "palset", "--users", "1", "--out"),
     "export": ("export", "verifiers", "memory-r2", "--on", "locomo", "--out"),
 }
 

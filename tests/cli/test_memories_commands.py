@@ -164,61 +164,34 @@ def test_entries_are_found_listed_and_read(filled: Run) -> None:
     assert [entry["id"] for entry in page["entries"]] == ["chat-2:1"]
     assert filled("memories", "search", "program", *ADA, "--where", '{"channel": "phone"}')[1] == ""
 
-    one = ["memories", "show", "--program", "program", "--entry", "chat-2:1", *ADA]
-    assert "session chat-2" in filled(*one)[1]
-    assert json.loads(filled(*one, "--json")[1])["entry"] == page["entries"][0]
 
-
-def test_an_entry_is_changed_and_brought_back_with_its_history(filled: Run) -> None:
-    amend = ["program", "chat-1:1"]
-    shown = ["memories", "show", "--program", "program", "--entry", "chat-1:1", *ADA]
-    assert (
-        filled("memories", "edit", *amend, "--text", "I moved to Porto.", *ADA, "--by", "desk")[1]
-        == "update of chat-1:1\n"
-    )
-    assert "Ada: I moved to Porto." in filled(*shown)[1]
-    deleted = json.loads(filled("memories", "edit", *amend, "--delete", *ADA, "--json")[1])
+def test_an_entry_is_changed_deleted_and_brought_back(filled: Run) -> None:
+    edit = ["memories", "edit", "program", "chat-1:1", *ADA]
+    assert filled(*edit, "--text", "I moved to Porto.", "--by", "desk")[1] == "update of chat-1:1\n"
+    assert "Ada: I moved to Porto." in filled("memories", "search", "program", "Porto", *ADA)[1]
+    deleted = json.loads(filled(*edit, "--delete", "--json")[1])
     assert (deleted["what"], deleted["new"]) == ("delete", None)
     for word in ("Lisbon", "Porto"):
         assert filled("memories", "search", "program", word, *ADA)[1] == ""
-    assert filled("memories", "edit", *amend, "--undo", *ADA)[1] == "undo of chat-1:1\n"
+    assert filled(*edit, "--undo")[1] == "undo of chat-1:1\n"
     assert "Porto" in filled("memories", "search", "program", "Porto", *ADA)[1]
-    lines = filled(*shown)[1].splitlines()[3:]
-    assert [line.split()[2].rstrip(":") for line in lines] == ["written", "update", "delete", "undo"]
-    assert lines[1].endswith("update by desk: Ada: I moved to Lisbon last week. -> Ada: I moved to Porto.")
-    changes = json.loads(filled(*shown, "--json")[1])["changes"]
-    assert [change["by"] for change in changes] == ["", "desk", "", ""]
 
 
-def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run) -> None:
+def test_deleted_words_are_not_shown(filled: Run) -> None:
     filled("memories", "edit", "program", "chat-1:1", "--delete", *ADA, "--by", "desk")
     filled("memories", "edit", "program", "chat-2:1", "--text", "My sister visits me.", *ADA)
-    views = {
-        "show": lambda *more: filled("memories", "show", *ADA, *more)[1],
-        "json": lambda *more: filled("memories", "show", *ADA, "--json", *more)[1],
-    }
-    for name, told in views.items():
-        shown, written = told("--program", "program"), told("--as-written")
-        assert ["Lisbon" in shown, "Grace" in shown, "Lisbon" in written, "Grace" in written] == [
-            *[False] * 2,
-            *[True] * 2,
-        ]
-        for text in (
-            "(deleted)",
-            "My sister visits me.",
-            "How do you like it so far?",
-            "delete of chat-1:1 (turn), 20",
-        ):
-            assert text in shown, name
-        assert "by desk" in shown
-        for word in ("Lisbon", "Grace"):
-            assert word not in told(), name
-    code, _, err = filled("memories", "show", *ADA)
-    assert (code, err.count("\n"), "give --program" in err) == (2, 1, True)
-    assert "run: mempiler memories rebuild" in filled("memories", "show", *ADA, "--program", "other")[2]
+    show = ["memories", "show", *ADA]
+    for form in ([], ["--json"]):
+        shown = filled(*show, "--program", "program", *form)[1]
+        assert not any(word in shown for word in ("Lisbon", "Grace"))
+        told = "(deleted)", "My sister visits me.", "How do you like it", "delete of chat-1:1 (turn), 20", "by desk"
+        assert all(text in shown for text in told)
+    code, out, err = filled(*show)
+    assert (code, out, err.count("\n"), "give --program" in err) == (2, "", 1, True)
+    assert "run: mempiler memories rebuild" in filled(*show, "--program", "other")[2]
     for entry in ("chat-1:1", "chat-2:1"):
         filled("memories", "edit", "program", entry, "--undo", *ADA)
-    assert "Lisbon" in views["show"]()
+    assert "Lisbon" in filled(*show)[1]
 
 
 @pytest.mark.parametrize(
@@ -242,10 +215,8 @@ def test_deleted_words_are_shown_only_where_they_are_asked_for(filled: Run) -> N
         ("search program --user ada --where '{'", 2, "where: Invalid JSON"),
         ("search program --user ada --where '{\"a b\": 1}'", 2, "the name 'a b'"),
         ("search program --user ada --since soon", 2, "since: "),
-        ("show --program program --entry x --user ada", 2, "no entry 'x' of user 'ada'; "),
-        ("show --program program --entry x --user ada --tenant acme", 2, "no user 'ada'"),
-        ("show --entry x --user ada", 2, "give --program"),
-        ("edit program chat-1:1 --undo --user ada", 2, "or nothing to undo"),
+        ("show --user ada --tenant acme", 2, "no user 'ada'"),
+        ("edit program x --undo --user ada", 2, "no entry 'x' of user 'ada', or nothing to undo"),
         ("edit program chat-1:1 --text ' ' --user ada", 2, "a text that is not empty"),
         ("edit other chat-1:1 --delete --user ada", 2, "run: mempiler memories rebuild"),
         ("edit none chat-1:1 --delete --user ada", 2, "no saved program here"),

@@ -17,7 +17,6 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.tracking import Tracker
 
 RUN = Stopped("what was done is kept in here", ("--resume", "run-1"))
-GENERATED = Stopped("what was accepted is kept in here", ("--resume",))
 
 
 @pytest.mark.parametrize(
@@ -28,8 +27,6 @@ GENERATED = Stopped("what was accepted is kept in here", ("--resume",))
         (RUN, ["train", "x", "--resume=old"], "train x --resume run-1"),
         (RUN, ["reproduce", "rgmem"], "reproduce rgmem --resume run-1"),
         (RUN, ["compare", "a", "b"], "compare a b"),
-        (GENERATED, ["make", "palset", "--users", "1"], "make palset --users 1 --resume"),
-        (GENERATED, ["make", "palset", "--resume"], "make palset --resume"),
         (KeyboardInterrupt(), ["memories", "rebuild", "p"], "memories rebuild p"),
         (KeyboardInterrupt(), ["memories", "rebuild", "p", "--force"], "memories rebuild p"),
         (

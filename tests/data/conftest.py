@@ -197,12 +197,6 @@ def over_http():
     return answers
 
 
-@pytest.fixture
-def making(tmp_path, cli):
-    """Runs `mempiler make` into the folder `o`."""
-    return lambda kind, *words: cli("make", kind, "--out", tmp_path / "o", *words)
-
-
 DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}
 
 

@@ -17,7 +17,10 @@ from mempiler.data.synthesis.memoryquest import (
     timeline_problems,
 )
 from mempiler.data.synthesis.runner import Runner
-from mempiler.errors import DataError
+from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.models import language_model
+from mempiler.errors import BudgetError, DataError, UserError
+from mempiler.runs.run_store import RunStore
 from mempiler.signatures.synthesis_memoryquest import DraftEvent, DraftQuery, DraftTurn
 
 from .conftest import DOMAINS, field
@@ -236,45 +239,23 @@ def test_the_rule_that_was_broken_is_told(found, problem):
     assert not found if problem is None else any(problem in text for text in found)
 
 
-@pytest.fixture
-def command(profiles, making):
-    """Runs `mempiler make memoryquest` into a folder; gives its exit code and output."""
-    return lambda *words: making("memoryquest", "--profiles", str(profiles), *words)
+def test_the_offline_embedder_is_refused(tmp_path, profiles):
+    with pytest.raises(UserError, match="compares spelling"):
+        make_memoryquest(read_profiles(profiles), tmp_path, Runner(), Near("offline"))
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ((), "the offline embedder compares spelling"),
-        (("--force", "--users", "9"), "9 users wanted, 2 profiles there"),
-        (("--force", "--profiles", "/nowhere"), "no such folder"),
-    ],
-)
-def test_the_command_names_what_does_not_serve(command, words, message):
-    code, _, err = command(*words)
-    assert code == 2
-    assert message in err
-    assert "Traceback" not in err
+def test_a_spent_budget_keeps_what_was_answered(profiles, stub, over_http, tmp_path):
+    server, store = stub(answer=over_http(good)), RunStore(tmp_path / "answers.sqlite")
 
+    def make(**limits):
+        guard = Guard(Limits(**limits))
+        lm = language_model(server.model, api_base=server.url, guard=guard, answers=store.answers)
+        with dspy.context(lm=lm):
+            return make_memoryquest(read_profiles(profiles)[:1], tmp_path / "o", Runner(threads=2), Near())
 
-def test_a_dead_endpoint_ends_the_command_with_its_report_and_how_to_go_on(command, stub, tmp_path):
-    server = stub()
-    server.die()
-    code, _, err = command("--force", "--lm", server.model, "--api-base", server.url)
-    assert (code, "--resume goes on" in err) == (3, True)
-    assert (tmp_path / "o" / "generation" / "report.json").exists()
-
-
-def test_the_command_stops_at_its_budget_and_goes_on_with_resume(command, stub, over_http, tmp_path):
-    server = stub(answer=over_http(good))
-    words = ["--force", "--users", "1", "--lm", server.model, "--api-base", server.url, "--threads", "2", "--json"]
-    code, _, err = command(*words, "--max-calls", "12")
-    assert (code, server.answered) == (0, 12)
-    assert "--resume goes on" in err
-    code, _, err = command(*words)
-    assert code == 2
-    assert "go on with it by --resume" in err
-    command(*words, "--resume")
+    with pytest.raises(BudgetError):
+        make(max_calls=12)
+    assert server.answered == 12
+    [written] = make()
     assert server.answered == 3 + 6 + 30
-    [written] = (tmp_path / "o").glob("*.json")
     assert len(json.loads(written.read_text())["queries"]) == 6

@@ -4,7 +4,7 @@ import io
 from typing import Any
 
 import pytest
-from mempiler.cli.overview import page_lines
+from mempiler.cli.show import page_lines
 from mempiler.engines.spending import Spending
 from mempiler.records import Failure
 from mempiler.runs.pages.page import WIRING, difference_line, run_page, spent_facts

@@ -20,6 +20,16 @@ its logs then belong to the next one. A day is the last one of a situation; the 
 Limits: about 45 calls per user and month with reviews. One stage is done for all users before the next begins, and
 files are written at the end, into one folder. Names of actions are English in the English files; how the authors'
 translation calls them was not seen. What people did for the authors' data, reading and refining, is not done.
+
+Example:
+    A script that is run again goes on: its answers are kept, and it pays for what is missing.
+
+        store = RunStore(Path("answers.sqlite"))
+        lm = language_model("openai/gpt-4.1-mini", answers=store.answers)
+        runner = Runner(attempts=10, threads=128)
+        with dspy.context(lm=lm):
+            files = make_palset(2, Path("pal"), Setting("en", months=8, seed=0, runner=runner))
+        print(runner.report.to_dict())  # what was accepted and refused; `--on palbench.restate --data` takes files[0]
 """
 
 from __future__ import annotations
