@@ -39,7 +39,7 @@ from ...signatures.memory_r2 import (
 )
 from ..gather import gather
 from ..method import EntryReader, Method, Writer
-from ..predictor import Predictor, predictor
+from ..predictor import predictor
 from ..recording import refuse
 from ..settings import Settings
 from ..tasks.task import QuestionAnswering, with_items
@@ -110,19 +110,16 @@ class FactWriter(Writer):
     def relate(
         self, memory: FactMemory, facts: Sequence[Fact], vectors: Mapping[str, np.ndarray] | None = None
     ) -> list[list[str]]:
-        """The ids of the memories nearest to each fact; at most `related_total` different ones over all facts."""
-        return self._related(memory, [(fact.speaker, fact.fact) for fact in facts], vectors)
+        """The ids of the memories nearest to each fact, of its speaker alone where that is asked for.
 
-    def _related(
-        self, memory: FactMemory, said: Sequence[tuple[str, str]], vectors: Mapping[str, np.ndarray] | None = None
-    ) -> list[list[str]]:
-        """The ids of the memories nearest to each text, of its speaker alone where that is asked for."""
+        At most `related_total` different ones over all facts.
+        """
         settings = self.settings
-        hits: list[list[Hit]] = [[] for _ in said]
-        for speaker in dict.fromkeys(who for who, _ in said) if self.settings.same_speaker else [None]:
-            own = [n for n, (who, _) in enumerate(said) if speaker in (None, who)]
+        hits: list[list[Hit]] = [[] for _ in facts]
+        for speaker in dict.fromkeys(fact.speaker for fact in facts) if settings.same_speaker else [None]:
+            own = [n for n, fact in enumerate(facts) if speaker in (None, fact.speaker)]
             where = None if speaker is None else Spoken(speaker)
-            texts = [said[n][1] for n in own]
+            texts = [facts[n].fact for n in own]
             known = np.stack([vectors[text] for text in texts]) if vectors else None
             found = self.indexes.search(memory, texts, settings.related, settings.min_score, where, known)
             near = memory.having({hit.id for each in found for hit in each})
@@ -142,6 +139,8 @@ class FactWriter(Writer):
         return gather([lambda n=n: self._extract(item, chunks, n) for n in range(len(chunks))])
 
     def _extract(self, item: Item, chunks: Sequence[Sequence[Turn]], n: int) -> list[Fact] | None:
+        if self.settings.single_agent:
+            return [Fact(speaker=turn.speaker, turn_id=turn.id, fact=turn.content) for turn in chunks[n]]
         context = {"earlier": _lines(item, chunks[:n])} if self.settings.earlier else {}
         found = self.attempt(self.extract, **context, dialogue=_lines(item, [chunks[n]]))
         ids = {turn.id for turn in chunks[n]}
@@ -154,67 +153,40 @@ class FactWriter(Writer):
         chunks: Sequence[Sequence[Turn]],
         prepared: list[list[Fact] | None] | None = None,
     ) -> FactMemory:
-        found = self._extracted(item, chunks) if prepared is None and not self.settings.single_agent else prepared
-        facts = list(dict.fromkeys(fact.fact for each in found or () for fact in each or ()))
+        found = self._extracted(item, chunks) if prepared is None else prepared
+        texts = list(dict.fromkeys(fact.fact for each in found for fact in each or ()))
         # Those of all parts with one call, of an embedder that keeps nothing too.
-        vectors = dict(zip(facts, query_vectors(self.embedder, facts) if facts else (), strict=True))
-        for n, chunk in enumerate(chunks):
-            if found is None:
-                after = self._edit(memory, item, chunks, n)
-            else:
-                before = [fact for each in found[:n] for fact in each or ()]
-                after = self._manage(memory, item, found[n], before, vectors)
+        vectors = dict(zip(texts, query_vectors(self.embedder, texts) if texts else (), strict=True))
+        for n, (chunk, facts) in enumerate(zip(chunks, found, strict=True)):
+            before = [fact for each in found[:n] for fact in each or ()]
+            about = {"earlier_facts": before} if self.settings.earlier else {}
+            if self.settings.single_agent:
+                earlier = _lines(item, chunks[:n]) if self.settings.earlier else ""
+                about = {"earlier": earlier, "dialogue": _lines(item, [chunk])}
+            after = self._managed(memory, item, facts, about, vectors) if facts else None if facts is None else memory
             memory = memory.left(item, {turn.id for turn in chunk}) if after is None else after
         return memory
 
-    def _manage(
+    def _managed(
         self,
         memory: FactMemory,
         item: Item,
-        facts: list[Fact] | None,
-        before: list[Fact],
+        facts: list[Fact],
+        about: dict[str, Any],
         vectors: Mapping[str, np.ndarray],
     ) -> FactMemory | None:
-        """The memory after the facts of a part; None where there are none to be had."""
-        if not facts:
-            return None if facts is None else memory
+        """The memory after the facts of a part, or after its turns as they were said; None where no answer came."""
         related = self.relate(memory, facts, vectors)
         shown = {id for ids in related for id in ids}
-        managed = self.attempt(
-            self.manage,
-            session_date=item.date,
-            **({"earlier_facts": before} if self.settings.earlier else {}),
-            memories=_stored(memory, shown),
-            new_facts=[
-                NewFact(**fact.model_dump(), related_memory_ids=ids) for fact, ids in zip(facts, related, strict=True)
-            ],
-        )
-        return None if managed is None else self._applied(self.manage, memory, item, facts, shown, managed.operations)
-
-    def _edit(self, memory: FactMemory, item: Item, chunks: Sequence[Sequence[Turn]], n: int) -> FactMemory | None:
-        """The one prompt of the single agent."""
-        turns = chunks[n]
-        shown = {id for ids in self._related(memory, [(turn.speaker, turn.content) for turn in turns]) for id in ids}
-        edited = self.attempt(
-            self.edit,
-            session_date=item.date,
-            memories=_stored(memory, shown),
-            earlier=_lines(item, chunks[:n]) if self.settings.earlier else "",
-            dialogue=_lines(item, [turns]),
-        )
-        said = [Fact(speaker=turn.speaker, turn_id=turn.id, fact=turn.content) for turn in turns]
-        return None if edited is None else self._applied(self.edit, memory, item, said, shown, edited.operations)
-
-    def _applied(
-        self,
-        asked: Predictor,
-        memory: FactMemory,
-        item: Item,
-        facts: Sequence[Fact],
-        shown: set[str],
-        operations: Sequence[Operation],
-    ) -> FactMemory:
-        after = memory.apply([_edit(operation, facts) for operation in operations], sorted(shown), item.time)
+        asked = self.edit if self.settings.single_agent else self.manage
+        if not self.settings.single_agent:
+            rows = zip(facts, related, strict=True)
+            about = {**about, "new_facts": [NewFact(**fact.model_dump(), related_memory_ids=ids) for fact, ids in rows]}
+        managed = self.attempt(asked, session_date=item.date, memories=_stored(memory, shown), **about)
+        if managed is None:
+            return None
+        edits = [_edit(operation, facts) for operation in managed.operations]
+        after = memory.apply(edits, sorted(shown), item.time)
         refuse(asked, after.counts.get("refused", 0) - memory.counts.get("refused", 0))
         return after
 
