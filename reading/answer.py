@@ -42,14 +42,7 @@ def read_answer(
     longest: int | None = None,
     layout: Layout = "headers",
 ) -> tuple[dict[str, Any], list[Mend]]:
-    """The outputs of a completion, and what was mended.
-
-    Args:
-        signature: Whose outputs are due.
-        completion: What the model wrote.
-        inputs: What the prompt showed, for ids that outputs name.
-        longest: Most characters of a text; None is no limit.
-        layout: How the outputs were asked for.
+    """The outputs of a completion, and what was mended; ids and options are those of the inputs.
 
     Raises:
         UnreadableError: An output without a default is missing or cannot be read; or the answer is too long.
@@ -171,12 +164,7 @@ class CutText(str):
 
 
 def marked(outputs: Sequence[Any], result: Any) -> list[Any]:
-    """The outputs of a language model, with the texts of those that were cut marked as such.
-
-    Args:
-        outputs: Texts, or dicts with a text, as `dspy.LM` returns them.
-        result: The `CallResult` they come from.
-    """
+    """Outputs as `dspy.LM` returns them, of its `CallResult`, with the texts of those that were cut marked as such."""
     reasons = [response.finish_reason for response in result.responses]
     if not reasons:
         choices = getattr(result.raw, "choices", None) or []

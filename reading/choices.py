@@ -20,11 +20,7 @@ _SAID = re.compile(
 
 @dataclass(frozen=True)
 class OneOf:
-    """Marks a text as one of the options of an input.
-
-    Args:
-        field: The input with the options.
-    """
+    """Marks a text as one of the options of an input."""
 
     field: str
 
@@ -34,11 +30,7 @@ def chosen_letter(text: str, options: Sequence[str]) -> str | None:
 
     Looked for in this order: the text of an option; then in what follows the last `<final_answer>`, and in the whole
     answer: a boxed label, one in brackets, the first "final answer:", the last label that follows "answer", "option"
-    and the like, one that stands alone.
-
-    Args:
-        text: The answer.
-        options: The options as the prompt shows them; each begins with its label, `(a)`, `A.` or `3)`.
+    and the like, one that stands alone. Each option begins with its label, `(a)`, `A.` or `3)`.
     """
     # Patterns with several runs of blanks take powers of their length: "\boxed" and 1,000 line breaks took minutes.
     text = " ".join(text.split())

@@ -35,12 +35,7 @@ _UNITS = re.compile(
 
 
 class Growing:
-    """One output of an answer that is being written.
-
-    Args:
-        name: The output; one that `followed` allows.
-        layout: How the outputs were asked for.
-    """
+    """One output, which `followed` allows, of an answer that is being written."""
 
     def __init__(self, name: str, layout: Layout = "headers") -> None:
         self._name, self._layout = name, layout
@@ -49,11 +44,7 @@ class Growing:
         self._stopped = False
 
     def read(self, piece: str) -> str:
-        """Takes the next piece of the completion.
-
-        Returns:
-            What is certain now of the output, beyond what was given before.
-        """
+        """What is certain of the output with the next piece of the completion, beyond what was given before."""
         self._text += piece
         if len(self._text) > MOST:
             self.stop()

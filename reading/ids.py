@@ -47,11 +47,7 @@ class Shown:
 
 
 class ShownIds:
-    """Ids that inputs show, looked up by what may stand for them.
-
-    Args:
-        ids: Those of the inputs.
-    """
+    """Ids that inputs show, looked up by what may stand for them."""
 
     def __init__(self, ids: Iterable[str]) -> None:
         self._meant: dict[str | tuple[int, ...], list[str]] = defaultdict(list)
@@ -62,11 +58,7 @@ class ShownIds:
         self._lengths = sorted({len(key) for key in self._meant if isinstance(key, str)})
 
     def match(self, said: Any) -> str | None:
-        """The shown id that is meant, or None where none is or several may be.
-
-        Args:
-            said: What the model wrote: a text or a number.
-        """
+        """The shown id that is meant by a text or a number, or None where none is or several may be."""
         text = str(int(said)) if isinstance(said, float) and said.is_integer() else str(said)
         folded = text.casefold()
         if text in self._meant.get(folded, ()):

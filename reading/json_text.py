@@ -32,12 +32,7 @@ def bare_json(text: str) -> Any:
 
 
 def parsed(text: str, note: Callable[[Slip], None], looks: Iterator[int]) -> Any:
-    """The value that a text writes, or the text itself.
-
-    Args:
-        text: Text of a field.
-        note: Called with what had to be put right.
-        looks: So many as the answer's repairs may still take.
+    """The value that the text of a field writes, or the text itself; `note` is called with what had to be put right.
 
     Raises:
         UnreadableError: The text ends in the middle of a value, or is no sound JSON and too long to be repaired.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
@@ -18,8 +17,7 @@ from .ids import Shown
 MendKind = Literal["layout", "shape", "cast", "spelling", "id", "unknown id", "null", "field", "element", "cut"]
 """Mends by kind:
 
-    layout      fields given as JSON, in a fence or under other headings than asked for; JSON between sentences, with
-                slips of writing
+    layout      other headings, a fence, JSON between sentences or with slips of writing
     shape       one object where a list is due, objects line by line, a list inside an object, a dict keyed by id
     cast        a number where a text is due, a number in words of digits, yes for true
     spelling    a defined value in another spelling
@@ -28,8 +26,7 @@ MendKind = Literal["layout", "shape", "cast", "spelling", "id", "unknown id", "n
     null        nothing where a value is due; the field's default
     field       a field that cannot be read, or is not there; its default
     element     an element of a list that cannot be read; dropped
-    cut         a text that ended for want of room, also with more room; brackets that nobody
-                closed; kept as far as it goes
+    cut         a text that ended for want of room, or brackets that nobody closed; kept as far as it goes
 """
 
 
@@ -68,16 +65,11 @@ class Field(NamedTuple):
 @functools.cache
 def fields_of(model: type[BaseModel]) -> tuple[Field, ...]:
     """The fields of an object."""
-    return tuple(
-        Field(name, plain(name), field.is_required(), annotated(field), _before(field))
-        for name, field in model.model_fields.items()
-    )
-
-
-def _before(field: FieldInfo) -> tuple[Callable[[Any], Any], ...]:
-    return tuple(
-        cast("Callable[[Any], Any]", each.func) for each in field.metadata if isinstance(each, BeforeValidator)
-    )
+    found: list[Field] = []
+    for name, field in model.model_fields.items():
+        before: Any = tuple(each.func for each in field.metadata if isinstance(each, BeforeValidator))
+        found.append(Field(name, plain(name), field.is_required(), annotated(field), before))
+    return tuple(found)
 
 
 def annotated(field: FieldInfo) -> Any:
@@ -104,20 +96,10 @@ def is_nothing(raw: Any) -> bool:
     return raw is None or (isinstance(raw, str) and raw.strip().casefold() in _NOTHING)
 
 
-def is_model(kind: Any) -> bool:
-    """Whether a value of the type is an object with fields."""
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
 def admits_none(annotation: Any) -> bool:
     """Whether a value of the type may be None; marks on the type do not matter."""
     annotation = annotation.__origin__ if get_origin(annotation) is Annotated else annotation
     return type(None) in get_args(annotation) or annotation is Any
-
-
-def admits_text(annotation: Any) -> bool:
-    """Whether a value of the type may be a text, or another thing."""
-    return str in get_args(annotation) and get_origin(annotation) in (Union, types.UnionType)
 
 
 def plain(value: Any) -> str:

@@ -27,11 +27,9 @@ from .kinds import (
     MendKind,
     UnreadableError,
     admits_none,
-    admits_text,
     bare,
     fields_of,
     is_id,
-    is_model,
     is_nothing,
     plain,
 )
@@ -45,12 +43,7 @@ _YES_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0
 
 
 class ValueReader:
-    """Reads the values of one answer and keeps what it had to mend.
-
-    Args:
-        inputs: What the prompt showed, for ids and options that answers name.
-        longest: Most characters of a text; a longer one cannot be read. None is no limit.
-    """
+    """Reads the values of one answer and keeps what it had to mend; a text longer than `longest` cannot be read."""
 
     def __init__(self, inputs: Mapping[str, Any] | None = None, longest: int | None = None) -> None:
         self.inputs = inputs or {}
@@ -61,12 +54,7 @@ class ValueReader:
         self._left = MOST_VALUES
 
     def read(self, raw: Any, annotation: Any, where: str = "") -> Any:
-        """The value.
-
-        Args:
-            raw: Text of a field, or a value that was parsed already.
-            annotation: The type that is due.
-            where: Path of the value, for messages.
+        """The value of the type that is due, of the text of a field or a value that was parsed already.
 
         Raises:
             UnreadableError: It is none of this type, and cannot be made one; or the answer holds too many values.
@@ -93,9 +81,10 @@ class ValueReader:
                 annotation = list[Annotated[get_args(annotation)[0], mark]]  # pyright: ignore[reportInvalidTypeArguments]
             elif isinstance(mark, Shown) and not (admits_none(annotation) and is_nothing(raw)):
                 raw = self._id(raw, mark, where)
-        if isinstance(raw, str) and annotation is not str and not admits_text(annotation):
-            raw = self._parsed(raw, where)
         origin = get_origin(annotation)
+        may_be_text = annotation is str or (origin in (Union, types.UnionType) and str in get_args(annotation))
+        if isinstance(raw, str) and not may_be_text:
+            raw = self._parsed(raw, where)
         if annotation is Any:
             return raw
         if origin in (Union, types.UnionType):
@@ -109,7 +98,11 @@ class ValueReader:
         for kind, read in _READINGS.items():
             if isinstance(annotation, type) and issubclass(annotation, kind):
                 return read(self, raw, annotation, where)
-        return _validated(raw, annotation, where)
+        try:
+            kind: TypeAdapter[Any] = TypeAdapter(annotation)
+            return kind.validate_python(raw)
+        except ValidationError as error:
+            raise UnreadableError(where, _first(error)) from error
 
     def mend(self, kind: MendKind, where: str) -> None:
         """Notes something that was put right."""
@@ -321,7 +314,8 @@ _READINGS: Mapping[type, Callable[[ValueReader, Any, Any, str], Any]] = {
 def _unwrapped(raw: Mapping[Any, Any], kind: Any) -> list[Any]:
     """The elements of an object that stands for a list: one element, a wrapper around a list, or a dict by id."""
     model = bare(kind)
-    names = {plain(name) for name in model.model_fields} if is_model(model) else set[str]()
+    fields = list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+    names = set(map(plain, fields))
     keys = {plain(key) for key in raw}
     if names and keys & names:
         return [raw]
@@ -330,7 +324,7 @@ def _unwrapped(raw: Mapping[Any, Any], kind: Any) -> list[Any]:
     if len(lists) == 1 and (len(values) == 1 or is_id(kind)):
         return list(lists[0])
     if names and all(isinstance(value, Mapping) for value in values):
-        id = next((name for name in model.model_fields if name.endswith("id")), next(iter(model.model_fields)))
+        id = next((name for name in fields if name.endswith("id")), fields[0])
         return [value if plain(id) in map(plain, value) else {id: key, **value} for key, value in raw.items()]
     if len(values) == 1 and isinstance(values[0], Mapping):
         return _unwrapped(values[0], kind)
@@ -344,14 +338,6 @@ def _listed(text: str) -> list[str]:
 
 def _unbulleted(line: str) -> str:
     return re.sub(r"^\s*(?:[-*•]|\d+[.)])\s+", "", line).strip()
-
-
-def _validated(raw: Any, annotation: Any, where: str) -> Any:
-    kind: TypeAdapter[Any] = TypeAdapter(annotation)
-    try:
-        return kind.validate_python(raw)
-    except ValidationError as error:
-        raise UnreadableError(where, _first(error)) from error
 
 
 def _first(error: ValidationError) -> str:

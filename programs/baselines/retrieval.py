@@ -143,11 +143,6 @@ class StoredSession(Stored):
     time: datetime | None = None
     turns: tuple[Entry, ...]
 
-    def entry(self) -> Entry:
-        """The session as one thing to search for."""
-        text, sources = "\n".join(turn.text for turn in self.turns), tuple(turn.id for turn in self.turns)
-        return Entry(id=self.id, text=text, kind="session", sources=sources, time=self.time)
-
 
 class SessionMemory(Memory):
     """Sessions in time order; each has its own id."""
@@ -155,13 +150,14 @@ class SessionMemory(Memory):
     sessions: tuple[StoredSession, ...] = ()
 
     def entries(self) -> list[Entry]:
-        return [session.entry() for session in self.sessions]
+        return list(map(self.entry, self.sessions))
 
     def parts(self) -> tuple[StoredSession, ...]:
         return self.sessions
 
     def entry(self, part: StoredSession) -> Entry:
-        return part.entry()
+        text, sources = "\n".join(turn.text for turn in part.turns), tuple(turn.id for turn in part.turns)
+        return Entry(id=part.id, text=text, kind="session", sources=sources, time=part.time)
 
 
 class SessionWriter(Writer):
@@ -190,7 +186,7 @@ class SessionReader(EntryReader):
         kept: list[StoredSession] = []
         for session in memory.sessions:
             if any(amend.touches(turn.id, turn.sources) for turn in session.turns):
-                turns = amend.entries(session.turns) if amend.own(session.entry()) is not None else ()
+                turns = amend.entries(session.turns) if amend.own(memory.entry(session)) is not None else ()
                 session = session.changed(turns=turns)
             if session.turns:
                 kept.append(session)

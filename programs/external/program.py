@@ -111,17 +111,7 @@ def program_of(
     folder: Path | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> MemoryProgram:
-    """The program of a thing.
-
-    Args:
-        thing: What `thing_of` gives, or any such object.
-        name: What tables call it.
-        task: What the questions are.
-        embedder: Given to systems that ask for one.
-        cache: Memories to share with other programs.
-        adapter: Name of the adapter it runs under.
-        folder: Where the stores of a system are; a temporary folder if None.
-        config: Its settings, by name.
+    """The program of a thing, under the name that tables call it; its stores are in `folder`, or a temporary one.
 
     Raises:
         UserError: It cannot be scored, or has no such setting.
@@ -223,14 +213,7 @@ class ExternalReader(Reader):
 
 
 class External(Method):
-    """What is no method of ours: a system with stores, or a thing that is shown the history with every question.
-
-    Args:
-        name: What tables call it.
-        settings: What was set, by name.
-        stores: The system's.
-        thing: A callable or a module.
-    """
+    """What is no method of ours: a system with stores, or a thing that is shown the history with every question."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None = None, thing: Any = None) -> None:
         super().__init__(HistoryWriter(name, stores), ExternalReader(name, settings, stores, thing))
@@ -273,11 +256,7 @@ def given(self: Task, context: Context, query: Query) -> dspy.Prediction:
 
 
 def hits_of(found: Any, history: History) -> tuple[Hit, ...]:
-    """The hits of what a search returned, in its order.
-
-    Args:
-        found: A list of texts, entries, mappings or objects with a text; None for nothing.
-        history: Whose turns they may rest on.
+    """The hits of what a search returned, in its order: texts, entries, mappings or objects with a text.
 
     Raises:
         ExternalError: It is no list, or holds something without a text.

@@ -41,12 +41,7 @@ REMEMBER = "Please remember this conversation. Answer with the word OK."
 
 
 class CallThread:
-    """One thread for one system; coroutines run on a loop that lives as long.
-
-    Args:
-        name: What failures call it.
-        timeout: Seconds that a call may take.
-    """
+    """One thread for one system; coroutines run on a loop that lives as long, calls take so many seconds at most."""
 
     def __init__(self, name: str, timeout: float) -> None:
         self.name, self.timeout, self.dead = name, timeout, ""
@@ -56,11 +51,7 @@ class CallThread:
         threading.Thread(target=_run, args=(self._loop,), name=f"external {name}", daemon=True).start()
 
     def call(self, what: str, function: Callable[[], Any]) -> Any:
-        """Calls a function, or a coroutine function, in the thread.
-
-        Args:
-            what: What the call is, for failures.
-            function: What is called.
+        """Calls a function, or a coroutine function, in the thread; failures name what the call was.
 
         Raises:
             ExternalError: It failed, or took too long, now or before.
@@ -113,11 +104,7 @@ class _Store:
 class Stores:
     """The stores of one system; a method raises `ExternalError` where the system fails.
 
-    Args:
-        make: Makes the system of one history; given its folder, if it has a parameter `folder`.
-        name: What tables call it.
-        folder: Where they are; a temporary folder if None.
-        timeout: Seconds that one call may take.
+    `make` makes the system of one history; it is given its folder, if it has a parameter `folder`.
     """
 
     def __init__(self, make: Callable[..., Any], name: str, folder: Path | None, timeout: float) -> None:

@@ -160,10 +160,7 @@ def clusters(vectors: np.ndarray, count: int, seed: int) -> list[list[int]]:
 def assigned(vectors: np.ndarray, centres: Sequence[np.ndarray], counts: Sequence[int]) -> list[int]:
     """The centre that each new row joins: the nearest, of equally near ones the first; it moves to its members' mean.
 
-    Args:
-        vectors: The new rows, in order.
-        centres: The centres so far, at least one; not changed.
-        counts: Members of each.
+    `counts` are the members of each centre so far.
     """
     moved, sizes = [np.asarray(centre, dtype=np.float64) for centre in centres], list(counts)
     found: list[int] = []

@@ -1,8 +1,5 @@
 """What H2Memory recalls for a query, from each of its four parts (Mem-PAL, "Memory-based RAG").
 
-    query ── cosine ──> situations of the current session ── their aspects ──> background
-    query ── cosine ──> topics of all sessions ── their clusters ──> principles
-
 A part that is switched off is not shown; the way through it to the part that hangs on it stays open.
 """
 

@@ -148,10 +148,6 @@ class PersonalFactWriter(Writer):
 class FactReader(EntryReader):
     """Recalls the facts nearest to the query; the query-only baseline of Figure 3."""
 
-    def recall(self, memory: PersonalMemory, query: Query) -> Context:
-        hits = super().recall(memory, query).hits
-        return Context(hits=hits, counts={"facts": len(hits), "first": len(hits), "calls": 0})
-
     def amended(self, memory: PersonalMemory, amend: Amend) -> PersonalMemory:
         facts = amend.parts(memory.facts, memory.entry, lambda fact, text: fact.changed(info=text, earlier=()))
         return memory.changed(facts=facts)

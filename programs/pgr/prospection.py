@@ -1,14 +1,8 @@
 """Prospection: search a memory with what the user will do next, not only with what they ask (PGR, Algorithm 1).
 
-    q ── augment ──> q_A ── imagine ──> S0 ── probes ──> R ── refine ──> S1 ── probes ──> R ... ── summarize
-         Eq. 2            Eq. 3              Eq. 4            Eq. 5           Eq. 6
-
-Every step is a probe; all probes of a round go to the index in one call. Rounds end with one that finds fewer than
-`min_new` new facts. Critical path: 1 call to imagine, 1 per round, 1 to summarize (Table 7), none of the last two where
-nothing was found; `augment="rewrite"` takes 1 more where something is close enough. Malformed output costs a round.
-
-Limits: the thresholds .3 and .6 are cosines of text-embedding-3-small; `catalog.thresholds` has those of the embedders
-that run here. Over BM25 scores they let nearly everything through.
+Critical path: 1 call to imagine, 1 per round, 1 to summarize (Table 7), none of the last two where nothing was found;
+`augment="rewrite"` takes 1 more where something is close enough. Malformed output costs a round. The thresholds .3 and
+.6 are cosines of text-embedding-3-small; `catalog.thresholds` has those of the embedders that run here.
 """
 
 from __future__ import annotations
@@ -85,12 +79,7 @@ class Prospection(Part):
             self.summarize = predictor(SummarizeProspection)
 
     def recall(self, search: Search, question: str, date: datetime | str | None = None) -> Context:
-        """Retrieves what bears on a query and on what follows from it.
-
-        Args:
-            search: Searches the memory, without a language model.
-            question: The query.
-            date: When it is asked, if known.
+        """Retrieves what bears on a query and on what follows from it, by a search without a language model.
 
         Returns:
             The facts in the order in which they were found, those of one round best first; the summary in the note

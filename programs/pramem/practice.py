@@ -1,9 +1,5 @@
 """One practice round: try, reflect, review (PraMem, equations 3, 4, 6 and 7).
 
-    sample ── trial ──> prediction, thinking ── reflection ──> proposals ┐
-       ├───── perturbation plan ─────────────────────────────────────────┼── review ──> those that join the pool
-       └───── virtual scenes ────────────────────────────────────────────┘
-
 A trial or reflection that stays unreadable ends the round and is counted. Groundedness comes first; only what passed it
 is judged for generality. A verdict that is missing, unclear or contradicted, or cannot be made for want of a plan or of
 scenes, rejects the proposal as malformed. Ours: of several perturbations one has to overturn a proposal, and fewer

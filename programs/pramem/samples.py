@@ -1,8 +1,5 @@
 """What practice is made with: its settings, and samples, records whose outcome is hidden (PraMem, equation 3).
 
-    records   1 .. t' | t'+1 ......... j ......... t        j is drawn where practice has not been
-    sample             [suffix of k records] j              k: as many as fit a budget of tokens
-
 No sample shows a record at or after its target: the suffix is cut from the records before it (the authors' released
 code shows later ones, the target among them). A record that carries no question is never a target. Drawn evenly, no
 record is practised twice in one run; drawn by recency a record may come again, as in the released code.
@@ -97,11 +94,7 @@ class Sample:
         return "\n".join((self.target.turn().line(), *self._asked))
 
     def scene(self, chars: int) -> str:
-        """The target's scene and situation, without id and date, and its questions: what virtual scenes are like.
-
-        Args:
-            chars: Most characters of scene and situation.
-        """
+        """The target's scene and situation, so many characters, and its questions: what virtual scenes are like."""
         text = f"{self.target.scene}; {self.target.situation}"
         shown = text if len(text) <= chars else f"{text[:chars]}..."
         return " ".join((shown, *self._asked))
@@ -119,11 +112,7 @@ class Sample:
 def draw(memory: ExperienceMemory, settings: PracticeSettings, draws: int = DRAWS) -> list[Sample]:
     """The samples of a practice run, in the order of their rounds; fewer where there are fewer records.
 
-    Args:
-        memory: Its records; those after `practised` are drawn from.
-        settings: How many, how long, and how they are drawn: seed and t' decide, and fewer rounds draw the first of the
-            same samples.
-        draws: How many are drawn by recency, of which the rounds take the first.
+    Seed and t' decide which records after `practised` are drawn; fewer rounds draw the first of the same samples.
     """
     start = max(memory.practised, settings.min_history) - memory.dropped
     places = [n for n in range(start, len(memory.records)) if memory.records[n].questions != ()]
@@ -133,12 +122,9 @@ def draw(memory: ExperienceMemory, settings: PracticeSettings, draws: int = DRAW
     else:
         weights = [(n + 1) ** 2 for n in range(len(places))]
         drawn = shuffled(dice.choices(places, weights, k=max(draws, count)))
-    return [
-        sample_of(
-            memory, memory.records[place], place, memory.rounds + 1 + n // settings.samples, settings.practice_tokens
-        )
-        for n, place in enumerate(drawn[:count])
-    ]
+    rounds = (memory.rounds + 1 + n // settings.samples for n in range(count))
+    rows = zip(drawn, rounds, strict=False)
+    return [sample_of(memory, memory.records[at], at, round, settings.practice_tokens) for at, round in rows]
 
 
 def shuffled(drawn: Sequence[int]) -> list[int]:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -224,24 +223,17 @@ class _Draft:
     def _node(self, name: str, tier: Tier) -> str:
         name = one_line(name)
         abstract = tier == "abstract"
-        known = self._names.find(name, abstract)
-        if known is None:
+        id, by_cosine = self._names.find(name, abstract) or ("", False)
+        if not id:
             self.issued += 1
-            node = Node(id=f"n{self.issued}", name=name, tier=tier)
-            self.nodes[node.id] = node
-            self._above[node.id] = set()
-            self._names.add(node)
-            return node.id
-        id, by_cosine = known
+            id = f"n{self.issued}"
+            self.nodes[id] = Node(id=id, name=name, tier=tier)
+            self._above[id] = set()
         node = self.nodes[id]
-        changes: dict[str, Any] = {}
-        if by_cosine:
-            changes["aliases"] = (*node.aliases, name)
-        if (node.tier, tier) == ("instance", "general"):
-            changes["tier"] = tier
-        if changes:
-            self.nodes[id] = node.changed(**changes)
-            self._names.add(self.nodes[id])
+        higher = tier if (node.tier, tier) == ("instance", "general") else node.tier
+        aliases = (*node.aliases, name) if by_cosine else node.aliases
+        self.nodes[id] = node.changed(tier=higher, aliases=aliases)
+        self._names.add(self.nodes[id])
         return id
 
     def _rest_on(self, id: str, lowest: bool = False) -> None:

@@ -55,13 +55,7 @@ def recalled(
 ) -> Context:
     """The unified context, in the blocks of `BLOCKS`; `counts` has how many of each kind.
 
-    Args:
-        memory: The memory.
-        texts: Search what `searched` gives of it.
-        names: Search its nodes; None without a graph.
-        settings: How much is recalled.
-        question: What texts are searched with, beside the keywords.
-        keywords: What was planned.
+    `texts` search what `searched` gives of the memory, `names` its nodes, None without a graph.
     """
     kinds = ("facts", "history", "conclusions", "nodes", "inferences", "traits")
     parts: dict[str, list[Hit]] = {name: [] for name in kinds}

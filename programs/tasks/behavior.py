@@ -52,7 +52,8 @@ class BehaviorPrediction(Task):
         }
 
     def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
-        return constrained(found, query.options) if query.options else found
+        chosen = chosen_option(str(found.get("answer") or ""), query.options) if query.options else None
+        return dspy.Prediction(**{**dict(found.items()), "answer": chosen}) if chosen else found
 
 
 def newest(items: Sequence[Item], max_tokens: int) -> list[Item]:
@@ -85,13 +86,6 @@ def unseen(context: Context, query: Query) -> Context:
     shown = query.shown_ids
     hits = tuple(hit for hit in context.hits if not (hit.id in shown and hit.sources == (hit.id,)))
     return context.model_copy(update={"hits": hits})
-
-
-def constrained(found: dspy.Prediction, options: Sequence[str]) -> dspy.Prediction:
-    """The prediction with its answer as the option it chooses; as the model wrote it where it chooses none."""
-    said = str(found.get("answer") or "")
-    fields = {key: found[key] for key in found.keys()}  # noqa: SIM118
-    return dspy.Prediction(**{**fields, "answer": chosen_option(said, options) or said})
 
 
 def _end_of(item: Item, count: int) -> Item:

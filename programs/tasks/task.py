@@ -100,7 +100,7 @@ class Task(dspy.Module):
             fields: `question`, and `options`, `date`, `dialogue` where there are any; others go into `Query.more`.
             past: The items of the history, for tasks that show its end.
             recent: Items that came after it.
-            speakers: Names of those who speak in the history.
+            speakers: Who speaks in the history.
 
         Raises:
             UserError: A field that the task needs is missing or empty.
@@ -127,12 +127,7 @@ class Task(dspy.Module):
         return recent
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        """Answers.
-
-        Args:
-            context: What the memory recalled.
-            query: What is asked, with the raw items to show.
-        """
+        """Answers a query, with the raw items that it shows, from what the memory recalled."""
         with answering(type(self).made is Task.made) if WANTED.get() else nullcontext():
             found = self.answer(**self.given(context, query))
         return self.made(found, query)
