@@ -99,8 +99,8 @@ class ValueReader:
             if isinstance(annotation, type) and issubclass(annotation, kind):
                 return read(self, raw, annotation, where)
         try:
-            kind: TypeAdapter[Any] = TypeAdapter(annotation)
-            return kind.validate_python(raw)
+            adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+            return adapter.validate_python(raw)
         except ValidationError as error:
             raise UnreadableError(where, _first(error)) from error
 
