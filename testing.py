@@ -40,7 +40,7 @@ from .errors import DataError, UserError
 from .memory.memory import stored_sources
 from .programs.catalog import build
 from .programs.fold import Steps, fold, perform
-from .programs.identity import Identities
+from .programs.identity import writer_key
 from .programs.method import Method
 from .programs.program import MemoryProgram
 from .programs.state import signature_of
@@ -181,12 +181,12 @@ def _prompts(make: Make, past: History) -> Broken:
     """Which prompts name a memory."""
     program = make()
     writer, writers = program.method.writer, program.method.writer.predictors_below()
-    key = Identities().writer_key(writer)
+    key = writer_key(writer)
     for name, predictor in program.all_predictors().items():
         writes = any(predictor is one for one in writers.values())
         old = signature_of(predictor)
         predictor.signature = old.with_instructions(f"{old.instructions} Be brief.")
-        changed = Identities().writer_key(writer) != key
+        changed = writer_key(writer) != key
         predictor.signature = old
         if changed != writes:
             says = "is not part of" if writes else "is part of"

@@ -49,61 +49,54 @@ def rollout(name: str | int) -> Generator[None]:
         yield
 
 
-class Identities:
-    """Digests of a program and its parts, remembered as long as what they are made from is the same."""
+_PROMPTS = Flight(capacity=256)
+"""Digests of prompts, as long as what they are made from is the same."""
 
-    def __init__(self) -> None:
-        self._prompts = Flight(capacity=256)
 
-    def of_predictor(self, predictor: dspy.Predict) -> str:
-        """Digest of what a model sees of a prompt, but for its inputs and the adapter's form."""
-        signature, demos = signature_of(predictor), tuple(predictor.demos)
-        config, fields = predictor.config, predictor.fields
-        settings = json.dumps([config, fields], sort_keys=True, default=str) if config or fields else ""
-        # Instructions, which are its docstring, are named beside the signature: InferRules edits them in place.
-        key = (id(signature), signature.__doc__, tuple(map(id, demos)), settings, vars(predictor).get("nearest"))
+def prompt_digest(predictor: dspy.Predict) -> str:
+    """Digest of what a model sees of a prompt, but for its inputs and the adapter's form."""
+    signature, demos = signature_of(predictor), tuple(predictor.demos)
+    config, fields = predictor.config, predictor.fields
+    settings = json.dumps([config, fields], sort_keys=True, default=str) if config or fields else ""
+    # Instructions, which are its docstring, are named beside the signature: InferRules edits them in place.
+    key = (id(signature), signature.__doc__, tuple(map(id, demos)), settings, vars(predictor).get("nearest"))
 
-        def make() -> tuple[Any, str]:
-            types = [_schema(field.annotation) for field in signature.fields.values()]
-            # Signature and demos are kept beside the digest, so that their ids are not reused while it is cached.
-            return (signature, demos), digest([dump_predictor(predictor).model_dump(mode="json"), types])
+    def make() -> tuple[Any, str]:
+        types = [_schema(field.annotation) for field in signature.fields.values()]
+        # Signature and demos are kept beside the digest, so that their ids are not reused while it is cached.
+        return (signature, demos), digest([dump_predictor(predictor).model_dump(mode="json"), types])
 
-        return self._prompts.once(key, make)[1]
+    return _PROMPTS.once(key, make)[1]
 
-    def of_writer(self, writer: Writer) -> str:
-        """Digest of what decides the memories that a writer makes, but for the model and the adapter."""
-        embedder = getattr(getattr(writer, "embedder", None), "name", None)
-        about: list[Any] = []
-        asked: dict[str, str] = {}
-        for path, one in writer.named_sub_modules():
-            if isinstance(one, Part):
-                # One of the suite may move to another module, and is the same.
-                kind, ours = type(one), type(one).__module__.startswith(f"{__package__}.")
-                name = kind.__qualname__ if ours else f"{kind.__module__}:{kind.__qualname__}"
-                about.append([name, one.config])
-            elif isinstance(one, dspy.Predict):
-                asked[path.removeprefix("self.")] = self.of_predictor(one)
-        return digest([about, asked, embedder, _schema(writer.Memory)])
 
-    def of_program(self, program: Any) -> str:
-        """Digest of a program: method, task, adapter and every prompt."""
-        predictors = {name: self.of_predictor(one) for name, one in sorted(program.all_predictors().items())}
-        return digest([program.name, program.config, program.task.name, program.adapter, predictors])
+def writer_digest(writer: Writer) -> str:
+    """Digest of what decides the memories that a writer makes, but for the model and the adapter."""
+    embedder = getattr(getattr(writer, "embedder", None), "name", None)
+    about: list[Any] = []
+    asked: dict[str, str] = {}
+    for path, one in writer.named_sub_modules():
+        if isinstance(one, Part):
+            # One of the suite may move to another module, and is the same.
+            kind, ours = type(one), type(one).__module__.startswith(f"{__package__}.")
+            name = kind.__qualname__ if ours else f"{kind.__module__}:{kind.__qualname__}"
+            about.append([name, one.config])
+        elif isinstance(one, dspy.Predict):
+            asked[path.removeprefix("self.")] = prompt_digest(one)
+    return digest([about, asked, embedder, _schema(writer.Memory)])
 
-    def writer_key(self, writer: Writer) -> str:
-        """What a written memory depends on besides the history, under the model and adapter of the context."""
-        adapter = dspy.settings.adapter or dspy.ChatAdapter()
-        predictors = writer.predictors_below()
-        lms = {name: _lm_key(predictor.lm or dspy.settings.lm) for name, predictor in predictors.items()}
-        return digest(
-            [self.of_writer(writer), _source_digest(type(writer)), _adapter_key(adapter), lms, _rollout.get()]
-        )
 
-    def __deepcopy__(self, memo: object = None) -> Identities:
-        return self
+def program_digest(program: Any) -> str:
+    """Digest of a program: method, task, adapter and every prompt."""
+    predictors = {name: prompt_digest(one) for name, one in sorted(program.all_predictors().items())}
+    return digest([program.name, program.config, program.task.name, program.adapter, predictors])
 
-    def __reduce__(self) -> tuple[type[Identities], tuple[()]]:
-        return Identities, ()
+
+def writer_key(writer: Writer) -> str:
+    """What a written memory depends on besides the history, under the model and adapter of the context."""
+    adapter = dspy.settings.adapter or dspy.ChatAdapter()
+    predictors = writer.predictors_below()
+    lms = {name: _lm_key(predictor.lm or dspy.settings.lm) for name, predictor in predictors.items()}
+    return digest([writer_digest(writer), _source_digest(type(writer)), _adapter_key(adapter), lms, _rollout.get()])
 
 
 def digest(parts: Any) -> str:

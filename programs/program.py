@@ -62,7 +62,6 @@ class MemoryProgram(dspy.Module):
         self.cache = cache or MemoryCache()
         self.shared = Flight(capacity=1024)
         """What all copies of the program share: its adapter, and what is kept of its durable memories."""
-        self.identities = self.cache.identities
         self.adapter = adapter
         self.name = name or f"{type(method).__module__}:{type(method).__qualname__}"
         self._stage: Stage = "all"

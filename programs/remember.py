@@ -23,7 +23,7 @@ from ..memory.memory import Memory
 from ..records import Context, Failure, History, Item
 from .fold import NOTHING, Performed, Steps, close, fold, perform, take
 from .gather import gather
-from .identity import Identities, digest, jsonable
+from .identity import digest, jsonable, writer_key
 from .method import Writer
 
 FREE = 4096
@@ -92,7 +92,6 @@ class MemoryCache:
     """
 
     def __init__(self, store: NodeStore | None = None) -> None:
-        self.identities = Identities()
         self.store, self.prepared = store, Flight()
         self.heard: Callable[[], None] | None = None
         self._nodes, self._free = Flight(), Flight(capacity=FREE)
@@ -103,7 +102,7 @@ class MemoryCache:
         Raises:
             Exception: What the endpoint raised; every thread that waits for the same item gets the same.
         """
-        key = self.identities.writer_key(writer)
+        key = writer_key(writer)
         # What is written without asking anything can be written again.
         nodes = self._nodes if writer.asks else self._free
         whole = (key, f"{history.digest}:whole")
@@ -120,7 +119,7 @@ class MemoryCache:
         """How many items of some histories are not in this process's memory yet; 0 where nothing is asked to write."""
         if not writer.asks:
             return 0
-        key = self.identities.writer_key(writer)
+        key = writer_key(writer)
         prefixes = {prefix for history in histories for prefix in history.prefixes}
         return sum(self._nodes.peek((key, prefix)) is None for prefix in prefixes)
 

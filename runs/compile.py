@@ -26,6 +26,7 @@ from ..errors import BrokenRunError, UserError
 from ..optimizers.compile import Compilation, compile_program, plan_job
 from ..optimizers.history import Candidate, CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
+from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
 from .experiment import Note, Scoring
@@ -327,7 +328,7 @@ def _page(
     how = logged["optimizer.name"]
     facts = [("Run", f"compile {start.name} on {benchmark.name} with {how}, asking {outcome.start.lm}")]
     facts += [("Data", f"{benchmark.source.name}, test questions")]
-    facts += known_facts(logged, kept.identities.of_program(kept))
+    facts += known_facts(logged, program_digest(kept))
     facts += [("Whole run", spent_line(outcome.usage))]
     notes = [*outcome.troubles.lines(outcome.run.name)]
     verdict = difference_line(outcome.difference, outcome.refused)

@@ -24,6 +24,7 @@ from ..engines.models import is_offline, shown
 from ..engines.spending import Spending, taking
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
+from ..programs.identity import program_digest
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import Recording, failure_of, recording
@@ -94,7 +95,7 @@ def evaluate(
     # The same program under other weights is another one.
     lm = dspy.settings.lm
     weights = getattr(getattr(lm, "engine", None), "weights_version", "")
-    scope = f"{phase}:{program.identities.of_program(program)}:{getattr(lm, 'model', '')}:{weights}"
+    scope = f"{phase}:{program_digest(program)}:{getattr(lm, 'model', '')}:{weights}"
     found = journal.known(scope, [str(example.id) for example in order]) if journal else {}
     asked = [example for example in order if str(example.id) not in found]
     stopped: str | None = None

@@ -14,6 +14,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..engines.meter import Meter
 from ..errors import UserError
+from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .evaluate import Progress
 from .evaluate import evaluate as score
@@ -151,7 +152,7 @@ def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.E
         prompts = states(program)
         facts = [("Run", f"evaluate {program.name} on {benchmark.name}, asking {found.lm}")]
         facts += [("Data", f"{benchmark.source.name}, questions: {part}")]
-        facts += known_facts(logged, program.identities.of_program(program))
+        facts += known_facts(logged, program_digest(program))
         name, same = runtime.folder.path.name, program_changes(prompts, prompts)
         page = run_page("evaluate", name, {"score": found}, facts, changes=same)
         tracker.page(keep_page(runtime.folder.path, page))

@@ -27,6 +27,7 @@ from ..errors import UserError, one_line
 from ..optimizers.logo_grpo.policy import score_policy
 from ..optimizers.logo_grpo.reward import Asked
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
+from ..programs.identity import program_digest
 from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
 from ..records.whole_file import replacing
@@ -144,7 +145,7 @@ class _Job:
             for row in rows:
                 tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
             tracker.json("outcome.json", outcome.summary())
-            identity = self.program.identities.of_program(self.program)
+            identity = program_digest(self.program)
             tracker.page(keep_page(self.path, outcome.page(logged, identity)))
             tracker.folder(folder, "program")
             tracker.folder(Path(outcome.kept.model), "model")

@@ -29,6 +29,7 @@ from ..engines.meter import Meter, Usage
 from ..engines.spending import Spending
 from ..errors import MempilerError, ProgramError, UserError
 from ..programs.adapter import AutoAdapter
+from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, parse_predictor
 from .evaluate import Written, answered, written
@@ -97,7 +98,7 @@ def share(
             replace(setup, data=data, threads=threads),
             name if folder is None else str(folder.absolute()),
             {path: dump_predictor(predictor) for path, predictor in program.all_predictors().items()},
-            program.identities.of_program(program),
+            program_digest(program),
             tuple(str(example.id) for example in part),
             guard.left(len(part) / len(examples)),
             max(1, IN_FLIGHT // len(parts)),
@@ -150,7 +151,7 @@ def ask(shard: Shard) -> Generator[Told]:
         program = runtime.program(shard.name, benchmark)
         for name, predictor in program.all_predictors().items():
             parse_predictor(predictor, shard.states[name], name)()
-        if program.identities.of_program(program) != shard.identity:
+        if program_digest(program) != shard.identity:
             raise ProgramError(f"{shard.name}: is another program here than where the run was started")
         benchmark = runtime.company(benchmark, program)
         asked = set(shard.questions)

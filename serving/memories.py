@@ -31,7 +31,7 @@ from ..memory.memory import Memory
 from ..memory.store import Store, UserVectors
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
 from ..memory.words import forget_words
-from ..programs.identity import digest
+from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.program import MemoryProgram
 from ..programs.waiting import Waiting
 from .view import Kept, View, Within
@@ -276,7 +276,7 @@ def stamp_of(program: MemoryProgram) -> Stamp:
     prompts that only read may change without a rebuild. The model that writes is not part of it: changing the model is
     the operator's choice, and `rebuild --force` writes everything anew.
     """
-    writer, identities = program.method.writer, program.identities
+    writer = program.method.writer
     embedder = getattr(writer, "embedder", None)
-    writes = [identities.of_writer(writer), program.adapter if writer.predictors_below() else ""]
-    return Stamp(digest(writes), identities.of_program(program), embedder.name if embedder else "")
+    writes = [writer_digest(writer), program.adapter if writer.predictors_below() else ""]
+    return Stamp(digest(writes), program_digest(program), embedder.name if embedder else "")

@@ -27,7 +27,7 @@ from ...optimizers.logo_grpo.policy import by_history
 from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
 from ...optimizers.logo_grpo.rollout import head
 from ...optimizers.metric_views import MetricViews
-from ...programs.identity import Identities
+from ...programs.identity import program_digest
 from ...programs.remember import MemoryCache
 from ...records import History, read_json
 from ..experiment import Part
@@ -93,7 +93,7 @@ class Environment:
         self.program.adapter = "chat" if adapter == "auto" else adapter
         if not self.program.method.writer.predictors_below():
             raise UserError(f"{export.method} writes without a language model, so there is nothing to train")
-        self.digests = {"benchmark_sha256": benchmark.source.sha256, "program": Identities().of_program(self.program)}
+        self.digests = {"benchmark_sha256": benchmark.source.sha256, "program": program_digest(self.program)}
         """What identifies data and method."""
         split = self.setup.split(benchmark)
         self._asked = dict(by_history(benchmark.examples if export.part == "all" else getattr(split, export.part)))

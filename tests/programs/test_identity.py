@@ -11,7 +11,7 @@ from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.memory.index import Entry
 from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
-from mempiler.programs.identity import Identities, rollout
+from mempiler.programs.identity import program_digest, rollout, writer_digest, writer_key
 from mempiler.programs.method import EntryReader, Method, Writer
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
@@ -19,14 +19,6 @@ from mempiler.programs.tasks.task import QuestionAnswering
 
 def made(**config: Any) -> MemoryProgram:
     return build("memory-r2", embedder=embedder(), **config)
-
-
-def writer_of(program: MemoryProgram) -> str:
-    return Identities().of_writer(program.method.writer)
-
-
-def program_of(program: MemoryProgram) -> str:
-    return Identities().of_program(program)
 
 
 @pytest.mark.parametrize(
@@ -47,18 +39,19 @@ def program_of(program: MemoryProgram) -> str:
 def test_what_a_program_is_and_what_its_writer_is(
     other: Callable[[], MemoryProgram], writes_like: bool, same: bool
 ) -> None:
-    assert (writer_of(other()) == writer_of(made())) is writes_like
-    assert (program_of(other()) == program_of(made())) is same
+    one, two = other(), made()
+    assert (writer_digest(one.method.writer) == writer_digest(two.method.writer)) is writes_like
+    assert (program_digest(one) == program_digest(two)) is same
 
 
 def test_an_instruction_changes_a_writer_and_changing_it_back_makes_it_the_same() -> None:
-    program = made()
-    identities, extract = program.identities, program.method.writer.predictors_below()["extract"]
-    before, own = identities.of_writer(program.method.writer), extract.signature.instructions
+    writer = made().method.writer
+    extract = writer.predictors_below()["extract"]
+    before, own = writer_digest(writer), extract.signature.instructions
     extract.signature.instructions = "Do as you like."  # in place, as InferRules does
-    assert identities.of_writer(program.method.writer) != before
+    assert writer_digest(writer) != before
     extract.signature.instructions = own
-    assert identities.of_writer(program.method.writer) == before
+    assert writer_digest(writer) == before
 
 
 class Kept(Memory):
@@ -87,17 +80,17 @@ class Reshaped(Keeping):
 
 
 def test_class_and_memory_of_a_writer_count() -> None:
-    digests = {Identities().of_writer(kind()) for kind in (Keeping, Shared, Reshaped)}
+    digests = {writer_digest(kind()) for kind in (Keeping, Shared, Reshaped)}
     assert len(digests) == 3
 
 
 def test_a_rollout_has_a_key_of_its_own(scripted: Any, fact_replies: Any) -> None:
     program = made()
     with dspy.context(lm=scripted(fact_replies)):
-        keys = [program.identities.writer_key(program.method.writer)]
+        keys = [writer_key(program.method.writer)]
         for name in (0, 1, 0):
             with rollout(name):
-                keys.append(program.identities.writer_key(program.method.writer))
+                keys.append(writer_key(program.method.writer))
     assert keys[1] == keys[3]
     assert len(set(keys)) == 3
 
@@ -106,9 +99,9 @@ def test_the_code_of_a_writer_is_in_its_key_and_not_in_its_identity(
     monkeypatch: pytest.MonkeyPatch, scripted: Any, fact_replies: Any
 ) -> None:
     program = MemoryProgram(Method(Keeping(), EntryReader()), QuestionAnswering())
-    identities, writer = Identities(), program.method.writer
+    writer = program.method.writer
     with dspy.context(lm=scripted(fact_replies)):
-        before = identities.of_writer(writer), identities.writer_key(writer)
+        before = writer_digest(writer), writer_key(writer)
         monkeypatch.setattr("mempiler.programs.identity._source_digest", lambda kind: "other")
-        assert identities.of_writer(writer) == before[0]
-        assert identities.writer_key(writer) != before[1]
+        assert writer_digest(writer) == before[0]
+        assert writer_key(writer) != before[1]

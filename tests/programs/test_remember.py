@@ -12,7 +12,7 @@ from dspy.lm15 import ServerError
 from mempiler.engines.embedders import embedder
 from mempiler.programs.adapter import adapter
 from mempiler.programs.catalog import build
-from mempiler.programs.identity import Identities
+from mempiler.programs.identity import writer_key
 
 
 def memory_r2(**config):
@@ -27,10 +27,6 @@ def in_threads(count, call):
 
 def ask(program, history):
     return program(history=history, question="Where was Ann?")
-
-
-def writer_key(program):
-    return Identities().writer_key(program.method.writer)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -90,10 +86,10 @@ CHANGES = {
 def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, change):
     program, (make, differs) = memory_r2(), CHANGES[change]
     with dspy.context(lm=scripted(fact_replies)):
-        before = writer_key(program)
+        before = writer_key(program.method.writer)
         changed = copy.deepcopy(program)
         make(changed.method.writer, changed.task)
-        assert (writer_key(changed) != before) is differs
+        assert (writer_key(changed.method.writer) != before) is differs
 
 
 @pytest.mark.parametrize(
@@ -110,16 +106,16 @@ def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, chan
 def test_the_key_holds_settings_of_lm_and_adapter(scripted, fact_replies, settings, name, differs):
     program, lm = memory_r2(), scripted(fact_replies)
     with dspy.context(lm=lm, adapter=adapter("chat")):
-        before = writer_key(program)
+        before = writer_key(program.method.writer)
     with dspy.context(lm=lm.copy(**settings), adapter=adapter(name)):
-        assert (writer_key(program) != before) is differs
+        assert (writer_key(program.method.writer) != before) is differs
 
 
 def test_the_key_does_not_depend_on_the_api_key():
     program, keys = memory_r2(), set()
     for secret in ("one", "two"):
         with dspy.context(lm=dspy.LM("openai/x", api_key=secret, api_base=f"http://{secret}")):
-            keys.add(writer_key(program))
+            keys.add(writer_key(program.method.writer))
     assert len(keys) == 1
 
 
