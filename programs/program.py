@@ -8,6 +8,7 @@ The memory of a history is written once and shared by all questions about it (`r
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import combinations
@@ -24,7 +25,7 @@ from ..records import History, Item, Query
 from .adapter import adapter as make_adapter
 from .method import Method
 from .predictor import adopt
-from .recording import record_context
+from .recording import RECORDING
 from .remember import MemoryCache, Node, replay
 from .state import signature_of
 from .tasks.task import Task
@@ -157,7 +158,8 @@ class MemoryProgram(dspy.Module):
     def recall(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> Recalled:
         """What the task is given for a query; arguments as `answer`."""
         found = self.method.recall(memory, query, waiting)
-        record_context(found.context, found.query)
+        if record := RECORDING.get():
+            record.recalled.append((time.perf_counter(), found))
         return found
 
     def remember(self, history: History) -> Node:

@@ -33,9 +33,10 @@ from ..engines.call import hearing
 from ..engines.spending import Spending, note, taking
 from ..errors import one_line
 from ..reading.kinds import Mend
-from ..records import Context, Failure, Hit, Query
+from ..records import Failure, Hit
 from ..records.context import FailureKind
 from ..records.scope import Place, holding, place
+from .waiting import Recalled
 
 
 class ExternalError(Exception):
@@ -48,9 +49,7 @@ class CutShortError(AdapterParseError):
 
 def concerns_prompt(error: BaseException) -> bool:
     """Whether an error is a matter of the one prompt, so that other prompts may well succeed."""
-    # An unknown model is an invalid request to DSPy, and one for every prompt.
-    refused = isinstance(error, LMInvalidRequestError) and not isinstance(error, LMUnsupportedModelError)
-    return refused or isinstance(error, AdapterParseError)
+    return kind_of(error) in ("parse", "cut", "refused", "too-long")
 
 
 def kind_of(error: BaseException) -> FailureKind:
@@ -69,7 +68,7 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (CutShortError, "cut"),
     (AdapterParseError, "parse"),
     (ContextWindowExceededError, "too-long"),
-    (LMUnsupportedModelError, "endpoint"),
+    (LMUnsupportedModelError, "endpoint"),  # an invalid request to DSPy, and one for every prompt
     (LMInvalidRequestError, "refused"),
     (LMError, "endpoint"),
 )
@@ -110,10 +109,6 @@ class Completion:
     """The engine's record of it (token ids, log-probabilities), where the engine keeps one."""
 
 
-Outcome = Literal["ok", "salvaged", "asked again", "lost"]
-"""How a call ended: read as it came, read after mends, read the second time, not read."""
-
-
 @dataclass
 class Call:
     """One call of a predictor."""
@@ -135,14 +130,14 @@ class Call:
     at: tuple[int, ...] = ()
     """Place in program order."""
     thread: int = 0
-    started: float = 0.0
-    """When it began, on the clock of `time.perf_counter`."""
+    started: float = field(default_factory=time.perf_counter)
+    """When it began, on that clock."""
     taken: Spending = field(default_factory=Spending)
     """What it took, all attempts together."""
 
     @property
-    def outcome(self) -> Outcome:
-        """How it ended."""
+    def outcome(self) -> Literal["ok", "salvaged", "asked again", "lost"]:
+        """How it ended: read as it came, read after mends, read the second time, not read."""
         if self.lost:
             return "lost"
         return "asked again" if self.asked_again else "salvaged" if self.faults else "ok"
@@ -167,12 +162,8 @@ class Recording:
     """In program order, once the recording has ended."""
     failures: list[Failure] = field(default_factory=list[Failure])
     """What methods recorded instead of raising, by place and words once the recording has ended."""
-    contexts: list[Context] = field(default_factory=list[Context])
-    """What was recalled, also where no answer came of it."""
-    queries: list[Query] = field(default_factory=list[Query])
-    """What each of it was recalled for."""
-    recalled: list[float] = field(default_factory=list[float])
-    """When each of it was, on the clock of `time.perf_counter`."""
+    recalled: list[tuple[float, Recalled]] = field(default_factory=list[tuple[float, Recalled]])
+    """What was recalled, also where no answer came of it, and when, on the clock of `time.perf_counter`."""
     ranked: tuple[Any, list[Hit]] | None = None
     """The reader that last recalled the best hits of its plain search, and `depth` of these at least."""
 
@@ -202,10 +193,8 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
     piece of work around it takes too.
     """
     record, here = RECORDING.get(), place.get()
-    at, started = here.tick() if here else (), time.perf_counter()
-    call = Call(predictor, dict(inputs), at=at, thread=threading.get_ident(), started=started)
-    lm = call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm
-    meter = getattr(lm, "meter", None)
+    call = Call(predictor, dict(inputs), at=here.tick() if here else (), thread=threading.get_ident())
+    meter = getattr(call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm, "meter", None)
     try:
         with ExitStack() as stack:
             stack.enter_context(holding(_open, call))
@@ -218,12 +207,12 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
                     stack.enter_context(hearing(call.hear))
             yield call
     except Exception as error:
-        call.error = one_line(error, 300) or type(error).__name__
-        call.lost = concerns_prompt(error) or isinstance(error, LMError)
+        kind = kind_of(error)
+        call.error, call.lost = one_line(error, 300) or type(error).__name__, kind != "error"
         if call.lost:
-            call.faults[kind_of(error)] += 1
-        if call.lost and meter is not None:
-            meter.add_answer(predictor.label, call.outcome, call.faults)
+            call.faults[kind] += 1
+            if meter is not None:
+                meter.add_answer(predictor.label, call.outcome, call.faults)
         raise
     if meter is not None:
         meter.add_answer(predictor.label, call.outcome, call.faults)
@@ -246,14 +235,6 @@ def record_failure(failure: Failure) -> None:
     """Adds a failure to the running recording; dropped if nothing is recording."""
     if record := RECORDING.get():
         record.failures.append(failure)
-
-
-def record_context(context: Context, query: Query) -> None:
-    """Adds what was recalled for a query to the running recording; dropped if nothing is recording."""
-    if record := RECORDING.get():
-        record.contexts.append(context)
-        record.queries.append(query)
-        record.recalled.append(time.perf_counter())
 
 
 def refuse(predictor: Any, count: int) -> None:

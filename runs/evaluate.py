@@ -223,8 +223,8 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         except Exception as error:
             failure = failure_of(str(example.id), error)
         if len(record.recalled) == 1:
-            clock.mark("recalled", record.recalled[0])
-        context = prediction.get("context") or (record.contexts[-1] if record.contexts else None)
+            clock.mark("recalled", record.recalled[0][0])
+        context = prediction.get("context") or (record.recalled[-1][1].context if record.recalled else None)
         try:
             recall = _evidence_found(program, benchmark, example, context, memory, record)
         except BudgetError as error:  # an embedding endpoint's
@@ -265,8 +265,8 @@ def _evidence_found(
     if not example.get("focus"):
         return {}
     # In a conversation there are several, and none of them may be that of the example.
-    alone = len(record.queries) == 1
-    query = record.queries[0] if alone else program.query_of(example)
+    alone = len(record.recalled) == 1
+    query = record.recalled[0][1].query if alone else program.query_of(example)
     if program.method.reader.free:
         memory = program.remember(example.history).memory if memory is None and context is not None else memory
         known = record.ranked[1] if alone and record.ranked and record.ranked[0] is program.method.reader else None
