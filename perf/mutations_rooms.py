@@ -99,8 +99,8 @@ SAVED = (
     *of(
         "saved",
         "programs",
-        ("state", "config=sampling(predictor.config)", "config=dict(predictor.config)", "keys are saved"),
-        ("state", "check_sampling(name, state.config)", "pass", "an address is loaded"),
+        ("state", "if _refused(key, value) is None}", "}", "keys are saved"),
+        ("state", "if reason := _refused(setting, value):", "if reason := None:", "an address is loaded"),
         ("state", "if _marked(dump_values(signature, example)):", "if False:", "a demo names a file"),
     ),
 )

@@ -12,25 +12,24 @@ from typing import Any, ClassVar
 
 import dspy
 
-from ..engines.embedders import embedder as offline_embedder
+from ..engines.embedders import OFFLINE
 from ..errors import UserError
 from ..memory.amending import Amend
 from ..memory.index import Embedder, Entry
 from ..memory.indexes import Indexes
-from ..memory.memory import Memory
+from ..memory.memory import Memory, turn_entries
 from ..records import Context, Hit, Item, Query
 from .part import Part
 from .predictor import adopt
 from .recording import RECORDING
 from .relative_dates import dated
 from .settings import Settings
-from .waiting import NOTHING_WAITS, RAW_TURNS, Recalled, Waiting, raw_indexes, with_raw, with_unwritten
+from .waiting import RAW_TURNS, Recalled, Waiting, with_raw, with_unwritten
 
 FEW = 5
 """Most entries that are shown where nothing was found."""
 ANY_COSINE = -1.0
 """The `min_score` of a search that leaves nothing out."""
-OFFLINE = offline_embedder().name
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,16 @@ class Writer(Part):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        kind = vars(cls).get("Memory")
-        if kind is not None:
-            _check_memory(cls.__name__, kind)
+        kind, writer = vars(cls).get("Memory"), cls.__name__
+        if kind is None:
+            return
+        if not (isinstance(kind, type) and issubclass(kind, Memory)):
+            raise UserError(f"{writer}: Memory = {kind!r} is no subclass of mempiler.Memory")
+        if not kind.model_config.get("frozen"):
+            raise UserError(f"{writer}: {kind.__name__} is not frozen; a memory never changes, it has a successor")
+        needed = [name for name, field in kind.model_fields.items() if field.is_required()]
+        if needed:
+            raise UserError(f"{writer}: {kind.__name__} needs {', '.join(needed)}; give every field a default")
 
     @property
     def config(self) -> dict[str, Any]:
@@ -235,8 +241,9 @@ class Method(Part):
         self.writer = writer
         self.reader = reader
         self.embedder = embedder
-        self.raw = raw_indexes(of_meaning(embedder))
-        """Indexes of turns that are not in a memory yet."""
+        near = of_meaning(embedder)
+        self.raw = Indexes(near, True, lambda waiting: waiting.items, lambda _, item: turn_entries(item))
+        """Of turns that are not in a memory yet."""
 
     def recall(self, memory: Any, query: Query, waiting: Waiting | None = None) -> Recalled:
         """What a question is answered from: what the reader recalls, and raw turns that the memory does not hold yet.
@@ -249,7 +256,7 @@ class Method(Part):
             query: What is asked.
             waiting: Items that are not in the memory yet.
         """
-        items = with_unwritten(memory, waiting) if memory.unwritten else waiting or NOTHING_WAITS
+        items = with_unwritten(memory, waiting) if memory.unwritten else waiting or Waiting()
         raw = tuple(self.raw.search(items, [query.probe], RAW_TURNS)[0]) if items.items else ()
         asked = with_raw(query, items, raw) if raw else query
         context = self.reader.recall(memory, asked)
@@ -342,14 +349,3 @@ class Policy(Method):
 def of_meaning(embedder: Embedder | None) -> Embedder | None:
     """The embedder, if it adds to a search by words: the offline one compares spelling, and finds less than BM25."""
     return None if embedder is None or embedder.name == OFFLINE else embedder
-
-
-def _check_memory(writer: str, kind: Any) -> None:
-    """Refuses what cannot be a memory: without arguments it must be the empty one."""
-    if not (isinstance(kind, type) and issubclass(kind, Memory)):
-        raise UserError(f"{writer}: Memory = {kind!r} is no subclass of mempiler.Memory")
-    if not kind.model_config.get("frozen"):
-        raise UserError(f"{writer}: {kind.__name__} is not frozen; a memory never changes, it has a successor")
-    needed = [name for name, field in kind.model_fields.items() if field.is_required()]
-    if needed:
-        raise UserError(f"{writer}: {kind.__name__} needs {', '.join(needed)}; give every field a default")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import combinations
 from pathlib import Path
@@ -116,24 +116,12 @@ class MemoryProgram(dspy.Module):
         """`forward` for asyncio, in a thread; `aanswer` is for those who ask a written memory."""
         return await in_thread(lambda: self.forward(*given, **named))
 
-    def query(self, fields: Mapping[str, Any], history: History, recent: Sequence[Item] = ()) -> Query:
-        """The query that an example's fields, or a caller's, make.
-
-        Args:
-            fields: The task's query fields.
-            history: What is remembered, for its speakers; some tasks show its end as it is.
-            recent: Items that came after it.
-
-        Raises:
-            UserError: A field of the task is missing or empty.
-        """
-        return self.task.query(fields, history.items, recent, history.speakers)
-
     def query_of(self, example: dspy.Example, history: History | None = None) -> Query:
         """The query of a benchmark's example; about another history than its own, e.g. the beginning of it."""
         inputs = {name: value for name, value in example.inputs().items() if name != "focus"}
         own, recent = inputs.pop("history"), inputs.pop("recent", None) or ()
-        return self.query(inputs, history or own, tuple(recent))
+        past = history or own
+        return self.task.query(inputs, past.items, tuple(recent), past.speakers)
 
     def answer(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> dspy.Prediction:
         """Recalls and answers.
@@ -256,4 +244,4 @@ class MemoryProgram(dspy.Module):
 def _whole(answered: dspy.Prediction, found: Recalled, memory: Memory) -> dspy.Prediction:
     """What a task answered, with what was recalled for it."""
     outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
-    return dspy.Prediction(**outputs, context=found.whole() if found.raw else found.context, memory=memory)
+    return dspy.Prediction(**outputs, context=found.whole(), memory=memory)

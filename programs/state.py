@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Annotated, Any, Literal, cast
 
 import dspy
@@ -94,7 +95,7 @@ def dump_predictor(predictor: dspy.Predict) -> PredictorState:
         fields=field_states(signature),
         demos=[demo for demo in demos if not _marked(demo)],
         decisions={} if _wrong_decisions(signature, predictor.fields) else dict(predictor.fields),
-        config=sampling(predictor.config),
+        config={key: value for key, value in predictor.config.items() if _refused(key, value) is None},
         nearest=getattr(predictor, "nearest", None),
     )
 
@@ -110,8 +111,19 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
             setting of sampling; the message names the predictor, what was saved and what the code has.
     """
     signature: Any = signature_of(predictor)
-    check_sampling(name, state.config)
-    _check_fields(name, fingerprint(state.fields), fingerprint(field_states(signature)))
+    for setting, value in state.config.items():
+        if reason := _refused(setting, value):
+            raise ProgramError(
+                f"predictor {name}: saved setting {setting!r:.80}: {reason}; "
+                "a saved program may hold settings of sampling only, save it again without"
+            )
+    for before, now in zip_longest(fingerprint(state.fields), fingerprint(field_states(signature))):
+        if before != now:
+            inside = "of another shape inside" if before and now and before[:3] == now[:3] else _field(now)
+            raise ProgramError(
+                f"predictor {name}: saved field {_field(before)}, but the code has {inside}; "
+                "compile again with this version, or install the one that saved it"
+            )
     signature = signature.with_instructions(state.instructions)
     for field in state.fields:
         signature = signature.with_updated_fields(field.name, desc=field.desc, prefix=field.prefix)
@@ -132,20 +144,8 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
     return assign
 
 
-def _check_fields(name: str, saved: list[list[str]], code: list[list[str]]) -> None:
-    """Refuses a fingerprint that is not that of the code, with the first field that differs."""
-    if saved == code:
-        return
-    for before, now in zip(saved, code, strict=False):
-        if before != now:
-            inside = "of another shape inside" if before[:3] == now[:3] else _field(now)
-            raise ProgramError(
-                f"predictor {name}: saved field {_field(before)}, but the code has {inside}; "
-                "compile again with this version, or install the one that saved it"
-            )
-    extra = (saved if len(saved) > len(code) else code)[min(len(saved), len(code))]
-    side = "saved" if len(saved) > len(code) else "the code"
-    raise ProgramError(f"predictor {name}: only {side} has the field {_field(extra)}; compile again with this version")
+def _field(fingerprint: list[str] | None) -> str:
+    return "none" if fingerprint is None else f"{fingerprint[0]!r} ({fingerprint[1]}, {fingerprint[2]})"
 
 
 def own_demos(predictor: dspy.Predict) -> list[Any]:
@@ -219,11 +219,6 @@ def _without_prose(schema: JsonValue) -> JsonValue:
     return schema
 
 
-def _field(fingerprint: list[str]) -> str:
-    name, kind, type_, _ = fingerprint
-    return f"{name!r} ({kind}, {type_})"
-
-
 def prompts_text(states: Mapping[str, PredictorState]) -> str:
     """What every predictor is asked with, whole.
 
@@ -240,9 +235,10 @@ def _predictor(name: str, state: PredictorState) -> Iterator[str]:
         for field in state.fields:
             if field.kind == kind:
                 yield f"  {field.name} ({field.type})" + (f": {field.desc}" if field.desc else "")
-    settings = {**state.config, **state.decisions, **({"nearest": state.nearest} if state.nearest is not None else {})}
-    if settings:
-        yield f"\nSettings: {', '.join(f'{key} = {_value(value)}' for key, value in settings.items())}"
+    settings = {**state.config, **state.decisions, "nearest": state.nearest}
+    told = [f"{key} = {_value(value)}" for key, value in settings.items() if value is not None]
+    if told:
+        yield f"\nSettings: {', '.join(told)}"
     for number, demo in enumerate(state.demos, 1):
         made = "made by the program" if demo.get(AUGMENTED) else "labelled"
         title = f"Demo {number} of {len(state.demos)}, {made}"
@@ -281,27 +277,8 @@ class Sampling(BaseModel):
     """DSPy's mark of an answer that is sampled anew; it is sent to no one."""
 
 
-def sampling(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a predictor's config may be saved; the rest, which may be secret, is left out."""
-    return {name: value for name, value in config.items() if _reason(name, value) is None}
-
-
-def check_sampling(predictor: str, config: Mapping[str, Any]) -> None:
-    """Refuses a saved config that holds anything but settings of sampling.
-
-    Raises:
-        ProgramError: The message names the predictor and the first such key.
-    """
-    for name, value in config.items():
-        if reason := _reason(name, value):
-            raise ProgramError(
-                f"predictor {predictor}: saved setting {name!r:.80}: {reason}; "
-                "a saved program may hold settings of sampling only, save it again without"
-            )
-
-
-def _reason(name: str, value: Any) -> str | None:
-    """Why a setting may not be saved or loaded."""
+def _refused(name: str, value: Any) -> str | None:
+    """Why a setting may not be saved, where it may be secret, or loaded."""
     if name not in Sampling.model_fields:
         return f"is none of {', '.join(Sampling.model_fields)}"
     try:

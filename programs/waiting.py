@@ -9,8 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ..memory.index import Embedder
-from ..memory.indexes import Indexes, Line
+from ..memory.indexes import Line
 from ..memory.memory import turn_entries
 from ..records import Context, Hit, Item, Query, Session
 
@@ -46,9 +45,6 @@ class Waiting:
         return tuple(found[:most])
 
 
-NOTHING_WAITS = Waiting()
-
-
 class Recalled(NamedTuple):
     """What was recalled for a query."""
 
@@ -62,11 +58,6 @@ class Recalled(NamedTuple):
     def whole(self) -> Context:
         """Everything, raw turns last."""
         return self.context.model_copy(update={"hits": (*self.context.hits, *self.raw)}) if self.raw else self.context
-
-
-def raw_indexes(embedder: Embedder | None = None) -> Indexes:
-    """Indexes over the turns of waiting items; an embedder adds search by meaning."""
-    return Indexes(embedder, True, lambda waiting: waiting.items, lambda waiting, item: turn_entries(item))
 
 
 def with_unwritten(memory: Any, waiting: Waiting | None) -> Waiting:
