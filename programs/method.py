@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import dspy
 
-from ..engines.embedders import OFFLINE
+from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
 from ..memory.amending import Amend
 from ..memory.index import Embedder, Entry
@@ -348,4 +348,4 @@ class Policy(Method):
 
 def of_meaning(embedder: Embedder | None) -> Embedder | None:
     """The embedder, if it adds to a search by words: the offline one compares spelling, and finds less than BM25."""
-    return None if embedder is None or embedder.name == OFFLINE else embedder
+    return None if embedder is None or embedder.name == offline_embedder().name else embedder

@@ -6,6 +6,7 @@ import dspy
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
+from mempiler.programs.identity import writer_key
 from mempiler.programs.relative_dates import with_dates
 from mempiler.records import Context, History, Hit, Session, Turn
 from mempiler.runs.artifact import load, save
@@ -159,6 +160,6 @@ def test_memories_written_with_dates_are_others() -> None:
     def key(dates: bool) -> str:
         program = build("memory-r2", embedder=embedder(), **{"task.dates": dates})
         with dspy.context(lm=dspy.LM("openai/none", api_key="none")):
-            return program.identities.writer_key(program.method.writer)
+            return writer_key(program.method.writer)
 
     assert key(True) != key(False)
