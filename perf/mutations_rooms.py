@@ -153,8 +153,8 @@ KEYS = of(
     ("identity", "_adapter_key(adapter), ", "", "the adapter is not in the key"),
     (
         "identity",
-        "predictors = writer.predictors_below()\n        lms",
-        "predictors = {}\n        lms",
+        "predictors = writer.predictors_below()\n    lms",
+        "predictors = {}\n    lms",
         "models share a memory",
     ),
     ("remember", "return self._nodes.once(key, make)", "return make()", "each thread writes for itself"),
