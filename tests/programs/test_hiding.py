@@ -12,7 +12,8 @@ from mempiler import Session, Store, Turn, build
 from mempiler.engines.embedders import embedder
 from mempiler.memory.amending import Amendment, Amendments, writing_under
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
-from mempiler.programs.pgr.memory import Change, PersonalMemory
+from mempiler.programs.pgr.memory import PersonalMemory
+from mempiler.signatures.pgr import FactChange
 
 
 def of_memory_r2(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -132,8 +133,8 @@ def test_an_amended_fact_is_consolidated_with_none(scripted: Any) -> None:
     import dspy
 
     method = build("fact-store", embedder=embedder(), every=1, merge_after=1).method
-    alike = [Change(f"Ada runs on {day}", "Activity", sources=("D1:1",)) for day in ("Monday", "monday")]
-    memory = PersonalMemory().upsert([*alike, Change("Ada runs on Mondays", "Activity")], [])
+    said = [FactChange(info=f"Ada runs on {day}", type="Activity") for day in ("Monday", "monday", "Mondays")]
+    memory = PersonalMemory().upsert(said, [])
     session = Session(id="D2", turns=(Turn(id="D2:1", speaker="Ada", text="I like tea"),))
     merged: list[str] = []
 
