@@ -12,7 +12,6 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,7 +20,6 @@ import dspy
 from dspy.clients.call_result import CallResult
 
 from ..records import estimate_tokens
-from ..records.scope import holding
 
 MOST_TOLD = 10**12
 """Tokens that no call takes: an endpoint that says so, or less than none, has not told them."""
@@ -126,17 +124,8 @@ going_on: contextvars.ContextVar[Call | None] = contextvars.ContextVar("mempiler
 
 Hear = Callable[[Any, Sequence[Any], Sequence[Any]], None]
 """Takes the messages of a call, or its prompt where it has none, the answers as DSPy has them, and their samples."""
-_hear: contextvars.ContextVar[Hear | None] = contextvars.ContextVar("hear", default=None)
-
-
-def hearing(hear: Hear | None) -> AbstractContextManager[None]:
-    """Lets `hear` know of the calls of the block; None lets nobody."""
-    return holding(_hear, hear)
-
-
-def hearing_here() -> Hear | None:
-    """Who is to know of the running call."""
-    return _hear.get()
+HEARING: contextvars.ContextVar[Hear | None] = contextvars.ContextVar("hearing", default=None)
+"""Who knows of the calls of a block; nobody if None."""
 
 
 def schema(value: Any) -> Any:

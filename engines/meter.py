@@ -28,11 +28,11 @@ from dspy.utils.exceptions import LMError
 from ..errors import UserError
 from ..reading.answer import marked
 from ..records.scope import holding
-from .call import Call, going_on, hearing_here
+from .call import HEARING, Call, going_on
 from .endpoint.endpoint import BODY
 from .endpoint.engine import Engine
 from .guard import Guard
-from .spending import Spending, note_call
+from .spending import Spending, note
 from .threads import in_thread
 
 Role = Literal["task", "prompt", "judge"]
@@ -309,9 +309,10 @@ class MeteredLM(dspy.LM):
         if call.outputs is None:
             call.outputs = self._given(call.prompt, messages=call.messages, **call.kwargs)
         sent, generated, estimated = call.tokens
-        note_call(sent, generated, self.priced(None if estimated else result.cost, sent, generated))
+        cost = self.priced(None if estimated else result.cost, sent, generated)
+        note(Spending(1, sent, generated, cost or 0.0, int(cost is None)))
         answers = marked(call.outputs, result)
-        if (hear := hearing_here()) is not None:
+        if (hear := HEARING.get()) is not None:
             hear(call.messages or call.prompt, answers, call.samples)
         return answers
 

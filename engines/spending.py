@@ -77,13 +77,8 @@ def taking() -> Generator[Work]:
         work.ended = time.perf_counter()
 
 
-def note_call(input_tokens: float, output_tokens: float, cost: float | None) -> None:
-    """Tells the running piece of work of a call; nothing happens where there is none."""
-    note(Spending(1, input_tokens, output_tokens, cost or 0.0, int(cost is None)))
-
-
 def note(taken: Spending) -> None:
-    """Tells the running piece of work of what was taken for it elsewhere, or at another time."""
+    """Tells the running piece of work of a call, or of what was taken for it elsewhere or at another time."""
     work = _work.get()
     if work is not None:
         work.calls.append(taken)

@@ -150,7 +150,7 @@ KEYS = of(
     ("identity", "lms, _rollout.get()]", "lms]", "rollouts share a memory"),
     ("identity", "_source_digest(type(writer)), ", "", "a memory outlives its code"),
     ("identity", "if not _UNSEEN.search(name)}", "}", "an API key decides a memory"),
-    ("identity", "_adapter_key(adapter), ", "", "the adapter is not in the key"),
+    ("identity", "layout, lms", "lms", "the adapter is not in the key"),
     (
         "identity",
         "predictors = writer.predictors_below()\n    lms",

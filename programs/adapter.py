@@ -31,10 +31,10 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerati
 from ..errors import UnknownNameError
 from ..memory.flight import Flight
 from ..reading.answer import LONGEST, CutText, Layout, read_answer, repeats
-from ..reading.kinds import Mend, UnreadableError, annotated
+from ..reading.kinds import UnreadableError, annotated
 from ..reading.markers import neutral
 from .compact_adapter import CompactAdapter
-from .recording import CutShortError, kind_of, note_asked_again, note_mends
+from .recording import CALL, CutShortError, kind_of
 from .streaming import ANSWERING, overheard
 
 longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
@@ -49,8 +49,8 @@ _IDLE = frozenset(
 """Keywords that strict schemas may not hold, or that tell a decoder nothing; the reader checks values anyway."""
 
 
-class Correcting(dspy.ChatAdapter):
-    """Reads tolerantly and asks again; mixed into an adapter that lays out the prompt.
+class CorrectingAdapter(dspy.ChatAdapter):
+    """`dspy.ChatAdapter` that reads tolerantly and asks again; also mixed into others that lay out the prompt.
 
     Attributes:
         layout: How outputs are asked for.
@@ -66,7 +66,7 @@ class Correcting(dspy.ChatAdapter):
 
     def __init__(self, corrections: int = 1, **options: Any) -> None:
         super().__init__(**options)
-        self.corrections = corrections
+        self.corrections, self.use_json_adapter_fallback = corrections, False
         self._rendered = Flight(capacity=256)
         self._inputs: Mapping[str, Any] = {}
         self._error: AdapterParseError | None = None
@@ -101,7 +101,7 @@ class Correcting(dspy.ChatAdapter):
                 next(attempts, None)
                 return found
 
-    def _attempts(self, lm: Any, signature: Any, inputs: Mapping[str, Any]) -> Generator[Correcting, None, None]:
+    def _attempts(self, lm: Any, signature: Any, inputs: Mapping[str, Any]) -> Generator[CorrectingAdapter, None, None]:
         """What asks, attempt by attempt: is thrown the error of one that failed, and raises it if there is no other."""
         # Copies, since adapters are shared by threads.
         one = copy.copy(self)
@@ -113,7 +113,9 @@ class Correcting(dspy.ChatAdapter):
             except AdapterParseError as error:
                 if one.corrections < 1:
                     raise
-                note_asked_again("cut" if isinstance(error, CutShortError) else "parse")
+                if call := CALL.get():
+                    call.asked_again = True
+                    call.faults["cut" if isinstance(error, CutShortError) else "parse"] += 1
                 one = copy.copy(one)
                 one.corrections, one._error = one.corrections - 1, error
 
@@ -143,7 +145,8 @@ class Correcting(dspy.ChatAdapter):
         except UnreadableError as error:
             shown = completion if len(completion) <= LONGEST else completion[:SHOWN] + " ..."
             raise AdapterParseError(name, about, shown, str(error)) from error
-        note_mends([*mends, Mend("cut", "")] if isinstance(completion, CutText) else mends)
+        if call := CALL.get():
+            call.faults.update([*(mend.kind for mend in mends), *(["cut"] if isinstance(completion, CutText) else [])])
         return found
 
     def format(
@@ -176,13 +179,12 @@ class Correcting(dspy.ChatAdapter):
         self,
         signature: type[dspy.Signature],
         inputs: dict[str, Any],
-        prefix: str = "",
-        suffix: str = "",
-        main_request: bool = False,
+        *about: Any,
+        **named: Any,
     ) -> str:
         """The inputs of a request or a demo; no value holds a marker of this layout."""
         shown = {name: neutral(value) for name, value in inputs.items() if name in signature.input_fields}
-        return super().format_user_message_content(signature, shown, prefix, suffix, main_request)
+        return super().format_user_message_content(signature, shown, *about, **named)
 
     def format_assistant_message_content(
         self, signature: type[dspy.Signature], outputs: dict[str, Any], missing_field_message: Any = None
@@ -197,21 +199,14 @@ class Correcting(dspy.ChatAdapter):
         return super().format_assistant_message_content(signature, {**empty, **shown}, missing_field_message)
 
 
-class CorrectingAdapter(Correcting):
-    """`dspy.ChatAdapter`, read tolerantly."""
-
-    def __init__(self, corrections: int = 1) -> None:
-        super().__init__(corrections, use_json_adapter_fallback=False)
-
-
-class JsonAdapter(Correcting, dspy.JSONAdapter):
+class JsonAdapter(CorrectingAdapter, dspy.JSONAdapter):
     """`dspy.JSONAdapter`, read tolerantly."""
 
     layout = "json"
     pipeline = dspy.JSONAdapter
 
 
-class SchemaAdapter(Correcting, dspy.JSONAdapter):
+class SchemaAdapter(CorrectingAdapter, dspy.JSONAdapter):
     """Prompts of `dspy.JSONAdapter`, answers held to a schema by the endpoint and read tolerantly.
 
     DSPy's own choice of what an endpoint is asked for goes by tables of known models, and is left out.
@@ -258,13 +253,16 @@ class AutoAdapter(CorrectingAdapter):
         for model, known in found.items():
             self._takes |= {(model, "", outputs): kind == "schema" for outputs, kind in known.items()}
 
-    def _attempts(self, lm: Any, signature: Any, inputs: Mapping[str, Any]) -> Generator[Correcting, None, None]:
+    def _attempts(self, lm: Any, signature: Any, inputs: Mapping[str, Any]) -> Generator[CorrectingAdapter, None, None]:
         schema = output_schema(signature) if _is_client(lm) else None
         if schema is None:
             yield from super()._attempts(lm, signature, inputs)
             return
         outputs = outputs_name(schema)
-        here = (lm.model, _address(lm), outputs)
+        address = str(
+            getattr(lm.engine, "address", None) or lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or ""
+        )
+        here = (lm.model, address, outputs)
         known = self._takes.get(here, self._takes.get((lm.model, "", outputs)))
         if known is not False:
             under = SchemaAdapter(schema, self.corrections)
@@ -341,10 +339,6 @@ def _is_client(lm: Any) -> bool:
     """Whether a model is asked over the network."""
     engine = getattr(lm, "engine", None)
     return isinstance(engine, str) or hasattr(engine, "address")
-
-
-def _address(lm: Any) -> str:
-    return str(getattr(lm.engine, "address", None) or lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or "")
 
 
 ADAPTERS = {

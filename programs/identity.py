@@ -96,7 +96,9 @@ def writer_key(writer: Writer) -> str:
     adapter = dspy.settings.adapter or dspy.ChatAdapter()
     predictors = writer.predictors_below()
     lms = {name: _lm_key(predictor.lm or dspy.settings.lm) for name, predictor in predictors.items()}
-    return digest([writer_digest(writer), _source_digest(type(writer)), _adapter_key(adapter), lms, _rollout.get()])
+    form = {name: value for name, value in vars(adapter).items() if isinstance(value, bool | int | str | None)}
+    layout = f"{type(adapter).__module__}.{type(adapter).__qualname__}{sorted(form.items())}"
+    return digest([writer_digest(writer), _source_digest(type(writer)), layout, lms, _rollout.get()])
 
 
 def digest(parts: Any) -> str:
@@ -115,11 +117,6 @@ def _lm_key(lm: Any) -> dict[str, Any]:
     kwargs = {name: value for name, value in lm.kwargs.items() if not _UNSEEN.search(name)}
     weights = getattr(getattr(lm, "engine", None), "weights_version", None)
     return {"model": lm.model, "kwargs": kwargs, "weights": weights}
-
-
-def _adapter_key(adapter: dspy.Adapter) -> str:
-    settings = {name: value for name, value in vars(adapter).items() if isinstance(value, bool | int | str | None)}
-    return f"{type(adapter).__module__}.{type(adapter).__qualname__}{sorted(settings.items())}"
 
 
 @functools.lru_cache(maxsize=1024)

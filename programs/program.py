@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -156,16 +155,13 @@ class MemoryProgram(dspy.Module):
         Returns:
             The last node: `.memory`, the `.failures` of its item, its `.chain()`.
         """
-        with self._writing():
+        with dspy.context(lm=self._writing_lm or dspy.settings.lm, adapter=self.asking()):
             return self.cache.remember(self.method.writer, history)
 
     def unwritten(self, histories: Iterable[History]) -> int:
         """How many items `remember` would have to write, or read from a store; 0 where nothing is asked to write."""
-        with self._writing():
+        with dspy.context(lm=self._writing_lm or dspy.settings.lm, adapter=self.asking()):
             return self.cache.unwritten(self.method.writer, histories)
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return dspy.context(lm=self._writing_lm or dspy.settings.lm, adapter=self.asking())
 
     def asking(self) -> dspy.Adapter:
         """The adapter of `dspy.settings`, or else the program's own: one for all its calls and copies."""

@@ -29,10 +29,9 @@ from dspy.utils.exceptions import (
     LMUnsupportedModelError,
 )
 
-from ..engines.call import hearing
+from ..engines.call import HEARING
 from ..engines.spending import Spending, note, taking
 from ..errors import one_line
-from ..reading.kinds import Mend
 from ..records import Failure, Hit
 from ..records.context import FailureKind
 from ..records.scope import Place, holding, place
@@ -144,10 +143,15 @@ class Call:
 
     def hear(self, asked: Any, answers: Sequence[Any], samples: Sequence[Any] = ()) -> None:
         """Keeps the raw completions of a prompt, messages or a text; answers are as DSPy has them."""
-        messages = _plain(asked)
+        messages: list[dict[str, str]] = []
+        for message in [{"role": "user", "content": asked}] if isinstance(asked, str) else asked or ():
+            content = message.get("content")
+            if isinstance(content, list):
+                content = "".join(part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
+            messages.append({"role": str(message["role"]), "content": str(content or "")})
         texts = (each.get("text") if isinstance(each, dict) else each for each in answers)
-        found = [Completion(messages, str(text or "")) for text in texts]
-        self.completions += [Completion(messages, each.text, each) for each in samples] or found
+        found = [Completion(tuple(messages), str(text or "")) for text in texts]
+        self.completions += [Completion(tuple(messages), each.text, each) for each in samples] or found
 
 
 @dataclass
@@ -170,7 +174,8 @@ class Recording:
 
 RECORDING: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("recording", default=None)
 """The innermost recording that is active."""
-_open: contextvars.ContextVar[Call | None] = contextvars.ContextVar("open_call", default=None)
+CALL: contextvars.ContextVar[Call | None] = contextvars.ContextVar("call", default=None)
+"""The call of a predictor that is running."""
 
 
 @contextmanager
@@ -178,7 +183,7 @@ def recording(raw: bool = False, depth: int = 0) -> Generator[Recording]:
     """Records every predictor call and failure of the block; arguments as the fields of `Recording`."""
     record = Recording(raw, depth)
     try:
-        with holding(RECORDING, record), holding(_open, None), holding(place, Place()), hearing(None):
+        with holding(RECORDING, record), holding(CALL, None), holding(place, Place()), holding(HEARING, None):
             yield record
     finally:
         record.calls.sort(key=lambda call: call.at)
@@ -197,14 +202,14 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
     meter = getattr(call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm, "meter", None)
     try:
         with ExitStack() as stack:
-            stack.enter_context(holding(_open, call))
+            stack.enter_context(holding(CALL, call))
             if record is not None:
                 record.calls.append(call)
                 stack.callback(lambda: note(replace(call.taken, seconds=0.0)))
                 work = stack.enter_context(taking())
                 stack.callback(lambda: setattr(call, "taken", work.taken))
                 if record.raw:
-                    stack.enter_context(hearing(call.hear))
+                    stack.enter_context(holding(HEARING, call.hear))
             yield call
     except Exception as error:
         kind = kind_of(error)
@@ -216,19 +221,6 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
         raise
     if meter is not None:
         meter.add_answer(predictor.label, call.outcome, call.faults)
-
-
-def note_mends(mends: Sequence[Mend]) -> None:
-    """Says what was mended to read an answer of the running call."""
-    if call := _open.get():
-        call.faults.update(mend.kind for mend in mends)
-
-
-def note_asked_again(kind: str) -> None:
-    """Says that the running call asks once more, and why."""
-    if call := _open.get():
-        call.asked_again = True
-        call.faults[kind] += 1
 
 
 def record_failure(failure: Failure) -> None:
@@ -245,15 +237,3 @@ def refuse(predictor: Any, count: int) -> None:
     own = [call for call in record.calls if call.predictor is predictor and call.thread == thread]
     if own:
         own[-1].refused += count
-
-
-def _plain(asked: Any) -> tuple[dict[str, str], ...]:
-    """Messages of role and text, of a prompt as DSPy has it."""
-    messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked or ()
-    plain: list[dict[str, str]] = []
-    for message in messages:
-        content = message.get("content")
-        if isinstance(content, list):
-            content = "".join(part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
-        plain.append({"role": str(message["role"]), "content": str(content or "")})
-    return tuple(plain)

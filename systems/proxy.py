@@ -30,7 +30,7 @@ import uvicorn
 from fastapi import FastAPI, Header
 from fastapi.responses import JSONResponse
 
-from ..engines.spending import note_call, taking
+from ..engines.spending import Spending, note, taking
 from ..errors import MempilerError, one_line
 from ..memory.index import Embedder
 from ..reading.answer import CutText
@@ -110,7 +110,7 @@ class Proxy:
         with taking() as work:
             outputs: Any = lm(messages=messages, **_settings(lm, body))
         for call in work.calls:
-            note_call(call.input_tokens, call.output_tokens, None if call.unpriced else call.cost)
+            note(Spending(1, call.input_tokens, call.output_tokens, call.cost, call.unpriced))
         sent, generated = work.taken.input_tokens, work.taken.output_tokens
         return {
             "id": f"chatcmpl-{secrets.token_hex(8)}",
