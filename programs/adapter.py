@@ -259,10 +259,8 @@ class AutoAdapter(CorrectingAdapter):
             yield from super()._attempts(lm, signature, inputs)
             return
         outputs = outputs_name(schema)
-        address = str(
-            getattr(lm.engine, "address", None) or lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or ""
-        )
-        here = (lm.model, address, outputs)
+        address = getattr(lm.engine, "address", None) or lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or ""
+        here = (lm.model, str(address), outputs)
         known = self._takes.get(here, self._takes.get((lm.model, "", outputs)))
         if known is not False:
             under = SchemaAdapter(schema, self.corrections)

@@ -29,7 +29,7 @@ from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import Recording, failure_of, recording
 from ..programs.remember import Node
-from ..records import Context, Failure, History, Hit, Query
+from ..records import Context, Failure, History, Hit
 from .results import MAX_LOST, Evaluation, counts_of
 from .rows import RECALL_AT, SHOWN, Clock, Row, row_of
 
@@ -202,7 +202,8 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
     clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, asked, taken = None, program, Spending()
-    with recording(True, _search_depth(benchmark) if example.get("focus") else 0) as record:
+    depth = max(*RECALL_AT, benchmark.scorer.retrieval_depth) if example.get("focus") else 0
+    with recording(True, depth) as record:
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
@@ -270,7 +271,14 @@ def _evidence_found(
     if program.method.reader.free:
         memory = program.remember(example.history).memory if memory is None and context is not None else memory
         known = record.ranked[1] if alone and record.ranked and record.ranked[0] is program.method.reader else None
-        ranked = [] if memory is None else _ranked(program, memory, query, _search_depth(benchmark), known)
+        try:
+            reader = program.method.reader
+            hits = [] if memory is None else evidence_hits(reader, memory, query.probe, record.depth, known)
+        except MempilerError:
+            raise
+        except Exception:
+            hits = []
+        ranked = [hit.sources for hit in hits]
         found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
     else:
         # A search of somebody else's takes something; what it was asked for is all that is looked at.
@@ -287,23 +295,6 @@ def _evidence_found(
     return {name: value for name, value in found.items() if value is not None} | benchmark.scorer.retrieval(
         example, ranked
     )
-
-
-def _search_depth(benchmark: Benchmark) -> int:
-    """How many hits evidence recall looks at."""
-    return max(*RECALL_AT, benchmark.scorer.retrieval_depth)
-
-
-def _ranked(
-    program: MemoryProgram, memory: Memory, query: Query, k: int, known: list[Hit] | None
-) -> list[tuple[str, ...]]:
-    try:
-        hits = evidence_hits(program.method.reader, memory, query.probe, k, known)
-    except MempilerError:
-        raise
-    except Exception:
-        return []
-    return [hit.sources for hit in hits]
 
 
 def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[Hit] | None = None) -> list[Hit]:
