@@ -138,6 +138,8 @@ def first_line(setup: Setup, program: str = "", part: Any = None, counts: bool =
     folder = program_folder(program) if program else None
     made = None if folder is None else read_manifest(folder)
     embedder = setup.embedder if made is None else made.embedder or "none"
+    if embedder == "minilm" and not setup.load().english:
+        embedder += " (knows English alone; --embedder e5 knows the language of these texts)"
     adapter = setup.adapter or (setup.default_adapter if made is None else made.adapter)
     lm = "offline engine (extractive, no language model)" if setup.lm == "offline" else setup.lm
     known = bool(setup.data) and not is_offline(setup.lm)

@@ -117,6 +117,12 @@ class Dataset:
         self.examples = tuple(examples)
         self.source = source
 
+    @property
+    def english(self) -> bool:
+        """Whether its questions are in English, or in another language that is written in its letters."""
+        letters = [char for example in self.examples[:100] for char in str(example.question) if char.isalpha()]
+        return sum(char.isascii() for char in letters) * 2 >= len(letters)
+
     def counts(self, example: dspy.Example) -> bool:
         """Whether the example is part of the headline score."""
         return True

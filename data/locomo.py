@@ -154,7 +154,14 @@ class Locomo(Benchmark):
         return super().load(path, metric=metric, categories=categories, **options)
 
     @classmethod
-    def read(cls, path: Path, note: Note) -> Reading:
+    def read(cls, path: Path, note: Note, *, evidenced: bool = False) -> Reading:
+        """Reads the file.
+
+        Args:
+            path: The file.
+            note: What findings are told to.
+            evidenced: Whether questions without evidence that can be read are left out (as Memory-R2 does: 4 of 1,089).
+        """
         raw = read_json(path)
         if not isinstance(raw, list) or not raw:
             raise DataError(f"{path}: expected a list of conversations, got {reprlib.repr(raw)}; take {_WANTED}")
@@ -170,7 +177,7 @@ class Locomo(Benchmark):
                 continue
             place = Place(note, row.sample_id)
             history = histories[row.sample_id] = _history(row.conversation, place)
-            examples.extend(_examples(history, row.qa, note))
+            examples.extend(_examples(history, row.qa, note, evidenced))
         return Reading(tuple(histories.values()), tuple(examples))
 
     @property
@@ -252,7 +259,7 @@ def _turns(raw: Any, place: Place, known: set[str]) -> Iterator[Turn]:
             yield Turn(id=turn.dia_id, speaker=turn.speaker, text=turn.text or "", caption=turn.blip_caption or None)
 
 
-def _examples(history: History, rows: Iterable[Any], note: Note) -> Iterator[dspy.Example]:
+def _examples(history: History, rows: Iterable[Any], note: Note, evidenced: bool) -> Iterator[dspy.Example]:
     asked: dict[str, str] = {}
     for number, value in enumerate(rows):
         id = f"{history.id}:{number}"
@@ -269,15 +276,17 @@ def _examples(history: History, rows: Iterable[Any], note: Note) -> Iterator[dsp
         if row.question in asked:
             place.odd("duplicate question", f"asks the same as {asked[row.question]}; both are kept")
         asked.setdefault(row.question, id)
-        evidence = _evidence(row.evidence, history, place)
+        texts = [row.evidence] if isinstance(row.evidence, str) else [str(text) for text in row.evidence]
+        evidence = _evidence(texts, history, place)
+        if evidenced and not evidence_ids(texts):
+            continue
         trap = {} if row.adversarial_answer is None else {"adversarial_answer": row.adversarial_answer}
         labels = {"answer": answer or NOT_MENTIONED, "category": row.category, "evidence": evidence, **trap}
         example = dspy.Example(id=id, history=history, question=row.question, focus=evidence, **labels)
         yield example.with_inputs("history", "question", "focus")
 
 
-def _evidence(raw: Any, history: History, place: Place) -> tuple[str, ...]:
-    texts = [raw] if isinstance(raw, str) else [str(text) for text in raw]
+def _evidence(texts: list[str], history: History, place: Place) -> tuple[str, ...]:
     if not texts:
         place.odd("empty evidence", "names no turn; the question has no recall")
     for text in texts:

@@ -132,7 +132,7 @@ def _headings(names: list[str]) -> re.Pattern[str]:
     """Headings in words, `answer:` or `**Final answer**:` and the like, each at the beginning of a line."""
     words = "|".join(re.escape(name).replace("_", "[_ ]") for name in names)
     return re.compile(
-        rf"^[ \t]{{0,9}}[#*>\- ]{{0,9}}[\"'`]?(?:final[_ ])?({words})[\"'`]?"
+        rf"^[ \t]{{0,9}}[#*>\- ]{{0,9}}[\"'`“]?(?:final[_ ])?({words})[\"'`]?"
         r"[*]{0,4}[ \t]{0,9}[:：=][ \t]{0,9}[*]{0,4}",
         re.MULTILINE | re.IGNORECASE,
     )

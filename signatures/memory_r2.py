@@ -195,8 +195,8 @@ class AnswerFromMemories(dspy.Signature):
       answer must not be vague about time.
     - A name inside a memory need not be the speaker the memory belongs to.
     - Only if the memories do not suffice and the question is about the world at large, use general knowledge.
-    - Think step by step first; then give the answer alone, usually in no more than 10 to 12 words, with every
-      essential name and date.
+    - Think step by step first, and show how a time was worked out; then give the answer alone, usually in no more than
+      10 to 12 words, with every essential name and date. Check that it answers what was asked.
     """
 
     first_speaker_memories: str = dspy.InputField(desc="memories of the first speaker, one per line with its date")

@@ -264,16 +264,19 @@ def refined_chain_examples() -> list[dspy.Example]:
             "Bake flatbread in a pan on the stove :: the oven is broken, the praised recipe needs little",
             "Label the dips for the table :: own walnut allergy, other guests' nuts",
             "Borrow a cool box from a neighbour :: contacts of the street party",
+            "Ask the host for a place at the grill :: no oven until it is repaired, arrival on Saturday",
         )),
         _example("30 July 2025, Wednesday", _RUN, _RUN_FACTS, initial_steps=first[1], updated_steps=_steps(
             "Jog for half an hour without pain :: left ankle sprained in June, physiotherapy",
             "Train on Monday, Wednesday and at weekends :: late shifts on Tuesday and Thursday",
             "How much of the month's money is free :: savings for the car until December",
+            "Ride to the start with another runner :: no car yet, an early morning after a late shift",
         )),
         _example("10 March 2025, Monday", _VISIT, _VISIT_FACTS, initial_steps=first[2], updated_steps=_steps(
             "Book a room near by on the ground floor :: father's walking stick, four floors without a lift",
             "Meet them after five on weekdays :: the colleague's project runs until Easter",
             "Whether the doctor's exercises need equipment :: father's operation, what he can do alone",
+            "Order the heavy shopping to the door :: stairs without a lift, evenings full of work",
         )),
     ]  # fmt: skip
 

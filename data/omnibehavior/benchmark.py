@@ -26,7 +26,7 @@ means; here nothing is rounded, so that means may differ by .006 %.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -35,7 +35,7 @@ import dspy
 from pydantic import BeforeValidator, Field
 
 from ...errors import DataError
-from ...records import Action, History, read_json
+from ...records import Action, History, estimate_tokens, read_json
 from ..behavior import ChosenOption, Since, asked, example, records
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading
@@ -127,6 +127,8 @@ class OmniBehavior(Benchmark):
         *,
         test_actions: Many = Periods.test_actions,
         seed: int = Periods.seed,
+        users: Many | None = None,
+        history_tokens: Many | None = None,
     ) -> Reading:
         """Reads a folder of raw files, one raw file, or a prepared experiment file.
 
@@ -134,20 +136,25 @@ class OmniBehavior(Benchmark):
             path: The folder or file.
             note: What findings are told to.
             test_actions: Records asked per user, for raw files.
-            seed: Draws them.
+            seed: Draws them, and the users.
+            users: So many of the users of raw files with `test_actions` records to ask (released: 200); None for all.
+            history_tokens: Of every history the newest records in so many tokens (released: 32,000); None for all.
         """
         files, offsets = _files(path), _offsets_file(path)
         periods = Periods(test_actions=test_actions, seed=seed, offsets=_offsets(offsets))
         histories: list[History] = []
         examples: list[dspy.Example] = []
         known: set[str] = set()
-        for user in _users(files, periods, note):
+        found: Iterable[_User] = _users(files, periods, note)
+        if users:
+            found = _chosen(list(found), periods, users)
+        for user in found:
             place = Place(note, f"user {user.id}")
             if user.id in known:
                 place.fault("duplicate user", "is in the data twice")
                 continue
             known.add(user.id)
-            past, made = _questions(user) if user.asked else (None, [])
+            past, made = _questions(user, history_tokens) if user.asked else (None, [])
             if past is None or not made:
                 place.odd("nothing asked", "has no record in the test period that can be asked")
                 continue
@@ -277,12 +284,27 @@ def _seen(values: Sequence[Any], place: Place) -> Iterator[tuple[int, Raw]]:
             yield number, value
 
 
-def _questions(user: _User) -> tuple[History, list[dspy.Example]]:
+def _chosen(users: Sequence[_User], periods: Periods, count: int) -> list[_User]:
+    drawn = periods.chosen({user.id: len(user.asked) if user.before else 0 for user in users}, count)
+    return [user for user in users if user.id in drawn]
+
+
+def _newest(actions: Sequence[Action], max_tokens: int) -> Sequence[Action]:
+    """The last of them whose lines fit."""
+    for count, action in enumerate(reversed(actions)):
+        max_tokens -= estimate_tokens(action.turn().line()) + 1
+        if max_tokens < 0:
+            return actions[len(actions) - count :]
+    return actions
+
+
+def _questions(user: _User, history_tokens: int | None) -> tuple[History, list[dspy.Example]]:
     rows = [*user.before, *user.since]
     actions = [_action(user.id, number, row) for number, row in enumerate(rows, 1)]
     anchor = len(user.before) + user.asked[0]
     profile = user.profile.strip() if isinstance(user.profile, str) else ""
-    history = records(user.id, profile, actions[:anchor])
+    past = actions[:anchor] if history_tokens is None else _newest(actions[:anchor], history_tokens)
+    history = records(user.id, profile, past)
     since = Since(user.id, actions[anchor:], anchor)
     made = []
     for place in (len(user.before) + n for n in user.asked):
@@ -291,18 +313,8 @@ def _questions(user: _User) -> tuple[History, list[dspy.Example]]:
         for field in fields_of(row):
             question = asked(actions[place], QUESTIONS[field][is_chinese(row.get("type"))])
             answer = OPTIONS[not values[field]]
-            id = f"{actions[place].id}:{field}"
-            made.append(
-                example(
-                    history=history,
-                    recent=recent,
-                    id=id,
-                    question=question,
-                    options=OPTIONS,
-                    answer=answer,
-                    category=field,
-                )
-            )
+            told = {"id": f"{actions[place].id}:{field}", "question": question, "answer": answer, "category": field}
+            made.append(example(history=history, recent=recent, options=OPTIONS, **told))
     return history, made
 
 

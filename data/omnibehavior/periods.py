@@ -1,4 +1,4 @@
-"""Which records of a raw OmniBehavior file are history, which are asked, and which questions are drawn.
+"""Which users of raw OmniBehavior files are taken, which records are history, and which are asked.
 
 The released code compares raw texts with dates that have no clock: all records ON the last day of either period belong
 to neither. Drawing, as released: records that can be predicted are cut into ten buckets of time; in each, scenes take
@@ -31,6 +31,16 @@ class Periods:
     seed: int = 42
     offsets: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """What is added to the seed, by user; a user who is not named adds what `seed_offset` makes of the id."""
+
+    def chosen(self, asked: Mapping[str, int], count: int) -> list[str]:
+        """So many users, drawn as released from those of whom `test_actions` records can be asked.
+
+        Args:
+            asked: By user, how many of their records can be asked; 0 for one without a history.
+            count: Most users.
+        """
+        fit = sorted(user for user, found in asked.items() if found >= self.test_actions)
+        return fit if len(fit) <= count else sorted(random.Random(self.seed).sample(fit, count))
 
     def cut(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
         """The records of the history and of the test period, both in time order."""

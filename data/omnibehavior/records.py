@@ -157,8 +157,8 @@ _FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """One of these must be set for the reaction to have taken place."""
 _COUNTERS: Mapping[str, str] = MappingProxyType({"activation": "activation_cnt", "submit": "form_submit_total_cnt"})
 """This must be above 0."""
-_REVIEW = "评价"
-"""A message with this word rates the service: it is not asked for."""
+_NOT_SAID = ("评价", "会话转移")
+"""A message with one of these is a rating or a handover, which the platform writes in the user's name."""
 
 
 def gold(record: Mapping[str, Any]) -> dict[str, Value]:
@@ -209,12 +209,12 @@ def _open(record: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def next_message(done: Sequence[Mapping[str, Any]]) -> str | None:
-    """The last message of the user to customer service that is more than two letters and no rating."""
+    """The last message of the user to customer service that is their own and more than two letters."""
     for action in done:
         content = action.get("content") if action["type"] == "dialogue" else None
         for row in reversed(content if isinstance(content, list) else []):
             said = row.get("content") if isinstance(row, dict) and row.get("role") == "user" else None
-            if isinstance(said, str) and len(said.strip()) > 2 and _REVIEW not in said:
+            if isinstance(said, str) and len(said.strip()) > 2 and not any(word in said for word in _NOT_SAID):
                 return said.strip()
     return None
 

@@ -1,8 +1,8 @@
 """Behaviour prediction: which of some options a user takes in a situation, from memory and the newest records.
 
 Every method sees the same suffix (PraMem, equation 2: the k records right before the situation), so that methods differ
-by their memory alone. An answer that names no option is returned as the model wrote it, and counts as a failed parse
-(the released code asks up to five times, at the default temperature).
+by their memory alone. An answer that names no option is returned as the model wrote it, and counts as a failed parse;
+`task.reask=5` asks up to five times more, as the released evaluator does.
 """
 
 from __future__ import annotations
@@ -50,6 +50,17 @@ class BehaviorPrediction(Task):
             "question": query.text,
             "options": list(query.options),
         }
+
+    def forward(self, context: Context, query: Query) -> dspy.Prediction:
+        found = super().forward(context, query)
+        rollout = (self.answer.lm or dspy.settings.lm).kwargs.get("rollout_id") or ""
+        for n in range(self.settings.reask):
+            if not query.options or found.answer in query.options:
+                break
+            # Sampled, and under an id of its own: the same request would have the same answer from a cache.
+            config = {"rollout_id": f"{rollout}/again {n + 1}", "temperature": 1.0}
+            found = self.made(self.answer(**self.asked(context, query), config=config), query)
+        return found
 
     def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
         chosen = chosen_option(str(found.get("answer") or ""), query.options) if query.options else None

@@ -39,6 +39,9 @@ class TaskSettings(Settings):
         default=False,
         description="whether the date stands beside `yesterday` and the like in all that is shown to a model",
     )
+    reask: int = Field(
+        default=0, ge=0, description="how often behaviour is asked for again where the answer names none of the options"
+    )
 
     @property
     def named(self) -> dict[str, Any]:

@@ -31,8 +31,15 @@ class Arranged:
     labels: tuple[str, ...]
     """The variants that can be run."""
     part: Part
-    """Which questions are asked: where a variant is tuned, those that nothing learned from."""
+    """Which questions are asked: where a variant is tuned on the benchmark, those that nothing learned from."""
     seeds: int
+    elsewhere: Mapping[str, Setup]
+    """By name the other benchmarks that variants learn on."""
+
+    def learning(self, variant: Variant) -> Setup:
+        """What a variant learns on, with its settings."""
+        setup = self.elsewhere.get(variant.tuned.on if variant.tuned else "", self.setup)
+        return replace(setup, options={**setup.options, **variant.options}, config=dict(variant.settings))
 
 
 def arrange(
@@ -64,12 +71,17 @@ def arrange(
         missing = {label: _missing(paper.variants[label], own) for label in section.variants}
         told |= dict.fromkeys(f"{label} is left out: {reason}" for label, reason in missing.items() if reason)
         labels = tuple(label for label, reason in missing.items() if not reason)
-        part: Part = "test" if any(paper.variants[label].tuned for label in labels) else "all"
+        learned = {tuned.on for label in labels if (tuned := paper.variants[label].tuned)}
+        part: Part = "test" if "" in learned else "all"
         times = seeds or section.seeds or paper.seeds
-        found.append(Arranged(section, _setup(paper, section, own, files or {}), labels, part, times))
+        made, *others = (
+            _setup(paper, section.model_copy(update=of), own, files or {})
+            for of in ({}, *({"benchmark": on, "options": {}} for on in sorted(learned - {""})))
+        )
+        found.append(Arranged(section, made, labels, part, times, {each.benchmark: each for each in others}))
     if not found:
         raise UserError(next(iter(told)))
-    _check_files(paper, [each.section for each in found], setup, files or {})
+    _check_files([name for each in found for name in (each.section.benchmark, *each.elsewhere)], setup, files or {})
     if setup.test is None and any(each.setup.test is not None for each in found):
         told[f"on the bundled samples: {paper.offline_test} questions a section; --test N takes others"] = None
     if any(each.seeds > 1 and not _draws(paper.variants[v], each.setup) for each in found for v in each.labels):
@@ -106,7 +118,7 @@ def plan_paper(
                 known.add(key)
                 plans.append(plan_evaluate(variant.program, repeat, each.part))
                 if variant.tuned is not None and not repeat.repeat:
-                    plans += _tuning(label, variant, repeat, told)
+                    plans += _tuning(label, variant, each.learning(variant), told)
         if each.setup.judge_lm:
             told["not counted: calls of the judge"] = None
         parts[each.section.name] = sum(plans, Plan())
@@ -128,7 +140,7 @@ def settings_of(variant: Variant, setup: Setup) -> dict[str, Any]:
 
 def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -> list[Plan]:
     """The plan of a variant's compile or training; none, and a note, where it cannot be planned."""
-    tuned, program, setup = variant.tuned, variant.program, replace(setup, config=dict(variant.settings))
+    tuned, program = variant.tuned, variant.program
     if tuned is None:
         return []
     try:
@@ -183,8 +195,8 @@ def _missing(variant: Variant, setup: Setup) -> str:
     return ""
 
 
-def _check_files(paper: Paper, sections: Sequence[Section], setup: Setup, files: Mapping[str, str]) -> None:
-    names = list(dict.fromkeys(section.benchmark for section in sections))
+def _check_files(benchmarks: Sequence[str], setup: Setup, files: Mapping[str, str]) -> None:
+    names = list(dict.fromkeys(benchmarks))
     # "palbench" of "palbench.select".
     data_sets = list(dict.fromkeys(name.partition(".")[0] for name in names))
     for name in files:

@@ -50,6 +50,8 @@ class Tuning(BaseModel, frozen=True, extra="forbid"):
     optimizer: str
     """As `compile --with` takes it, or `LOGO`."""
     stage: Literal["read", "write", "all"] = "all"
+    on: str = ""
+    """The benchmark that it learns on; that of the section if empty."""
     start: str = ""
     """The variant whose program it begins from; the method as it is if empty."""
     train: int | None = None

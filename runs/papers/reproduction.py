@@ -157,10 +157,11 @@ def reproduce(
         UserError: A name or a file fits nothing, or the run to resume was started with other settings.
         EndpointError: A model cannot be reached; the message says how to resume.
     """
-    arranged, notes = arrange(paper, setup, names, files, seeds)
+    arranged, notes = arrange(paper, replace(setup, resume=None), names, files, seeds)
     for each in arranged:
         each.setup.check_models()
-        each.setup.load()
+        for one in (each.setup, *each.elsewhere.values()):
+            one.load()
     asked = _asked(paper, arranged, setup, files or {})
     title = f"reproduce-{paper.name}"
     resumed = setup.resume and RunFolder.resume(setup.resume, asked, Setup("").decisive)
@@ -170,7 +171,7 @@ def reproduce(
         folder.update(run_id=tracker.run_id)
         cache = MemoryCache(folder.store.nodes)
         work = _Work(paper, folder, tracker.run_id, meter or Meter(), Guard(setup.limits), note, cache)
-        done = tuple(work.section(replace(each, setup=replace(each.setup, resume=None))) for each in arranged)
+        done = tuple(map(work.section, arranged))
         result = Reproduced(paper, done, folder.path, tracker.run_id, notes, work.guard.struck)
         for each in done:
             tracker.metrics({f"{each.section.name}.{row.label}.score": row.evaluation.score for row in each.rows})
@@ -241,11 +242,10 @@ class _Work:
     def _tuned(self, label: str, arranged: Arranged) -> RunFolder | None:
         variant = self.paper.variants[label]
         how, program = variant.tuned or Tuning(optimizer=""), variant.program
-        options = {**arranged.setup.options, **variant.options}
-        setup = replace(arranged.setup, options=options, config=dict(variant.settings))
+        setup = arranged.learning(variant)
         setup = setup if how.train is None else replace(setup, train=how.train)
         command = "train" if how.optimizer == LOGO else "compile"
-        settings = _settings(command, program, setup, tuned=how.model_dump())
+        settings = _settings(command, program, setup, tuned=how.model_dump(exclude={"on"}))
         if how.start:
             begun = self._tuned(how.start, arranged)
             if begun is None:

@@ -75,6 +75,14 @@ def test_evidence_is_found_however_it_is_joined(turns, joint, zeros):
     assert evidence_ids([text]) == tuple(f"D{session}:{turn}" for session, turn in turns)
 
 
+def test_questions_without_readable_evidence_can_be_left_out_as_memory_r2_does(tmp_path):
+    def change(row):
+        row["qa"] = [{**row["qa"][0], "evidence": found} for found in (["D2:1"], [], ["D"], "D77:1")]
+
+    assert [each.id for each in load(tmp_path, "locomo", change, evidenced=True).examples] == ["conv-1:0", "conv-1:3"]
+    assert len(load(tmp_path, "locomo", change).examples) == 4
+
+
 def test_no_answer_scores_0_and_bleu1_has_the_same_gold_as_f1(tmp_path):
     def change(row):
         row["qa"][0].update(category=3, answer="Likely no; though she reads")

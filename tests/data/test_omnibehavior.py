@@ -1,6 +1,7 @@
 """OmniBehavior: both forms, what is history, recent and asked, the draw, and how records read."""
 
 import copy
+import random
 from datetime import datetime
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from mempiler.data.omnibehavior.records import (
 )
 from mempiler.data.omnibehavior.text import DETAIL, reaction, situation
 from mempiler.errors import DataError
+from mempiler.records import estimate_tokens
 
 from .forms import PREPARED, video, write
 
@@ -93,6 +95,27 @@ def test_seed_offsets_beside_the_files_make_the_draw(tmp_path):
     assert asked({"u1": 7}) == [f"u1:{n + 1}:video_liked" for n in drawn] != own
     with pytest.raises(DataError, match="whole number"):
         asked({"u1": "7"})
+
+
+def test_users_are_drawn_from_those_with_enough_to_ask_and_a_history_may_be_the_newest_records(tmp_path):
+    enough = [video(f"2025-10-0{n} 10:00:00") for n in (1, 2)]
+    for n in range(1, 8):
+        raw(tmp_path, [video("2025-09-01 10:00:00"), video("2025-09-02 10:00:00"), *enough], f"u{n}", f"{n}.json")
+    raw(tmp_path, enough, "no history", "8.json")
+    raw(tmp_path, [video("2025-09-01 10:00:00"), enough[0]], "one to ask", "9.json")
+
+    def taken(**options):
+        examples = liked(tmp_path, test_actions=2, **options)
+        return list(dict.fromkeys(example.history.id for example in examples)), examples[0].history
+
+    assert len(taken()[0]) == 9
+    assert taken(users=7)[0] == [f"u{n}" for n in range(1, 8)]
+    drawn, history = taken(users=3)
+    assert drawn == sorted(random.Random(42).sample([f"u{n}" for n in range(1, 8)], 3))
+    tokens = [estimate_tokens(line) + 1 for item in history for line in item.lines()][-2:]
+    for room, kept in ((sum(tokens), 2), (sum(tokens) - 1, 1), (tokens[-1], 1)):
+        found = actions(taken(users=3, history_tokens=room)[1])
+        assert [action.time.day for action in found] == [1, 2][-kept:]
 
 
 def test_a_prepared_file_says_itself_what_is_asked(tmp_path):
@@ -216,6 +239,14 @@ def test_the_words_of_a_search_are_its_reaction_and_not_its_situation():
     search = {"type": "Search Behavior", "context": {"keyword": "lamp", "query_category": "home"}}
     assert situation({**search, "action": [{"type": "search", "keyword": "lamp"}]}) == "category: home"
     assert "lamp" in situation({**search, "action": []})
+
+
+@pytest.mark.parametrize("line", ["会话转移给张三", "感谢您的评价，再见", "ok"])
+def test_a_handover_to_another_agent_a_rating_and_a_short_line_are_not_the_users_words(line):
+    said = [{"role": "user", "content": text} for text in ("where is it?", line)]
+    service = {"type": "Customer Service", "action": [{"type": "dialogue", "content": said}]}
+    assert gold(service) == {"next_user_message": "where is it?"}
+    assert reaction(service) == "wrote (where is it?)"
 
 
 def test_a_record_carries_the_questions_of_its_scene_in_its_language():

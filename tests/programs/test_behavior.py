@@ -104,3 +104,12 @@ def test_an_answer_outside_the_options_stays_as_it_was_said(scripted, history, r
     assert found.answer == "That depends."
     found, _ = asked(scripted, "no-memory", history, recent, answer="no, never")
     assert found.answer == "No"
+
+
+@pytest.mark.parametrize(("times", "answers", "found"), [(0, 1, "Hard to say."), (2, 3, "Hard to say."), (5, 4, "No")])
+def test_an_answer_that_names_no_option_may_be_asked_for_again(scripted, history, recent, times, answers, found):
+    lm = scripted(lambda kind, text, n: {"answer": "No" if len(lm.engine.prompts) > 3 else "Hard to say."})
+    program = build("truncation", task="behavior-prediction", **{"task.reask": times})
+    with dspy.context(lm=lm):
+        said = program(history=history, recent=recent, question="Like it?", options=YES_NO)
+    assert (said.answer, len(lm.engine.prompts)) == (found, answers)

@@ -8,6 +8,7 @@ from mempiler.cli import main
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
 from mempiler.runs.compare import recorded
+from mempiler.runs.papers.arrangement import plan_paper
 from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.setup import Setup
 
@@ -71,6 +72,29 @@ def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(mak
     assert [each["begun"].partition("-turn-rag")[0] for each in begun] == ["labeled"]
     (kept,) = made.run.glob("parts/labeled-*/program/manifest.json")
     assert json.loads(kept.read_text())["config"]["k"] == 2
+
+
+def test_what_learned_on_another_benchmark_is_asked_all_of_this_one(make_paper):
+    """Two sections that learn alike share what was learned."""
+    demos = TUNED["demos"]
+    variants = {
+        "three turns": {"program": "turn-rag"},
+        "demos": demos,
+        "abroad": {**demos, "tuned": {**demos["tuned"], "on": "locomo"}},
+    }
+    sections = [
+        _turns(["demos"], own="demos"),
+        {**_turns(["three turns", "abroad"], own="abroad"), "name": "msc", "benchmark": "msc"},
+    ]
+    setup = Setup(benchmark="", train=8, dev=4, threads=1)
+    plan, _ = plan_paper(make_paper(variants=variants, sections=sections), setup)
+    made = reproduce(make_paper(variants=variants, sections=sections), setup)
+    assert not made.failed
+    ran = [json.loads(path.read_text())["settings"] for path in made.run.glob("parts/*/run.json")]
+    assert [(each["benchmark"], each["train"]) for each in ran if each["command"] == "compile"] == [("locomo", 8)]
+    (rows,) = ([len(row.evaluation.rows) for row in each.rows] for each in made.sections if each.section.name == "msc")
+    assert rows == [len(Setup(benchmark="msc").load().examples)] * 2
+    assert plan.calls.high >= sum(row.evaluation.taken.calls for each in made.sections for row in each.rows)
 
 
 @pytest.mark.parametrize("calls", [6, pytest.param(14, marks=pytest.mark.slow)])
