@@ -226,3 +226,5 @@ def _freeze() -> None:
     """What is loaded stays; each full collection would look through it, and hold up all that is asked for .1 s."""
     gc.collect()
     gc.freeze()
+    # Nor often through the memories of users, which come later.
+    gc.set_threshold(50_000, 20, 50)

@@ -5,8 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mempiler import Session, Turn
+from mempiler.memory.stored import Owner, Stamp
 
 from ..postgres import Postgres
+
+ADA, BOB = Owner("ada"), Owner("bob")
+WRITER = Stamp("w", "p", "e")
+"""Who writes memories."""
+
+
+def session(*texts: str, id: str = "") -> Session:
+    """What Ada said."""
+    return Session(id=id, turns=tuple(Turn(id="", speaker="Ada", text=text) for text in texts))
 
 
 @pytest.fixture(scope="session")

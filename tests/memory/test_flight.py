@@ -24,18 +24,6 @@ def test_those_used_least_recently_go_first_and_a_look_is_a_use() -> None:
     assert [flight.peek(key) for key in ("a", "b", "c")] == ["A", None, "C"]
 
 
-def test_what_is_being_made_cannot_be_seen_or_dropped() -> None:
-    flight = Flight()
-
-    def compute() -> str:
-        assert flight.peek("a") is None
-        flight.drop(lambda key: True)
-        return "A"
-
-    assert flight.once("a", compute) == "A"
-    assert flight.peek("a") == "A"
-
-
 def test_a_new_value_does_not_look_at_all_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
     done = Future.done

@@ -34,20 +34,14 @@ DOCUMENT |= {"program": "p", "embedder": "", "schema_version": 2}
         (line(user="a" * 513), "has 513 characters; use at most 512"),
         ("[" * 100_000, "nested more than 100 levels deep"),
         (line().replace('"position": 1', f'"position": {"9" * 5000}'), "has 5000 digits"),
-        (line().replace('"position": 1', '"position": NaN'), "NaN is no JSON number"),
-        (line(item={"position": 2**31}), "position"),
         (of_turn(time="0001-01-01T00:00:00+14:00"), "outside the calendar"),
-        (of_turn(time=10**30), "time"),
         (line(item={"item": {"id": "s\u200b", "turns": []}}), "cannot be seen"),
-        (line(item={"item": {"id": "", "turns": []}}), "is empty or there twice"),
         (line(open=[{"id": "s", "turns": [{"id": "x", "speaker": "a"}]}]), "is empty or there twice"),
-        (line(document={**DOCUMENT, "memory": "no JSON"}), "document"),
         (line(document={**DOCUMENT, "memory": "[1]"}), "the memory is no JSON object"),
         (line(**{"a\nb": 1}), r"line 3: 'a\nb: Unexpected"),
         (line()[:40], "line 3 is not valid JSON"),
         (line(item={"state": "remembered"}), "the memory ends at position 0"),
         (line(item={"position": 0}), "position: Input should be greater than or equal to 1"),
-        (line(user="\u202eada"), "cannot be seen"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
@@ -86,8 +80,7 @@ def test_user_who_is_there_already_keeps_all_others_out(store: Store) -> None:
     assert [found.owner.user for found in store.users()] == ["bob"]
 
 
-def test_times_with_a_zone_are_kept_in_utc(tmp_path: Path) -> None:
-    with Store(tmp_path / "s.sqlite") as store:
-        import_users(store, [HEADER, of_turn(time="2024-03-05T10:00:00+02:00")], "file")
-        (stored,) = store.items(store.users()[0].owner)
-        assert str(stored.item.turns[0].time) == "2024-03-05 08:00:00"
+def test_times_with_a_zone_are_kept_in_utc(store: Store) -> None:
+    import_users(store, [HEADER, of_turn(time="2024-03-05T10:00:00+02:00")], "file")
+    (stored,) = store.items(store.users()[0].owner)
+    assert str(stored.item.turns[0].time) == "2024-03-05 08:00:00"

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import Session, Store, StoreError, Turn
+from mempiler import Store, StoreError
 from mempiler.engines.models import language_model
-from mempiler.memory.stored import Change, Document, Log, Owner, Stamp
+from mempiler.memory.stored import Change, Document, Log
 from mempiler.programs.catalog import build
 from mempiler.serving.user_memory import UserMemory
 from mempiler.serving.writing import SHORT
 from sqlalchemy import create_engine, event, text
 
-ADA = Owner("ada")
-WRITER = Stamp("w", "p", "e")
+from .conftest import ADA, WRITER, session
+
 FIRST = Document('{"words": ["a"], "number": 1}', 1, '{"words": []}', 1, (), WRITER)
 
 
@@ -26,7 +26,7 @@ def changed(count: int, words: list[str], settled: Any = None) -> Document:
 
 
 def committed(store: Store, *documents: Document) -> Document | None:
-    store.add(ADA, Session(id="s1", turns=(Turn(id="t", speaker="Ada", text="x"),)))
+    store.add(ADA, session("x"))
     (claim,) = store.claim("me", 60, WRITER)
     for document in documents:
         assert claim is not None

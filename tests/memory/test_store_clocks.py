@@ -4,21 +4,21 @@ import time
 from collections.abc import Callable
 
 import pytest
-from mempiler import Session, Store, Turn, build
+from mempiler import Store, Turn, build
 from mempiler.engines.models import language_model
 from mempiler.memory import store_tables as t
-from mempiler.memory.stored import LONGEST_LEASE, Owner, Stamp
+from mempiler.memory.stored import LONGEST_LEASE
 from mempiler.serving.memories import Memories, stamp_of
 from mempiler.serving.user_memory import UserMemory
 from sqlalchemy import Update, update
 
-ADA = Owner("ada")
-WRITER = Stamp("w", "p", "e")
+from .conftest import ADA, WRITER, session
+
 DAY = 86_400.0
 
 
 def fill(store: Store) -> None:
-    store.add(ADA, Session(id="", turns=(Turn(id="", speaker="Ada", text="I moved to Lisbon."),)))
+    store.add(ADA, session("I moved to Lisbon."))
 
 
 def change(store: Store, statement: Update) -> None:
@@ -26,16 +26,11 @@ def change(store: Store, statement: Update) -> None:
         db.execute(statement)
 
 
-def dated(store: Store, seconds: float) -> None:
-    """Dates a claim as a clock would that is wrong by so much."""
-    change(store, update(t.users).values(claimed_until=t.users.c.claimed_until + seconds))
-
-
 @pytest.mark.parametrize(("wrong", "free"), [(DAY, True), (-DAY, True), (LONGEST_LEASE / 2, False), (0.0, False)])
 def test_claim_that_ends_too_far_away_counts_for_nothing(store: Store, wrong: float, free: bool) -> None:
     fill(store)
     assert store.claim("me", 10 * LONGEST_LEASE if wrong == 0 else 60, WRITER)
-    dated(store, wrong)
+    change(store, update(t.users).values(claimed_until=t.users.c.claimed_until + wrong))
     assert bool(store.claim("you", 60, WRITER)) == free
 
 

@@ -6,19 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import Session, Store, Turn, build
+from mempiler import Store, build
 from mempiler.engines.models import language_model
 from mempiler.errors import StoreError
 from mempiler.memory.amending import Amendment
-from mempiler.memory.stored import Owner
 
-ADA, BOB = Owner("ada"), Owner("bob")
+from .conftest import ADA, BOB, session
+
 SECRET = "falcon"
 """Of everything that the damaged rows hold."""
-
-
-def session(id: str) -> Session:
-    return Session(id=id, turns=(Turn(id="", speaker="Ada", text=f"the code is {SECRET}"),))
+SAID = f"the code is {SECRET}"
 
 
 @pytest.fixture
@@ -29,11 +26,11 @@ def path(tmp_path: Path) -> Path:
     with Store(path) as store:
         for owner in (ADA, BOB):
             for id in ("s1", "s2"):
-                store.add(owner, session(id), metadata={"code": SECRET})
+                store.add(owner, session(SAID, id=id), metadata={"code": SECRET})
             program.memory(store, owner.user, lm=language_model("offline")).remember()
             store.amend(owner, Amendment(1, "delete", "s1:1", "turn", SECRET, ("s1:1",)))
-            store.add(owner, session("s3"))
-            store.append(owner, "s4", session("s4").turns, metadata={"code": SECRET})
+            store.add(owner, session(SAID, id="s3"))
+            store.append(owner, "s4", session(SAID).turns, metadata={"code": SECRET})
     return path
 
 

@@ -5,18 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mempiler import ConflictError, Session, Store, Turn
+from mempiler import ConflictError, Store, Turn
 from mempiler.memory.stored import Claim, Document, Owner, Stamp
 from mempiler.memory.transfer import export_users, import_users
 
-ADA, BOB = Owner("ada"), Owner("bob", "acme")
-WRITER = Stamp("w", "p", "e")
+from .conftest import ADA, WRITER, session
+
+BOB = Owner("bob", "acme")
 
 
 def fill(store: Store, owner: Owner = ADA, count: int = 2) -> None:
     for n in range(count):
-        turns = (Turn(id="", speaker="Ada", text=f"text {n}"),)
-        store.add(owner, Session(id=f"s{n}", turns=turns))
+        store.add(owner, session(f"text {n}", id=f"s{n}"))
 
 
 def document(position: int, settled: int | None = None, stamp: Stamp = WRITER) -> Document:

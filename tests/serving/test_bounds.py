@@ -125,12 +125,9 @@ def test_the_place_of_a_client_that_went_away_is_free(connect: Any, path: str, b
 
 ORIGINS = [
     ({"Origin": "https://evil.example"}, 403),
-    ({"Origin": "null"}, 403),
     ({"Origin": "http://localhost:3000"}, 403),
     ({"Sec-Fetch-Site": "cross-site"}, 403),
-    ({"Sec-Fetch-Site": "same-site"}, 403),
     ({"Sec-Fetch-Site": "same-origin"}, 200),
-    ({"Sec-Fetch-Site": "none"}, 200),
     ({}, 200),
 ]
 

@@ -159,33 +159,34 @@ def use(program: Any, store: Store, lm: Any) -> None:
     memory.ask("What is the word?")
 
 
-@pytest.mark.parametrize(
-    ("method", "where"), [("turn-rag", "here"), ("memory-r2", "another process"), ("recursive-summary", "here")]
-)
 def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, where: str
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of three methods; forgotten here, and by another process."""
     from mempiler.memory.transfer import export_users
     from mempiler.serving.memories import Memories
     from mempiler.serving.writers import Worker
 
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    program, lm = build(method, embedder=embedder()), language_model("offline")
-    worker = Worker(Memories(program, store, lm), session_gap=30)
-    use(program, store, lm)
-    assert any(secret().encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    if where == "here":
-        assert program.memory(store, "ada", "acme", lm).forget().erased
-    else:
+    lm, others = language_model("offline"), tmp_path / "others.sqlite"
+    here = [(build(method, embedder=embedder()), store) for method in ("turn-rag", "recursive-summary")]
+    with Store(others) as elsewhere:
+        there = build("memory-r2", embedder=embedder())
+        worker = Worker(Memories(there, elsewhere, lm), session_gap=30)
+        use(there, elsewhere, lm)
+        for program, opened in here:
+            use(program, opened, lm)
+            assert any(secret().encode() in path.read_bytes() for path in tmp_path.rglob("memories*"))
+            assert program.memory(opened, "ada", "acme", lm).forget().erased
         assert kept() != []
-        with Store(tmp_path / "memories.sqlite") as other:
+        with Store(others) as other:
             assert other.forget(ADA).erased
         worker.watch()
-    assert kept() == []
-    with (tmp_path / "all.jsonl").open("w") as file:
-        export_users(store, file)
-    assert not any(secret().encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        assert kept() == []
+        with (tmp_path / "all.jsonl").open("w") as file:
+            export_users(store, file)
+        assert not any(secret().encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_question_under_way_leaves_nothing_when_it_ends(store: Store, gate: Gate) -> None:

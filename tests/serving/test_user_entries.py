@@ -239,17 +239,14 @@ def test_conditions_hold_in_every_method(method: str, store: Store) -> None:
 BAD: list[tuple[Any, str]] = [
     ("x", "where: .*valid dictionary"),
     ({"a b": 1}, "the name .*a b"),
-    ({"a": None}, "a.in.0.*no plain value"),
     ({"a": {}}, "a: .*is empty"),
     ({"a": {"$ne": 1}}, "ne: Extra inputs"),
-    ({"a": {"gte": True}}, "number or a text"),
     ({"a": 2**60}, "no number"),
-    ({"a": "x" * 501}, "501 characters"),
     ({f"a{n}": 1 for n in range(33)}, "at most 32"),
 ]
 
 
-@pytest.mark.parametrize(("where", "says"), BAD, ids=range(9))
+@pytest.mark.parametrize(("where", "says"), BAD, ids=range(6))
 def test_malformed_conditions_are_refused_in_one_line(store: Store, where: Any, says: str) -> None:
     memory = memory_of(store, "turn-rag")
     for call in (memory.search, memory.recall, memory.ask, memory.list):

@@ -39,19 +39,14 @@ def test_memory_of_another_program_is_a_conflict_without_addresses(connect: Any,
     assert "sqlite" not in response.text
 
 
-def test_health_and_readiness_need_no_token(connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = connect().as_tenant(None)
-    assert client.get("/health").json() == {"status": "ok"}
-    found = client.get("/ready")
-    assert (found.status_code, found.json()["parts"]["store"]) == (200, True)
-
+def test_a_store_that_fails_is_told_without_its_address(
+    client: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*arguments: object) -> None:
         raise StoreError("postgresql://secret is gone")
 
     monkeypatch.setattr(store, "read", fail)
-    found = client.get("/ready")
-    assert (found.status_code, found.json()["parts"]["store"]) == (503, False)
-    failed = client.as_tenant("acme").get("/v1/users/ada/memory")
+    failed = client.get("/v1/users/ada/memory")
     assert (failed.status_code, "secret" in failed.text) == (503, False)
 
 
