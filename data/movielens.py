@@ -24,7 +24,6 @@ import re
 import sys
 import zipfile
 import zlib
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -84,9 +83,6 @@ OCCUPATIONS = (
 )
 """By the code of users.dat."""
 
-_GIVEN = set(Action.model_fields)
-_QUESTIONS = (ASKED,)
-_RATED = {stars: f"rated {stars}" for stars in RATINGS}
 _FILES = ("ratings.dat", "users.dat", "movies.dat")
 _MOST_DIGITS = 18
 _LATEST = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp())
@@ -95,32 +91,11 @@ _WANTED = "MovieLens-1M (https://files.grouplens.org/datasets/movielens/ml-1m.zi
 
 
 @dataclass(frozen=True)
-class _Ratings:
-    """The ratings of one user in columns: a million objects would take more room than what is made of them."""
-
-    movies: list[str] = field(default_factory=list)
-    stars: list[str] = field(default_factory=list)
-    times: array[int] = field(default_factory=lambda: array("q"))
-
-    def add(self, movie: str, stars: str, time: int) -> None:
-        self.movies.append(sys.intern(movie))
-        self.stars.append(sys.intern(stars))
-        self.times.append(time)
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    def ordered(self) -> Iterator[tuple[str, str, int]]:
-        """By time, equal times in the file's order."""
-        for n in sorted(range(len(self)), key=self.times.__getitem__):
-            yield self.movies[n], self.stars[n], self.times[n]
-
-
-@dataclass(frozen=True)
 class _Tables:
     """The three files, read."""
 
-    ratings: dict[str, _Ratings] = field(default_factory=dict)
+    ratings: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
+    """Of each user the times, movies and stars, in the file's order."""
     profiles: dict[str, str] = field(default_factory=dict)
     movies: dict[str, str] = field(default_factory=dict)
 
@@ -248,7 +223,8 @@ def _tables(files: Mapping[str, bytes], note: Note) -> _Tables:
         if movie not in tables.movies and movie not in strange:
             strange.add(movie)
             place.odd("unknown movie", f"movie {movie} is not in movies.dat; it goes by its number")
-        tables.ratings.setdefault(user, _Ratings()).add(movie, rating, int(time))
+        # A million of them share their texts.
+        tables.ratings.setdefault(user, []).append((int(time), sys.intern(movie), sys.intern(rating)))
     for user in tables.ratings.keys() - tables.profiles.keys():
         Place(note, f"user {user}").odd("unknown user", "is not in users.dat; the profile stays empty")
     return tables
@@ -286,16 +262,16 @@ def _job(code: str) -> str | None:
 
 
 def _actions(user: str, tables: _Tables) -> list[Action]:
-    # What is in the columns has been checked, and a set of the given fields per rating is half of what it takes.
+    """The ratings of a user by time; those of one time in the file's order."""
+    rated = sorted(tables.ratings[user], key=lambda each: each[0])
     return [
-        Action.model_construct(
-            _GIVEN,
+        Action(
             id=f"u{user}:{n}",
             time=datetime.fromtimestamp(time, UTC).replace(tzinfo=None),
             scene=SCENE,
             situation=tables.movies.get(movie) or f"movie {movie}",
-            action=_RATED[stars],
-            questions=_QUESTIONS,
+            action=f"rated {stars}",
+            questions=(ASKED,),
         )
-        for n, (movie, stars, time) in enumerate(tables.ratings[user].ordered(), 1)
+        for n, (time, movie, stars) in enumerate(rated, 1)
     ]

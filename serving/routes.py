@@ -69,7 +69,7 @@ async def add_session(user: User, body: NewSession, caller: Asked, response: Res
 @router.get("/{user}/sessions", summary="List the sessions of a user")
 async def list_sessions(user: User, caller: Asked) -> Sessions:
     """The sessions of a user and how far each got."""
-    return await caller.storing(lambda: _sessions(caller.memory(user)))
+    return await caller.storing(lambda: Sessions(sessions=known(caller.memory(user)).sessions()))
 
 
 @router.post("/{user}/sessions/{session}/end", summary="End an open session")
@@ -151,7 +151,7 @@ def known(memory: UserMemory) -> UserMemory:
         Refusal: 404: nothing is stored of the user.
     """
     seen = memory.look()
-    _there(seen.known, UNKNOWN_USER)
+    _there(seen.snapshot.version, UNKNOWN_USER)
     return memory.begin(seen)
 
 
@@ -176,11 +176,6 @@ def _memory(service: Service, memory: UserMemory) -> MemoryState:
         memory=memory_shown(service.program.method, seen),
         waiting=len(seen.snapshot.waiting) + len(seen.snapshot.open),
     )
-
-
-def _sessions(memory: UserMemory) -> Sessions:
-    _there(memory.status(), UNKNOWN_USER)
-    return Sessions(sessions=memory.sessions())
 
 
 def _changed(memory: UserMemory, entry: str, made: EntryChange | None) -> EntryHistory:

@@ -117,11 +117,6 @@ class View:
         return tuple(items)
 
     @property
-    def known(self) -> bool:
-        """Whether anything is stored of the user."""
-        return bool(self.snapshot.version)
-
-    @property
     def speakers(self) -> tuple[str, ...]:
         """Who said something, in order of first appearance."""
         said = (turn.speaker for item in self.waiting.items for turn in item.turns)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import socket
 import sqlite3
 import threading
@@ -14,12 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
-from mempiler import Store, StoreError
+from mempiler import Store
 from mempiler.engines.models import language_model
 from mempiler.serving import operations
-from mempiler.serving.refusals import cause_of
 from mempiler.serving.service import Breaker
-from sqlalchemy.exc import OperationalError
 
 from tests.stub_server import StubServer, every
 
@@ -235,15 +232,3 @@ def test_a_broken_token_file_is_not_ready_and_the_log_says_why(
     (line,) = [vars(record) for record in caplog.records if "token file is wrong" in record.message]
     assert "expected TENANT TOKEN" in line["cause"]
     assert "nonsense" not in line["cause"]
-
-
-def test_causes_hold_no_contents() -> None:
-    def of(kind: type[Exception], text: str) -> str:
-        error = StoreError("SECRET")
-        error.__cause__ = OperationalError("SELECT SECRET", {}, kind(text))
-        return cause_of(error)
-
-    assert of(sqlite3.OperationalError, "database or disk is full\nDETAIL: SECRET") == "database or disk is full"
-    assert cause_of(OSError(28, "SECRET")) == os.strerror(28)
-    assert cause_of(ValueError("SECRET")) == "ValueError"
-    assert cause_of(StoreError("SECRET")) == "StoreError"

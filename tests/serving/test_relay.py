@@ -184,19 +184,6 @@ def test_odd_answers_are_no_fault_of_the_service(stream: bool, reach: Reach) -> 
             assert found.status_code == (200 if number in READABLE else 502)
 
 
-def test_repeated_request_gets_what_is_stored_and_costs_nothing(reach: Reach, store: Store) -> None:
-    _, client, server = reach(with_tools)
-    question: Any = {"role": "user", "content": "How is the weather?"}
-    called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
-    messages = [question, called, {"role": "tool", "tool_call_id": "call-1", "content": "sunny"}]
-    chat(client, question, tools=[WEATHER])
-    for headers in ({}, {"x-stainless-retry-count": "1"}):
-        found = chat(client, *messages, tools=[WEATHER], extra_headers=headers)
-        assert found.choices[0].message.content == "It is sunny."
-    assert len(server.requests) == 2
-    assert turns(store) == ["user: How is the weather?", "assistant: It is sunny."]
-
-
 def test_answer_of_a_user_who_was_forgotten_meanwhile_is_not_stored(reach: Reach, store: Store) -> None:
     def answer(body: dict[str, Any]) -> str:
         store.forget(ADA)
