@@ -29,11 +29,11 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 
 from ..errors import UnknownNameError
-from ..memory.flight import Flight
 from ..reading.answer import LONGEST, CutText, Layout, read_answer, repeats
 from ..reading.kinds import UnreadableError, annotated
 from ..reading.markers import neutral
 from .compact_adapter import CompactAdapter
+from .flight import Flight
 from .recording import CALL, CutShortError, kind_of
 from .streaming import ANSWERING, overheard
 

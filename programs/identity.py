@@ -21,8 +21,8 @@ import dspy
 from pydantic import BaseModel, TypeAdapter
 
 from .. import __version__
-from ..memory.flight import Flight
 from ..records.scope import holding
+from .flight import Flight
 from .method import Writer
 from .part import Part
 from .state import dump_predictor, signature_of

@@ -12,8 +12,8 @@ from typing import Any, cast
 import dspy
 import numpy as np
 
-from ..memory.flight import Flight
 from ..memory.words import tokens
+from .flight import Flight
 from .recording import recorded
 
 MEANT_FOR = "dspy_meant_for"

@@ -18,10 +18,10 @@ import dspy
 
 from ..engines.threads import in_thread
 from ..errors import UserError
-from ..memory.flight import Flight
 from ..memory.memory import Memory
 from ..records import History, Item, Query
 from .adapter import adapter as make_adapter
+from .flight import Flight
 from .method import Method
 from .predictor import adopt
 from .recording import RECORDING

@@ -18,9 +18,9 @@ import dspy
 from dspy.dsp.utils.settings import main_thread_config
 
 from ..engines.spending import Spending
-from ..memory.flight import Flight
 from ..memory.memory import Memory
 from ..records import Context, Failure, History, Item
+from .flight import Flight
 from .fold import NOTHING, Performed, Steps, close, fold, perform, take
 from .gather import gather
 from .identity import digest, jsonable, writer_key

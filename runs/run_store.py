@@ -33,8 +33,8 @@ import numpy as np
 from ..engines.spending import Spending
 from ..errors import DataError, UserError
 from ..memory.deltas import applied, delta
-from ..memory.flight import Flight
 from ..memory.memory import Memory
+from ..programs.flight import Flight
 from ..programs.method import Writer
 from ..programs.remember import Node, Step
 from ..programs.state import dump_values, load_values, signature_of

@@ -19,11 +19,11 @@ from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import language_model
 from ..engines.spending import needed_prices
 from ..errors import EndpointError, MempilerError, UserError
-from ..memory.flight import Flight
 from ..programs.adapter import AutoAdapter
 from ..programs.adapter import adapter as make_adapter
 from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.external.program import program_of, takes_embedder
+from ..programs.flight import Flight
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from ..programs.tasks.task import TASK, parted

@@ -24,13 +24,13 @@ from ..engines.spending import working_for
 from ..errors import ProgramError, StoreError, UserError
 from ..memory.amending import Amendments, in_force
 from ..memory.deltas import applied
-from ..memory.flight import Flight
 from ..memory.incoming import checked_conditions
 from ..memory.indexes import Line
 from ..memory.memory import Memory
 from ..memory.store import Store, UserVectors
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
 from ..memory.words import forget_words
+from ..programs.flight import Flight
 from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.program import MemoryProgram
 from ..programs.waiting import Waiting

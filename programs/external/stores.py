@@ -25,8 +25,8 @@ from typing import Any
 
 from ...engines.spending import Spending, note, taking
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
-from ...memory.flight import Flight
 from ...records import Failure, History, Item
+from ..flight import Flight
 from ..recording import ExternalError, failure_of, record_failure
 
 OPEN = 64

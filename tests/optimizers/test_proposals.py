@@ -23,7 +23,7 @@ SETTINGS = {
     "better-together": ["strategy=copro -> infer-rules"],
 }
 BETTER = "Name the marker."
-QUICK = ("gepa", "mipro", "copro")
+QUICK = ("gepa", "mipro")
 each_optimizer = pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS]
 )

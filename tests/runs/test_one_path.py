@@ -25,12 +25,13 @@ from mempiler.serving.user_memory import UserMemory
 
 CASES = [
     *((name, "locomo") for name in METHODS if name not in ("pramem", "h2memory")),
-    ("pgr+turn-rag", "locomo"),
     ("pramem", "movielens"),
-    ("turn-rag", "movielens"),
     ("h2memory", "palbench.restate"),
     ("logs+session-rag", "palbench.select"),
-    ("rgmem", "personamem"),
+    *(
+        pytest.param(*more, marks=pytest.mark.slow)
+        for more in (("pgr+turn-rag", "locomo"), ("turn-rag", "movielens"), ("rgmem", "personamem"))
+    ),
 ]
 
 SMALLER = {"pramem": {"rounds": 2}}

@@ -3,7 +3,7 @@
 from concurrent.futures import Future
 
 import pytest
-from mempiler.memory.flight import Flight
+from mempiler.programs.flight import Flight
 
 
 def test_dropped_values_are_made_anew() -> None:
