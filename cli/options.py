@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ..engines.endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
+from ..engines.endpoint import DEADLINE, RETRIES, TIMEOUT
 from ..errors import MOST_SECONDS, UserError
 from .config import CONFIG
 from .printing import choose_json

@@ -70,7 +70,7 @@ def _service_of_process(given: dict[str, Any]) -> Service:
 
 def _service(given: dict[str, Any]) -> Service:
     """The service of the options."""
-    from ..engines.endpoint.engine import check_askable
+    from ..engines.models import check_askable
     from ..serving.auth import Tokens
     from ..serving.service import Breaker, Service
 

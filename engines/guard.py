@@ -76,29 +76,16 @@ def spent_of(spending: Spending, limit: str) -> float:
 
 
 class Lane:
-    """The places of one endpoint: so many calls are in flight at most, and who waits for one is served in turn.
+    """The places of one endpoint: so many calls are in flight at most.
 
     Whoever has one call waiting is served before the second of another, however many that one has.
-
-    Args:
-        places: Calls in flight.
     """
 
     def __init__(self, places: int = IN_FLIGHT) -> None:
         self._lock = threading.Lock()
-        self._free = places
-        self._waiting: OrderedDict[Hashable, deque[Future[None]]] = OrderedDict()
-
-    @property
-    def free(self) -> int:
+        self.free = places
         """Places that nobody holds."""
-        return self._free
-
-    @property
-    def waiting(self) -> int:
-        """Calls that wait for a place."""
-        with self._lock:
-            return sum(map(len, self._waiting.values()))
+        self._waiting: OrderedDict[Hashable, deque[Future[None]]] = OrderedDict()
 
     @contextmanager
     def place(self) -> Generator[None]:
@@ -125,8 +112,8 @@ class Lane:
         """A turn that comes when there is a place, at once where one is free; the place is given on in the end."""
         turn, whose = Future[None](), working_now()[0]
         with self._lock:
-            if self._free:
-                self._free -= 1
+            if self.free:
+                self.free -= 1
                 turn.set_result(None)
             else:
                 self._waiting.setdefault(whose, deque()).append(turn)
@@ -144,7 +131,7 @@ class Lane:
     def _give(self) -> None:
         """Hands the place to the next in turn, so that no newcomer takes it."""
         if not self._waiting:
-            self._free += 1
+            self.free += 1
             return
         whose, turns = self._waiting.popitem(last=False)
         turn = turns.popleft()

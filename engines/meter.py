@@ -16,7 +16,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -29,10 +29,9 @@ from ..errors import UserError
 from ..reading.answer import marked
 from ..records.scope import holding
 from .call import HEARING, Call, going_on
-from .endpoint.endpoint import BODY
-from .endpoint.engine import Engine
+from .endpoint.endpoint import BODY, Engine
 from .guard import Guard
-from .spending import Spending, note
+from .spending import Counted, Spending, note
 from .threads import in_thread
 
 Role = Literal["task", "prompt", "judge"]
@@ -44,7 +43,7 @@ PROMPT = 2
 
 
 @dataclass(frozen=True)
-class Usage:
+class Usage(Counted):
     """What was used up to one moment, or between two."""
 
     calls: Counter[str] = field(default_factory=Counter)
@@ -69,12 +68,6 @@ class Usage:
     """Those that it had."""
     estimated: int = 0
     """Calls of which the endpoint did not say how many tokens they took; theirs are estimated."""
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
-
-    def __sub__(self, other: Usage) -> Usage:
-        return Usage(**{each.name: getattr(self, each.name) - getattr(other, each.name) for each in fields(self)})
 
     def by_role(self) -> dict[str, int]:
         """Calls by role with zeros, and the cached ones: what reports print; "embedding" where an endpoint was."""
@@ -286,15 +279,26 @@ class MeteredLM(dspy.LM):
         assert result is not None  # DSPy has told of it by `update_history`
         if call.cache and known is None:
             dspy.cache.put(call.request, result.dump())
-        usage = result.usage or {}
-        # DSPy asks engines once per candidate (`n`), within one call.
-        calls = max(1, len(result.responses))
         sent, generated, estimated = call.tokens
-        cost = self.priced(None if estimated else result.cost, sent, generated)
+        # DSPy asks engines once per candidate (`n`), within one call.
+        calls, cost = max(1, len(result.responses)), None if estimated else result.cost
+        self.count(sent, generated, result.usage or {}, cost, calls, estimated)
+        return result
+
+    def count(
+        self,
+        sent: int,
+        generated: int,
+        usage: dict[str, Any] | None = None,
+        cost: float | None = None,
+        calls: int = 1,
+        estimated: bool = False,
+    ) -> None:
+        """Counts calls that were answered, by their tokens and what else their usage tells."""
+        cost, usage = self.priced(cost, sent, generated), {"total_tokens": 0, **(usage or {})}
         counted = {**usage, "prompt_tokens": sent, "completion_tokens": generated}
         self.meter.add(self.role, counted, cost, calls, estimated)
-        self.guard.worked(max(0 if estimated else int(usage.get("total_tokens") or 0), sent + generated), cost, calls)
-        return result
+        self.guard.worked(max(0 if estimated else int(usage["total_tokens"] or 0), sent + generated), cost, calls)
 
     def _expected(self, call: Call) -> Spending:
         """What a call takes at most, going by the length of its prompt and of the answers so far."""

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dspy.lm15 import (
+    Config,
+    LM15Error,
+    Message,
+    Request,
+    UnsupportedFeatureError,
+    UnsupportedModelError,
+    request_from_openai_chat,
+)
 from dspy.utils.exceptions import LMConfigurationError, LMError
 
 from ..errors import EndpointError, UserError, one_line
-from .endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
-from .endpoint.endpoint import BODY, Endpoint
-from .endpoint.engine import check_provider, engines, request_settings
+from .endpoint import DEADLINE, RETRIES, TIMEOUT
+from .endpoint.endpoint import BODY, Endpoint, Engine, engines
+from .endpoint.loop import run
 from .guard import Guard
 from .meter import Answers, Meter, MeteredLM, Replayed, Role
+from .spending import litellm_module
 from .weights import gguf_file
 
 OFFLINE = "offline"
@@ -25,6 +36,8 @@ LOCAL = "local:"
 """What the name of a model begins with that runs in this process."""
 GGUF_TIMEOUT = 600.0
 """The same of a GGUF model, which reads a long prompt for minutes on few cores."""
+_PATIENCE = 5.0
+"""Seconds that a provider has to say which models it has."""
 GGUF_TOKENS = 1024
 """Most tokens of an answer of it, unless said: a small model may repeat itself until its context is full."""
 
@@ -117,9 +130,107 @@ def language_model(
     except (ValueError, LMConfigurationError) as error:
         raise UserError(f"language model {name!r}: {one_line(error, 300)}") from error
     if live:
-        check_provider(name, endpoint)
+        _check_provider(name, endpoint)
     lm.window = server and server.context
     return lm
+
+
+def request_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of every request as `dspy.LM` takes them; those that it refuses become fields of the body.
+
+    Raises:
+        UserError: A name is what each call sets by itself, or a value is none that it may have.
+    """
+    known, fields = {}, {}
+    for name, value in settings.items():
+        if name in _PER_CALL:
+            raise UserError(f"--lm-set {name}: is no setting of a model; it is set by Mempiler for each call")
+        try:
+            request_from_openai_chat({"model": "any", "messages": [{"role": "user", "content": "Hi"}], name: value})
+        except UnsupportedFeatureError:
+            fields[name] = value
+        except (TypeError, ValueError) as error:
+            raise UserError(f"--lm-set {name}={value}: {one_line(error, 200)}") from error
+        else:
+            (fields if name in _LIKE_OPTIONS_OF_DSPY else known)[name] = value
+    if isinstance(known.get("temperature"), int):
+        known["temperature"] = float(known["temperature"])  # 0 and 0.0 are one request
+    return {**known, BODY: fields} if fields else known
+
+
+_PER_CALL = {"model", "messages", "stream", "stream_options", "n", "response_format", "cache", "rollout_id", "timeout"}
+_PER_CALL |= {"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"}
+_PER_CALL |= {"api_key", "api_base", "base_url", "headers", "extra_headers", "extra_query"}
+_LIKE_OPTIONS_OF_DSPY = {BODY, "provider"}
+
+
+def _check_provider(name: str, endpoint: Endpoint) -> None:
+    """Refuses a name of which DSPy would find out only with the first call that nobody provides it.
+
+    Raises:
+        UserError: The message says how models are named.
+    """
+    if endpoint.route(name):
+        return
+    litellm = litellm_module()
+    try:
+        litellm.get_llm_provider(name, api_base=endpoint.address)
+    except litellm.exceptions.BadRequestError:
+        raise UserError(
+            f"language model {name!r}: no provider is known for it; write PROVIDER/MODEL, e.g. "
+            "openai/gpt-4.1-mini, or openai/NAME with --api-base for an OpenAI-compatible server"
+        ) from None
+
+
+def check_askable(lm: Any) -> None:
+    """Refuses a named model whose provider's key is not set; its endpoint is not asked.
+
+    Args:
+        lm: A language model, as `language_model` makes it.
+
+    Raises:
+        UserError: The key is not set.
+    """
+    if not isinstance(lm.engine, Engine):
+        return
+    name, endpoint, names, reason = lm.model, lm.engine.endpoint, list[str](), ""
+    try:
+        if endpoint.route(name):
+            endpoint.client(name)
+        elif not endpoint.address:
+            names = litellm_module().validate_environment(name, endpoint.key)["missing_keys"]
+    except LM15Error as error:
+        names, reason = getattr(error, "env_keys", ()), str(error).partition("\n")[0]
+    # Other settings may come from elsewhere, e.g. the rights of a machine in a cloud.
+    if reason or (names and all(each.endswith("_API_KEY") for each in names)):
+        told = f"there is no key; set {' or '.join(names)}" if names else reason
+        raise UserError(f"language model {name!r}: {told}")
+
+
+def check_known(lm: Any) -> None:
+    """Refuses a named model that is not in its provider's list, and that the provider then says it does not have.
+
+    Lists cost nothing, but some lack names that work: such a model is asked for one token. A provider that does not
+    answer, has no list, or is asked by litellm is no reason to refuse anything.
+
+    Raises:
+        UserError: There is no such model; the message names those that are called much the same.
+    """
+    if not isinstance(lm.engine, Engine) or not lm.engine.endpoint.route(lm.model):
+        return
+    client, listed = lm.engine.endpoint.client(lm.model), list[str]()
+    try:
+        listed = [found.id for found in run(client.lm.list_models(), _PATIENCE)]
+        ends = (f"/{client.model}", f":{client.model}")
+        if listed and not any(name == client.model or name.endswith(ends) for name in listed):
+            asked = Request(model=client.model, messages=(Message.user("Hi"),), config=Config(max_tokens=1))
+            run(client.lm.complete(asked), _PATIENCE)
+    except UnsupportedModelError as error:
+        near = difflib.get_close_matches(client.model, listed, 3, 0.5) or listed[:3]
+        told = f"its provider has no such model; it has {', '.join(near)}{', ...' * (len(listed) > len(near))}"
+        raise UserError(f"language model {lm.model!r}: {told}") from error
+    except (LM15Error, OSError, ValueError):
+        return
 
 
 def context_window(lm: Any) -> int | None:

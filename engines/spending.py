@@ -11,8 +11,8 @@ import os
 import time
 from collections.abc import Generator, Hashable
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from ..errors import UserError
 from ..records.scope import holding
@@ -20,8 +20,18 @@ from ..records.scope import holding
 _FREE = ("offline", "local:", "local/", "gguf:")
 
 
+class Counted:
+    """Numbers of a dataclass that are added field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(**{name: value - getattr(other, name) for name, value in vars(self).items()})
+
+
 @dataclass(frozen=True)
-class Spending:
+class Spending(Counted):
     """What was taken, of a budget too."""
 
     calls: int | float = 0
@@ -42,12 +52,6 @@ class Spending:
     def minutes(self) -> float:
         """The time in minutes."""
         return self.seconds / 60
-
-    def __add__(self, other: Spending) -> Spending:
-        return Spending(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
-
-    def __sub__(self, other: Spending) -> Spending:
-        return Spending(**{each.name: getattr(self, each.name) - getattr(other, each.name) for each in fields(self)})
 
 
 @dataclass

@@ -12,11 +12,10 @@ from typing import Any
 from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
-from ..engines.endpoint.deadline import DEADLINE, RETRIES, TIMEOUT
-from ..engines.endpoint.engine import check_askable, check_known, request_settings
+from ..engines.endpoint import DEADLINE, RETRIES, TIMEOUT
 from ..engines.guard import Limits
 from ..engines.meter import Meter, Role
-from ..engines.models import GGUF, is_local, is_offline, language_model
+from ..engines.models import GGUF, check_askable, check_known, is_local, is_offline, language_model, request_settings
 from ..errors import MOST_SECONDS, MissingDependencyError, UserError, check_number
 from ..programs.program import MemoryProgram
 from .folder import RunFolder
@@ -140,7 +139,7 @@ class Setup:
         """Refuses a model that could not be asked, whatever its role.
 
         Raises:
-            UserError: Nobody provides it, or its key is not set.
+            UserError: Nobody provides it, its key is not set, or its provider has no such model.
         """
         roles: dict[Role, tuple[str | None, str | None]] = {
             "task": (self.lm, self.api_base),

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from ..engines.endpoint.deadline import Deadline
+from ..engines.endpoint.loop import Deadline
 from ..programs.streaming import Words
 from ..records.context import estimate_tokens
 from .bodies import ChatRequest, Remembered

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 import dspy
 
-from ..engines.endpoint.deadline import Deadline
+from ..engines.endpoint.loop import Deadline
 from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
 from ..programs.streaming import WANTED, Words

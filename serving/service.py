@@ -17,8 +17,7 @@ from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 
 from ..engines.endpoint.chat import Upstream, upstream_of
-from ..engines.endpoint.deadline import Deadline, within
-from ..engines.endpoint.loop import NobodyWaitsError
+from ..engines.endpoint.loop import Deadline, NobodyWaitsError, within
 from ..engines.guard import DEAD_AFTER, Guard
 from ..engines.meter import Usage
 from ..errors import EndpointError
@@ -73,7 +72,7 @@ class Pool:
     """A bounded number of threads with a bounded queue.
 
     A tenant may hold its share of the places and of the threads, so that others are served while it waits. A call of a
-    model ends when its request does (`endpoint.deadline`), and a place is free when its work has really ended. The
+    model ends when its request does (`endpoint.loop`), and a place is free when its work has really ended. The
     place of a client that has gone away is given up.
 
     Args:

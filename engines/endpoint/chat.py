@@ -1,6 +1,6 @@
-"""Chats in OpenAI's own form, handed on to the endpoint behind a language model; what it says is handed back as it is.
+"""Chats in OpenAI's own form, handed on to the endpoint behind a language model; its answer is handed back as it is.
 
-The bounds are those of every call. There are no retries: clients make their own, and see the endpoint's answer.
+The bounds are those of every call. There are no retries: clients make their own.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from dspy.utils.exceptions import LMAuthError, LMTimeoutError, LMTransportError
 from ...errors import one_line
 from ..call import MOST_TOLD
 from ..meter import MeteredLM
-from .endpoint import Client
-from .engine import Engine
+from .endpoint import Client, Engine
 from .loop import iterate
 
 
@@ -75,11 +74,9 @@ class Upstream:
     def count(self, usage: Any) -> None:
         """Counts a call by the usage that its answer tells, if it tells one."""
         told = usage if isinstance(usage, dict) else {}
-        counted = ((name, told.get(name)) for name in ("prompt_tokens", "completion_tokens"))
-        tokens = {name: value if isinstance(value, int) and 0 <= value < MOST_TOLD else 0 for name, value in counted}
-        cost = self.lm.priced(None, *tokens.values())
-        self.lm.meter.add(self.lm.role, tokens, cost)
-        self.lm.guard.worked(sum(tokens.values()), cost)
+        counted = (told.get(name) for name in ("prompt_tokens", "completion_tokens"))
+        sent, generated = (n if isinstance(n, int) and 0 <= n < MOST_TOLD else 0 for n in counted)
+        self.lm.count(sent, generated)
 
     async def _parts(self, body: Mapping[str, Any]) -> AsyncGenerator[Any]:
         headers = [("Authorization", f"Bearer {self._client.api_key or 'none'}"), ("Content-Type", "application/json")]
@@ -104,11 +101,7 @@ class Upstream:
 
 
 def upstream_of(lm: Any) -> Upstream | None:
-    """The endpoint of a language model; None for one of this process, or one that speaks otherwise than OpenAI's chat.
-
-    Args:
-        lm: A `MeteredLM`.
-    """
+    """The endpoint of a language model; None for one of this process, or that does not speak OpenAI's chat."""
     if not isinstance(lm, MeteredLM) or not isinstance(lm.engine, Engine):
         return None
     try:

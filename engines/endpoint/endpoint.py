@@ -1,26 +1,33 @@
-"""An endpoint of language models: who answers for a name there, and what a call may take in time, retries and waits.
+"""Endpoints of language models, behind DSPy's engine interface: `dspy.LM(name, engine=..., async_engine=...)`.
 
-Names that `dspy.lm15` knows are asked by its clients, over `http.Transport`. All others are asked by litellm: what it
-reads is bounded in time, not in bytes, and waits that such a provider asks for are not heard of.
+An endpoint knows who answers for a name there, and what a call may take in time, retries and waits. Names that
+`dspy.lm15` knows are asked by its clients, over `http.Transport`. All others are asked by litellm: what it reads is
+bounded in time, not in bytes, and waits that such a provider asks for are not heard of. DSPy keeps its cache, history,
+callbacks and candidates; one request comes here, and one response goes back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import itertools
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import dspy
+from dspy.clients.call_result import CallResult, combine, usage_dict
+from dspy.clients.costs import estimate_cost
 from dspy.lm15 import (
     RETRYABLE_ERRORS,
     AsyncLMRouter,
     AsyncOpenAIChatLM,
+    Message,
     ProviderError,
     Request,
     Response,
@@ -28,13 +35,15 @@ from dspy.lm15 import (
     StreamAssemblyError,
     UnknownModelError,
     UnsupportedFeatureError,
+    Usage,
     amaterialize_response,
     registered_providers,
 )
 
 from ...records.scope import holding
 from ..spending import litellm_module
-from .deadline import DEADLINE, RETRIES, TIMEOUT
+from . import DEADLINE, RETRIES, TIMEOUT
+from .loop import aiterate, arun, iterate, run
 
 BODY = "metadata"
 """The setting of a request that DSPy hands on as it is: here it holds those fields of the body that DSPy refuses."""
@@ -112,30 +121,23 @@ class Client:
         return replace(request, model=self.model, config=replace(config, extensions=fields or None))
 
 
+@dataclass(eq=False, repr=False)
 class Endpoint:
-    """An address, a key, and the bounds of every call there; shared by the copies of a model.
+    """An address, a key, and the bounds of every call there; shared by the copies of a model."""
 
-    Args:
-        address: Up to and including its /v1; None takes the provider's own.
-        key: What it is shown; None takes the provider's variable.
-        silence: Seconds without a byte after which an attempt has failed.
-        seconds: For a call, its retries and waits included.
-        retries: How often a call is repeated that could not reach its model.
-        server: What answers there, if it runs in this process: it runs as long as anybody holds the endpoint.
-    """
-
-    def __init__(
-        self,
-        address: str | None = None,
-        key: str | None = None,
-        silence: float = TIMEOUT,
-        seconds: float = DEADLINE,
-        retries: int = RETRIES,
-        server: Any = None,
-    ) -> None:
-        self.address, self.key, self.server = address, key, server
-        self.silence, self.seconds, self.retries = silence, seconds, retries
-        self._clients: dict[str, Client] = {}
+    address: str | None = None
+    """Up to and including its /v1; None takes the provider's own."""
+    key: str | None = None
+    """What it is shown; None takes the provider's variable."""
+    silence: float = TIMEOUT
+    """Seconds without a byte after which an attempt has failed."""
+    seconds: float = DEADLINE
+    """For a call, its retries and waits included."""
+    retries: int = RETRIES
+    """How often a call is repeated that could not reach its model."""
+    server: Any = None
+    """What answers there, if it runs in this process: it runs as long as anybody holds the endpoint."""
+    _clients: dict[str, Client] = field(default_factory=dict[str, Client], init=False)
 
     def route(self, name: str) -> tuple[str, str] | None:
         """Provider and model of a name as `dspy.LM` takes it; None where litellm has to ask for it."""
@@ -211,6 +213,78 @@ class Endpoint:
 
     def __reduce__(self) -> tuple[type[Endpoint], tuple[Any, ...]]:
         return Endpoint, (self.address, self.key, self.silence, self.seconds, self.retries)
+
+
+class Engine:
+    """Asks an endpoint for a model by its name in DSPy; errors are those of `dspy.lm15`."""
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        self.endpoint, self.model = endpoint, model
+
+    @property
+    def address(self) -> str:
+        """What tells the endpoint from others: its address, or else the provider."""
+        return self.endpoint.address or self.model.partition("/")[0]
+
+    def complete(self, request: Request) -> Response:
+        """One answer, retries and waits included; see `Endpoint.complete`."""
+        return run(self._asked(request), self.endpoint.seconds)
+
+    def stream(self, request: Request) -> Iterator[Any]:
+        """The events of one answer, without retries."""
+        return iterate(self.endpoint.client(request.model).stream(request), self.endpoint.seconds)
+
+    def _asked(self, request: Request) -> Coroutine[Any, Any, Response]:
+        return self.endpoint.complete(self.endpoint.client(request.model), request)
+
+    def settle(self, result: CallResult) -> None:
+        """Gives a result what DSPy cannot tell without the provider: its cost, and how usage is counted there."""
+        parts, client = [], self.endpoint.client(self.model)
+        for response in result.responses:
+            parts.append(CallResult(usage=usage_dict(response, client.provider)))
+            if _priced(client.provider, response.model, client.model):
+                priced = estimate_cost(response, provider=client.provider, requested_model=client.model)
+                parts[-1].cost, parts[-1].cost_details = priced
+        if parts:
+            whole = parts[0] if len(parts) == 1 else combine(parts, model_type="chat")
+            result.cost, result.cost_details = whole.cost, whole.cost_details
+            if not result.cache_hit:
+                result.usage = whole.usage
+
+    def __getattr__(self, name: str) -> Any:
+        # What DSPy asks an engine of its model, `supported_params` and the like.
+        if not name.startswith("support"):
+            raise AttributeError(name)
+        found = self.__dict__[name] = getattr(dspy.LM(self.model), name)
+        return found
+
+    def __deepcopy__(self, memo: object = None) -> Any:
+        return self
+
+
+class AsyncEngine(Engine):
+    """The same for asyncio, whatever loop the caller has."""
+
+    async def complete(self, request: Request) -> Response:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One answer, retries and waits included."""
+        return await arun(self._asked(request), self.endpoint.seconds)
+
+    def stream(self, request: Request) -> AsyncIterator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The events of one answer, without retries."""
+        return aiterate(self.endpoint.client(request.model).stream(request), self.endpoint.seconds)
+
+
+def engines(endpoint: Endpoint, model: str) -> dict[str, Any]:
+    """What a `dspy.LM` is made with to ask an endpoint: both engines, and no retries but theirs."""
+    return {"engine": Engine(endpoint, model), "async_engine": AsyncEngine(endpoint, model), "num_retries": 0}
+
+
+@functools.lru_cache(maxsize=1024)
+def _priced(provider: str, answered: str, asked: str) -> bool:
+    """Whether a model has a price; to find that it has none takes longer than all else of a call."""
+    one = Usage(input_tokens=1, output_tokens=1, total_tokens=2)
+    said = Response(id=None, model=answered, message=Message.assistant("."), finish_reason="stop", usage=one)
+    return estimate_cost(said, provider=provider, requested_model=asked)[0] is not None
 
 
 def _router(**settings: Any) -> AsyncLMRouter:

@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMTimeoutError
 
-from .deadline import Deadline, deadline_here
+from ...records.scope import holding
 
 T = TypeVar("T")
 
@@ -29,6 +30,41 @@ _ENDED: Any = object()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 """By process: an inherited loop is not touched, for what it listens to is still its parent's."""
 _lock = threading.Lock()
+
+
+class Deadline:
+    """When work must have ended, down to the calls deep inside it; the deadline it was made within holds for it too.
+
+    Args:
+        seconds: From now on.
+    """
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._at = time.monotonic() + seconds
+        self._outer = _current.get()
+
+    @property
+    def left(self) -> float:
+        """Seconds until then; never below 0."""
+        own = max(0.0, self._at - time.monotonic())
+        return own if self._outer is None else min(own, self._outer.left)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is over, or nobody waits for the work any more."""
+        return self.left <= 0
+
+    def cancel(self) -> None:
+        """Ends it now."""
+        self._at = -math.inf
+
+
+_current: ContextVar[Deadline | None] = ContextVar("mempiler_deadline", default=None)
+
+
+def within(deadline: Deadline) -> AbstractContextManager[None]:
+    """Puts what the block does under a deadline."""
+    return holding(_current, deadline)
 
 
 class NobodyWaitsError(LMTimeoutError):
@@ -50,7 +86,7 @@ def run(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) ->
         TimeoutError: Of lm15; the time is over.
         NobodyWaitsError: The deadline of the work that wants it passed.
     """
-    future = _begun(_bounded(work, seconds, end, deadline_here()))
+    future = _begun(_bounded(work, seconds, end, _current.get()))
     try:
         return future.result()
     finally:
@@ -59,7 +95,7 @@ def run(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) ->
 
 async def arun(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) -> T:
     """`run` for asyncio; no thread waits."""
-    return await asyncio.wrap_future(_begun(_bounded(work, seconds, end, deadline_here())))
+    return await asyncio.wrap_future(_begun(_bounded(work, seconds, end, _current.get())))
 
 
 def iterate(work: AsyncGenerator[T], seconds: float) -> Generator[T]:

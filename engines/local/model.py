@@ -331,8 +331,9 @@ def _prompt_ids(tokenizer: Any, messages: Sequence[tuple[str, str]]) -> tuple[in
         text = "".join(f"{role}: {content}\n" for role, content in messages) + "assistant:"
         return tuple(tokenizer(text)["input_ids"])
     told = [{"role": role, "content": content} for role, content in messages]
-    if any(role == "system" for role, _ in messages) and not _shows_system(tokenizer):
-        told = without_system(told)
+    if told[0]["role"] == "system" and not _shows_system(tokenizer):
+        first, *rest = told[1:] or [{"content": ""}]
+        told = [{"role": "user", "content": f"{told[0]['content']}\n\n{first['content']}".strip()}, *rest]
     how = {"add_generation_prompt": True, "return_dict": False, "enable_thinking": False}
     return tuple(int(token) for token in tokenizer.apply_chat_template(told, tokenize=True, **how))
 
@@ -346,15 +347,3 @@ def _shows_system(tokenizer: Any) -> bool:
         return _SHOWN in tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
     except TemplateError:
         return False
-
-
-def without_system(messages: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """The messages with the system's text in front of the first user's."""
-    said = [message["content"] for message in messages if message["role"] == "system"]
-    rest = [dict(message) for message in messages if message["role"] != "system"]
-    first = next((message for message in rest if message["role"] == "user"), None)
-    if first is None:
-        first = {"role": "user", "content": ""}
-        rest.insert(0, first)
-    first["content"] = "\n\n".join(text for text in (*said, first["content"]) if text)
-    return rest

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspy.clients.provider import Provider, TrainingJob
-from dspy.clients.utils_finetune import TrainDataFormat, TrainingStatus
+from dspy.clients.provider import Provider
+from dspy.clients.utils_finetune import TrainDataFormat
 
 from ...errors import DataError, UserError
 from .batching import chunks
@@ -75,23 +75,12 @@ def _loss(model: LocalModel, tokens: int, rows: Sequence[_Pair]) -> Tensor:
     return -found.sum() / tokens
 
 
-class LocalTrainingJob(TrainingJob):
-    """A fine-tuning in a thread of this process; its result is an LM over the trained copy, or what went wrong."""
-
-    def status(self) -> TrainingStatus:
-        """The state of the job."""
-        if not self.done():
-            return TrainingStatus.running
-        return TrainingStatus.failed if isinstance(self.result(), Exception) else TrainingStatus.succeeded
-
-
 class LocalProvider(Provider):
     """Says that a model can be trained, and by what."""
 
     def __init__(self) -> None:
         super().__init__()
         self.finetunable = self.reinforceable = True
-        self.TrainingJob = LocalTrainingJob
         self.ReinforceJob = LocalReinforceJob
 
 

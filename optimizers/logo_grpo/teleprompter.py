@@ -169,7 +169,7 @@ class _Run:
         else:
             self.trainer.begin_stage(progress.stage_start)
             if progress.checkpoint not in (None, progress.stage_start):
-                self.trainer.restore(progress.checkpoint)
+                self.trainer.job.load_checkpoint(progress.checkpoint)
         while not progress.done:
             ended = curriculum.ended(progress.stage, len(stages), progress.stage_steps, progress.tokens)
             if ended or progress.stopped:
@@ -179,7 +179,7 @@ class _Run:
             if progress.stopped is None and progress.stage_steps % self.settings.validate_every == 0:
                 progress = self._checked(progress)
         if progress.best is not None:
-            self.trainer.restore(progress.best.checkpoint)
+            self.trainer.job.load_checkpoint(progress.best.checkpoint)
         return progress
 
     def _step(self, progress: Progress, horizon: int) -> Progress:
@@ -252,7 +252,7 @@ class _Run:
         """Writes the journal, then drops the checkpoints that it no longer names."""
         self.journal.write(progress)
         for name in _checkpoints(before) - _checkpoints(progress):
-            self.trainer.drop(name)
+            Path(name).unlink(missing_ok=True)
         return progress
 
 

@@ -1,7 +1,6 @@
 """The trainer behind DSPy's protocol: `lm.reinforce` gives a job, the groups of a step go in, its model changes.
 
-A job takes all groups of a step at once, with token ids, log-probabilities, writes its checkpoints into a
-folder, and can be put back to one.
+A job takes all groups of a step at once, writes its checkpoints into a folder, and can be put back to one.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Trainer:
         """Saves a checkpoint.
 
         Returns:
-            What `restore` takes: its path.
+            Its path.
 
         Raises:
             UserError: It cannot be written.
@@ -72,18 +71,10 @@ class Trainer:
             self.job.save_checkpoint(name)
         return str(self.job.checkpoints[name])
 
-    def restore(self, checkpoint: str) -> None:
-        """Puts the job back to a checkpoint."""
-        self.job.load_checkpoint(checkpoint)
-
     def begin_stage(self, checkpoint: str) -> None:
         """Puts the job back to a checkpoint, and makes the optimizer and the KL term's reference anew from there."""
         self.job.load_checkpoint(checkpoint)
         self.job.initialize()
-
-    def drop(self, checkpoint: str) -> None:
-        """Deletes an unused checkpoint."""
-        Path(checkpoint).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Ends the job, which writes its model into the folder."""

@@ -17,8 +17,7 @@ from typing import Any
 
 import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
 
-from ...engines.endpoint.endpoint import Endpoint
-from ...engines.endpoint.engine import engines
+from ...engines.endpoint.endpoint import Endpoint, engines
 from ...engines.meter import Meter, MeteredLM
 from ...engines.models import endpoint_errors
 from ...errors import MempilerError

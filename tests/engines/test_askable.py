@@ -4,8 +4,7 @@ import re
 
 import pytest
 from mempiler import UserError
-from mempiler.engines.endpoint.engine import check_askable, check_known
-from mempiler.engines.models import language_model
+from mempiler.engines.models import check_askable, check_known, language_model
 
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "MISTRAL_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE")
 
@@ -59,13 +58,11 @@ HAS = ["gpt-4.1-mini", "gpt-4.1", "o9", "models/gemini-3"]
 @pytest.mark.parametrize(
     ("model", "models", "fault", "asked", "said"),
     [
-        ("gpt-4.1-mini", HAS, "404", 0, None),
         ("gemini-3", HAS, "404", 0, None),
         ("gpt-4.1-minni", HAS, "404", 1, "has no such model; it has gpt-4.1-mini, gpt-4.1, ..."),
         ("another", HAS[2:], "404", 1, "has no such model; it has o9, models/gemini-3"),
         # Some servers take any name, and some lists are not whole.
         ("whatever", HAS, None, 1, None),
-        ("whatever", HAS, "500", 1, None),
         ("whatever", [], "404", 0, None),
         ("whatever", None, "404", 0, None),
     ],

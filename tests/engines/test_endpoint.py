@@ -24,8 +24,7 @@ from dspy.utils.exceptions import (
     LMTransportError,
 )
 from mempiler import UserError
-from mempiler.engines.endpoint.deadline import Deadline, within
-from mempiler.engines.endpoint.loop import NobodyWaitsError
+from mempiler.engines.endpoint.loop import Deadline, NobodyWaitsError, within
 from mempiler.engines.guard import DEAD_AFTER, Guard
 from mempiler.engines.models import language_model
 

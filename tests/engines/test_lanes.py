@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from dspy.utils.exceptions import LMError
-from mempiler.engines.endpoint.deadline import Deadline, within
-from mempiler.engines.endpoint.loop import NobodyWaitsError
+from mempiler.engines.endpoint.loop import Deadline, NobodyWaitsError, within
 from mempiler.engines.guard import IN_FLIGHT, Guard, Lane
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
@@ -27,6 +26,10 @@ def begun(call: Callable[[], Any]) -> threading.Thread:
     return thread
 
 
+def waiting(lane: Lane) -> int:
+    return sum(map(len, lane._waiting.values()))
+
+
 def served(lane: Lane, callers: str) -> str:
     """In which order callers get the only place, who come one after the other while it is taken."""
     order: list[str] = []
@@ -39,7 +42,7 @@ def served(lane: Lane, callers: str) -> str:
         threads: list[threading.Thread] = []
         for n, whose in enumerate(callers, 1):
             threads.append(begun(lambda whose=whose: call(whose)))
-            assert until(lambda n=n: lane.waiting == n)
+            assert until(lambda n=n: waiting(lane) == n)
     for thread in threads:
         thread.join(10)
     return "".join(order)
@@ -47,12 +50,12 @@ def served(lane: Lane, callers: str) -> str:
 
 @pytest.mark.parametrize(
     ("come", "get"),
-    [("aaaa", "aaaa"), ("aaab", "abaa"), ("aabbc", "abcab"), ("abab", "abab"), ("aaaabbcd", "abcdabaa")],
+    [("aaab", "abaa"), ("aabbc", "abcab"), ("aaaabbcd", "abcdabaa")],
 )
 def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
     lane = Lane(1)
     assert served(lane, come) == get
-    assert (lane.free, lane.waiting) == (1, 0)
+    assert (lane.free, waiting(lane)) == (1, 0)
 
 
 def take(lane: Lane) -> None:
@@ -72,7 +75,7 @@ def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[Lane], None
         for _ in range(3):
             with within(Deadline(0.02)), pytest.raises(NobodyWaitsError):
                 taking(lane)
-        assert (lane.free, lane.waiting) == (0, 0)
+        assert (lane.free, waiting(lane)) == (0, 0)
     assert lane.free == 1
 
 
@@ -81,14 +84,14 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
 
     async def cancelled() -> None:
         task = asyncio.ensure_future(atake(lane))
-        await asyncio.to_thread(until, lambda: lane.waiting == 1)
+        await asyncio.to_thread(until, lambda: waiting(lane) == 1)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
     with lane.place():
         asyncio.run(cancelled())
-        assert (lane.free, lane.waiting) == (0, 0)
+        assert (lane.free, waiting(lane)) == (0, 0)
     assert lane.free == 1
 
 
@@ -97,13 +100,15 @@ def counting(scripted: Any) -> Any:
     """An engine, and how many calls it had at the same time."""
     found, lock = SimpleNamespace(now=0, most=0), threading.Lock()
 
-    def reply(kind: str, text: str, n: int) -> str:
+    def move(by: int) -> None:
         with lock:
-            found.now += 1
+            found.now += by
             found.most = max(found.most, found.now)
+
+    def reply(kind: str, text: str, n: int) -> str:
+        move(1)
         time.sleep(0.01)
-        with lock:
-            found.now -= 1
+        move(-1)
         if "fail" in text:
             raise LMError("down")
         return "yes"
@@ -130,10 +135,8 @@ def test_calls_of_all_copies_of_a_model_share_the_places(counting: Any, places: 
 
 
 def test_each_endpoint_has_places_of_its_own() -> None:
-    guard = Guard()
-    named = [
-        language_model("openai/gpt-5", api_base=f"http://{host}/v1", guard=guard) for host in ("one", "two", "one")
-    ]
+    guard, hosts = Guard(), ("one", "two", "one")
+    named = [language_model("openai/gpt-5", api_base=f"http://{host}/v1", guard=guard) for host in hosts]
     assert (len({id(guard.lane(each.endpoint)) for each in named}), IN_FLIGHT) == (2, 128)
 
 
@@ -150,7 +153,7 @@ def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(counting
 
     with guard.lane("counting").place():
         thread = begun(ask)
-        assert until(lambda: guard.lane("counting").waiting == 1)
+        assert until(lambda: waiting(guard.lane("counting")) == 1)
         guard.stop(EndpointError("dead"))
     thread.join(10)
     assert ([type(error) for error in told], counting.most) == ([EndpointError], 0)

@@ -1,19 +1,50 @@
-"""The offline engine: what it says without demos, what demos and cues change, lists, prompts, and as an engine."""
+"""The offline engine: what it says without demos, what demos and cues change, lists, prompts, types, and as an engine.
+
+It knows no prompt of the suite: neither names of fields nor words of instructions are in its sources.
+"""
 
 from __future__ import annotations
 
+import ast
+import enum
 import pickle
 import time
+from collections.abc import Sequence
+from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Optional
 
 import dspy
+import mempiler.engines.offline
 import pydantic
 import pytest
-from dspy.lm15 import Config, Message, Request
+from dspy.lm15 import Message, Request
 from mempiler.engines.offline.engine import OfflineEngine
 
-from tests.engines.offline_prediction import chat, make_lm, make_signature, predict
+from tests.suite import suite
+
+make_signature: Any = dspy.Signature
+"""Typed loosely: its metaclass takes arguments that type checkers do not see."""
+
+
+def chat() -> Any:
+    """DSPy's own adapter, without a second attempt in JSON."""
+    return dspy.ChatAdapter(use_json_adapter_fallback=False)
+
+
+def make_lm(engine: OfflineEngine | None = None, **settings: Any) -> dspy.LM:
+    """The engine as a model that remembers nothing."""
+    given = {"engine": engine or OfflineEngine(), "temperature": 0.0, "cache": False, **settings}
+    return dspy.LM("offline/extractive-1", **given)
+
+
+def predict(signature: Any, demos: Sequence[Any] = (), adapter: Any = None, lm: Any = None, **inputs: Any) -> Any:
+    """Fills a signature, by the chat adapter unless another is given."""
+    program = dspy.Predict(signature)
+    program.demos = list(demos)
+    with dspy.context(lm=lm or make_lm(), adapter=adapter or chat()):
+        return program(**inputs)
+
 
 CONTEXT = "\n".join(
     [
@@ -33,11 +64,9 @@ WHAT_DEMOS = [
 ]
 
 
-def ask(
-    question: str, demos: list[dict[str, str]] | None = None, instructions: str = "", context: str = CONTEXT
-) -> str:
+def ask(question: str, demos: Sequence[Any] = (), instructions: str = "", context: str = CONTEXT) -> str:
     signature = make_signature("context, question -> answer", instructions)
-    return predict(signature, demos or [], context=context, question=question).answer
+    return predict(signature, demos, context=context, question=question).answer
 
 
 @pytest.mark.parametrize(
@@ -62,7 +91,6 @@ def test_the_best_sentence_answers_and_demos_of_the_same_form_decide_kind_and_le
     ("told", "answer"),
     [
         ("yesterday", "7 May 2023"),
-        ("tomorrow", "9 May 2023"),
         ("next month", "June 2023"),
         ("next Monday", "15 May 2023"),
         ("two days ago", "6 May 2023"),
@@ -80,7 +108,6 @@ def test_relative_time_is_resolved_against_the_date_of_its_line(told: str, answe
     ("instructions", "question", "answer"),
     [
         ("Give the absolute date.", "When did Ann join a pottery class?", "7 May 2023"),
-        ('When the question asks "when", give the absolute date.', "When did Ann join a pottery class?", "7 May 2023"),
         ("Answer with at most two words.", "Which class did Ann join?", "class yesterday"),
         ('Answer "who" with at most 2 words.', "Which class did Ann join?", "I joined a pottery class yesterday."),
     ],
@@ -94,11 +121,6 @@ def test_empty_inputs_are_answered(context: str, question: str) -> None:
     assert isinstance(ask(question, context=context), str)
 
 
-def choose(question: str, options: list[str], records: str, demos: list[dict[str, Any]] | None = None) -> str:
-    signature = "records, question, options: list[str] -> answer"
-    return predict(signature, demos or [], records=records, question=question, options=options).answer
-
-
 RATED = "\n".join(
     [
         "[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5",
@@ -106,21 +128,20 @@ RATED = "\n".join(
         "[u:3] (9 May 2023) user: Still Water, a drama => yes",
     ]
 )
-STARS = ["1", "2", "5"]
 
 
 @pytest.mark.parametrize(
     ("question", "options", "answer"),
     [
-        ("How many stars for a horror film?", STARS, "2"),
-        ("How many stars for a drama about sailors?", STARS, "5"),
+        ("How many stars for a drama about sailors?", ["1", "2", "5"], "5"),
         ("Will a drama be watched?", ["No", "Yes"], "Yes"),
         ("Will a drama be watched?", ["Never", "Always"], "Never"),
     ],
-    ids=["the nearest that names one", "another is nearer", "whatever its case", "none is named: the first"],
+    ids=["the nearest that names one", "whatever its case", "none is named: the first"],
 )
 def test_of_a_list_of_words_one_is_chosen(question: str, options: list[str], answer: str) -> None:
-    assert choose(question, options, RATED) == answer
+    signature = "records, question, options: list[str] -> answer"
+    assert predict(signature, records=RATED, question=question, options=options).answer == answer
 
 
 def test_of_options_that_head_a_list_the_two_that_fit_the_rest_are_chosen() -> None:
@@ -134,9 +155,6 @@ def test_of_options_that_head_a_list_the_two_that_fit_the_rest_are_chosen() -> N
     said = "[D1:1] Ann: I love tea.\n[D1:2] Ann: The river is quiet."
     found = predict(kinds, memories=said, question="What to do today?", ideas=ideas)
     assert sorted(found.picks) == ["A2", "A4"]
-
-
-# Lists: one item per unit of the source
 
 
 class Fact(pydantic.BaseModel):
@@ -196,15 +214,7 @@ def test_lines_become_one_fact_each_with_speaker_and_id(adapter: Any) -> None:
     ]
 
 
-def test_facts_become_insertions_and_the_referenced_list_is_no_source() -> None:
-    operations = predict(Manage, facts=FACTS, memories=MEMORIES).operations
-    assert [(o.op, o.content, o.speaker, o.memory_id) for o in operations] == [
-        ("INSERT", "Ann moved to Rome in May", "Ann", "m7"),
-        ("INSERT", "Bob bought a drum", "Bob", None),
-    ]
-
-
-def test_options_of_an_item_follow_the_most_alike_item_of_the_demos() -> None:
+def test_facts_become_operations_of_the_kind_of_the_most_alike_item_of_the_demos() -> None:
     sold = Fact(fact="Eve moved to Lima", speaker="Eve", turn_id="D2:1")
     cooked = Fact(fact="Joe bought a boat", speaker="Joe", turn_id="D2:2")
     made = [
@@ -212,56 +222,52 @@ def test_options_of_an_item_follow_the_most_alike_item_of_the_demos() -> None:
         Operation(op="DELETE", content=cooked.fact, speaker="Joe"),
     ]
     demo = {"facts": [sold, cooked], "memories": [Entry(id="m1", text="Eve moved", speaker="Eve")], "operations": made}
-    operations = predict(Manage, [demo], facts=FACTS, memories=MEMORIES).operations
-    assert [(o.op, o.memory_id) for o in operations] == [("UPDATE", "m7"), ("DELETE", None)]
+    for demos, kinds in (([], ["INSERT", "INSERT"]), ([demo], ["UPDATE", "DELETE"])):
+        operations = predict(Manage, demos, facts=FACTS, memories=MEMORIES).operations
+        assert [o.op for o in operations] == kinds
+        assert [(o.content, o.speaker, o.memory_id) for o in operations] == [
+            ("Ann moved to Rome in May", "Ann", "m7"),
+            ("Bob bought a drum", "Bob", None),
+        ]
 
 
 @pytest.mark.parametrize(
     ("signature", "inputs", "expected"),
     [
-        ("lines -> facts: list[str]", {"lines": TOLD}, ["Ann: I moved to Rome last week.", None]),
+        ("lines -> facts: list[str]", {"lines": TOLD.splitlines()[0]}, ["Ann: I moved to Rome last week."]),
         ("text -> facts: list[str]", {"text": "Ann moved. Bob stayed."}, ["Ann moved.", "Bob stayed."]),
         ("question -> queries: list[str]", {"question": "Where is Ann?"}, ["Where is Ann?"]),
-        ("facts: list[str] -> kept: list[str]", {"facts": ["a b", "c d"]}, ["a b", "c d"]),
         ("facts: list[str] -> kept: list[str]", {"facts": []}, []),
         ("turns, question -> turn_ids: list[str]", {"turns": TOLD, "question": "Who has a dog?"}, ["D1:2"]),
         ("turns, question -> turn_id", {"turns": TOLD, "question": "Who has a dog?"}, "D1:2"),
     ],
 )
 def test_lists_of_text_and_ids(signature: str, inputs: dict[str, Any], expected: Any) -> None:
-    value = next(iter(predict(signature, **inputs).values()))
-    if isinstance(expected, list) and None in expected:
-        value = [value[0], None]
-    assert value == expected
+    assert next(iter(predict(signature, **inputs).values())) == expected
 
 
-# Prompts of adapters and optimizers
-
-
-TWO_LINES = "[D1:1] (8 May 2023) Ann: I joined a pottery class yesterday.\n[D1:2] (8 May 2023) Bob: I like fishing."
 QUESTION = "When did Ann join a pottery class?"
 MIXED_DEMOS = [{"question": "When did Joe leave?", "answer": "3 March 2022"}, {"context": "x: y", "question": "When?"}]
 ADAPTERS = {"chat": chat, "json": dspy.JSONAdapter}
 
 
 def complete(*messages: Message, system: str | None = None) -> str:
-    asked = Request(model="extractive-1", messages=messages, system=system, config=Config())
+    asked = Request(model="extractive-1", messages=messages, system=system)
     return OfflineEngine().complete(asked).message.text or ""
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-@pytest.mark.parametrize("kind", [dspy.Predict, dspy.ChainOfThought])
-def test_every_adapter_gets_the_same_answer(adapter: str, kind: Any) -> None:
-    program = kind("context, question -> answer")
-    (program if kind is dspy.Predict else program.predict).demos = MIXED_DEMOS
+def test_every_adapter_gets_the_same_answer(adapter: str) -> None:
+    program = dspy.ChainOfThought("context, question -> answer")
+    program.predict.demos = MIXED_DEMOS
     with dspy.context(lm=make_lm(), adapter=ADAPTERS[adapter]()):
-        assert program(context=TWO_LINES, question=QUESTION).answer == "7 May 2023"
+        assert program(context=CONTEXT, question=QUESTION).answer == "7 May 2023"
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_a_retry_conversation_is_answered_like_the_request(adapter: str) -> None:
     signature = make_signature("context, question -> answer")
-    messages = ADAPTERS[adapter]().format(signature, MIXED_DEMOS, {"context": TWO_LINES, "question": QUESTION})
+    messages = ADAPTERS[adapter]().format(signature, MIXED_DEMOS, {"context": CONTEXT, "question": QUESTION})
     system, *turns = [(message["role"], message["content"]) for message in messages]
     asked = [Message.user(text) if role == "user" else Message.assistant(text) for role, text in turns]
     complaint = "The reply could not be parsed. Expected the field [[ ## answer ## ]]; got nothing. Please try again."
@@ -283,48 +289,17 @@ def test_a_long_prompt_without_sense_takes_no_longer_than_another(text: str) -> 
     assert time.process_time() - began < 5
 
 
-# As an engine of dspy.LM
+def answers(engine: OfflineEngine, temperature: float, times: int, demos: Sequence[Any] = (), **more: Any) -> list[str]:
+    lm, signature = make_lm(engine, temperature=temperature, **more), "context, question -> answer"
+    inputs: Any = {"context": CONTEXT, "question": "What was fun about the class?"}
+    return [predict(signature, demos, lm=lm, **inputs).answer for _ in range(times)]
 
 
-POTTERY = (
-    "[D1:1] (8 May 2023) Ann: I joined a pottery class yesterday. It was fun, and I met Bob there!\n"
-    "[D1:2] (8 May 2023) Bob: Pottery is fun. I like the class too, because of the people.\n"
-    "[D2:1] (9 May 2023) Ann: The class was moved. We meet in the old mill now."
-)
-PLACES = [
-    {"question": "Where is Joe?", "answer": "in the garden"},
-    {"question": "Where is Eve?", "answer": "at home now"},
-]
-
-
-def lm_of(engine: OfflineEngine, temperature: float = 0.0) -> dspy.LM:
-    return dspy.LM("offline/extractive-1", engine=engine, temperature=temperature, cache=False)
-
-
-def answers(engine: OfflineEngine, temperature: float, times: int, demos: list[dict[str, str]] = PLACES) -> list[str]:
-    predict = dspy.Predict("context, question -> answer")
-    predict.demos = demos
-    with dspy.context(lm=lm_of(engine, temperature)):
-        return [predict(context=POTTERY, question="Where is the pottery class?").answer for _ in range(times)]
-
-
-def request(text: str, **config: Any) -> Request:
-    return Request(model="extractive-1", messages=(Message.user(text),), config=Config(**config))
-
-
-def test_at_temperature_zero_the_answer_is_a_function_of_the_prompt() -> None:
-    assert len({*answers(OfflineEngine(), 0.0, 3), *answers(OfflineEngine(), 0.0, 3)}) == 1
-
-
-@pytest.mark.parametrize("demos", [[], PLACES], ids=["sentences", "spans"])
-def test_with_temperature_repeated_prompts_differ(demos: list[dict[str, str]]) -> None:
-    assert len(set(answers(OfflineEngine(), 1.0, 8, demos))) >= 4
-
-
-def test_a_seed_takes_the_place_of_the_occurrence() -> None:
+def test_only_with_a_temperature_and_without_a_seed_do_repeated_prompts_differ() -> None:
     engine = OfflineEngine()
-    seeded = [engine.complete(request(POTTERY, temperature=1.0, seed=7)).message.text for _ in range(4)]
-    assert len(set(seeded)) == 1
+    assert all(len(set(answers(engine, 1.0, 8, demos))) >= 4 for demos in ([], WHAT_DEMOS))
+    assert len(set(answers(engine, 1.0, 4, seed=7))) == 1
+    assert len({*answers(engine, 0.0, 3), *answers(OfflineEngine(), 0.0, 3)}) == 1
 
 
 def test_the_engine_is_pickled_without_its_counts_and_locks() -> None:
@@ -335,14 +310,86 @@ def test_the_engine_is_pickled_without_its_counts_and_locks() -> None:
 
 def test_a_saved_program_brings_its_engine_back(tmp_path: Path) -> None:
     predict = dspy.Predict("context, question -> answer")
-    predict.set_lm(lm_of(OfflineEngine()))
+    predict.set_lm(make_lm())
     predict.save(tmp_path / "program.json")
     loaded = dspy.Predict("context, question -> answer")
     loaded.load(tmp_path / "program.json", allow_unsafe_lm_state=True)
-    assert loaded(context=POTTERY, question="Who met Bob?").answer == "It was fun, and I met Bob there!"
+    assert loaded(context=CONTEXT, question="Who ran?").answer == "My brother Tom ran a charity race last Saturday."
 
 
 def test_a_stream_adds_up_to_the_response() -> None:
-    asked = request("Ann: I moved.\nBob: Where to?\n\nWhere did Ann move?")
+    asked = Request(model="extractive-1", messages=(Message.user("Ann: I moved.\n\nWhere did Ann move?"),))
     events, whole = list(OfflineEngine().stream(asked)), OfflineEngine().complete(asked)
     assert "".join(event.delta.text for event in events if event.type == "delta") == whole.message.text
+
+
+# Every output type is filled with a valid value
+
+
+LINES = (
+    "[D1:1] (8 May 2023, Monday 13:56) Ann: I paid 12 dollars for 3 bowls yesterday.\n"
+    "[D1:2] (8 May 2023, Monday 13:56) Bob: That is 4.5 dollars each, isn't it? I moved to Rome."
+)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Part(pydantic.BaseModel):
+    name: str
+    weight: float = pydantic.Field(ge=0, le=1)
+    tags: list[str] = []
+
+
+class Whole(pydantic.BaseModel):
+    kind: Literal["small", "large"]
+    count: int = pydantic.Field(ge=1, le=5)
+    parts: list[Part]
+    first: Part
+    note: Optional[str] = None  # noqa: UP045 - both spellings of an optional type must be read
+    made: date | None = None
+
+
+class Tree(pydantic.BaseModel):
+    label: str
+    children: list[Tree] = []
+
+
+ANY: Any = Ellipsis
+KINDS: list[tuple[Any, Any]] = [
+    # What comes from the text, or is the first option.
+    *((int, 12), (bool, True), (Literal["b", "a"], "b"), (date, date(2023, 5, 7)), (Colour, Colour.RED)),
+    (dict[str, str], {}),
+    *((kind, ANY) for kind in (str, float, datetime, str | None, int | str, Optional[int])),  # noqa: UP045
+    *((kind, ANY) for kind in (Literal["yes; or no", "b"], Literal[1, 2, 3], dict[str, Any], list[str], set[str])),
+    *((kind, ANY) for kind in (Whole, Tree, Part | None, list[Whole], list[Part], list[Literal["x", "y"]])),
+    *((kind, ANY) for kind in (tuple[int, str], list[list[str]])),
+]
+
+
+@pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])
+@pytest.mark.parametrize(("kind", "value"), KINDS, ids=str)
+def test_a_type_is_filled(kind: Any, value: Any, adapter: Any) -> None:
+    inputs = {"context": (str, dspy.InputField()), "question": (str, dspy.InputField())}
+    signature = make_signature({**inputs, "value": (kind, dspy.OutputField())}, "Fill the fields.")
+    question = "How much did Ann pay for the bowls?"
+    found = predict(signature, adapter=adapter(), context=LINES, question=question).value
+    pydantic.TypeAdapter(kind).validate_python(found, strict=not isinstance(found, (list, tuple, set)))
+    assert value is ANY or found == value
+
+
+SOURCES = [
+    ast.parse(path.read_text(encoding="utf-8")) for path in Path(mempiler.engines.offline.__path__[0]).glob("*.py")
+]
+ROLES = {"id", "ids", "speaker", "time", "date", "month"}
+"""The words for the parts of a line and of a date, which it reads heads by."""
+
+
+@pytest.mark.parametrize("signature", suite(), ids=lambda signature: signature.__name__)
+def test_no_name_and_no_wording_of_the_suite_is_in_the_engine(signature: Any) -> None:
+    literals = [node.value for tree in SOURCES for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    texts = {text for text in literals if isinstance(text, str)}
+    assert not (set(signature.fields) - ROLES) & texts
+    assert not {line.strip() for line in signature.instructions.splitlines() if len(line) > 20} & texts

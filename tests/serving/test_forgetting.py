@@ -151,7 +151,7 @@ def use(program: Any, store: Store, lm: Any) -> None:
     """Everything that a user's words go through."""
     from datetime import timedelta
 
-    from mempiler.engines.endpoint.deadline import Deadline
+    from mempiler.engines.endpoint.loop import Deadline
     from mempiler.serving.bodies import ChatRequest
     from mempiler.serving.conversation import Conversation
 

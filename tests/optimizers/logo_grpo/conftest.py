@@ -31,15 +31,15 @@ def fields(**values: Any) -> str:
     return "\n\n".join([*parts, "[[ ## completed ## ]]"])
 
 
-def diligent(kind: str, text: str, rng: random.Random) -> str:
-    """Extracts every line; inserts each fact with a chance of one half."""
+def diligent(kind: str, text: str, rng: random.Random, share: float = 0.5) -> str:
+    """Extracts every line; inserts each fact with that chance."""
     if kind == "facts":
         text = text.rpartition("[[ ## dialogue ## ]]")[2].partition("[[ ## earlier")[0]
         lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", text, re.MULTILINE)
         return fields(facts=[{"speaker": who, "turn_id": id, "fact": said} for id, who, said in lines])
     if kind == "operations":
         facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("[[ ##")[0].split("Respond with")[0])
-        kept = [fact for fact in facts if rng.random() < 0.5]
+        kept = [fact for fact in facts if rng.random() < share]
         return fields(operations=[{"op": "INSERT", "content": f["fact"], "turn_id": f["turn_id"]} for f in kept])
     return fields(reasoning="", answer=text)
 
@@ -196,20 +196,6 @@ def person(name: str, sessions: int, turns: int = 4) -> tuple[History, list[dspy
         for s in range(1, sessions + 1)
     ]
     return history, asked
-
-
-@dataclass(frozen=True)
-class Say:
-    """What replies are made of."""
-
-    fields: Callable[..., str]
-    diligent: Reply
-
-
-@pytest.fixture(scope="session")
-def say() -> Say:
-    """The chat format, and the reply that the worlds have unless told otherwise."""
-    return Say(fields, diligent)
 
 
 @pytest.fixture(scope="session")

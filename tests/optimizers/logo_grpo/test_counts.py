@@ -17,6 +17,8 @@ from mempiler.runs.course import Course
 from mempiler.runs.setup import Setup
 from mempiler.runs.train import _Job, run_train
 
+from tests.optimizers.logo_grpo.conftest import fields
+
 SETTINGS = TrainingSettings(
     num_rollouts=2,
     local_n=2,
@@ -28,15 +30,11 @@ SETTINGS = TrainingSettings(
 )
 
 
-def empty_handed(say: Any) -> Any:
+def empty_handed(kind: str, text: str, rng: random.Random) -> str:
     """Stores nothing, and answers that nothing is mentioned: right for category 5 alone."""
-
-    def reply(kind: str, text: str, rng: random.Random) -> str:
-        if kind in ("facts", "operations"):
-            return say.fields(**{kind: []})
-        return say.fields(reasoning="", answer="Not mentioned in the conversation")
-
-    return reply
+    if kind in ("facts", "operations"):
+        return fields(**{kind: []})
+    return fields(reasoning="", answer="Not mentioned in the conversation")
 
 
 def adversarial(examples: list[dspy.Example], every: int) -> list[dspy.Example]:
@@ -47,8 +45,8 @@ def adversarial(examples: list[dspy.Example], every: int) -> list[dspy.Example]:
     ]
 
 
-def trained(world: Any, say: Any, every: int) -> Any:
-    made = world(empty_handed(say), sessions=2)
+def trained(world: Any, every: int) -> Any:
+    made = world(empty_handed, sessions=2)
     made.program = build("memory-r2", "question-answering", made.program.method.embedder, adapter="chat")
     made.train, made.dev = adversarial(made.train, every), adversarial(made.dev, every)
     locomo = Locomo([*made.train, *made.dev], Source("made.json", "0" * 64, sample=True))
@@ -59,8 +57,8 @@ def trained(world: Any, say: Any, every: int) -> Any:
     return made
 
 
-def test_an_empty_memory_earns_nothing_at_any_horizon_and_validates_at_nothing(world: Any, say: Any) -> None:
-    made = trained(world, say, every=2)
+def test_an_empty_memory_earns_nothing_at_any_horizon_and_validates_at_nothing(world: Any) -> None:
+    made = trained(world, every=2)
     assert [(row["horizon"], row["reward"], row["score"]) for row in made.rows if "horizon" in row] == [
         (1, 0.0, 0.0),
         (2, 0.0, 0.0),
@@ -69,15 +67,13 @@ def test_an_empty_memory_earns_nothing_at_any_horizon_and_validates_at_nothing(w
     assert any(kind not in ("facts", "operations") for kind, _, _ in made.engine.asked)
 
 
-def test_without_a_question_that_counts_there_is_nothing_to_train_on(world: Any, say: Any) -> None:
+def test_without_a_question_that_counts_there_is_nothing_to_train_on(world: Any) -> None:
     with pytest.raises(UserError, match=r"none of 4 questions .* counts for the score; raise --train"):
-        trained(world, say, every=1)
+        trained(world, every=1)
 
 
-def test_a_training_run_scores_what_counts(
-    world: Any, say: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    lm = world(empty_handed(say)).lm
+def test_a_training_run_scores_what_counts(world: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lm = world(empty_handed).lm
     monkeypatch.setattr(_Job, "_lm", lambda self, model: lm)
     setup, found = Setup(benchmark="locomo", lm="local:none", train=20, dev=8, test=12), benchmark("locomo")
     settings = replace(SETTINGS, reward=replace(SETTINGS.reward, questions=8, local_questions=4))

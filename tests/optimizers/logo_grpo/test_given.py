@@ -9,23 +9,21 @@ from mempiler.optimizers.logo_grpo.given import Rewarded
 from mempiler.optimizers.logo_grpo.reward import RewardSettings, answer, penalty, reward
 from mempiler.optimizers.logo_grpo.rollout import single_attempt
 
+from tests.optimizers.logo_grpo.conftest import diligent, fields
+
 
 def colour(example: dspy.Example, prediction: dspy.Prediction) -> float:
     return float(example.answer in str(prediction.answer))
 
 
-def careless(say: Any) -> Any:
+def careless(kind: str, text: str, rng: Any) -> str:
     """Answers as a diligent policy, but every fourth time nothing readable, and now and then about an unknown id."""
-
-    def reply(kind: str, text: str, rng: Any) -> str:
-        chance = rng.random()
-        if chance < 0.25:
-            return "I would rather not."
-        if kind == "operations" and chance < 0.5:
-            return say.fields(operations=[{"op": "DELETE", "memory_id": "m99"}])
-        return say.diligent(kind, text, rng)
-
-    return reply
+    chance = rng.random()
+    if chance < 0.25:
+        return "I would rather not."
+    if kind == "operations" and chance < 0.5:
+        return fields(operations=[{"op": "DELETE", "memory_id": "m99"}])
+    return diligent(kind, text, rng)
 
 
 def rewarded(made: Any, **settings: Any) -> Rewarded:
@@ -36,9 +34,9 @@ def rewarded(made: Any, **settings: Any) -> Rewarded:
 
 
 @pytest.fixture
-def sampled(world: Any, say: Any) -> Any:
+def sampled(world: Any) -> Any:
     """A world, a rollout of a careless policy in it, and its completions in the order of the calls."""
-    made = world(careless(say), sessions=4, people=1)
+    made = world(careless, sessions=4, people=1)
     heard: list[str] = []
     complete = made.engine.complete
 

@@ -15,6 +15,8 @@ from mempiler.optimizers.logo_grpo.rollout import single_attempt
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.programs.recording import Completion
 
+from tests.optimizers.logo_grpo.conftest import diligent
+
 
 def collect(made: Any, horizon: int = 3, metric: Any = None, **settings: Any) -> Batch:
     given = {"num_rollouts": 4, "local_n": 3, "local_fraction": 1.0, "histories": 1, "threads": 4}
@@ -97,16 +99,13 @@ UNREADABLE = {
     # DSPy's parser mends this into an INSERT without content, which code refuses.
     "half an operation": ('[[ ## operations ## ]]\n[{"op": "INSERT", "content"', 0.2),
     "an empty completion": ("", 0.5),
-    "another field": ("[[ ## facts ## ]]\n[]\n\n[[ ## completed ## ]]", 0.5),
 }
 
 
 @pytest.mark.parametrize(("said", "cost"), UNREADABLE.values(), ids=UNREADABLE)
-def test_output_that_cannot_be_read_is_trained_on_with_its_penalty(
-    world: Any, say: Any, said: str, cost: float
-) -> None:
+def test_output_that_cannot_be_read_is_trained_on_with_its_penalty(world: Any, said: str, cost: float) -> None:
     def reply(kind: str, text: str, rng: random.Random) -> str:
-        return said if kind == "operations" and rng.random() < 0.5 else say.diligent(kind, text, random.Random(0))
+        return said if kind == "operations" and rng.random() < 0.5 else diligent(kind, text, random.Random(0))
 
     batch = collect(world(reply, people=1), objective="grpo", num_rollouts=8)
     found = [group for group in batch.groups if group.key[-2] == "manage"]
@@ -119,7 +118,7 @@ def test_output_that_cannot_be_read_is_trained_on_with_its_penalty(
         assert max(member.reward for member in bad) <= min(member.reward for member in good) - cost
 
 
-@pytest.mark.parametrize(("longest", "stages"), [(40, (8, 16, 32)), (32, (8, 16, 32)), (12, (8, 12)), (3, (3,))])
+@pytest.mark.parametrize(("longest", "stages"), [(40, (8, 16, 32)), (12, (8, 12)), (3, (3,))])
 def test_horizons_are_cut_to_the_longest_conversation(longest: int, stages: tuple[int, ...]) -> None:
     assert Curriculum().stages(longest) == stages
 
@@ -134,16 +133,13 @@ def test_a_stage_ends_by_its_steps_or_its_share_of_the_tokens() -> None:
 @pytest.mark.parametrize(
     ("kind", "wrong"),
     [
-        (Curriculum, {"horizons": ()}),
         (Curriculum, {"horizons": (8, 4)}),
         (Curriculum, {"steps": None}),
         (Curriculum, {"tokens": 0}),
         (RewardSettings, {"compression": -1.0}),
-        (RewardSettings, {"metric": "bleu"}),
         (RewardSettings, {"questions": 0}),
         (TrainingSettings, {"objective": "both"}),
         (TrainingSettings, {"num_rollouts": 1}),
-        (TrainingSettings, {"local_fraction": 0.0}),
         (TrainingSettings, {"temperature": 0.0}),
     ],
 )

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Callable
 from typing import Any
 
 import dspy
@@ -11,33 +10,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.optimizers.logo_grpo.rollout import rerun, roll_out, single_attempt, together
 
+from tests.optimizers.logo_grpo.conftest import diligent, fields
+
 
 def as_bytes(memory: Any) -> bytes:
     return memory.model_dump_json().encode()
 
 
-@pytest.fixture(scope="session")
-def reckless(say: Any) -> Callable[[str, str, random.Random], str]:
+def reckless(kind: str, text: str, rng: random.Random) -> str:
     """Inserts, updates, deletes, asks for ids that are not there, or says something unreadable."""
-
-    def reply(kind: str, text: str, rng: random.Random) -> str:
-        if kind != "operations":
-            return say.diligent(kind, text, rng)
-        kinds = ("INSERT", "UPDATE", "DELETE", "NONE")
-        operations = [
-            {"op": rng.choice(kinds), "memory_id": f"m{rng.randint(1, 6)}", "content": f"thing {rng.randint(0, 99)}"}
-            for _ in range(rng.randint(0, 3))
-        ]
-        return rng.choice([say.fields(operations=operations)] * 4 + ["", "[[ ## operations ## ]]\n[{"])
-
-    return reply
+    if kind != "operations":
+        return diligent(kind, text, rng)
+    kinds = ("INSERT", "UPDATE", "DELETE", "NONE")
+    operations = [
+        {"op": rng.choice(kinds), "memory_id": f"m{rng.randint(1, 6)}", "content": f"thing {rng.randint(0, 99)}"}
+        for _ in range(rng.randint(0, 3))
+    ]
+    return rng.choice([fields(operations=operations)] * 4 + ["", "[[ ## operations ## ]]\n[{"])
 
 
 @settings(max_examples=4)
 @given(seed=st.integers(0, 10_000), session=st.integers(0, 2), threads=st.sampled_from([1, 4]))
-def test_no_rollout_changes_the_memory_of_another(
-    world: Any, reckless: Any, seed: int, session: int, threads: int
-) -> None:
+def test_no_rollout_changes_the_memory_of_another(world: Any, seed: int, session: int, threads: int) -> None:
     made = world(reckless)
     writer, history = made.program.method.writer, made.train[0].history
     with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
@@ -58,9 +52,9 @@ def test_no_rollout_changes_the_memory_of_another(
 
 
 @pytest.mark.parametrize("method", ["pgr", "recursive-summary", "turn-rag"])
-def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(world: Any, say: Any, method: str) -> None:
+def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(world: Any, method: str) -> None:
     def reply(kind: str, text: str, rng: random.Random) -> str:
-        return say.fields(**{kind: "a word" if kind == "summary" else []})
+        return fields(**{kind: "a word" if kind == "summary" else []})
 
     made = world(reply, method=method)
     history = made.train[0].history

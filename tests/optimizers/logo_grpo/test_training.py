@@ -16,7 +16,7 @@ from mempiler.optimizers.logo_grpo.policy import score_policy
 from mempiler.optimizers.logo_grpo.reward import RewardSettings, released_f1
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 
-from tests.optimizers.logo_grpo.conftest import WeighedJob
+from tests.optimizers.logo_grpo.conftest import WeighedJob, diligent, fields
 
 
 def short(**changes: Any) -> TrainingSettings:
@@ -64,9 +64,9 @@ def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> N
     assert scored[0].counts.completions == 3 * scored[1].counts.completions
 
 
-def test_a_training_without_variance_says_so(world: Any, say: Any) -> None:
+def test_a_training_without_variance_says_so(world: Any) -> None:
     def reply(kind: str, text: str, rng: random.Random) -> str:
-        return say.fields(**{kind: []}) if kind in ("facts", "operations") else say.diligent(kind, text, rng)
+        return fields(**{kind: []}) if kind in ("facts", "operations") else diligent(kind, text, rng)
 
     made = world(reply)
     trained = made.compile(short(), valset=made.dev)
@@ -93,17 +93,12 @@ class CountingJob(WeighedJob):
         return Step()
 
 
-def best_at(world: Any, say: Any, best: int) -> Any:
+def best_at(world: Any, best: int) -> Any:
     """A world whose policy keeps most facts after `best` updates, and few otherwise."""
     held: list[Any] = []
 
     def reply(kind: str, text: str, rng: random.Random) -> str:
-        if kind != "operations":
-            return say.diligent(kind, text, rng)
-        facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("[[ ##")[0].split("Respond with")[0])
-        share = 0.9 if held[0].weight == best else 0.2
-        kept = [fact for fact in facts if rng.random() < share]
-        return say.fields(operations=[{"op": "INSERT", "content": f["fact"], "turn_id": f["turn_id"]} for f in kept])
+        return diligent(kind, text, rng, 0.9 if held[0].weight == best else 0.2)
 
     made = world(reply, job=CountingJob)
     held.append(made.engine)
@@ -111,8 +106,8 @@ def best_at(world: Any, say: Any, best: int) -> Any:
 
 
 @pytest.mark.parametrize("best", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_next_stage_begins_from_the_best_checkpoint_and_the_best_is_kept(world: Any, say: Any, best: int) -> None:
-    made = best_at(world, say, best)
+def test_the_next_stage_begins_from_the_best_checkpoint_and_the_best_is_kept(world: Any, best: int) -> None:
+    made = best_at(world, best)
     trained = made.compile(short(), valset=made.dev)
     assert trained.progress.best.step == best
     # After stage one at step 2, back to the best; after the last stage again, because nothing was better.
@@ -125,12 +120,12 @@ def test_the_next_stage_begins_from_the_best_checkpoint_and_the_best_is_kept(wor
 
 
 @pytest.mark.slow
-def test_a_format_collapse_ends_the_training_and_the_best_weights_come_back(world: Any, say: Any) -> None:
+def test_a_format_collapse_ends_the_training_and_the_best_weights_come_back(world: Any) -> None:
     held: list[Any] = []
 
     def reply(kind: str, text: str, rng: random.Random) -> str:
         broken = held[0].weight >= 2 and kind == "operations" and rng.random() < 0.8
-        return "unreadable" if broken else say.diligent(kind, text, rng)
+        return "unreadable" if broken else diligent(kind, text, rng)
 
     made = world(reply, job=CountingJob)
     held.append(made.engine)
