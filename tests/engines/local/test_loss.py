@@ -12,9 +12,11 @@ torch = pytest.importorskip("torch", reason="local models need the local extra")
 from mempiler.engines.local.loss import divergence, grpo_loss  # noqa: E402
 
 
-@pytest.mark.parametrize("rewards", [[0.3, 0.3, 0.3], [5.0], []])
-def test_a_group_without_a_difference_has_no_advantage(rewards):
-    assert advantages(rewards) == [0.0] * len(rewards)
+@pytest.mark.parametrize(
+    ("rewards", "expected"), [([1.0, 0.0], [0.5, -0.5]), ([0.3] * 3, [0.0] * 3), ([5.0], [0.0]), ([], [])]
+)
+def test_advantages(rewards, expected):
+    assert advantages(rewards, Reinforcement(scale_rewards=False)) == expected
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
