@@ -47,63 +47,63 @@ def behavior_history() -> Callable[..., Any]:
     return behavior
 
 
-class PracticeScript:
-    """Replies to all prompts of PraMem: three proposals a round, all pass, the first of three records are adopted.
+Answers = dict[str, Callable[[str], dict[str, Any]]]
 
-    `change` replaces the reply of a kind (the first output field): a dict, a text, or a function (text, n) of these.
+
+def script(answers: Answers) -> Callable[..., Callable[[str, str, int], Any]]:
+    """Makes scripts of a model that answers by the first output field of a prompt, from the prompt alone.
+
+    `script(answers)(plans="no")` replaces the answer of a kind: by a dict, a text, or a function (text, n) of these.
     """
 
-    def __init__(self, **change: Any) -> None:
-        self.change = change
+    def made(**change: Any) -> Callable[[str, str, int], Any]:
+        def reply(kind: str, text: str, n: int) -> Any:
+            if kind not in change:
+                plain = {kind: "x", **({"answer": "x"} if kind == "reasoning" else {})}
+                return answers[kind](text) if kind in answers else plain
+            return change[kind](text, n) if callable(change[kind]) else change[kind]
 
-    def __call__(self, kind: str, text: str, n: int) -> dict[str, Any] | str:
-        changed = self.change.get(kind)
-        if changed is not None:
-            return changed(text, n) if callable(changed) else changed
-        return getattr(self, f"_{kind}")(text)
+        return reply
 
-    def _useful_patterns(self, text: str) -> dict[str, Any]:
-        return {"useful_patterns": ["p"], "useful_alerts": [], "reasoning": "hm", "predicted_action": "watched"}
+    return made
 
-    def _predicted_action(self, text: str) -> dict[str, Any]:
-        return {"predicted_action": "watched"}
 
-    def _tasks(self, text: str) -> dict[str, Any]:
-        return {"tasks": [{"task": "watch", "verdict": "Incorrect", "analysis": "-"}], **self._proposals(text)}
+def _proposals(text: str) -> dict[str, Any]:
+    target = section(text, "practised_record").split("]")[0].strip("[")
+    kinds = (("Add Pattern", "one"), ("add alert", "two"), ("add_pattern", "three"))
+    drafts = [{"action": action, "trigger": "t", "content": f"{what} of {target}"} for action, what in kinds]
+    return {"proposals": drafts}
 
-    def _proposals(self, text: str) -> dict[str, Any]:
-        target = section(text, "practised_record").split("]")[0].strip("[")
-        return {
-            "proposals": [
-                {"action": action, "trigger": "t", "content": f"{what} of {target}"}
-                for action, what in (("Add Pattern", "one"), ("add alert", "two"), ("add_pattern", "three"))
-            ]
-        }
 
-    def _plans(self, text: str) -> dict[str, Any]:
-        return {"plans": [{"direction": "all reversed", "details": "likes become reports"}]}
+def _reviewed(field: str, key: str) -> Callable[[str], dict[str, Any]]:
+    return lambda text: {field: [{"proposal": id, key: True} for id in proposal_ids(text)]}
 
-    def _groundedness(self, text: str) -> dict[str, Any]:
-        return {"groundedness": [{"proposal": id, "sensitive": True} for id in proposal_ids(text)]}
 
-    def _virtual_scenes(self, text: str) -> dict[str, Any]:
-        return {"virtual_scenes": [f"video; virtual {n}" for n in range(1, 8)]}
+def _decisions(text: str) -> dict[str, Any]:
+    ids = pool_ids(text)
+    return {"decisions": "-", "changes": [{"action": "add pattern", "text": f"agreed {ids[0]}", "proposal_ids": ids}]}
 
-    def _generality(self, text: str) -> dict[str, Any]:
-        return {"generality": [{"proposal": id, "general": True} for id in proposal_ids(text)]}
 
-    def _decisions(self, text: str) -> dict[str, Any]:
-        ids = pool_ids(text)
-        return {
-            "decisions": "-",
-            "changes": [{"action": "add pattern", "text": f"agreed {ids[0]}", "proposal_ids": ids}],
-        }
-
-    def _answer(self, text: str) -> dict[str, Any]:
-        return {"answer": "Yes"}
-
-    def _relevant_patterns(self, text: str) -> dict[str, Any]:
-        return {"relevant_patterns": [], "relevant_alerts": [], "reasoning": "-", "answer": "Yes"}
+ANSWER = {"answer": "Yes"}
+PRACTICE: Answers = {
+    "useful_patterns": lambda _: {
+        "useful_patterns": ["p"],
+        "useful_alerts": [],
+        "reasoning": "hm",
+        "predicted_action": "watched",
+    },
+    "predicted_action": lambda _: {"predicted_action": "watched"},
+    "tasks": lambda text: {"tasks": [{"task": "watch", "verdict": "Incorrect", "analysis": "-"}], **_proposals(text)},
+    "proposals": _proposals,
+    "plans": lambda _: {"plans": [{"direction": "all reversed", "details": "likes become reports"}]},
+    "groundedness": _reviewed("groundedness", "sensitive"),
+    "virtual_scenes": lambda _: {"virtual_scenes": [f"video; virtual {n}" for n in range(1, 8)]},
+    "generality": _reviewed("generality", "general"),
+    "decisions": _decisions,
+    "answer": lambda _: ANSWER,
+    "relevant_patterns": lambda _: {"relevant_patterns": [], "relevant_alerts": [], "reasoning": "-", **ANSWER},
+}
+"""PraMem's model: three proposals a round, all pass, the first of three records are adopted."""
 
 
 def section(text: str, field: str) -> str:
@@ -124,9 +124,9 @@ def pool_ids(text: str) -> list[str]:
 
 
 @pytest.fixture
-def practice_script() -> type[PracticeScript]:
+def practice_script() -> Any:
     """Makes scripts of PraMem's model: `practice_script(plans="no")`."""
-    return PracticeScript
+    return script(PRACTICE)
 
 
 class Written:
@@ -164,7 +164,7 @@ def practised(written: Any) -> Callable[..., Written]:
 
     def run(change: dict[str, Any] | None = None, records: int = 30, **settings: Any) -> Written:
         program = build("pramem", task="behavior-prediction", **{"rounds": 5, "min_history": 5, **settings})
-        return written(program, behavior(records), PracticeScript(**change or {}))
+        return written(program, behavior(records), script(PRACTICE)(**change or {}))
 
     return run
 
@@ -202,71 +202,67 @@ def pal_history() -> Callable[..., Any]:
     return pal
 
 
-class PalScript:
-    """Replies to all prompts of H2Memory, each made from the prompt alone, so that order does not matter.
+def _found_situation(text: str) -> dict[str, Any]:
+    ids = re.findall(r"^\[(L(\d+):\d+)\]", given(text, "linked_logs"), re.MULTILINE)
+    aspects = "Health" if int(ids[0][1]) % 2 else ["family", "WORK"]
+    return {"found_situation": {"situation": f"situation of {' '.join(id for id, _ in ids)}", "aspects": aspects}}
 
-    The second log of a session is caused by the first. Situations of odd sessions are about health, of even ones about
-    work and family. A dialogue has a topic on sleep and one on food. Summaries hold what they were made from.
-    `change` replaces the reply of a kind (the first output field): a dict, a text, or a function (text, n) of these.
-    """
 
-    def __init__(self, **change: Any) -> None:
-        self.change = change
+def _outlines(text: str) -> dict[str, Any]:
+    s = (re.findall(r"^\[D(\d+):", given(text, "conversation"), re.MULTILINE) or ["0"])[0]
+    drafts = [
+        {
+            "turn_span": [f"D{s}:{2 * n + 1}", f"D{s}:{2 * n + 2}"],
+            "requirement": f"{what} in month {s}",
+            "solution_list": {"solution": f"plan {what} {s}", "user_feedback": "fine", "feedback_type": "Positive"},
+            "preference": f"gentle {what} {s}",
+        }
+        for n, what in enumerate(("sleeping soundly", "cooking vegetables"))
+    ]
+    return {"outlines": drafts}
 
-    def __call__(self, kind: str, text: str, n: int) -> dict[str, Any] | str:
-        changed = self.change.get(kind)
-        if changed is not None:
-            return changed(text, n) if callable(changed) else changed
-        made = getattr(self, f"_{kind}", None)
-        return made(text) if made else {kind: "x", **({"answer": "x"} if kind == "reasoning" else {})}
 
-    def _links(self, text: str) -> dict[str, Any]:
-        first = given(text, "first_log").split(":")[0]
-        return {"links": [{"log_id": f"{first}:2", "caused_by": f"{first}:1", "follows": None}]}
+def _updating_aspects(text: str) -> dict[str, Any]:
+    found = re.findall(r"situation of L(\d+):1", given(text, "situations_since"))[0]
+    aspect = "health" if int(found) % 2 else "Work"
+    before = re.findall(rf"^{aspect.lower()}: ?(.*)$", given(text, "background_before"), re.MULTILINE)[0]
+    summary = {"aspect": aspect, "summary": f"{before}+{found}" if before else f"known {found}"}
+    return {"updating_aspects": [aspect], "updating_content": [summary]}
 
-    def _found_situation(self, text: str) -> dict[str, Any]:
-        ids = re.findall(r"^\[(L(\d+):\d+)\]", given(text, "linked_logs"), re.MULTILINE)
-        aspects = "Health" if int(ids[0][1]) % 2 else ["family", "WORK"]
-        return {"found_situation": {"situation": f"situation of {' '.join(id for id, _ in ids)}", "aspects": aspects}}
 
-    def _outlines(self, text: str) -> dict[str, Any]:
-        s = (re.findall(r"^\[D(\d+):", given(text, "conversation"), re.MULTILINE) or ["0"])[0]
-        drafts = [
-            {
-                "turn_span": [f"D{s}:{2 * n + 1}", f"D{s}:{2 * n + 2}"],
-                "requirement": f"{what} in month {s}",
-                "solution_list": {"solution": f"plan {what} {s}", "user_feedback": "fine", "feedback_type": "Positive"},
-                "preference": f"gentle {what} {s}",
-            }
-            for n, what in enumerate(("sleeping soundly", "cooking vegetables"))
-        ]
-        return {"outlines": drafts}
+def _links(text: str) -> dict[str, Any]:
+    first = given(text, "first_log").split(":")[0]
+    return {"links": [{"log_id": f"{first}:2", "caused_by": f"{first}:1", "follows": None}]}
 
-    def _detailed_need(self, text: str) -> dict[str, Any]:
-        background, situations = given(text, "overall_background"), given(text, "recent_situations")
-        return {"detailed_need": f"{given(text, 'stated_need')} <{' / '.join([background, situations])}>"}
 
-    def _updating_aspects(self, text: str) -> dict[str, Any]:
-        found = re.findall(r"situation of L(\d+):1", given(text, "situations_since"))[0]
-        aspect = "health" if int(found) % 2 else "Work"
-        before = re.findall(rf"^{aspect.lower()}: ?(.*)$", given(text, "background_before"), re.MULTILINE)[0]
-        summary = {"aspect": aspect, "summary": f"{before}+{found}" if before else f"known {found}"}
-        return {"updating_aspects": [aspect], "updating_content": [summary]}
+def _detailed_need(text: str) -> dict[str, Any]:
+    known = " / ".join(given(text, name) for name in ("overall_background", "recent_situations"))
+    return {"detailed_need": f"{given(text, 'stated_need')} <{known}>"}
 
-    def _general_need(self, text: str) -> dict[str, Any]:
-        return {"general_need": f"type({len(json.loads(given(text, 'specific_needs')))})"}
 
-    def _general_preference(self, text: str) -> dict[str, Any]:
-        liked = json.loads(given(text, "preference_experiences"))
-        return {"general_preference": f"principle({', '.join(liked)})"}
+def _principle_verdict(text: str) -> dict[str, Any]:
+    revised = f"{given(text, 'principle_so_far')} & {', '.join(json.loads(given(text, 'experiences_since')))}"
+    return {"principle_verdict": {"adjust": "Yes", "revised": revised}}
 
-    def _type_verdict(self, text: str) -> dict[str, Any]:
-        return {"type_verdict": {"adjust": "No"}}
 
-    def _principle_verdict(self, text: str) -> dict[str, Any]:
-        liked = json.loads(given(text, "experiences_since"))
-        revised = f"{given(text, 'principle_so_far')} & {', '.join(liked)}"
-        return {"principle_verdict": {"adjust": "Yes", "revised": revised}}
+PAL: Answers = {
+    "links": _links,
+    "found_situation": _found_situation,
+    "outlines": _outlines,
+    "detailed_need": _detailed_need,
+    "updating_aspects": _updating_aspects,
+    "general_need": lambda text: {"general_need": f"type({len(json.loads(given(text, 'specific_needs')))})"},
+    "general_preference": lambda text: {
+        "general_preference": f"principle({', '.join(json.loads(given(text, 'preference_experiences')))})"
+    },
+    "type_verdict": lambda _: {"type_verdict": {"adjust": "No"}},
+    "principle_verdict": _principle_verdict,
+}
+"""H2Memory's model: each answer is made from the prompt alone, so that order does not matter.
+
+The second log of a session is caused by the first. Situations of odd sessions are about health, of even ones about work
+and family. A dialogue has a topic on sleep and one on food. Summaries hold what they were made from.
+"""
 
 
 def given(text: str, field: str) -> str:
@@ -281,9 +277,9 @@ def pal_given() -> Callable[[str, str], str]:
 
 
 @pytest.fixture
-def pal_script() -> type[PalScript]:
+def pal_script() -> Any:
     """Makes scripts of H2Memory's model: `pal_script(outlines="no")`."""
-    return PalScript
+    return script(PAL)
 
 
 @pytest.fixture
@@ -294,6 +290,6 @@ def lived(written: Any) -> Callable[..., Written]:
 
     def run(change: dict[str, Any] | None = None, history: Any = None, sessions: int = 3, **settings: Any) -> Written:
         program = build("h2memory", embedder=embedder(), **settings)
-        return written(program, pal(sessions) if history is None else history, PalScript(**change or {}))
+        return written(program, pal(sessions) if history is None else history, script(PAL)(**change or {}))
 
     return run

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.programs.h2memory.extraction import Window, accepted, components, span, tiled, windows
-from mempiler.programs.h2memory.memory import ASPECTS, Link, Solution, Topic
-from mempiler.signatures.h2memory import DraftOutline, LogLinks, ProposedSolution
+from mempiler.programs.h2memory.memory import ASPECTS, Link
+from mempiler.signatures.h2memory import LogLinks
 
 LINK_CASES = [
     *("both kinds", "caused_by first", "in any order", "later", "itself", "not shown", "not asked about"),
@@ -78,18 +78,24 @@ def test_memory_and_prompts_have_the_same_aspects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "aspects"),
+    ("form", "field", "said", "read"),
     [
-        (["Work", " LEISURE "], ["work", "leisure"]),
-        ("family, work", ["work", "family"]),
-        (["健康", "工作"], ["work", "health"]),
-        (["money", "work", "work"], ["work"]),
-        (None, []),
-        ({"work": 1}, []),
+        (prompts.DrawnSituation, "aspects", ["Work", " LEISURE "], ["work", "leisure"]),
+        (prompts.DrawnSituation, "aspects", "family, work", ["work", "family"]),
+        (prompts.DrawnSituation, "aspects", ["健康", "money", "工作", "work"], ["work", "health"]),
+        (prompts.DrawnSituation, "aspects", None, []),
+        (prompts.DraftOutline, "turn_span", "D1:1 - D1:4", ["D1:1", "D1:4"]),
+        (prompts.DraftOutline, "turn_span", {"start": "D1:1", "end": 4}, ["D1:1", "4"]),
+        (prompts.DraftOutline, "turn_span", None, []),
+        (prompts.ProposedSolution, "feedback_type", "positive", "pos"),
+        (prompts.ProposedSolution, "feedback_type", " Neg", "neg"),
+        (prompts.ProposedSolution, "feedback_type", None, "others"),
     ],
 )
-def test_aspects_are_read_in_any_form(said: object, aspects: list[str]) -> None:
-    assert prompts.DrawnSituation.model_validate({"situation": "x", "aspects": said}).aspects == aspects
+def test_what_prompts_ask_for_is_read_in_any_form(form, field, said, read) -> None:
+    others = {"situation": "x", "requirement": "x", "solution": "x"}
+    given = {name: value for name, value in others.items() if name in form.model_fields}
+    assert getattr(form.model_validate({**given, field: said}), field) == read
 
 
 OUTLINE_CASES = [
@@ -143,46 +149,3 @@ def test_whatever_is_given_the_spans_tile(given: list, turns: int) -> None:
     if len(found) <= turns:
         assert all(b[0] == a[1] + 1 for a, b in pairwise(found))
     assert tiled(found, turns) == found
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("needs", "Need: sleep"),
-        ("solutions", "Need: sleep | Proposed: tea (liked: nice); pills (rejected) | Preference: gentle"),
-        (None, "Need: sleep | Proposed: tea (liked: nice); pills (rejected) | Preference: gentle"),
-    ],
-)
-def test_the_need_alone_or_everything_is_shown(content: object, text: str) -> None:
-    solutions = (Solution(text="tea", feedback="nice", kind="pos"), Solution(text="pills", kind="neg"))
-    topic = Topic(need="sleep", solutions=solutions, preference="gentle")
-    assert topic.text(content) == text  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize(
-    ("said", "ids"),
-    [
-        (["D1:1", "D1:4"], ["D1:1", "D1:4"]),
-        ("D1:1 - D1:4", ["D1:1", "D1:4"]),
-        ({"start": "D1:1", "end": "D1:4"}, ["D1:1", "D1:4"]),
-        (None, []),
-        (["[D1:1]", 4], ["D1:1", "4"]),
-    ],
-)
-def test_a_turn_span_is_read_in_any_form(said: object, ids: list[str]) -> None:
-    assert DraftOutline.model_validate({"turn_span": said, "requirement": "x"}).turn_span == ids
-
-
-@pytest.mark.parametrize(
-    ("said", "kind"),
-    [
-        ("POS", "pos"),
-        ("positive", "pos"),
-        (" Neg", "neg"),
-        ("negative.", "neg"),
-        ("unclear", "others"),
-        (None, "others"),
-    ],
-)
-def test_feedback_is_positive_negative_or_other(said: object, kind: str) -> None:
-    assert ProposedSolution.model_validate({"solution": "x", "feedback_type": said}).feedback_type == kind

@@ -144,13 +144,6 @@ def test_without_a_preference_there_is_no_principle_to_make(settled):
     assert later.memory.principles[0].preference == "principle(gentle)"
 
 
-def test_one_principle_per_topic_needs_no_verdicts(settled):
-    found = settled(4, clusters=2, clustered=False)
-    memory = found.memory
-    assert asked(found.calls) == {"general_need": 8, "general_preference": 8}
-    assert [one.members for one in memory.principles] == [(f"t{n}",) for n in range(1, 9)]
-
-
 def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted, pal_script, pal_history):
     lm, method = scripted(pal_script()), made(clusters=2).method
     history, memory, course = pal_history(3, logs=0), method.writer.Memory(), []

@@ -2,7 +2,7 @@
 
 import dspy
 import pytest
-from mempiler import Context, History
+from mempiler import History
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.records import Query
@@ -71,12 +71,6 @@ def test_a_task_about_needs_sees_no_solution_and_no_preference(recalled, about, 
     assert "Need: sleeping" in shown
     assert "Type of need: type(" in shown
     assert [word in shown for word in ("Proposed", "Preference", "Principle", "plan", "gentle")] == [whole] * 5
-
-
-def test_nothing_is_recalled_from_nothing(recalled):
-    _, context, engine = recalled(Query(text=QUERY, modality="dialogue"), history=History(id="none"))
-    assert context == Context()
-    assert not engine.prompts
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,6 @@ def test_the_forgetting_curve_by_hand(days: int, strength: int, retention: float
         assert Strength(strength, last).retention(after(days), 5.0) == pytest.approx(retention, abs=1e-6)
 
 
-def test_what_has_no_date_is_never_forgotten() -> None:
-    assert Strength().retention(START, 5.0) == Strength(last=START).retention(None, 5.0) == 1.0
-
-
 @given(
     id=st.text(min_size=1, max_size=5),
     days=st.lists(st.floats(0, 400), min_size=2, max_size=2).map(sorted),
@@ -49,12 +45,6 @@ def test_what_is_forgotten_stays_so_and_strength_only_helps(id: str, days: list[
 def test_of_many_pieces_the_share_of_the_curve_is_remembered() -> None:
     kept = sum(not Strength(last=START).forgotten(f"p{n}", after(5), 5.0) for n in range(4000))
     assert kept / 4000 == pytest.approx(math.exp(-1), abs=0.03)
-
-
-@pytest.mark.parametrize("date", [after(0.5), START])
-def test_dates_of_prompts_are_read_back(date: datetime) -> None:
-    assert [Query(text="x", date=each).moment for each in (date, format_time(date), date.isoformat())] == [date] * 3
-    assert [Query(text="x", date=each).moment for each in (None, "", "soon")] == [None] * 3
 
 
 # The method ----------------------------------------------------------------------------------------------------------

@@ -39,11 +39,6 @@ def test_an_update_keeps_both_provenances_the_old_wording_and_the_first_date():
     assert (fact.sources, fact.earlier, fact.time) == (("D1:1", "D2:1"), ("Ann lives in Lisbon",), BASE.facts[0].time)
 
 
-def test_ids_are_never_given_twice():
-    memory = BASE.apply([Edit("DELETE", "m2")], ["m2"]).apply([Edit("INSERT", speaker="B", content="new")])
-    assert [fact.id for fact in memory.facts] == ["m1", "m3"]
-
-
 edits = st.builds(
     Edit,
     op=st.sampled_from(["INSERT", "UPDATE", "DELETE", "NONE"]),

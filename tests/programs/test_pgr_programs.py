@@ -1,21 +1,14 @@
 """PGR and its policy over other methods wherever a method name is taken: build, save, load, evaluate, compile."""
 
-from dataclasses import replace
-
 import dspy
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.errors import UserError
-from mempiler.optimizers.compile import Compilation
 from mempiler.programs.catalog import build, needs_embedder
 from mempiler.runs.artifact import load, save
-from mempiler.runs.compile import run_compile
 from mempiler.runs.manifest import read_manifest
-from mempiler.runs.setup import Setup
 
 POLICY = {f"method.reader.policy.{name}" for name in ("imagine", "refine", "summarize")}
-LOW = {"min_score": 0.1, "iterations": 1}
-"""So that the offline embedder finds something, in few calls."""
 
 
 def made(name, **config):
@@ -96,18 +89,3 @@ def test_the_prospection_summary_reaches_the_answer(scripted, make_history):
     assert any("Quito" in hit.text for hit in found.context.hits)
     assert found.context.counts["calls"] == 2
     assert "calls" not in found.context.text()
-
-
-@pytest.fixture
-def small():
-    # The results folder of the other tests: in one of its own, MLflow would make its tables anew, which takes seconds.
-    return Setup(benchmark="locomo", train=4, dev=2, test=2, threads=2)
-
-
-@pytest.mark.parametrize("name", ["pgr", pytest.param("pgr+memory-r2", marks=pytest.mark.slow)])
-def test_it_compiles_on_the_locomo_sample_offline(name, small, tmp_path):
-    how = Compilation("gepa", settings={"max_metric_calls": 10})
-    outcome = run_compile(name, replace(small, config=LOW), how, out=tmp_path / "out", force=True)
-    assert load(tmp_path / "out").method.config == made(name, **LOW).method.config
-    assert [row.failure for row in outcome.result.rows] == [None, None]
-    assert all(row.sources for row in outcome.result.rows)

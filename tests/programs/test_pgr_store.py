@@ -107,18 +107,3 @@ def test_a_merge_that_stays_unparseable_leaves_its_facts_and_is_a_failed_write(w
     node = written(store(every=1, merge_after=6, merge_score=0.5), make_history(1), stubborn)
     assert len(node.memory.facts) == 6
     assert [failure.where for failure in node.failures] == ["merge"]
-
-
-@pytest.mark.parametrize("focus", ["D1:2", "D4:1"])
-@pytest.mark.parametrize("name", ["fact-store", "pgr"])
-def test_an_optimizer_sees_the_update_that_took_the_evidence_in(scripted, make_history, name, focus):
-    program = build(name, embedder=embedder())
-    with dspy.context(lm=scripted(reply)):
-        program.remember(make_history(4))
-        with dspy.context(trace=[]):
-            program(history=make_history(4), question="Who saw Lisbon?", focus=(focus,))
-            trace = list(dspy.settings.trace or [])
-    update = program.method.writer.predictors_below()["update"]
-    dialogues = [inputs["dialogue"] for predictor, inputs, _ in trace if predictor is update]
-    assert len(dialogues) == 1
-    assert f"[{focus}]" in dialogues[0]

@@ -106,14 +106,6 @@ def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted):
     assert context.notes == {"prospection": "Wishlist rather than pre-order: trip money is locked."}
 
 
-def test_restated_facts_under_one_id_are_not_new_and_end_the_loop_a_round_earlier(scripted):
-    """Eq. 6 takes away what is known: 3 of 5 facts are new, which is fewer than delta."""
-    index = ScriptedIndex({"weekly-check-again": "weekly-check", "fifty-euro-bill-again": "fifty-euro-bill"})
-    context, engine = recalled(scripted, index)
-    assert (context.counts["first"], context.counts["facts"], context.counts["rounds"]) == (15, 18, 1)
-    assert engine.calls["updated_tree"] == 1
-
-
 def test_refinement_and_summary_see_the_date_the_last_tree_and_the_facts(scripted):
     _, engine = recalled(scripted, ScriptedIndex())
     second = [text for kind, text in engine.prompts if kind == "updated_tree"][1].rsplit("[[ ## date ## ]]", 1)[1]

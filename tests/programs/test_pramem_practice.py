@@ -6,13 +6,9 @@ import re
 import dspy
 import pytest
 from mempiler import Store
-from mempiler.data.movielens import MovieLens
-from mempiler.engines.models import language_model
-from mempiler.optimizers.compile import Compilation, compile_program
 from mempiler.programs.catalog import build
 from mempiler.programs.pramem import method as pramem_method
 from mempiler.programs.pramem.memory import COMMON_BIASES
-from mempiler.records import Query
 
 QUESTION = {"question": "video; a clip. Does the user like it?", "options": ["Yes", "No"]}
 
@@ -188,29 +184,6 @@ def test_the_answer_sees_experience_and_newest_records_and_no_proposal(
     assert len(found.memory.pool) == 12
 
 
-def test_recall_names_the_records_behind_an_experience(scripted, practice_script, behavior_history):
-    program = pramem()
-    with dspy.context(lm=scripted(practice_script())):
-        memory = program.remember(behavior_history()).memory
-    context = program.method.reader.recall(memory, Query(text="what was agreed?"))
-    assert context.hits[0].text == "agreed p-1"
-    assert context.hits[0].sources == tuple(records(memory)[:3])
-    assert len(context.hits) == len(memory.experiences)
-    assert (context.counts["patterns"], context.counts["alerts"]) == (2, 5)
-    assert program.method.reader.search(memory, ["agreed", "nurse"], k=1)[1][0].id == "pattern-1"
-
-
-@pytest.mark.parametrize(("tokens", "shown"), [(8000, 30), (60, 2), (0, 0)])
-def test_the_newest_records_keep_to_their_budget(
-    scripted, practice_script, behavior_history, prompt_section, tokens, shown
-):
-    lm, program = scripted(practice_script(answer={"answer": "skips it, yes"})), pramem(predict_tokens=tokens)
-    with dspy.context(lm=lm):
-        found = program(history=behavior_history(), question="What does the user do?")
-    assert prompt_section(lm.engine.prompts[-1][1], "records").count("=>") == shown
-    assert found.answer == "skips it, yes"  # free without options
-
-
 @pytest.mark.parametrize(
     ("settings", "gone", "new"),
     [
@@ -241,25 +214,6 @@ def test_one_kind_of_experience_alone(practised, off, kept):
     assert memory.counts["invalid"] == (10 if off == "patterns" else 5)
 
 
-@pytest.mark.parametrize(("setting", "value"), [("weighting", "recency"), ("seed", 1), ("practice_tokens", 60)])
-def test_what_is_practised_is_a_setting(practised, setting, value):
-    trials = [sorted(each.texts("useful_patterns")) for each in (practised(), practised(**{setting: value}))]
-    assert trials[0] != trials[1]
-    assert len(trials[1]) == 5
-
-
-def test_an_optimizer_sees_the_trial_behind_what_was_recalled(scripted, practice_script, behavior_history):
-    program = pramem()
-    with dspy.context(lm=scripted(practice_script())):
-        record = records(program.remember(behavior_history()).memory)[2]
-        with dspy.context(trace=[]):
-            program(history=behavior_history(), focus=(record,), **QUESTION)
-            trace = list(dspy.settings.trace or [])
-    trials = [inputs["situation"] for predictor, inputs, _ in trace if predictor is program.method.writer.trial]
-    assert f"[{record}]" in "".join(trials)
-    assert len(trace) > 3
-
-
 def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, practice_script, behavior_history, tmp_path):
     nothing = {"decisions": "-", "changes": []}
     lm, items = scripted(practice_script(decisions=nothing)), behavior_history(60).items
@@ -274,20 +228,3 @@ def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, practice_
     assert (sorted(places[:25]), sorted(places[25:])) == (list(range(6, 31)), list(range(31, 61)))
     assert found.practised == found.total == 60
     assert lm.engine.calls["useful_patterns"] == 55
-
-
-def test_ten_rounds_of_practice_fill_the_pool_and_every_answer_is_an_option():
-    # On the offline engine, which weighs no records against one another: what it scores says nothing.
-    benchmark = MovieLens.load(users=3)
-    split = benchmark.split(train=8)
-    with dspy.context(lm=language_model("offline")):
-        program = build("pramem", task=benchmark.task, rounds=10)
-        compiled = compile_program(program, benchmark, split.train, Compilation("bootstrap", stage="read"))
-        said = [(example, compiled(**example.inputs())) for example in split.dev]
-    assert any(predictor.demos for predictor in compiled.predictors())
-    for example, found in said:
-        known = {*example.history.turns, *(record.id for record in example.history)}
-        assert found.answer in example.options
-        assert found.memory.rounds == 10
-        assert found.memory.pool
-        assert all(source in known for proposal in found.memory.pool for source in proposal.sources)

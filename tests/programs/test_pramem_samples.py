@@ -73,11 +73,6 @@ def test_fewer_rounds_draw_the_first_of_the_same_samples():
     assert draw(memory(50), 10, seed=4) != many[:10]
 
 
-def test_every_record_is_drawn_as_often_as_another():
-    places = [number(sample.target.id) for seed in range(40) for sample in draw(memory(200), 5, seed=seed)]
-    assert 0.4 < sum(places) / len(places) / 200 < 0.6
-
-
 def test_a_target_carries_its_questions_and_one_without_any_is_not_drawn():
     asked = [
         action.model_copy(update={"questions": ("Like it?", "Share it?")[: n % 3]})
@@ -91,14 +86,3 @@ def test_a_target_carries_its_questions_and_one_without_any_is_not_drawn():
     assert sample.scene(100) == "video; situation-3-x 1. Like it? 2. Share it?"
     assert sample.scene(5) == "video... 1. Like it? 2. Share it?"
     assert draw(memory(9), 9, min_history=1)[0].situation.count("\n") == 0
-
-
-def test_entries_get_ids_by_kind_that_are_never_given_twice():
-    start = ExperienceMemory().with_entries("pattern", [("Likes jazz", ("a1",)), ("Likes  JAZZ", ("a2",)), (" ", ())])
-    start = start.with_entries("alert", [("I overrate jazz", ())])
-    assert [(part.id, part.kind, part.sources) for part in start.experiences] == [
-        ("pattern-1", "pattern", ("a1",)),
-        ("alert-1", "alert", ()),
-    ]
-    emptied = start.replaced("pattern", [])
-    assert emptied.with_entries("pattern", [("Likes rock", ())]).patterns[0].id == "pattern-2"

@@ -16,7 +16,6 @@ holds its words.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -135,27 +134,16 @@ def shown(messages: list[dict[str, Any]]) -> str:
     return "".join(f"=== {message['role']}\n{message['content'].rstrip()}\n\n" for message in messages)
 
 
-def differs(name: str, text: str) -> str:
-    """How a prompt differs from its file, or writes the file."""
-    path = PROMPTS / f"{name}.txt"
-    if WRITES:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    if not path.is_file():
-        return f"{path} is not there"
-    before = path.read_text(encoding="utf-8")
-    return "\n".join(difflib.unified_diff(before.splitlines(), text.splitlines(), name, "now asked", lineterm="", n=2))
-
-
 def agree(found: dict[str, str], folder: str) -> None:
-    """Holds that a folder has exactly these prompts."""
-    differences = [told for name, text in found.items() if (told := differs(f"{folder}/{name}", text))]
-    for path in sorted((PROMPTS / folder).glob("*.txt")):
-        if path.stem not in found:
-            path.unlink() if WRITES else differences.append(f"{path} is of no predictor")
-    if differences:
-        again = "if that is meant, make them anew as CONTRIBUTING.md says (MEMPILER_PROMPTS=write)"
-        pytest.fail("\n\n".join([*differences, again]), pytrace=False)
+    """Holds that a folder has exactly these prompts, or writes them."""
+    at = PROMPTS / folder
+    if WRITES:
+        shutil.rmtree(at, ignore_errors=True)
+        at.mkdir(parents=True)
+        for name, text in found.items():
+            (at / f"{name}.txt").write_text(text, encoding="utf-8")
+    reviewed = {path.stem: path.read_text(encoding="utf-8") for path in at.glob("*.txt")}
+    assert found == reviewed, "if that is meant, make them anew as CONTRIBUTING.md says (MEMPILER_PROMPTS=write)"
 
 
 @pytest.fixture

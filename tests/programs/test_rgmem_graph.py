@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import embedder
-from mempiler.programs.rgmem.evolution import abstracted, inferred
 from mempiler.programs.rgmem.extraction import GraphPath, Names, taken_in
 from mempiler.programs.rgmem.memory import BASES, USER, Evidence, GraphMemory, Node, Theory
 
@@ -32,19 +31,6 @@ def edges(memory):
 RACE = GraphPath("Interests and Entertainment", ("Sports",), ("Running", "City Race"), ("ran", "ran it with Bob"))
 
 
-def test_a_path_becomes_class_edges_and_event_edges():
-    memory = grown([RACE])
-    assert names(memory, "abstract") == ["Sports"]
-    assert names(memory, "general") == ["Running"]
-    assert names(memory, "instance") == ["City Race"]
-    sports = next(node for node in memory.nodes.values() if node.name == "Sports")
-    assert memory.parents(sports.id) == ("b6",)
-    assert {pair: edge.mentions[0].label for pair, edge in edges(memory).items()} == {
-        ("Sports", "Running"): "ran",
-        ("Running", "City Race"): "ran it with Bob",
-    }
-
-
 def test_mentions_and_scores_count_every_unit_once():
     memory = grown([RACE, RACE], [RACE])
     assert {pair: edge.count for pair, edge in edges(memory).items()} == {
@@ -55,41 +41,6 @@ def test_mentions_and_scores_count_every_unit_once():
     assert (sports.score, sports.fresh, sports.evidence) == (2, ("e1", "e2"), ("e1", "e2"))
     base = memory.nodes["b6"]
     assert (base.score, base.evidence) == (0, ())  # only the lowest concept of a path scores
-
-
-def test_a_relation_theory_adds_one_to_the_score_of_every_concept_above():
-    memory = grown([RACE], [GraphPath("Health and Wellness", (), ("Running",))])
-    deep = edges(memory)[("Running", "City Race")]
-    after = inferred(memory, deep.id, memory.nodes[USER].own or _theory("e1"))
-    scores = {node.name: node.score for node in after.nodes.values() if node.score}
-    assert scores == {"Sports": 2, "Health and Wellness": 2}
-    assert (after.relations[deep.id].count, after.relations[deep.id].fresh) == (0, ())
-    assert memory.relations[deep.id].count == 1
-
-
-def _theory(*evidence):
-    return Theory(sigma="known", evidence=evidence, step=1)
-
-
-def test_a_new_own_theory_makes_parents_dirty_and_itself_where_concepts_below_have_one():
-    memory = grown([GraphPath("Dining", ("Food", "Meat"), ("Steak",))], [GraphPath("Dining", ("Food",), ("Bread",))])
-    id = {node.name: node.id for node in memory.nodes.values()}
-    after = abstracted(memory, id["Meat"], _theory("e1"))
-    assert [node.name for node in after.nodes.values() if node.dirty] == ["Food"]
-    after = abstracted(after, id["Food"], _theory("e2"))
-    assert [node.name for node in after.nodes.values() if node.dirty] == ["Dining", "Food"]
-    alone = abstracted(memory, id["Food"], _theory("e2"))
-    assert [node.name for node in alone.nodes.values() if node.dirty] == ["Dining"]
-
-
-def test_a_cycle_of_concepts_is_refused_and_the_path_goes_on():
-    memory = grown(
-        [GraphPath("Dining", ("Food", "Meat"), ("Steak",))],
-        [GraphPath("Health and Wellness", ("Meat", "Food"), ("Bread",))],
-    )
-    id = {node.name: node.id for node in memory.nodes.values()}
-    assert memory.children(id["Meat"]) == ()
-    assert ("Food", "Bread") in edges(memory)
 
 
 @pytest.mark.parametrize(
