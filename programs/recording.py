@@ -130,7 +130,7 @@ class Call:
     """Place in program order."""
     thread: int = 0
     started: float = field(default_factory=time.perf_counter)
-    """When it began, on that clock."""
+    """When it began, on the clock of `time.perf_counter`."""
     taken: Spending = field(default_factory=Spending)
     """What it took, all attempts together."""
 

@@ -216,7 +216,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
                 finally:
                     taken = work.taken
                     clock.mark("answered")
-            score = benchmark.score(example, prediction)
+            score = benchmark.scorer.score(example, prediction)
         except BudgetError as error:
             return str(error)
         except MempilerError:

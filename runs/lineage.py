@@ -220,17 +220,14 @@ class _Trace:
         """Adds a span within another one, its times in seconds since the question began; returns its id."""
         from mlflow.entities import Span
 
-        def encoded(number: str) -> str:
-            return base64.b64encode(bytes.fromhex(number)).decode()
-
         id, trace = secrets.token_hex(8), f"tr-{self.id}"
+        numbers = (self.id, id, within)
+        ids = [None if one is None else base64.b64encode(bytes.fromhex(one)).decode() for one in numbers]
         told = {"traceRequestId": trace, "spanType": kind, "spanInputs": inputs, "spanOutputs": outputs}
         told = {f"mlflow.{key}": value for key, value in told.items()} | attributes
         start, end = (int((self.began + seconds) * 1e9) for seconds in (times[0], max(times)))
         span = {
-            "trace_id": encoded(self.id),
-            "span_id": encoded(id),
-            "parent_span_id": None if within is None else encoded(within),
+            **dict(zip(("trace_id", "span_id", "parent_span_id"), ids, strict=True)),
             "name": name,
             "start_time_unix_nano": start,
             "end_time_unix_nano": end,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
@@ -76,21 +77,17 @@ class Moments(BaseModel, frozen=True):
     answered: float | None = None
 
 
+@dataclass
 class Clock:
     """Takes the moments of one question, from now on."""
 
-    def __init__(self) -> None:
-        self._began, self.started = time.time(), time.perf_counter()
-        self._marks: dict[str, float] = {}
+    began: float = field(default_factory=time.time)
+    started: float = field(default_factory=time.perf_counter)
+    marks: dict[str, float] = field(default_factory=dict)
 
     def mark(self, step: str, at: float | None = None) -> None:
         """Says that a step is through, now or at a time of `time.perf_counter`."""
-        self._marks[step] = (time.perf_counter() if at is None else at) - self.started
-
-    @property
-    def moments(self) -> Moments:
-        """What was marked."""
-        return Moments(began=self._began, **self._marks)
+        self.marks[step] = (time.perf_counter() if at is None else at) - self.started
 
 
 class Seen(BaseModel, frozen=True):
@@ -214,7 +211,7 @@ def row_of(
         id=str(example.id),
         group=benchmark.group(example),
         category=benchmark.category(example),
-        counts=benchmark.counts(example),
+        counts=benchmark.scorer.counts(example),
         question=str(example.get("question") or ""),
         gold=str(example.get("answer") or ""),
         answer=str(prediction.get("answer") or ""),
@@ -232,6 +229,9 @@ def seen(
 ) -> Seen:
     """What a program saw of a benchmark's example; arguments as of `row_of`."""
     hits = context.hits if context else ()
+    wanted = [str(id) for id in example.get("focus") or ()][:MOST_EVIDENCE]
+    turns = example.history.turns if wanted else {}
+    evidence = {id: turns[id][0].line(turns[id][1].time) if id in turns else "" for id in wanted}
     asked = [call for call in calls if call.completions or call.error]
     began = clock.started if clock else min((call.started for call in asked), default=0.0)
     return Seen(
@@ -239,11 +239,11 @@ def seen(
             Entry(line=shortened(hit.line(), ENTRY), kind=hit.kind, sources=hit.sources if hit.is_evidence else ())
             for hit in hits[:MOST_ENTRIES]
         ),
-        evidence=_evidence(example),
+        evidence={id: shortened(line, ENTRY) for id, line in evidence.items()},
         calls=tuple(_asked(call, began) for call in asked[-MOST_CALLS:]),
         feedback=shortened(feedback, ANSWER),
         left_out=max(0, len(hits) - MOST_ENTRIES) + max(0, len(asked) - MOST_CALLS),
-        moments=clock.moments if clock else None,
+        moments=Moments(began=clock.began, **clock.marks) if clock else None,
     )
 
 
@@ -255,25 +255,12 @@ def shortened(text: str, most: int) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _evidence(example: Any) -> dict[str, str]:
-    wanted = [str(id) for id in example.get("focus") or ()][:MOST_EVIDENCE]
-    if not wanted:
-        return {}
-    turns = example.history.turns
-    found = {id: turns[id][0].line(turns[id][1].time) for id in wanted if id in turns}
-    return {id: shortened(found.get(id, ""), ENTRY) for id in wanted}
-
-
-def _bounded(texts: Sequence[str]) -> list[str]:
-    """The texts of a prompt, of which the last, the question's own, goes first; the others have room alike."""
-    own = [shortened(text, PROMPT * 3 // 4) for text in texts[-1:]]
-    room = (PROMPT - sum(map(len, own))) // max(1, len(texts) - 1)
-    return [*(shortened(text, room) for text in texts[:-1]), *own]
-
-
 def _asked(call: Call, began: float) -> Asked:
     last = call.completions[-1] if call.completions else Completion((), "")
-    texts = _bounded([each["content"] for each in last.messages])
+    # Of the texts of a prompt the last, the question's own, goes first; the others have room alike.
+    own = [shortened(each["content"], PROMPT * 3 // 4) for each in last.messages[-1:]]
+    room = (PROMPT - sum(map(len, own))) // max(1, len(last.messages) - 1)
+    texts = [*(shortened(each["content"], room) for each in last.messages[:-1]), *own]
     return Asked(
         predictor=str(getattr(call.predictor, "label", "")),
         outcome=call.outcome,

@@ -96,10 +96,7 @@ class RunStore:
 
     def put(self, table: str, scope: str, id: str, value: Any) -> None:
         """Writes and commits a row."""
-        self.put_text(table, scope, id, json.dumps(value, ensure_ascii=False))
-
-    def put_text(self, table: str, scope: str, id: str, text: str) -> None:
-        """Writes and commits a row that is JSON already."""
+        text = json.dumps(value, ensure_ascii=False)
         # Steps repeat what was said before them, and prompts repeat it again.
         kept = text if len(text) < _LONG else zlib.compress(text.encode(), 1)
         self._execute("written", f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", (scope, id, kept))
@@ -231,7 +228,7 @@ class RowTable:
     def put(self, phase: str, row: Row) -> None:
         """Writes the row of a question that was answered; failed ones are tried again when the run is resumed."""
         if row.failure is None:
-            self._store.put_text("rows", self._part + phase, row.id, row.model_dump_json())
+            self._store.put("rows", self._part + phase, row.id, row.model_dump(mode="json"))
 
 
 class VectorTable:

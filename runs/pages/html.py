@@ -17,6 +17,7 @@ import hashlib
 import json
 import logging
 import math
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -81,15 +82,11 @@ def as_html(page: Page) -> str:
 
 def _browsed(page: Page) -> dict[str, Any]:
     """What the script of the page reads: lines that recur in entries and prompts are there once, named by number."""
-    numbers: dict[str, int] = {}
-
-    def line(text: str) -> int:
-        return numbers.setdefault(text, len(numbers))
-
-    def lines(text: str) -> list[int]:
-        return [line(each) for each in text.split("\n")]
-
-    questions = [each.plain(lines, line) for each in page.questions]
+    numbers = defaultdict[str, int](lambda: len(numbers))
+    questions = [
+        each.plain(lambda text: [numbers[line] for line in text.split("\n")], numbers.__getitem__)
+        for each in page.questions
+    ]
     return {"phases": list(page.phases), "names": page.names, "questions": questions, "lines": list(numbers)}
 
 

@@ -92,11 +92,6 @@ class Question(BaseModel, frozen=True):
         return next(row for row in reversed(self.rows) if row is not None)
 
     @property
-    def evidence(self) -> dict[str, str]:
-        """The gold evidence: turns by id, as prompts show them."""
-        return next((row.seen.evidence for row in self.rows if row and row.seen), {})
-
-    @property
     def change(self) -> str:
         """How the last phase scores against the first: better, worse, same, or "" where there is one phase."""
         first, last = self.rows[0], self.rows[-1]
@@ -107,6 +102,7 @@ class Question(BaseModel, frozen=True):
     def plain(self, text: Callable[[str], Any] = str, line: Callable[[str], Any] = str) -> dict[str, Any]:
         """Plain JSON; `text` stands for a prompt or an answer to it, `line` for a recalled entry or a turn."""
         row = self.last
+        evidence = next((each.seen.evidence for each in self.rows if each and each.seen), {})
         return {
             "id": shortened(row.id, ANSWER),
             "group": shortened(row.group, ANSWER),
@@ -114,7 +110,7 @@ class Question(BaseModel, frozen=True):
             "counts": row.counts,
             "question": shortened(row.question, ANSWER),
             "gold": shortened(row.gold, ANSWER),
-            "evidence": {turn: line(said) for turn, said in self.evidence.items()},
+            "evidence": {turn: line(said) for turn, said in evidence.items()},
             "change": self.change,
             "shown": [None if each is None else _answered(each, text, line) for each in self.rows],
         }
