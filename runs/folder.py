@@ -11,7 +11,7 @@ runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -70,19 +70,18 @@ class RunFolder:
         return cls(found[0])
 
     @classmethod
-    def resume(cls, name: str, settings: dict[str, Any], defaults: Mapping[str, Any] | None = None) -> RunFolder:
+    def resume(cls, name: str, settings: dict[str, Any]) -> RunFolder:
         """Opens a run to resume it, whose settings must be those it was started with.
 
         Args:
             name: As `open` takes it.
             settings: Everything that decides its result.
-            defaults: Of settings that a run does not have which an older version started.
 
         Raises:
             UserError: They differ; the message names the first.
         """
         folder = cls.open(name)
-        before = {**(defaults or {}), **folder.read()["settings"]}
+        before = folder.read()["settings"]
         for key in sorted({*before, *settings}):
             if before.get(key) != settings.get(key):
                 raise UserError(

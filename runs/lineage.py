@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
 import secrets
 import time
@@ -45,7 +44,7 @@ _LONGEST = 40_000
 """Longest text of a prompt: the registry takes 100,000 characters of JSON."""
 
 TRACES = 20
-"""Questions whose traces are logged, unless a run or the environment says otherwise."""
+"""Questions whose traces are logged, unless a run says otherwise."""
 _EXPECTED = "expected_response"
 """What MLflow calls a gold answer."""
 _PREVIEW = 900
@@ -163,11 +162,6 @@ def _plain(*parts: str) -> str:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, ensure_ascii=True).encode()).hexdigest()[:16]
-
-
-def default_traces() -> int | None:
-    """What `MEMPILER_TRACES` says, or else `TRACES`."""
-    return traces_in(os.environ.get("MEMPILER_TRACES") or str(TRACES))
 
 
 def traces_in(text: str) -> int | None:

@@ -123,22 +123,19 @@ def plan_compile(method: str, setup: Setup, how: Compilation) -> Plan:
 
 
 def plan_train(method: str, setup: Setup, course: Course) -> Plan:
-    """The plan of a training: for each objective its steps, validations and test scores, of all seeds.
+    """The plan of a training: its steps and validations, and the test questions before and after.
 
     A budget of tokens says how many completions there can be, not how long they are.
     """
     benchmark = setup.load()
     split = setup.split(benchmark)
-    size = _measured(start_program(method, setup, benchmark), benchmark, split.train)
-    scored, checked = (_written(part, size).times(1 + course.settings.samples) for part in (split.test, split.dev))
-    phases = {"scoring the start": scored}
-    for name in course.names():
-        settings = course.shaped(name, 0)
-        steps, calls = _steps(settings, course.answer_tokens, split.train, size)
-        stages = len(settings.curriculum.horizons)
-        checks = Range(1, steps.high // settings.validate_every + stages + 1)
-        once = calls + Range(checked.low * checks.low, checked.high * checks.high) + scored
-        phases[f"training {name}"] = once.times(course.seeds)
+    size, settings = _measured(start_program(method, setup, benchmark), benchmark, split.train), course.training(0)
+    scored, checked = _written(split.test, size), _written(split.dev, size).times(1 + settings.samples)
+    steps, calls = _steps(settings, course.answer_tokens, split.train, size)
+    stages = len(settings.curriculum.horizons)
+    checks = Range(1, steps.high // settings.validate_every + stages + 1)
+    validated = Range(checked.low * checks.low, checked.high * checks.high)
+    phases = {"scoring before": scored, "training": calls, "validating": validated, "scoring after": scored}
     calls = sum(phases.values(), NOTHING)
     return _plan(phases, Range(calls.low * size.each * 0.5, calls.high * size.each * 2), size, setup)
 

@@ -1,8 +1,7 @@
 """Publishing a saved program: to MLflow's model registry through a gate, or to the Hugging Face hub.
 
 The gate asks of the dev questions, by the verdict a compile decides by, whether the program is better than what the
-alias names now. The model holds no pickle: some lines of code (`registered_model.ENTRY`), the program's JSON files, the
-sources of this package, by which it is served from then on, and the versions of what they need.
+alias names now. The model holds no pickle: some lines of code (`registered_model.ENTRY`) and the program's JSON files.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +206,6 @@ def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str
 
 def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
     (scratch / "program.py").write_text(ENTRY, encoding="utf-8")
-    _copy_package(scratch / "mempiler")
     (scratch / "program").mkdir()
     for file in (MANIFEST, STATE):
         shutil.copyfile(folder / file, scratch / "program" / file)
@@ -227,43 +224,9 @@ def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
             str(scratch / PART),
             python_model=str(scratch / "program.py"),
             artifacts={"program": str(scratch / "program")},
-            code_paths=[str(scratch / "mempiler")],
             signature=ModelSignature(Schema(columns)),
-            pip_requirements=requirements(),
+            pip_requirements=[f"mempiler=={__version__}"],
         )
-
-
-_PACKAGED = {".py", ".json", ".html", ".css", ".js"}
-"""What of a folder goes along: sources, and the data that they read when they are imported or asked."""
-
-
-def _copy_package(target: Path) -> None:
-    """Every folder with an `__init__.py` and the data files in it, without the bundled samples."""
-    root = Path(__file__).parents[1]
-
-    def skipped(folder: str, names: list[str]) -> set[str]:
-        here = Path(folder)
-        if here.name == "samples":
-            return set(names) - {"__init__.py"}
-        rooms = {name for name in names if (here / name / "__init__.py").is_file()}
-        files = {name for name in names if (here / name).suffix in _PACKAGED or name == "py.typed"}
-        return set(names) - rooms - files
-
-    shutil.copytree(root, target, ignore=skipped)
-
-
-def requirements() -> list[str]:
-    """What the package needs, each at the version that is installed here.
-
-    Raises:
-        UserError: The package itself is not installed, so its needs are not known.
-    """
-    try:
-        lines = [line for line in requires("mempiler") or [] if "extra ==" not in line]
-        names = [re.split(r"[\[<>=!~;( ]", line, maxsplit=1)[0] for line in lines]
-        return [f"{name}=={version(name)}" for name in names]
-    except PackageNotFoundError as error:
-        raise UserError(f"{error.name} is not installed; run: pip install .") from error
 
 
 def _checked(name: str) -> str:

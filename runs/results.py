@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel
 
 from ..data.scorer import Confusion
 from ..engines.spending import Spending
@@ -122,13 +122,6 @@ class Evaluation(BaseModel, frozen=True):
         questions = self.failures, len(self.rows), "questions failed"
         answers = counts["lost"], sum(counts.values()), "answers were lost"
         return max((some / max(1, every), f"{some} of {every} {what}") for some, every, what in (questions, answers))
-
-    @field_validator("construction", mode="before")
-    @classmethod
-    def _of_before(cls, value: Any) -> Any:
-        """As pages of older versions have it, with None for a cost that is not known."""
-        told = isinstance(value, dict) and "units" in value
-        return {**value, "cost": value["cost"] or 0.0, "unpriced": int(value["cost"] is None)} if told else value
 
     @property
     def answering(self) -> Spending:

@@ -96,7 +96,7 @@ class Runtime:
             setup.check_models()
         asked = {"command": command, "program": program, **setup.decisive, **settings}
         if setup.resume is not None:
-            folder = RunFolder.resume(setup.resume, asked, Setup(setup.benchmark).decisive)
+            folder = RunFolder.resume(setup.resume, asked)
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)
         guard = Guard(setup.limits)

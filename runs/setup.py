@@ -19,7 +19,7 @@ from ..engines.models import GGUF, check_askable, check_known, is_local, is_offl
 from ..errors import MOST_SECONDS, MissingDependencyError, UserError, check_number
 from ..programs.program import MemoryProgram
 from .folder import RunFolder
-from .lineage import default_traces
+from .lineage import TRACES
 from .results import MAX_LOST
 from .statistics import MIN_N
 
@@ -83,7 +83,7 @@ class Setup:
     """A run to resume: its paid calls are not repeated."""
     replay: str | None = None
     """A run whose answers are given in the place of any call; its models stand for those of the setup."""
-    traces: int | None = field(default_factory=default_traces)
+    traces: int | None = TRACES
     """Of how many questions MLflow gets traces, wrong answers first; None for all."""
 
     def __post_init__(self) -> None:
@@ -159,11 +159,6 @@ class Setup:
     def decisive(self) -> dict[str, Any]:
         """What decides the result of a run: one that is resumed has the same."""
         found = {key: value for key, value in asdict(self).items() if key not in _NOT_DECISIVE}
-        if not self.repeat:
-            del found["repeat"]  # as runs have it that were started before there were repetitions
-        found["temperature"] = self.temperature
-        if not set(self.lm_settings) - {"temperature"}:
-            del found["lm_settings"]  # as runs have it that were started when it was the only one
         return {**found, "data": str(Path(self.data).absolute())} if self.data else found
 
     @property
@@ -192,8 +187,6 @@ def replayed_setup(setup: Setup, given: Callable[[str], bool] = lambda name: Fal
     folder = RunFolder.open(setup.replay)
     ran = folder.read()["settings"]
     defaults = {**{field.name: field.default for field in fields(setup)}, "lm_settings": {}}
-    if ran.get("temperature") is not None:
-        ran.setdefault("lm_settings", {"temperature": ran["temperature"]})
     for name in _REPLAYED:
         mine, before = getattr(setup, name), ran.get(name, defaults[name])
         if (mine != defaults[name] or given(name)) and mine != before:

@@ -176,33 +176,6 @@ def paired(a: Sequence[float], b: Sequence[float], groups: Sequence[str], min_n:
     )
 
 
-def crossed(differences: Sequence[Sequence[float]], groups: Sequence[str]) -> Interval:
-    """95 % percentile interval of the mean difference between two ways of training over several seeds.
-
-    Users and seeds are drawn with replacement, each on its own, and the mean is taken over every drawn user in every
-    drawn seed (the pigeonhole bootstrap: Owen, Annals of Applied Statistics 1, 2007).
-
-    Args:
-        differences: For each seed one difference per question, the questions in the same order.
-        groups: The user of each question.
-    """
-    checked = np.stack([_checked(each, groups) for each in differences])
-    names, codes = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
-    if len(names) < MIN_GROUPS:
-        codes = np.arange(len(groups))
-    units, sizes = codes.max() + 1, np.bincount(codes)
-    sums = np.zeros((len(checked), units))
-    np.add.at(sums.T, codes, checked.T)
-    rng = np.random.default_rng(SEED)
-    means = []
-    for _ in range(RESAMPLES):
-        users = np.bincount(rng.integers(units, size=units), minlength=units)
-        drawn = rng.integers(len(checked), size=len(checked))
-        means.append(float((sums[drawn] @ users).mean() / (sizes @ users)))
-    low, high = np.quantile(means, [0.025, 0.975])
-    return Interval(float(low), float(high), "group" if len(names) >= MIN_GROUPS else "question")
-
-
 def _checked(values: Sequence[float], groups: Sequence[str]) -> NDArray[np.float64]:
     scores = np.asarray(values, dtype=float)
     if len(scores) != len(groups):

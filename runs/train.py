@@ -1,18 +1,15 @@
-"""Training from start to end: a model, its training by one or several objectives, scores on held-out users, a program.
+"""Training from start to end, as one run: start scored, model trained, scored again on held-out users, program saved.
 
-All objectives begin from the same weights and may generate the same number of tokens. Finished work is in the run's
-folder (`start/`, and for each objective and seed checkpoints, `model/` and `row.json`): a killed run continues where
-its last checkpoint was.
+A training's checkpoints and its model are in the run's folder under `training/`: a killed run goes on from the last
+checkpoint, and what was scored is read from the run's store.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +19,53 @@ from ..data.benchmark import Benchmark
 from ..data.dataset import Split
 from ..data.memory_env import MemoryEnv
 from ..engines.meter import Meter
-from ..engines.models import endpoint_errors, is_local
-from ..errors import UserError, one_line
-from ..optimizers.logo_grpo.policy import score_policy
-from ..optimizers.logo_grpo.reward import Asked
+from ..engines.models import LOCAL, endpoint_errors, is_local
+from ..errors import UserError
+from ..optimizers.logo_grpo.journal import Progress
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
 from ..programs.identity import program_digest
 from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
-from ..records.whole_file import replacing
 from .artifact import check_writable, save
 from .course import TINY, Course
+from .evaluate import evaluate
 from .experiment import Note
 from .manifest import Manifest
 from .pages.html import keep_page
+from .pages.page import Page, difference_line, known_facts, run_page
+from .results import Evaluation, difference
 from .runtime import Parent, Runtime
 from .setup import Setup, data_of, parameters
-from .trained import Trained, TrainedRow, answered_row, measured
+from .statistics import Difference
 
-ROW = "row.json"
 _NOT_DECISIVE = {"answer_api_base"}
 """Fields of a course that a resumed run may change."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training gave."""
+
+    start: Evaluation
+    result: Evaluation
+    """With the trained weights, on the same test questions."""
+    difference: Difference
+    training: Mapping[str, Any]
+    """Tokens generated, steps, the step that was kept and its validation score, seconds, and remarks on it."""
+    model: str
+    """The name of the model, as --lm takes it."""
+    program: Path
+    run: Path
+    run_id: str
+
+    def summary(self) -> dict[str, Any]:
+        """The object `train --json` prints."""
+        return {
+            **vars(self),
+            **{name: getattr(self, name).summary() for name in ("start", "result")},
+            "difference": self.difference.to_dict(),
+            **{name: str(getattr(self, name)) for name in ("program", "run")},
+        }
 
 
 def run_train(
@@ -58,7 +81,7 @@ def run_train(
 
     Args:
         method: A method name, `module:Class`, or the folder of a saved program.
-        setup: Data, models and the method's settings; its seed is the first one.
+        setup: Data, models and the method's settings; its seed is that of the training, too.
         course: How to train.
         out: Folder for the program; one in the run's folder if None.
         note: Called with the name of each phase.
@@ -71,7 +94,7 @@ def run_train(
     course = course or Course()
     if setup.temperature is not None:
         course = replace(course, settings=replace(course.settings, temperature=setup.temperature))
-    names = course.names()
+    course = replace(course, settings=course.training(setup.seed))
     if not is_local(setup.lm):
         raise UserError(
             f"{setup.lm} cannot be trained in this process; use --lm local:NAME, or LoGoGRPO with a provider that "
@@ -88,7 +111,7 @@ def run_train(
         folder = Path(out) if out else runtime.folder.program
         check_writable(folder)
         job = _Job(runtime, program, benchmark, setup.split(benchmark), course, note)
-        outcome = job.tracked(names, folder)
+        outcome = job.tracked(folder)
     runtime.folder.update(status="finished", result=outcome.summary())
     return outcome
 
@@ -113,49 +136,49 @@ class _Job:
     course: Course
     note: Note
 
-    @property
-    def path(self) -> Path:
-        return self.runtime.folder.path.absolute()
-
-    def tracked(self, names: list[str], folder: Path) -> Trained:
-        """Trains objectives in an MLflow run, saves what the asked one gave, and logs it."""
-        setup, course, benchmark = self.runtime.setup, self.course, self.benchmark
-        logged = parameters(self.program, setup, benchmark)
+    def tracked(self, folder: Path) -> Trained:
+        """Trains in an MLflow run, saves the program, and logs it."""
+        runtime, course, benchmark = self.runtime, self.course, self.benchmark
+        logged = parameters(self.program, runtime.setup, benchmark)
         logged |= {f"train.{name}": value for name, value in asdict(course).items()}
         title = f"{self.program.name}-{benchmark.name}-{course.objective}"
-        with self.runtime.tracked("train", title, logged) as tracker:
-            start = self._start()
-            rows = [_kept(self.path / "start.json", lambda: self._row("start", None, self._lm(start), start))]
-            work = [(name, seed) for seed in range(setup.seed, setup.seed + course.seeds) for name in names]
-            for name, seed in work:
-                made = self.path / f"{name}-{seed}"
-                rows.append(_kept(made / ROW, partial(self._trained, name, seed, start, made)))
-                tracker.steps(rows[-1].label, rows[-1].steps)
-            run = self.path, tracker.run_id
-            outcome = Trained(tuple(rows), course.objective, folder, *run, benchmark.name, course.quick)
-            manifest = Manifest(
-                method=self.program.name,
-                task=benchmark.task,
-                benchmark=data_of(benchmark, self.split),
-                lms={"task": f"local:{outcome.kept.model}"},
-                optimizer={"name": course.objective, "seed": outcome.kept.seed, "settings": _plain(asdict(course))},
-                scores={"rows": [row.summary() for row in rows]},
-            )
-            save(self.program, folder, manifest)
-            for row in rows:
-                tracker.metrics({f"{row.label}.{key}": value for key, value in row.numbers().items()})
+        with runtime.tracked("train", title, logged) as tracker:
+            lm, model = self._lm(), runtime.folder.path.absolute() / "training"
+            before = self._scored(lm, "start")
+            progress, training = self._train(lm, model)
+            after = self._scored(lm, "result")
+            name, where = f"{LOCAL}{model / 'model'}", (folder, runtime.folder.path, tracker.run_id)
+            gap = difference(before.counted, after.counted, runtime.setup.min_n)
+            outcome = Trained(before, after, gap, training, name, *where)
+            optimizer = {"name": course.objective, "seed": runtime.setup.seed, "settings": _plain(asdict(course))}
+            scores = {key: outcome.summary()[key] for key in ("start", "result", "difference")}
+            made = {"benchmark": data_of(benchmark, self.split), "optimizer": optimizer, "scores": scores}
+            save(self.program, folder, Manifest(method="", task="", lms={"task": name}, **made))
+            tracker.steps("training", progress.rows)
+            tracker.evaluation("start", before)
+            tracker.evaluation("result", after)
+            tracker.metrics({"difference": gap.mean})
             tracker.json("outcome.json", outcome.summary())
-            identity = program_digest(self.program)
-            tracker.page(keep_page(self.path, outcome.page(logged, identity)))
+            tracker.page(keep_page(runtime.folder.path, self._page(outcome, logged)))
             tracker.folder(folder, "program")
-            tracker.folder(Path(outcome.kept.model), "model")
+            tracker.folder(model / "model", "model")
         return outcome
 
-    def _start(self) -> str:
-        if self.runtime.setup.lm != TINY:
-            return self.runtime.setup.lm.removeprefix("local:")
-        folder = self.path / "start"
-        if not (folder / "config.json").is_file():
+    def _page(self, outcome: Trained, logged: Mapping[str, Any]) -> Page:
+        found = {key: value for key, value in outcome.training.items() if key != "remarks"}
+        facts = [("Run", f"train {self.program.name} on {self.benchmark.name} with {self.course.objective}")]
+        facts += [("Data", f"{self.benchmark.source.name}, test questions")]
+        facts += known_facts(logged, program_digest(self.program))
+        facts += [("Training", ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in found.items()))]
+        phases, notes = {"before": outcome.start, "after": outcome.result}, outcome.training["remarks"]
+        return run_page("train", outcome.run.name, phases, facts, notes, difference_line(outcome.difference))
+
+    def _lm(self) -> Any:
+        """The model to train, with the weights that it begins with."""
+        from ..engines.local.model import LocalModel
+
+        setup, course, start = self.runtime.setup, self.course, self.runtime.setup.lm.removeprefix(LOCAL)
+        if setup.lm == TINY:
             from .tiny import tiny_folder
 
             method = self.program.method
@@ -163,33 +186,20 @@ class _Job:
                 known = "local:tiny knows nothing but memory-r2 on memory-env"
                 raise UserError(f"{known}; take these, or a model that has read something: --lm local:NAME")
             self.note("warm-up")
-            # Under another name until it is whole: a killed run must not begin from half a model.
-            partial = folder.with_name("start.partial")
-            try:
-                shutil.copytree(tiny_folder(self.runtime.setup.seed, method), partial, dirs_exist_ok=True)
-                partial.rename(folder)
-            except OSError as error:
-                raise UserError(f"{partial}: cannot be written: {one_line(error, 200)}; free some space") from error
-        return str(folder)
-
-    def _lm(self, model: str) -> Any:
-        from ..engines.local.engine import local_lm
-        from ..engines.local.model import LocalModel
-
-        seed = self.runtime.setup.seed
-        lora = {"r": self.course.lora} if self.course.lora else None
-        loaded = LocalModel.load(model, lora=lora, seed=seed, dtype=self.course.dtype)
-        return local_lm(loaded, self.runtime.meter, 0.0, self.course.answer_tokens, seed, guard=self.runtime.guard)
+            start = str(tiny_folder(setup.seed, method))
+        lora = {"r": course.lora} if course.lora else None
+        loaded = LocalModel.load(start, lora=lora, seed=setup.seed, dtype=course.dtype)
+        self.runtime.loaded[f"{LOCAL}{start}"] = loaded
+        return self.runtime.named(f"{LOCAL}{start}", "task", None, max_tokens=course.answer_tokens, seed=setup.seed)
 
     def _reader(self) -> Any:
         if self.course.answer_lm is None:
             return None
         return self.runtime.named(self.course.answer_lm, "judge", self.course.answer_api_base, temperature=0.0)
 
-    def _trained(self, name: str, seed: int, start: str, folder: Path) -> TrainedRow:
-        settings, lm, began = self.course.shaped(name, seed), self._lm(start), time.perf_counter()
-        told, budget = self.note(f"{name} {seed}"), settings.curriculum.tokens
-        spent = 0.0
+    def _train(self, lm: Any, folder: Path) -> tuple[Progress, dict[str, Any]]:
+        settings, began, spent = self.course.settings, time.perf_counter(), 0.0
+        told, budget = self.note(self.course.objective), settings.curriculum.tokens
 
         def heard(row: Mapping[str, Any]) -> None:
             nonlocal spent
@@ -202,45 +212,27 @@ class _Job:
         teleprompter = LoGoGRPO(self._metric, settings, kwargs, *given, counts=self.benchmark.counts)
         with dspy.context(lm=lm, **self._context()), endpoint_errors():
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
-        progress, seconds = teleprompter.progress, time.perf_counter() - began
-        best = progress.best
-        return self._row(name, seed, lm, str(folder / "model")).model_copy(
-            update={
-                "tokens": progress.tokens,
-                "steps": progress.rows,
-                "trained_steps": progress.step,
-                "best_step": best and best.step,
-                "validation": best and best.score,
-                "remarks": progress.remarks,
-                "seconds": seconds,
-            }
-        )
+        progress = teleprompter.progress
+        found = {"tokens": progress.tokens, "steps": progress.step}
+        if progress.best is not None:
+            found |= {"kept_step": progress.best.step, "validation": progress.best.score}
+        return progress, {**found, "seconds": round(time.perf_counter() - began), "remarks": progress.remarks}
 
-    def _row(self, name: str, seed: int | None, lm: Any, model: str) -> TrainedRow:
-        counted, settings = [each for each in self.split.test if self.benchmark.counts(each)], self.course.settings
-        score = partial(score_policy, self.program, counted, self._metric, lm, name="test", reader=self._reader())
-        score = partial(score, threads=settings.threads)
-        heard: list[Asked] = []
-        with dspy.context(**self._context()), endpoint_errors():
-            greedy = score(0.0, heard=heard.append)
-            sampled = score(settings.temperature, samples=settings.samples)
-        rows = {str(each.example.id): answered_row(self.program, self.benchmark, each) for each in heard}
-        return measured(name, seed, model, greedy, sampled, rows, self.benchmark)
+    def _scored(self, lm: Any, phase: str) -> Evaluation:
+        """The greedy answers to the test questions; where a reader answers, the model writes the memories alone."""
+        program, reader, threads = self.program, self._reader(), self.course.settings.threads
+        told = self.note(f"test questions, {phase}")
+        with dspy.context(lm=lm, **self._context()), endpoint_errors():
+            if reader is not None and program.all_predictors().keys() - program.writer_names():
+                program = program.staged("read")
+            given = self.benchmark, self.split.test, self.runtime.meter, threads, told, self.runtime.folder.store.rows
+            with dspy.context(lm=reader or lm):
+                # A training may begin from a model whose answers cannot be read.
+                return evaluate(program, *given, phase, max_lost=1.0)
 
     def _context(self) -> dict[str, Any]:
-        from ..programs.adapter import adapter
-
-        return {"adapter": adapter(self.runtime.setup.adapter or self.program.adapter), "warn_on_type_mismatch": False}
+        adapter = self.runtime.adapter(self.runtime.setup.adapter or self.program.adapter)
+        return {"adapter": adapter, "warn_on_type_mismatch": False}
 
     def _metric(self, example: dspy.Example, prediction: dspy.Prediction) -> float:
         return float(self.benchmark.score(example, prediction).value)
-
-
-def _kept(path: Path, make: Callable[[], TrainedRow]) -> TrainedRow:
-    """The row of a file, which is made where it is not there."""
-    if path.is_file():
-        return TrainedRow.model_validate_json(path.read_text(encoding="utf-8"))
-    row = make()
-    with replacing(path) as file:
-        file.write(row.model_dump_json())
-    return row

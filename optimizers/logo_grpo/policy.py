@@ -6,7 +6,7 @@ completions are counted, not asked for again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -16,7 +16,7 @@ import dspy
 from ...programs.program import MemoryProgram
 from ...programs.recording import Call
 from ...records import History, estimate_tokens
-from .reward import Asked, Metric, answer
+from .reward import Metric, answer
 from .rollout import Rollout, roll_out, single_attempt, together
 
 
@@ -78,7 +78,6 @@ def score_policy(
     threads: int = 32,
     reader: Any = None,
     samples: int = 1,
-    heard: Callable[[Asked], None] | None = None,
 ) -> PolicyScore:
     """Writes every history and asks all its questions.
 
@@ -92,7 +91,6 @@ def score_policy(
         threads: Histories at the same time.
         reader: Answers; `lm` at temperature 0 if None.
         samples: Times each history is written; a question's score is the mean over them.
-        heard: Told each question with its answer; see `reward.answer`.
     """
     writing = lm.copy(temperature=temperature, cache=False)
     reading = reader if reader is not None else lm.copy(temperature=0.0, cache=False)
@@ -102,7 +100,7 @@ def score_policy(
         with dspy.context(lm=writing):
             taken = roll_out(program.method.writer, history, f"{name}/{history.id}" + (f"/{n}" if n else ""))
         with dspy.context(lm=reading):
-            return taken, list(answer(program, history, taken.memory, asked, metric, heard).scores)
+            return taken, list(answer(program, history, taken.memory, asked, metric).scores)
 
     with dspy.context(adapter=single_attempt(program), trace=None, disable_history=True):
         found = together([lambda part=part, n=n: one(*part, n) for part in parts for n in range(samples)], threads)

@@ -23,7 +23,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -35,7 +34,7 @@ from ...errors import UserError
 from ...memory.memory import Memory
 from ...programs.gather import gather
 from ...programs.program import MemoryProgram
-from ...programs.recording import Call, recording
+from ...programs.recording import Call
 from ...records import History
 from .rollout import Rollout
 
@@ -104,18 +103,6 @@ class Answered:
         return Answered(tuple(example for example, _ in kept), tuple(score for _, score in kept))
 
 
-@dataclass(frozen=True)
-class Asked:
-    """One question that a memory was asked, with all that came of it."""
-
-    example: dspy.Example
-    prediction: dspy.Prediction
-    score: float
-    calls: Sequence[Call]
-    error: Exception | None = None
-    """Why there is no answer."""
-
-
 def chosen(examples: Sequence[dspy.Example], most: int, seed: str) -> list[dspy.Example]:
     """At most so many questions, in order, the same ones for the same seed."""
     if len(examples) <= most:
@@ -125,29 +112,15 @@ def chosen(examples: Sequence[dspy.Example], most: int, seed: str) -> list[dspy.
 
 
 def answer(
-    program: MemoryProgram,
-    history: History,
-    memory: Memory,
-    examples: Sequence[dspy.Example],
-    metric: Metric,
-    heard: Callable[[Asked], None] | None = None,
+    program: MemoryProgram, history: History, memory: Memory, examples: Sequence[dspy.Example], metric: Metric
 ) -> Answered:
-    """Asks a settled memory questions about its history, under the reader's model; a question that fails scores 0.
-
-    `heard` is told each question with its answer, from any thread; their prompts are kept for that.
-    """
+    """Asks a settled memory questions about its history, under the reader's model; one that fails scores 0."""
 
     def one(example: dspy.Example) -> float:
-        prediction, score, failed = dspy.Prediction(answer=""), 0.0, None
-        with nullcontext() if heard is None else recording(raw=True) as record:
-            try:
-                prediction = program.answer(memory, program.query_of(example, history))
-                score = float(metric(example, prediction))
-            except dspy.utils.exceptions.AdapterParseError as error:
-                failed = error
-        if heard is not None and record is not None:
-            heard(Asked(example, prediction, score, record.calls, failed))
-        return score
+        try:
+            return float(metric(example, program.answer(memory, program.query_of(example, history))))
+        except dspy.utils.exceptions.AdapterParseError:
+            return 0.0
 
     return Answered(tuple(examples), tuple(gather([lambda each=each: one(each) for each in examples])))
 

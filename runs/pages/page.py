@@ -295,11 +295,9 @@ def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, 
 
 def spent_facts(phases: Mapping[str, Evaluation]) -> list[tuple[str, str]]:
     """Calls, tokens, cost and time of evaluations, a name and a value each."""
-    # A training counts what it takes by itself.
-    told = {name: found for name, found in phases.items() if found.calls or found.seconds}
     return [
         (f"LM calls, {name}" if len(phases) > 1 else "LM calls", f"{spent_line(found.spent)}; {found.seconds:.1f} s")
-        for name, found in told.items()
+        for name, found in phases.items()
     ]
 
 

@@ -164,7 +164,7 @@ def reproduce(
             one.load()
     asked = _asked(paper, arranged, setup, files or {})
     title = f"reproduce-{paper.name}"
-    resumed = setup.resume and RunFolder.resume(setup.resume, asked, Setup("").decisive)
+    resumed = setup.resume and RunFolder.resume(setup.resume, asked)
     folder = resumed or RunFolder.create(title, asked)
     with folder.recording(), Tracker(title, {"command": "reproduce"}) as tracker:
         tracker.params(asked)

@@ -18,11 +18,10 @@ from mempiler.errors import UserError
         ),
         (("--lm", "local:x", "--lm-set", "temperature=0"), "temperature = 0: rollouts at 0 are all the same"),
         (("--lm", "local:x", "--train-set", "samples=0"), "samples = 0: at least 1"),
-        (("--lm", "local:x", "--quick"), "--quick shortens the training of local:tiny"),
         (("--lm", "local:x", "--train-set", "horizons=8,x"), "of the wrong kind"),
         (("--lm", "local:x", "--train-set", "horizons=[8,4]"), "growing numbers of sessions"),
         (("--lm", "local:x", "--train-set", "num_rollouts=1"), "num_rollouts = 1"),
-        (("--lm", "local:x", "--train-set", "seeds=0"), "seeds = 0: give a whole number"),
+        (("--lm", "local:x", "--train-set", "lora=0"), "lora = 0: give a whole number"),
         (("--lm", "local:x", "--train-set", "compression=-1"), "compression = -1 is negative"),
     ],
 )
@@ -50,28 +49,6 @@ def asked(monkeypatch: pytest.MonkeyPatch, cli: Any) -> Callable[..., tuple[Any,
 
     monkeypatch.setattr("mempiler.runs.train.run_train", heard)
     return ask
-
-
-def test_a_comparison_has_three_seeds_and_many_users(asked: Any) -> None:
-    setup, course = asked()
-    assert course.names() == ["grpo", "grpo-session", "local", "logo-grpo"]
-    assert (course.seeds, course.quick) == (3, False)
-    assert (course.settings.curriculum.horizons, course.settings.histories) == ((8,), 2)
-    assert len({example.history.id for example in setup.split(setup.load()).test}) == 120
-    assert asked("--option", "users=50")[0].options["users"] == 50
-
-
-def test_a_quick_comparison_is_smaller_unless_told(asked: Any) -> None:
-    setup, course = asked("--quick")
-    assert (course.seeds, course.quick, setup.options) == (1, True, {"users": 100})
-    assert course.settings.curriculum.tokens < asked()[1].settings.curriculum.tokens
-    assert asked("--quick", "--train-set", "seeds=2", "--train-set", "samples=5")[1].seeds == 2
-
-
-def test_without_a_comparison_one_objective_is_trained_with_one_seed(asked: Any) -> None:
-    for words, name in ((["--only"], "logo-grpo"), (["--with", "grpo"], "grpo")):
-        setup, course = asked(*words)
-        assert (course.names(), course.seeds, setup.options) == ([name], 1, {})
 
 
 def test_the_reader_s_server_is_its_own(asked: Any) -> None:

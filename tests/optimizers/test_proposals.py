@@ -8,11 +8,12 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.cli import main
-from mempiler.engines.meter import MeteredLM
 from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
 from mempiler.runs.artifact import load
 from mempiler.runs.manifest import read_manifest
+
+from ..runs.evaluations import own_questions, script_models
 
 SETTINGS = {
     "mipro": ["num_candidates=3", "num_trials=2", "max_tries=4", "max_bootstrapped_demos=1", "max_labeled_demos=2"],
@@ -61,34 +62,17 @@ class Model:
 @pytest.fixture
 def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any, capsys: Any) -> Any:
     """`compile_with(name, model, *words)` runs the command on six users' questions: code, JSON object."""
-    rows = [
-        {
-            "user": f"user{u}",
-            "id": f"{u}-{q}",
-            "messages": [{"role": "user", "content": f"Fact {u}{q} is near marker {u}{q}."} for q in range(8)],
-            "question": f"What is fact {u}{q}?",
-            "answer": f"marker {u}{q}",
-        }
-        for u in range(6)
-        for q in range(8)
-    ]
-    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = own_questions(tmp_path)
 
     def run(name: str, model: Model, *words: str) -> dict[str, Any]:
         engine = scripted(lambda kind, text, n: "").engine
         monkeypatch.setattr(engine, "complete", _told_system(engine, model))
 
-        def language_model(lm: str, meter: Any, role: Any, api_base: Any, **given: Any) -> MeteredLM:
-            shared = {"guard": given["guard"], "answers": given["answers"]}
-            quiet = {"cache": False, "temperature": 0.0, "num_retries": 0}
-            return MeteredLM("scripted/test", meter, role, engine=engine, **shared, **quiet)
-
-        for room in ("setup", "runtime"):
-            monkeypatch.setattr(f"mempiler.runs.{room}.language_model", language_model)
+        script_models(monkeypatch, engine)
         told = [word for setting in SETTINGS.get(name, []) for word in ("--optimizer-set", setting)]
-        data = ["--on", "jsonl", "--data", str(tmp_path / "questions.jsonl"), "--lm", "scripted/test", "--train", "16"]
+        about = ["--on", "jsonl", "--data", data, "--lm", "scripted/test", "--train", "16"]
         capsys.readouterr()
-        main(["compile", "turn-rag", "--with", name, *data, "--threads", "1", "--min-n", "8", *told, *words])
+        main(["compile", "turn-rag", "--with", name, *about, "--threads", "1", "--min-n", "8", *told, *words])
         return json.loads(capsys.readouterr().out) if "--json" in words else {"out": capsys.readouterr().out}
 
     return run

@@ -1,8 +1,15 @@
-"""Rows and evaluations without a run, for tests of what is made of them."""
+"""Rows and evaluations without a run, questions of a benchmark of one's own, and runs whose models are scripted."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import dspy
+import pytest
+from mempiler.data.dataset import Source
+from mempiler.data.locomo import Locomo
+from mempiler.engines.meter import MeteredLM
 from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import Row
 
@@ -21,3 +28,52 @@ def evaluation(rows: Iterable[Row], **changed: Any) -> Evaluation:
     values |= {"calls": {"task": len(asked), "prompt": 0, "judge": 0, "cached": 0}, "write_failures": 0}
     values |= {"comparable": True, "tokens": {"input": 1200, "output": 34}, "cost": 0.5, "seconds": 1.0}
     return Evaluation(rows=asked, **{**values, **changed})
+
+
+def asked(history: Any, count: int, question: str = "Who saw Oslo, {n}?", **fields: Any) -> list[dspy.Example]:
+    """So many questions about a history, as LoCoMo has them; fields may name the number of a question."""
+    plain = {"answer": "Bob", "category": "4", "focus": ("D1:1",), "evidence": ("D1:1",), "question": question} | fields
+    return [
+        dspy.Example(
+            id=f"{history.id}:{plain['category']}:{n}",
+            history=history,
+            **{name: value.format(n=n) if isinstance(value, str) else value for name, value in plain.items()},
+        ).with_inputs("history", "question", "focus")
+        for n in range(count)
+    ]
+
+
+def locomo(examples: Sequence[dspy.Example]) -> Locomo:
+    """A benchmark of these questions."""
+    return Locomo(examples, Source("sample.json", "0" * 64, sample=True))
+
+
+def own_questions(folder: Path) -> str:
+    """A file of six users with eight questions each: four users to train, one for dev, one for test."""
+    rows = [
+        {
+            "user": f"user{u}",
+            "id": f"{u}-{q}",
+            "messages": [{"role": "user", "content": f"Fact {u}{q} is near marker {u}{q}."} for q in range(8)],
+            "question": f"What is fact {u}{q}?",
+            "answer": f"marker {u}{q}",
+            "evidence": [f"D1:{q + 1}"],
+        }
+        for u in range(6)
+        for q in range(8)
+    ]
+    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return str(folder / "questions.jsonl")
+
+
+def script_models(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
+    """Lets every model of a run ask this engine."""
+
+    def model(name: str, meter: Any, role: Any, api_base: Any, **given: Any) -> MeteredLM:
+        shared = {"guard": given["guard"], "answers": given["answers"]}
+        return MeteredLM(
+            "scripted/test", meter, role, engine=engine, cache=False, temperature=0.0, num_retries=0, **shared
+        )
+
+    for room in ("setup", "runtime"):
+        monkeypatch.setattr(f"mempiler.runs.{room}.language_model", model)

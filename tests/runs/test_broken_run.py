@@ -85,21 +85,8 @@ def test_force_saves_a_broken_program_and_an_older_one_stays(call: Any, tmp_path
     assert load(tmp_path / "out").method.config["k"] == 3
 
 
-def test_answers_that_cannot_be_read_end_with_4_before_anything_is_tuned(
-    stub: Any, mempiler_cli: Any, tmp_path: Path
-) -> None:
-    def script(n: int, text: str) -> str | None:
-        return None if "Ingrid" in text.rsplit("question ## ]]", 1)[-1] else "garbled"
-
-    server = stub(script)
-    ran = mempiler_cli(server, "evaluate", "turn-rag", test=12)
-    assert (ran.code, ran.found["broken"], ran.found["failures"]) == (
-        4,
-        True,
-        ran.found["answers"]["task.answer"]["lost"],
-    )
-    assert "answer" in ran.line.split("most often: ")[1]
-    server = stub(script)
-    ran = mempiler_cli(server, "compile", "turn-rag", "--with", "labeled", "--out", str(tmp_path / "out"), dev=12)
-    assert (ran.code, ran.out, (tmp_path / "out").exists()) == (4, "", False)
+def test_answers_that_cannot_be_read_end_with_4_before_anything_is_tuned(stub: Any, mempiler_cli: Any) -> None:
+    server = stub(lambda n, text: None if "Ingrid" in text.rsplit("question ## ]]", 1)[-1] else "garbled")
+    ran = mempiler_cli(server, "compile", "turn-rag", "--with", "labeled", dev=12)
+    assert (ran.code, ran.out, "answer" in ran.line.split("most often: ")[1]) == (4, "", True)
     assert len(server.texts) <= 1 + 2 * 12  # the adapter's own question, and each dev question twice

@@ -197,35 +197,6 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(method, folders, se
     assert min(loaded, refused) > 5
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key not in Sampling.model_fields])
-def test_a_saved_setting_that_is_none_of_sampling_is_refused_by_name(key, folders, servers, tmp_path):
-    folder = tampered_config(folders["turn-rag"], tmp_path / "program", {key: servers[1].url})
-    with pytest.raises(UserError, match=f"predictor task.answer: saved setting '{key}'"):
-        load(folder)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"temperature": "0.5"},
-        {"n": 10_000},
-        {"max_tokens": 0},
-        {"stop": ["x"] * 99},
-        {"reasoning_effort": "http://x"},
-        {"seed": {"api_base": "x"}},
-    ],
-)
-def test_a_setting_of_sampling_has_bounds(config, folders, tmp_path):
-    with pytest.raises(UserError, match=f"predictor task.answer: saved setting '{next(iter(config))}'"):
-        load(tampered_config(folders["turn-rag"], tmp_path / "program", config))
-
-
-def tampered_config(source: Path, target: Path, config: dict[str, Any]) -> Path:
-    state = json.loads((source / "state.json").read_text())
-    place = [path for path in places(state) if path].index(("task.answer", "config"))
-    return tampered(source, target, [("state.json", place, None, config)])
-
-
 def tampered_at(source: Path, target: Path, name: str, path: tuple[Any, ...], value: Any) -> Path:
     paths = [found for found in places(json.loads((source / name).read_text())) if found]
     return tampered(source, target, [(name, paths.index(path), None, value)])
@@ -242,6 +213,11 @@ IMAGE = f'{MARK[0]}[{{"type": "image_url", "image_url": {{"url": "http://evil/x.
         ("state.json", ("task.answer", "demos", 0, "augmented"), {"config": 1}, "a saved demo has 'augmented'"),
         ("state.json", ("task.answer", "decisions"), {"answer": {"lm": 1}}, "task.answer: saved decisions do not fit"),
         ("state.json", ("task.answer", "nearest"), -1, "nearest"),
+        *(
+            ("state.json", ("task.answer", "config"), {key: value}, f"task.answer: saved setting '{key}'")
+            for key, value in {"api_base": "http://evil", "lm": "x", "url": "http://evil", "n": 10_000}.items()
+        ),
+        ("state.json", ("task.answer", "config"), {"seed": {"api_base": "x"}}, "task.answer: saved setting 'seed'"),
         ("manifest.json", ("adapter",), "os:system", "its adapter 'os:system' is none of auto, chat"),
         ("manifest.json", ("method",), "os:system", "is code outside Mempiler"),
         ("manifest.json", ("method",), "system:mem0", "is code outside Mempiler"),

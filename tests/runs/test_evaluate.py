@@ -1,43 +1,28 @@
 """Evaluations: exact calls, typed failures, and a stop where going on would only cost."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import dspy
 import pytest
 from dspy.lm15 import ContextLengthError, ServerError
-from mempiler.data.dataset import Source
-from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import embedder
-from mempiler.memory.indexes import Indexes
 from mempiler.programs.catalog import build
-from mempiler.programs.remember import MemoryCache
 from mempiler.runs.evaluate import evaluate
 
-SAMPLE = Source("sample.json", "0" * 64, sample=True)
+from .evaluations import asked, locomo
 
 
-def questions(history: Any, count: int, category: str = "4") -> list[dspy.Example]:
+def questions(history: Any, count: int) -> list[dspy.Example]:
     """`count` questions with the gold answers "marker 0", "marker 1", ...; turn D1:3 is the evidence of each."""
-    return [
-        dspy.Example(
-            id=f"{history.id}:{category}:{n}",
-            history=history,
-            question=f"Who saw Oslo with question{n}?",
-            answer=f"marker {n}",
-            category=category,
-            focus=("D1:3",),
-            evidence=("D1:3",),
-        ).with_inputs("history", "question", "focus")
-        for n in range(count)
-    ]
+    evidence = {"focus": ("D1:3",), "evidence": ("D1:3",)}
+    return asked(history, count, "Who saw Oslo with question{n}?", answer="marker {n}", **evidence)
 
 
 def run(lm: Any, examples: Sequence[dspy.Example], method: str = "turn-rag", threads: int = 8, **options: Any) -> Any:
     program = build(method, embedder=embedder())
     with dspy.context(lm=lm):
-        return evaluate(program, Locomo(examples, SAMPLE), examples, lm.meter, threads, **options)
+        return evaluate(program, locomo(examples), examples, lm.meter, threads, **options)
 
 
 def number(text: str) -> int:
@@ -110,7 +95,7 @@ def test_a_question_without_a_context_counts_as_nothing_recalled(
 
     monkeypatch.setattr(part, breaks, broken)
     with dspy.context(lm=lm):
-        found = evaluate(program, Locomo(examples, SAMPLE), examples, lm.meter)
+        found = evaluate(program, locomo(examples), examples, lm.meter)
     assert found.failures == failures
     assert found.retrieval().items() >= recall.items()
 
@@ -146,12 +131,12 @@ def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make
 
 def spoiled(kind: str, text: str, n: int) -> dict[str, Any] | str:
     """Four questions: read as it came, bare JSON, read the second time, never read."""
-    asked = number(text) if "question" in text else 0
-    if asked == 1:
+    n = number(text) if "question" in text else 0
+    if n == 1:
         return '{"answer": "marker 1"}'
-    if asked == 3 or (asked == 2 and "could not be read" not in text):
+    if n == 3 or (n == 2 and "could not be read" not in text):
         return "no field at all"
-    return {"answer": f"marker {asked}"}
+    return {"answer": f"marker {n}"}
 
 
 def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
@@ -161,28 +146,6 @@ def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
     summary = found.summary()
     assert (summary["answers"], summary["lost"], summary["broken"]) == ({"task.answer": found.outcomes}, 0.25, True)
     assert not run(scripted(spoiled), questions(make_history(1), 4), max_lost=0.25).broken
-
-
-@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
-def test_a_question_remembers_once_and_one_search_serves_answer_and_evidence(
-    scripted, make_history, monkeypatch, method
-):
-    found = Counter[str]()
-
-    def counted(kind: Any, name: str) -> None:
-        work = getattr(kind, name)
-
-        def call(self: Any, *args: Any, **more: Any) -> Any:
-            found[name] += 1
-            return work(self, *args, **more)
-
-        monkeypatch.setattr(kind, name, call)
-
-    counted(Indexes, "search")
-    counted(MemoryCache, "remember")
-    ran = run(scripted(right), questions(make_history(3), 4), method)
-    assert found == {"search": 4, "remember": 4}
-    assert all(row.recall["recall@20"] == 1.0 and row.hits for row in ran.rows)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
 """The main jobs end to end: what is kept, what is on disk, what MLflow knows, also when it ends badly."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from dspy.lm15 import ServerError
-from mempiler.engines.meter import MeteredLM
 from mempiler.errors import EndpointError, UserError
 from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
 from mempiler.optimizers.compile import Compilation
@@ -17,6 +14,8 @@ from mempiler.runs.experiment import compiled_on, run_evaluate
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
+
+from .evaluations import own_questions, script_models
 
 LABELED = Compilation("labeled")
 
@@ -32,38 +31,12 @@ def stubborn(kind: str, text: str, n: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> str:
-    """Six users of eight questions each: four users to train, one for dev, one for test."""
-    rows = [
-        {
-            "user": f"user{u}",
-            "id": f"{u}-{q}",
-            "messages": [{"role": "user", "content": f"Fact {u}{q} is near marker {u}{q}."} for q in range(8)],
-            "question": f"What is fact {u}{q}?",
-            "answer": f"marker {u}{q}",
-            "evidence": [f"D1:{q + 1}"],
-        }
-        for u in range(6)
-        for q in range(8)
-    ]
-    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return str(tmp_path / "questions.jsonl")
-
-
-@pytest.fixture
-def scene(tmp_path, monkeypatch, scripted, data) -> Any:
+def scene(tmp_path, monkeypatch, scripted) -> Any:
     """`scene(reply)` makes every model of a run a scripted one, and returns the setup."""
 
     def make(reply: Any, **options: Any) -> Setup:
-        engine = scripted(reply).engine
-
-        def model(name: str, meter: Any, role: Any, api_base: Any, **given: Any) -> MeteredLM:
-            shared = {"guard": given["guard"], "answers": given["answers"]}
-            quiet = {"cache": False, "temperature": 0.0, "num_retries": 0}
-            return MeteredLM("scripted/test", meter, role, engine=engine, **shared, **quiet)
-
-        for room in ("setup", "runtime"):
-            monkeypatch.setattr(f"mempiler.runs.{room}.language_model", model)
+        script_models(monkeypatch, scripted(reply).engine)
+        data = own_questions(tmp_path)
         return Setup(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **options})
 
     return make
@@ -180,14 +153,6 @@ def test_evaluate_asks_the_part_it_is_told_to(scene, part, options, asked):
     assert run.data.metrics["evaluation.calls_task"] == asked
 
 
-def test_compiling_a_saved_program_starts_from_it(tmp_path, scene):
-    run_compile("turn-rag", scene(learning), LABELED, out=tmp_path / "first")
-    again = run_compile(str(tmp_path / "first"), scene(learning), LABELED, out=tmp_path / "second")
-    assert again.start.score == 1.0
-    assert not again.promoted
-    assert len(load(tmp_path / "second").task.answer.demos) == 8
-
-
 @pytest.mark.parametrize(("options", "abstains"), [({}, True), ({"categories": "1,2,3,4"}, False)])
 def test_a_program_declines_only_where_a_benchmark_asks_what_was_never_said(tmp_path, options, abstains):
     setup = Setup(benchmark="locomo", options=options, train=4, dev=2, test=2)
@@ -195,10 +160,12 @@ def test_a_program_declines_only_where_a_benchmark_asks_what_was_never_said(tmp_
     assert read_manifest(tmp_path / "out").config.get("task.abstain", False) is abstains
 
 
-def test_a_saved_program_is_evaluated_as_it_was_compiled(tmp_path, scene):
+def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene):
     setup = scene(learning)
     outcome = run_compile("turn-rag", replace(setup, config={"k": 2}), LABELED, out=tmp_path / "out")
     found = run_evaluate(str(tmp_path / "out"), setup, "test")
     assert found.score == outcome.result.score == 1.0
+    again = run_compile(str(tmp_path / "out"), setup, LABELED, out=tmp_path / "again")
+    assert (again.start.score, again.promoted, len(load(tmp_path / "again").task.answer.demos)) == (1.0, False, 8)
     with pytest.raises(UserError, match="keeps its settings"):
         run_evaluate(str(tmp_path / "out"), replace(setup, config={"k": 3}))

@@ -7,7 +7,6 @@ from typing import Any
 
 import mempiler
 import pytest
-from mempiler.cli import main
 from mempiler.errors import EndpointError, UserError
 from mempiler.runs.manifest import MANIFEST, STATE
 from mempiler.runs.publish import push
@@ -109,17 +108,9 @@ def test_what_is_missing_or_forbidden_is_one_line(hub: HubServer, saved: Path, m
         mempiler.load(ADDRESS)
 
 
-def test_commands_take_an_address(
-    hub: HubServer, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["publish", str(saved), ADDRESS, "--json"])
-    address = json.loads(capsys.readouterr().out)["address"]
-    assert address.startswith(f"{ADDRESS}@")
+def test_a_program_is_published_and_asked_by_its_address(hub: HubServer, saved: Path, tmp_path: Path, cli: Any) -> None:
+    address = json.loads(cli("publish", saved, ADDRESS, "--json")[1])["address"]
     (tmp_path / "chat.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]))
-    main(["ask", ADDRESS, "Where did Ada move?", "--history", str(tmp_path / "chat.json"), "--json"])
-    assert "Lisbon" in json.loads(capsys.readouterr().out)["answer"]
-    main(["publish", address, "hf://ada/copy", "--json"])
-    assert mempiler.load("hf://ada/copy").name == "turn-rag"
-    with pytest.raises(SystemExit):
-        main(["publish", str(tmp_path / "nothing"), ADDRESS])
-    assert "nothing: no such folder" in capsys.readouterr().err
+    asked = cli("ask", address, "Where did Ada move?", "--history", tmp_path / "chat.json", "--json")
+    assert "Lisbon" in json.loads(asked[1])["answer"]
+    assert "nothing: no such folder" in cli("publish", tmp_path / "nothing", ADDRESS)[2]

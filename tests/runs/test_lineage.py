@@ -15,10 +15,8 @@ from typing import Any
 
 import pytest
 from mempiler.cli import main
-from mempiler.errors import UserError
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
-from mempiler.runs.lineage import TRACES, default_traces
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client, tracking_uri
 
@@ -178,17 +176,3 @@ def test_neither_a_key_nor_an_address_gets_into_the_store(stub, monkeypatch, tmp
     content = store.read_bytes() + b"".join(path.read_bytes() for path in tmp_path.rglob("*.json*"))
     assert b"sk-very-secret" not in content
     assert server.url.encode() not in content
-
-
-@pytest.mark.parametrize(
-    ("said", "traces"), [(None, TRACES), ("", TRACES), ("all", None), ("none", 0), ("7", 7), ("-1", ""), ("many", "")]
-)
-def test_the_environment_says_how_many_traces_there_are(monkeypatch, said, traces):
-    monkeypatch.delenv("MEMPILER_TRACES", raising=False)
-    if said is not None:
-        monkeypatch.setenv("MEMPILER_TRACES", said)
-    if traces == "":
-        with pytest.raises(UserError, match=f"traces of '{said}' questions: give a number, all or none"):
-            Setup(benchmark="locomo")
-    else:
-        assert Setup(benchmark="locomo").traces == default_traces() == traces

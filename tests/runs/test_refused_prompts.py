@@ -1,6 +1,5 @@
 """Endpoints that refuse single prompts, for their content or length: counted, skipped, and no end of the run."""
 
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -13,8 +12,6 @@ from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
 from mempiler.runs.evaluate import evaluate
-
-from tests.stub_server import StubServer, at
 
 WHERE = {"pramem": "movielens", "h2memory": "palbench.restate"}
 SMALLER = {"pramem": {"rounds": 2}}
@@ -48,16 +45,3 @@ def test_every_method_finishes_and_loses_at_most_the_refused_calls(name: str) ->
     assert engine.refused > 0
     assert found.outcomes["lost"] == engine.refused
     assert {row.failure.kind for row in found.rows if row.failure} <= {"refused", "too-long"}
-
-
-def test_a_400_over_http_is_a_failure_of_one_question(tmp_path: Path) -> None:
-    from mempiler.runs.experiment import run_evaluate
-    from mempiler.runs.setup import Setup
-
-    with StubServer(at({3: "400"})) as server:
-        setup = Setup(
-            benchmark="locomo", lm="openai/stub", api_base=server.url, adapter="chat", threads=1, test=6, retries=0
-        )
-        found = run_evaluate("turn-rag", setup, "test")
-    assert [row.failure.kind for row in found.rows if row.failure] == ["refused"]
-    assert (found.outcomes["lost"], found.stopped) == (1, None)

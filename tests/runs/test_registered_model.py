@@ -1,16 +1,7 @@
 """A registered program behind MLflow's endpoint: rows in, answers with evidence out, nothing kept in between."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mempiler.programs.catalog import build
@@ -18,7 +9,7 @@ from mempiler.runs.artifact import save
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.publish import register
 from mempiler.runs.registered_model import Served
-from mempiler.runs.tracking import tracking_uri
+from mempiler.runs.tracking import at_store
 from mlflow.exceptions import MlflowException
 
 SAID = {"role": "user", "name": "Ada", "content": "I moved to Lisbon."}
@@ -99,59 +90,11 @@ def test_an_unreadable_answer_fails_its_row_alone(folder, monkeypatch, stub):
     assert (second["answer"], second["failure"]["kind"]) == (None, "parse")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`mlflow models serve` over a program that was registered, in a process of its own."""
-    folder = tmp_path_factory.mktemp("served") / "program"
-    save(build("turn-rag", k=3), folder, Manifest(method="", task="", lms={"task": "offline"}))
+def test_a_registered_program_answers_behind_mlflow_s_interface(folder):
+    from mlflow.pyfunc import load_model
+
     address = register(folder, "served", "prod", force=True).address
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", address, "--env-manager", "local"]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "MLFLOW_TRACKING_URI": tracking_uri()}
-    log = (folder.parent / "log").open("wb")
-    process = subprocess.Popen(
-        [*command, "--port", port], env=environment, cwd=folder.parent, stdout=log, stderr=log, start_new_session=True
-    )
-    try:
-        _wait(f"http://127.0.0.1:{port}/ping", process, lambda: (folder.parent / "log").read_text())
-        yield f"http://127.0.0.1:{port}/invocations"
-    finally:
-        # MLflow starts the server as a child of its own; the group is theirs alone.
-        os.killpg(process.pid, 15)
-        process.wait(20)
-        log.close()
-
-
-def _wait(url: str, process: "subprocess.Popen[bytes]", log: Callable[[], str]) -> None:
-    for _ in range(300):
-        assert process.poll() is None, log()
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    raise AssertionError(f"the server did not come up: {log()}")
-
-
-def _post(url: str, body: dict[str, Any]) -> tuple[int, Any]:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
-
-
-@pytest.mark.slow
-def test_mlflow_serves_a_registered_program(server):
-    status, found = _post(server, {"inputs": [ROW, {"question": "Where is Bob?", "history": {"items": []}}]})
-    assert status == 200
-    first, second = found["predictions"]
-    assert (first["answer"], first["sources"]) == ("I moved to Lisbon.", ["D1:1"])
-    assert second["sources"] == []
-    assert _post(server, {"dataframe_records": [ROW]})[1]["predictions"] == [first]
+    with at_store():
+        loaded = load_model(address)
+    (found,) = loaded.predict([ROW])
+    assert (found["answer"], found["sources"]) == ("I moved to Lisbon.", ["D1:1"])

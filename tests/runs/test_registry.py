@@ -3,17 +3,19 @@
 import json
 import shutil
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mempiler import __version__
 from mempiler.errors import MempilerError
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import load, save
 from mempiler.runs.compile import Compiled, run_compile
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import Manifest
-from mempiler.runs.publish import Registered, gate, register, requirements
+from mempiler.runs.publish import Registered, gate, register
 from mempiler.runs.registry import pinned, resolve, version_of
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
@@ -90,13 +92,6 @@ def test_a_worse_program_is_refused_and_the_alias_stays(program, name):
     done = register(program(0.4, "New."), name, "prod", force=True)
     assert words_of(load(done.address)) == "New."
     assert version_of(done.address).tags["mempiler.gate"].startswith("forced: No significant gain over")
-
-
-def test_a_program_without_scores_is_refused_unless_forced(program, name):
-    folder = program(None)
-    assert refusal(register, folder, name, "prod").startswith("the program has no score on dev questions; make it with")
-    assert client().search_registered_models(f"name = '{name}'") == []
-    assert register(folder, name, "prod", force=True).gate.startswith("forced: the program has no score")
 
 
 @pytest.mark.parametrize(
@@ -218,15 +213,12 @@ def test_the_model_holds_text_only(registered):
     """Models from code: what was registered can be read, and holds no pickle."""
     model = Path(str(version_of(registered.address).source).removeprefix("file://"))
     files = {path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()}
-    code = {name for name in files if name.startswith("code/mempiler/")}
-    assert {"code/mempiler/__init__.py", "code/mempiler/runs/registered_model.py"} <= code
-    assert {Path(name).suffix for name in code} <= {".py", ".typed", ".json", ".html", ".css", ".js"}
     assert {"MLmodel", "program.py", "artifacts/program/manifest.json", "artifacts/program/state.json"} <= files
-    assert {Path(name).suffix for name in files - code} <= {"", ".json", ".py", ".txt", ".yaml"}
-    lines = (model / "requirements.txt").read_text().splitlines()
-    assert lines
-    assert set(lines) <= set(requirements())
-    assert all(line.count("==") == 1 for line in lines)
+    assert {Path(name).suffix for name in files} <= {"", ".json", ".py", ".txt", ".yaml"}
+    assert (model / "requirements.txt").read_text().split() == [
+        f"mlflow=={version('mlflow')}",
+        f"mempiler=={__version__}",
+    ]
 
 
 def test_the_same_program_makes_no_second_version(program, name):

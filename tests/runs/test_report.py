@@ -55,11 +55,6 @@ def test_a_wiring_check_is_headed_so_on_one_line(comparable):
     assert (WIRING in shown(score=long)[0]) is not comparable
 
 
-@pytest.mark.parametrize("name", ["[/b]", "[red]x", ":smile:", "$5 $x^"])
-def test_names_of_users_are_printed_as_they_are(name):
-    assert any(line.strip().startswith(name) for line in shown(score=evaluation({name: [0.5, 0.0]})))
-
-
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [

@@ -1,14 +1,13 @@
 """Intervals and paired comparisons, against cases worked by hand and a seeded simulation."""
 
 import math
-import random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.errors import UserError
-from mempiler.runs.statistics import Interval, crossed, interval, paired
+from mempiler.runs.statistics import Interval, interval, paired
 
 
 def test_interval_of_two_questions_worked_by_hand() -> None:
@@ -118,14 +117,6 @@ def test_neither_order_nor_names_of_groups_decide(rows: list[tuple[int, int]], o
     assert (there.interval, there.p, there.verdict) == (back.interval, back.p, back.verdict)
 
 
-def test_paired_is_the_difference_of_means() -> None:
-    a, groups = _scores(random.Random(5), groups=6)
-    b, _ = _scores(random.Random(6), groups=6)
-    result = paired(a, b, groups)
-    assert result.mean == pytest.approx(float(np.mean(a) - np.mean(b)))
-    assert result.interval == interval([x - y for x, y in zip(a, b, strict=True)], groups)
-
-
 def test_rounding_noise_is_a_tie() -> None:
     assert paired([0.1 + 0.2], [0.3], ["one"]).ties == 1
 
@@ -147,30 +138,3 @@ def test_paired_without_questions_is_not_a_number() -> None:
 def test_wrong_input_is_named(values: list[float], groups: list[str], options: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         interval(values, groups, **options)
-
-
-def _scores(rng: random.Random, groups: int) -> tuple[list[float], list[str]]:
-    names = [f"user {n % groups}" for n in range(40)]
-    return [rng.random() for _ in names], names
-
-
-def test_users_and_seeds_are_both_drawn_anew() -> None:
-    """Where users agree the width comes from the seeds alone, and the other way round."""
-    users = list("abcdef")
-    assert crossed([[0.2] * 6] * 3, users) == Interval(pytest.approx(0.2), pytest.approx(0.2), "group")
-    seeds = crossed([[0.1] * 6, [0.3] * 6], users)
-    assert (seeds.low, seeds.high) == (pytest.approx(0.1), pytest.approx(0.3))
-    row = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0]
-    alone = interval(row, users)
-    assert alone is not None
-    both = crossed([row, row], users)
-    assert (both.low, both.high) == (pytest.approx(alone.low, abs=0.1), pytest.approx(alone.high, abs=0.1))
-    assert crossed([[0.0, 1.0]], ["a", "a"]).unit == "question"
-
-
-def test_paired_interval_profits_from_shared_hardness() -> None:
-    """b is a minus .1 throughout: the difference is sure although both scores vary."""
-    a, groups = _scores(random.Random(8), groups=6)
-    result = paired(a, [score - 0.1 for score in a], groups)
-    assert result.interval is not None
-    assert (result.interval.low, result.interval.high) == pytest.approx((0.1, 0.1))

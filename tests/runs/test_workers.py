@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from mempiler.data.catalog import benchmark
 from mempiler.errors import EndpointError, MissingDependencyError, UnknownNameError, UserError
 from mempiler.runs.setup import Setup
 from mempiler.runs.workers import dealt, run_parallel
-
-PATIENCE = 60.0
 
 
 def fail(n: int) -> Iterator[Any]:
@@ -139,19 +136,14 @@ def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(ray: Any, st
 
 
 @pytest.mark.slow
-def test_a_cluster_gives_the_same_table(ray: Any, stub: Any, mempiler_cli: Any, tmp_path: Path) -> None:
+def test_an_address_is_that_of_a_cluster_or_refused_in_one_line(ray: Any, stub: Any, mempiler_cli: Any) -> None:
     words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
     ray.shutdown()
+    with pytest.raises(UserError, match=r"--workers 127.0.0.1:1: no Ray cluster answers there"):
+        list(run_parallel(fail, [2], "127.0.0.1:1"))
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
     address = ray.init("local", num_cpus=2, **quiet).address_info["gcs_address"]
     alone, together = [
         mempiler_cli(stub(), *words, "--workers", workers, train=12, threads=4).found for workers in ("1", address)
     ]
     assert plain(together) == plain(alone)
-
-
-@pytest.mark.slow
-def test_an_address_at_which_there_is_no_cluster_is_one_line(ray: Any) -> None:
-    ray.shutdown()
-    with pytest.raises(UserError, match=r"--workers 127.0.0.1:1: no Ray cluster answers there"):
-        list(run_parallel(fail, [2], "127.0.0.1:1"))

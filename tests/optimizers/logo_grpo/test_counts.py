@@ -1,5 +1,6 @@
 """What counts for the score counts in training: an empty memory earns nothing by declining to answer."""
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -74,15 +75,14 @@ def test_without_a_question_that_counts_there_is_nothing_to_train_on(world: Any)
 
 def test_a_training_run_scores_what_counts(world: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lm = world(empty_handed).lm
-    monkeypatch.setattr(_Job, "_lm", lambda self, model: lm)
+    monkeypatch.setattr(_Job, "_lm", lambda self: lm)
     setup, found = Setup(benchmark="locomo", lm="local:none", train=20, dev=8, test=12), benchmark("locomo")
     settings = replace(SETTINGS, reward=replace(SETTINGS.reward, questions=8, local_questions=4))
     outcome = run_train("memory-r2", setup, Course("logo-grpo", settings=settings), out=tmp_path / "out")
     parts = setup.split(found)
     assert any(not found.counts(example) for example in (*parts.train, *parts.dev, *parts.test))
-    steps = [step for row in outcome.rows for step in row.steps]
+    steps = json.loads((outcome.run / "training" / "train.json").read_text())["rows"]
     assert {step["reward"] for step in steps if "reward" in step} == {0.0}
     assert {step["validation"] for step in steps if "validation" in step} == {0.0}
     asked = sum(map(found.counts, parts.test))
-    scored = {row.name: (row.scores("greedy"), row.scores("sampled")) for row in outcome.rows}
-    assert scored == dict.fromkeys(("start", "logo-grpo"), ([0.0] * asked, [0.0] * asked))
+    assert [(each.n, each.score) for each in (outcome.start, outcome.result)] == [(asked, 0.0)] * 2
