@@ -16,7 +16,8 @@ from .printing import report
 from .show import page_lines
 
 if TYPE_CHECKING:
-    from ..runs.compare import Comparison
+    from ..runs.compare import Recorded
+    from ..runs.pages.page import Page
 
 
 @click.command("compare")
@@ -38,7 +39,7 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, ov
     Each is a run: its folder, the end of the folder's name, its MLflow run id, or `last`.
     """
     from ..records.whole_file import refuse_foreign, replacing
-    from ..runs.compare import compare, recorded, side_by_side
+    from ..runs.compare import compare, comparisons, recorded
     from ..runs.pages.html import GENERATOR, as_html
 
     if not names[1:]:
@@ -46,15 +47,14 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, ov
     if path is not None:
         refuse_foreign(Path(path), GENERATOR, force=overwrite)
     runs = [recorded(name) for name in names]
-    found = [compare(runs[0], other, min_n) for other in runs[1:]]
-    page = side_by_side(runs, min_n)
+    page = compare(runs, min_n)
     if path is not None:
         with replacing(Path(path)) as file:
             file.write(as_html(page))
-    verdict = _gate(found) if gate else None
+    verdict = _gate(page, runs) if gate else None
     told = {
         "runs": [run.usage() for run in runs],
-        "comparisons": [each.to_dict() for each in found],
+        "comparisons": comparisons(page, runs),
         "gate": verdict and {"passed": verdict[0], "message": verdict[1]},
     }
     more = [verdict[1]] if verdict else []
@@ -63,11 +63,14 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, ov
         sys.exit(1)
 
 
-def _gate(found: Sequence[Comparison]) -> tuple[bool, str]:
+def _gate(page: Page, runs: Sequence[Recorded]) -> tuple[bool, str]:
     """Whether nothing is worse than the baseline and everything can be told, and that in one line."""
-    refused = [(each, why) for each in found if (why := each.refusal())]
-    told = "; ".join(f"{each.other.name} {why} ({each.overall.difference})" for each, why in refused)
-    if refused:
-        return False, f"gate: against {found[0].baseline.name}: {told}"
-    told = "; ".join(f"{each.other.name} ({each.overall.difference})" for each in found)
-    return True, f"gate: nothing worse than {found[0].baseline.name}: {told}"
+    from ..runs.compare import refusal
+
+    baseline, *others = runs
+    found = list(zip(others, page.total.differences if page.total else (), strict=True))
+    told = "; ".join(f"{run.name} {why} ({gap})" for run, gap in found if (why := refusal(run, gap)))
+    if told:
+        return False, f"gate: against {baseline.name}: {told}"
+    told = "; ".join(f"{run.name} ({gap})" for run, gap in found)
+    return True, f"gate: nothing worse than {baseline.name}: {told}"

@@ -18,10 +18,10 @@ from ..data.catalog import benchmark as load_benchmark
 from ..data.judge import AnyJudge, Preference, ask_all, informed, preference
 from ..errors import DataError, UserError
 from .folder import RunFolder
-from .pages.page import Category, Page, category, heading, open_page, run_page
-from .results import Evaluation, cached_share, difference, mean, pairs, question
+from .pages.page import Category, Page, heading, open_page, run_page
+from .results import Evaluation, cached_share, mean, question
 from .rows import SHOWN, Row
-from .statistics import MIN_N, Interval, interval
+from .statistics import MIN_N, Difference, Interval, interval
 
 BASIS = {
     "benchmark": "benchmark",
@@ -61,60 +61,11 @@ class Recorded:
         }
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A run against a baseline."""
-
-    baseline: Recorded
-    other: Recorded
-    shared: int
-    """Questions that both runs were asked, those outside the headline score included."""
-    overall: Category
-    by: Mapping[str, Category]
-    warnings: tuple[str, ...]
-
-    def refusal(self) -> str | None:
-        """Why the other run may not take the baseline's place; None if it may."""
-        found = self.overall.difference
-        if self.other.evaluation.broken:
-            return "broken"
-        return found.verdict if found.verdict in ("worse", "too few to tell") else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The object `compare --json` prints of it."""
-        return {
-            "run": self.other.name,
-            "shared": self.shared,
-            "overall": _plain(self.overall),
-            "by": {key: _plain(found) for key, found in self.by.items()},
-            "warnings": list(self.warnings),
-        }
-
-
-def _plain(found: Category) -> dict[str, Any]:
-    a, b = (each.value for each in found.scores)
-    return {"name": found.name, "in_score": found.counts, "a": a, "b": b, "difference": found.difference.to_dict()}
-
-
-def compare(baseline: Recorded, other: Recorded, min_n: int = MIN_N) -> Comparison:
-    """Pairs the questions of two runs; with fewer than `min_n` there is no verdict.
-
-    Raises:
-        UserError: They have no question in common.
-    """
-    both = pairs(baseline.evaluation.rows, other.evaluation.rows)
-    if not both:
-        raise UserError(
-            f"{other.name} and {baseline.name} have no question in common; compare runs on the same data and part"
-        )
-    names = {**other.evaluation.names, **baseline.evaluation.names}
-    counted = [pair for pair in both if pair[0].counts and pair[1].counts]
-    parts = {key: [pair for pair in both if pair[0].category == key] for key in sorted({a.category for a, _ in both})}
-    by = {
-        key: category(key, names.get(key, key), list(zip(*found, strict=True)), min_n) for key, found in parts.items()
-    }
-    overall = category("", "score", list(zip(*counted, strict=True)) or [(), ()], min_n)
-    return Comparison(baseline, other, len(both), overall, by, tuple(_warnings(baseline, other, len(both))))
+def refusal(run: Recorded, gap: Difference) -> str | None:
+    """Why a run with this difference to a baseline may not take its place; None if it may."""
+    if run.evaluation.broken:
+        return "broken"
+    return gap.verdict if gap.verdict in ("worse", "too few to tell") else None
 
 
 @dataclass(frozen=True)
@@ -199,8 +150,12 @@ def recorded(name: str) -> Recorded:
     return Recorded(folder.path.resolve().name, list(page.phases.values())[-1], basis, settings)
 
 
-def side_by_side(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
+def compare(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
     """One page of several runs, over the questions that all were asked; the first is the baseline.
+
+    Args:
+        runs: Two or more.
+        min_n: With fewer questions there is no verdict.
 
     Raises:
         UserError: There are too many, or they have no question in common.
@@ -209,17 +164,37 @@ def side_by_side(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
         raise UserError(f"{len(runs)} runs are too many for a page; name {len(string.ascii_uppercase)} at most")
     shared = set.intersection(*({question(row) for row in run.evaluation.rows} for run in runs))
     if not shared:
-        named = ", ".join(run.name for run in runs)
-        raise UserError(f"{named} have no question in common; compare runs on the same data and part")
+        told = ", ".join(run.name for run in runs)
+        raise UserError(f"{told} have no question in common; compare runs on the same data and part")
     sides, facts = dict[str, Evaluation](), []
     for letter, run in zip(string.ascii_uppercase, runs, strict=False):
         rows = tuple(row for row in run.evaluation.rows if question(row) in shared)
         sides[letter] = run.evaluation.model_copy(update={"rows": rows})
         facts.append((letter, f"{run.name}: {heading(run.evaluation)}"))
-    notes = dict.fromkeys(note for other in runs[1:] for note in compare(runs[0], other).warnings)
-    gaps = {letter: difference(sides["A"].counted, side.counted, min_n) for letter, side in sides.items()}
-    verdict = "; ".join(f"{letter} against A: {gap}: {gap.verdict}" for letter, gap in gaps.items() if letter != "A")
-    return run_page("compare", " against ".join(run.name for run in reversed(runs)), sides, facts, list(notes), verdict)
+    title = " against ".join(run.name for run in reversed(runs))
+    found = run_page("compare", title, sides, facts, list(_warnings(runs, len(shared))), min_n=min_n)
+    gaps = zip(list(sides)[1:], found.total.differences if found.total else (), strict=True)
+    verdict = "; ".join(f"{letter} against A: {gap}: {gap.verdict}" for letter, gap in gaps)
+    return found.model_copy(update={"verdict": verdict})
+
+
+def comparisons(page: Page, runs: Sequence[Recorded]) -> list[dict[str, Any]]:
+    """What `compare --json` prints of each run beside the baseline."""
+
+    def plain(found: Category, n: int) -> dict[str, Any]:
+        about = {"name": found.name, "in_score": found.counts, "a": found.scores[0].value, "b": found.scores[n].value}
+        return {**about, "difference": found.differences[n - 1].to_dict()}
+
+    return [
+        {
+            "run": run.name,
+            "shared": len(page.questions),
+            "overall": page.total and plain(page.total, n),
+            "by": {each.key: plain(each, n) for each in page.categories},
+            "warnings": list(page.notes),
+        }
+        for n, run in enumerate(runs[1:], 1)
+    ]
 
 
 def _examples(run: Recorded) -> dict[tuple[str, str], dspy.Example]:
@@ -228,19 +203,14 @@ def _examples(run: Recorded) -> dict[tuple[str, str], dspy.Example]:
     return {(str(example.id), str(example.question)): example for example in informed(benchmark)}
 
 
-def _warnings(baseline: Recorded, other: Recorded, shared: int) -> Iterator[str]:
+def _warnings(runs: Sequence[Recorded], shared: int) -> Iterator[str]:
     for key, words in BASIS.items():
-        a, b = baseline.basis.get(key), other.basis.get(key)
-        if a != b:
-            yield f"not the programs alone differ, {words} does, too: {_short(a)} and {_short(b)}"
-    asked = len(baseline.evaluation.rows), len(other.evaluation.rows)
-    if asked != (shared, shared):
-        yield f"compared on the {shared} questions that both were asked, of {asked[0]} and {asked[1]}"
-    for run in (baseline, other):
-        if run.evaluation.stopped:
-            yield f"{run.name} was stopped before its end: {run.evaluation.stopped}"
-        if run.evaluation.broken:
-            yield f"{run.name} is a broken run: {run.evaluation.breakage}"
+        values = dict.fromkeys(_short(run.basis.get(key)) for run in runs)
+        if len(values) > 1:
+            yield f"not the programs alone differ, {words} does, too: {' and '.join(values)}"
+    asked = [len(run.evaluation.rows) for run in runs]
+    if set(asked) != {shared}:
+        yield f"compared on the {shared} questions that all were asked, of {' and '.join(map(str, asked))}"
 
 
 def _short(value: Any) -> str:

@@ -333,4 +333,5 @@ def _page(
     notes = [*outcome.troubles.lines(outcome.run.name)]
     verdict = difference_line(outcome.difference, outcome.refused)
     changes = program_changes(states(start), states(kept))
-    return run_page("compile", outcome.run.name, phases, facts, notes, verdict, changes, outcome.candidates)
+    more = verdict, changes, outcome.candidates, outcome.difference.min_n
+    return run_page("compile", outcome.run.name, phases, facts, notes, *more)

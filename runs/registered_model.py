@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError, LMError
+from dspy.utils.exceptions import AdapterParseError, LMError
 
 from ..engines.models import language_model
-from ..errors import DataError, EndpointError, MempilerError, UserError, one_line
+from ..errors import EndpointError, MempilerError, UserError, one_line
 from ..programs.gather import gather
 from ..programs.program import MemoryProgram
+from ..programs.recording import failure_of
 from ..programs.remember import MemoryCache
-from ..records import Failure, History
+from ..records import History
 from .artifact import chosen_embedder, open_program
 
 ENTRY = '''"""Entry of a program that `mempiler publish` made; what it does is in mempiler.runs.registered_model."""
@@ -100,30 +101,23 @@ def _query(program: MemoryProgram, row: Mapping[str, Any], number: int) -> dict[
     pasts = [name for name in PAST if name in given]
     if len(pasts) != 1:
         raise UserError(f"row {number}: give one of history and messages, not {' and '.join(pasts) or 'neither'}")
-    absent = [name for name in program.task.inputs if name not in given]
-    if absent:
-        raise UserError(
-            f"row {number}: {absent[0]} is missing; {program.task.name} needs {', '.join(program.task.inputs)}"
-        )
-    query = {name: given[name] for name in program.task.inputs}
-    if not isinstance(query.get("question", ""), str):
-        raise UserError(f"row {number}: question is {type(query['question']).__name__}, not text")
+    query = {name: given[name] for name in program.task.inputs if name in given}
     try:
-        return {"history": History.parse(_plain(given[pasts[0]]), id=f"row-{number}"), **query}
-    except DataError as error:
+        history = History.parse(_plain(given[pasts[0]]), id=f"row-{number}")
+        program.query(query, history)
+    except UserError as error:
         raise UserError(f"row {number}: {error}") from error
+    return {"history": history, **query}
 
 
 def _answer(program: MemoryProgram, query: Mapping[str, Any]) -> dict[str, Any]:
     try:
         prediction = program(**query)
-    except (AdapterParseError, ContextWindowExceededError) as error:
-        kind = "parse" if isinstance(error, AdapterParseError) else "refused"
-        told = " ".join(str(error).split())[:300]
-        failure = Failure(kind=kind, where=query["history"].id, message=told).model_dump(mode="json")
-        return {"answer": None, "sources": [], "evidence": [], "failure": failure}
-    except LMError as error:
-        raise EndpointError(f"the model could not be asked: {one_line(error, 300)}") from error
+    except (AdapterParseError, LMError) as error:
+        failure = failure_of(query["history"].id, error)
+        if failure.kind == "endpoint":
+            raise EndpointError(f"the model could not be asked: {one_line(error, 300)}") from error
+        return {"answer": None, "sources": [], "evidence": [], "failure": failure.model_dump(mode="json")}
     context = prediction.get("context")
     hits = [hit.model_dump(mode="json") for hit in context.hits] if context else []
     fields = {name: value for name, value in prediction.toDict().items() if name not in ("context", "memory")}

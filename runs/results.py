@@ -230,15 +230,10 @@ def question(row: Row) -> tuple[str, str, str]:
     return row.id, row.question, row.gold
 
 
-def pairs(before: Sequence[Row], after: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """The rows of the questions that both were asked."""
-    known = {question(row): row for row in before}
-    return [(known[question(row)], row) for row in after if question(row) in known]
-
-
 def difference(before: Sequence[Row], after: Sequence[Row], min_n: int = MIN_N) -> Difference:
     """Paired difference of the scores, after minus before, over the questions that both were asked."""
-    both = pairs(before, after)
+    known = {question(row): row for row in before}
+    both = [(known[question(row)], row) for row in after if question(row) in known]
     scores = [b.score for _, b in both], [a.score for a, _ in both]
     return paired(*scores, [a.group for a, _ in both], min_n=min_n)
 

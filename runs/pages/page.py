@@ -64,12 +64,18 @@ class Category:
     name: str
     counts: bool
     scores: tuple[Measured, ...]
-    difference: Difference
-    """The last phase minus the first, paired."""
+    differences: tuple[Difference, ...]
+    """Each further phase minus the first, paired; the first minus itself where it is the only one."""
+
+    @property
+    def difference(self) -> Difference:
+        """The last phase minus the first."""
+        return self.differences[-1]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
-        return {**asdict(self), "difference": self.difference.to_dict()}
+        about = {name: value for name, value in asdict(self).items() if name != "differences"}
+        return {**about, "difference": self.difference.to_dict()}
 
 
 class Change(BaseModel, frozen=True):
@@ -164,6 +170,8 @@ class Page(BaseModel, frozen=True):
     """Of an optimizer."""
     changes: tuple[Change, ...] = ()
     """The prompts, and what was changed in them."""
+    min_n: int = MIN_N
+    """With fewer questions nothing is told of a difference."""
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -177,14 +185,14 @@ class Page(BaseModel, frozen=True):
     def total(self) -> Category | None:
         """The headline score."""
         found = list(self.phases.values())
-        return category("", "score", [each.counted for each in found]) if found else None
+        return _category("", "score", [each.counted for each in found], self.min_n) if found else None
 
     @cached_property
     def categories(self) -> list[Category]:
         """Scores by category, those outside the headline score too."""
         found = list(self.phases.values())
         sides = {key: [[row for row in each.rows if row.category == key] for each in found] for key in self.names}
-        return [category(key, self.names[key], rows) for key, rows in sides.items()]
+        return [_category(key, self.names[key], rows, self.min_n) for key, rows in sides.items()]
 
     @cached_property
     def retrieval(self) -> list[tuple[str, list[float | None]]]:
@@ -230,12 +238,14 @@ def run_page(
     verdict: str = "",
     changes: Sequence[Change] = (),
     candidates: Sequence[Candidate] = (),
+    min_n: int = MIN_N,
 ) -> Page:
     """The page of evaluations that asked the same questions; arguments are the fields of `Page`."""
     found, notes = list(phases.values()), list(notes)
-    for each in found:
-        notes += [f"This is a broken run: {each.breakage}."] if each.broken else []
-        notes += [f"Stopped before all questions were asked: {each.stopped}."] if each.stopped else []
+    for phase, each in phases.items():
+        what = "This" if len(phases) == 1 else phase
+        notes += [f"{what} is a broken run: {each.breakage}."] if each.broken else []
+        notes += [f"{what} was stopped before all questions were asked: {each.stopped}."] if each.stopped else []
     return Page(
         command=command,
         name=name,
@@ -247,6 +257,7 @@ def run_page(
         facts=(*facts, *spent_facts(phases)),
         history=tuple(candidates),
         changes=tuple(changes),
+        min_n=min_n,
     )
 
 
@@ -338,10 +349,10 @@ def open_page(name: str) -> Page:
     return found
 
 
-def category(key: str, name: str, rows: Sequence[Sequence[Row]], min_n: int = MIN_N) -> Category:
-    """The scores of rows, phase by phase, and the paired difference of the last to the first."""
+def _category(key: str, name: str, rows: Sequence[Sequence[Row]], min_n: int) -> Category:
     counts = all(row.counts for some in rows for row in some)
-    return Category(key, name, counts, tuple(map(_measured, rows)), difference(rows[0], rows[-1], min_n))
+    gaps = tuple(difference(rows[0], each, min_n) for each in rows[1:] or rows)
+    return Category(key, name, counts, tuple(map(_measured, rows)), gaps)
 
 
 def _measured(rows: Sequence[Row]) -> Measured:

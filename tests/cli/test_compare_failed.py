@@ -93,7 +93,7 @@ def test_too_few_questions_are_said_to_be_too_few(call, runs):
     out = call("compare", runs["half"], runs["short"])[1]
     assert "p = 1, n = 2: too few to tell\n" in out
     assert ": not told apart\n" in call("compare", runs["half"], runs["short"], "--min-n", "2")[1]
-    assert "compared on the 2 questions that both were asked, of 24 and 2" in out
+    assert "compared on the 2 questions that all were asked, of 24 and 2" in out
 
 
 @pytest.mark.parametrize(

@@ -95,15 +95,6 @@ def test_writing_demos_come_from_the_sessions_of_the_answered_facts(scripted, kn
     assert all({fact.turn_id for fact in demo.new_facts} & set(evidence) for demo in managed)
 
 
-def test_the_result_is_fit_to_be_compiled_again(scripted, knowing, make_history):
-    lm, examples = scripted(knowing), questions(make_history(2), ["D1:2", "D2:5"])
-    first = compiled(lm, program_of("memory-r2"), examples, stage="write")
-    second = compiled(lm, first, examples, stage="read")
-    assert all(predictor.lm is None for predictor in second.all_predictors().values())
-    assert {name for name, _ in second.named_predictors()} == WRITERS | READERS
-    assert all(bootstrapped(second, name) for name in WRITERS | READERS)
-
-
 @pytest.mark.parametrize(("rounds", "demos", "written"), [(1, 0, 2), (2, 2, 4)])
 def test_a_second_round_tries_again_with_a_memory_of_its_own(
     scripted, fact_replies, make_history, rounds, demos, written

@@ -131,11 +131,3 @@ def test_other_limits_end_cleanly_too(stub, mempiler_cli, make_history, tmp_path
     assert ran.code == 0
     assert ran.found["stopped"].startswith(limit[0].removeprefix("--"))
     assert answers(tmp_path / "out", make_history)
-
-
-def test_malformed_answers_under_an_optimizer_stop_nothing(stub, mempiler_cli, tmp_path):
-    server = stub(lambda n, text: "garbled" if n % 3 == 0 else None)
-    ran = mempiler_cli(server, *compile_words("bootstrap", tmp_path / "out"))
-    assert ran.code == 0
-    assert ran.found["stopped"] is None
-    assert server.answered == len(server.texts)

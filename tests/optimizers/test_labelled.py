@@ -117,14 +117,6 @@ def test_demos_are_spread_over_the_categories(make_history):
     assert sorted(demo.question[-2] for demo in labelled(program)) == ["1", "2", "4"]
 
 
-def test_the_seed_alone_decides_which(examples):
-    def chosen(seed: int, threads: int) -> list[str]:
-        program, _ = compiled(build("turn-rag"), examples, "labeled", seed=seed, threads=threads)
-        return [f"{demo.question} {demo.context}" for demo in labelled(program)]
-
-    assert chosen(1, 1) == chosen(1, 8) != chosen(2, 8)
-
-
 @pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
 def test_demos_of_long_contexts_are_short_and_keep_the_evidence(optimizer):
     turns = [Turn(id=f"D1:{n}", speaker="Ann", text=f"number{n} " + "and so on and on " * 20) for n in range(40)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mempiler.errors import DataError, UserError
 from mempiler.records import Failure
-from mempiler.runs.compare import Comparison, Recorded, compare, recorded
+from mempiler.runs.compare import Recorded, compare, recorded
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import keep_page
 from mempiler.runs.pages.page import DOCUMENT, run_page
@@ -24,10 +24,6 @@ def scores(values: Sequence[float], groups: str = "g") -> list[Row]:
     return [row(f"q{n}", value, group=groups[n * len(groups) // len(values)]) for n, value in enumerate(values)]
 
 
-def compared(a: Sequence[float], b: Sequence[float], groups: str = "g") -> Comparison:
-    return compare(run(scores(a, groups), "a"), run(scores(b, groups), "b"))
-
-
 def test_the_difference_equals_a_hand_worked_one():
     """Five conversations of four questions: four gain on two each, the fifth loses on two.
 
@@ -39,7 +35,9 @@ def test_the_difference_equals_a_hand_worked_one():
     """
     gained, lost = ([0, 0, 1, 0], [1, 1, 1, 0]), ([1, 1, 1, 0], [0, 0, 1, 0])
     pairs = [gained] * 4 + [lost]
-    found = compared([v for a, _ in pairs for v in a], [v for _, b in pairs for v in b], "vwxyz").overall
+    sides = [[v for each in pairs for v in each[n]] for n in (0, 1)]
+    found = compare([run(scores(values, "vwxyz")) for values in sides]).total
+    assert found is not None
     assert (found.difference.n, *(each.value for each in found.scores)) == (20, 0.35, 0.65)
     assert found.difference.mean == pytest.approx(0.3)
     assert found.difference.interval is not None
@@ -52,11 +50,11 @@ def test_the_difference_equals_a_hand_worked_one():
 def test_categories_are_compared_each_by_itself():
     before = [row("q1", 0.0, category="2"), row("q2", 1.0), row("q3", 0.5), row("q4", 0.0, category="5")]
     after = [row("q1", 1.0, category="2"), row("q2", 0.0), row("q3", 0.5), row("q4", 1.0, category="5")]
-    found = compare(run(before), run(after))
-    told = {key: (part.name, part.difference.n, part.difference.mean, part.counts) for key, part in found.by.items()}
+    found = compare([run(before), run(after)])
+    told = {each.key: (each.name, each.difference.n, each.difference.mean, each.counts) for each in found.categories}
     assert told == {"2": ("2", 1, 1.0, True), "4": ("single-hop", 2, -0.5, True), "5": ("5", 1, 1.0, False)}
-    assert (found.overall.difference.n, found.overall.difference.mean) == (3, 0.0)
-    assert found.shared == 4
+    assert found.total is not None
+    assert (found.total.difference.n, found.total.difference.mean, len(found.questions)) == (3, 0.0, 4)
 
 
 @pytest.mark.parametrize(
@@ -71,10 +69,9 @@ def test_categories_are_compared_each_by_itself():
 )
 def test_what_makes_a_difference_beside_the_programs_is_warned_of(key, words):
     rows = [row("q1", 1.0)]
-    found = compare(run(rows, basis={key: "one"}), run(rows, basis={key: "other"}))
-    assert len(found.warnings) == 1
-    assert words in found.warnings[0]
-    assert compare(run(rows, basis={key: "one"}), run(rows, basis={key: "one"})).warnings == ()
+    (note,) = compare([run(rows, basis={key: "one"}), run(rows, basis={key: "other"})]).notes
+    assert words in note
+    assert compare([run(rows, basis={key: "one"})] * 2).notes == ()
 
 
 @pytest.fixture

@@ -9,19 +9,15 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.engines.guard import Limits
-from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.errors import ProgramError, UserError
-from mempiler.programs.external.program import program_of, thing_of
+from mempiler.programs.external.program import program_of
 from mempiler.runs.artifact import load, save
-from mempiler.runs.evaluate import evaluate
 from mempiler.runs.experiment import run_evaluate
-from mempiler.runs.external import in_subprocess, resolve_external
+from mempiler.runs.external import resolve_external
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.planning import plan_evaluate
 from mempiler.runs.setup import Setup
-
-from .evaluations import asked, locomo
 
 MODULE = """
 import os, dspy
@@ -42,10 +38,7 @@ class Asking(Fine):
 
 class Exit(Fine):
     def add(self, session):
-        if session.id == "D4":
-            os._exit(7)
-        super().add(session)
-
+        os._exit(7)
 """
 
 
@@ -58,21 +51,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("mine_to_score", None)
 
 
-def scored(name: str, histories: list[Any], folder: Path, **config: Any) -> Any:
-    examples = [example for history in histories for example in asked(history, 2)]
-    meter = Meter()
-    program = program_of(in_subprocess(name, thing_of(name)), name, "question-answering", folder=folder, config=config)
-    with dspy.context(lm=language_model(meter=meter)):
-        found = evaluate(program, locomo(examples), examples, meter, 2)
-    program.method.close()
-    return found
-
-
-def test_a_store_that_breaks_its_process_fails_for_its_history_alone(module, make_history):
-    histories = [make_history(4, id="bad"), make_history(2, id="good")]
-    found = scored("mine_to_score:Exit", histories, module / "stores")
-    assert [row.failure is None for row in found.rows] == [False, False, True, True]
-    assert all("status 7" in row.failure.message for row in found.rows[:2])
+def test_a_store_that_ends_its_process_is_failed_rows(module):
+    found = run_evaluate("mine_to_score:Exit", Setup("locomo", test=3))
+    assert all(row.failure is not None and "status 7" in row.failure.message for row in found.rows)
 
 
 def test_a_run_that_was_stopped_asks_no_model_again(module):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.errors import UserError
-from mempiler.runs.compare import Recorded, compare, side_by_side
+from mempiler.runs.compare import Recorded, compare, refusal
 from mempiler.runs.compile import Compiled, Troubles
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.pages.page import difference_line
@@ -58,13 +58,11 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
 
     shuffled = evaluation([(row.id, row.score, row.group) for row in random.sample(compiled.rows, len(compiled.rows))])
     runs = [Recorded("a", start, {}), Recorded("b", shuffled, {})]
-    found = compare(*runs, min_n=min_n)
-    assert found.overall.difference.verdict == found.by["1"].difference.verdict == verdict
-    assert found.refusal() == (verdict if verdict in ("worse", "too few to tell") else None)
-
-    page = side_by_side(runs, min_n)
-    assert page.verdict.endswith(f": {verdict}")
+    page = compare(runs, min_n)
     assert page.total is not None
+    assert page.total.difference.verdict == page.categories[0].difference.verdict == verdict
+    assert refusal(runs[1], page.total.difference) == (verdict if verdict in ("worse", "too few to tell") else None)
+    assert page.verdict.endswith(f": {verdict}")
     assert (page.total.difference.interval is not None) is (len(rows) > 1)
     assert difference_line(difference(start.rows, compiled.rows, min_n)).endswith(f": {verdict}")
 

@@ -57,8 +57,7 @@ def test_a_past_has_any_form_that_a_history_file_has(served, past):
     [
         ({"question": "Where?"}, "row 2: give one of history and messages, not neither"),
         (ROW | {"history": []}, "row 2: give one of history and messages, not history and messages"),
-        ({"messages": [SAID]}, "row 2: question is missing"),
-        (ROW | {"question": 3}, "row 2: question is int, not text"),
+        ({"messages": [SAID]}, "row 2: task question-answering needs question"),
         (ROW | {"messages": "hello"}, "row 2: history 'row-2': expected {items: [...]} or a list of messages, got str"),
         (ROW | {"messages": [{"content": "hello"}]}, "row 2: message 1 of session 1 has no role"),
     ],

@@ -3,15 +3,11 @@
 import contextlib
 import json
 import os
-import resource
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.errors import UserError
-from mempiler.runs.run_store import RunStore
 
 from ..optimizers.test_faults import OPTIMIZERS as COMPILES
 
@@ -139,32 +135,3 @@ def test_a_store_that_fails_midway_stops_the_run_before_more_is_paid(stub, mempi
     assert (ran.code, ran.out) == (2, "")
     assert "run.sqlite: cannot be written: no such table: answers" in ran.line
     assert len(server.texts) == 6
-
-
-@contextlib.contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    """What a full disk is to a process: writes beyond a size fail."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def fill(store: RunStore) -> None:
-    for n in range(1000):
-        store.put("answers", "", str(n), "x" * 1000)
-
-
-def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
-    store = RunStore(tmp_path / "run.sqlite")
-    with (
-        pytest.raises(UserError, match=r"run\.sqlite: cannot be written: .*resume") as caught,
-        files_no_larger_than(400_000),
-    ):
-        fill(store)
-    store.close()
-    assert "\n" not in str(caught.value)
-    again = RunStore(tmp_path / "run.sqlite")
-    assert [again.get("answers", "", str(n)) for n in (0, 9)] == ["x" * 1000] * 2
