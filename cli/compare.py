@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @OVERWRITE
 @JSON
 def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, overwrite: bool) -> None:
-    """Compare every OTHER with the BASELINE on the questions that both were asked.
+    """Compare every OTHER with the BASELINE on the questions that all were asked.
 
     Each is a run: its folder, the end of the folder's name, its MLflow run id, or `last`.
     """

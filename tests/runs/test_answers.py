@@ -32,7 +32,7 @@ def lines(*rows: Any) -> str:
         (lines({"answer": "x"}), "line 1, field 'id': is missing"),
         (lines({"id": "a:4:0"}), "line 1: has no answer; give `answer`, or `error`"),
         (lines({"id": "a:4:0", "answer": "x", "cost": -1}), "line 1, field 'cost'"),
-        ('{"id": "a:4:0", ', "line 1, column 15: not valid JSON"),
+        ('{"id": "a:4:0", ', "line 1, column 17: not valid JSON"),
     ],
 )
 def test_recorded_answers_that_do_not_fit_are_one_line(
