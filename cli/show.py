@@ -152,8 +152,7 @@ def run_lines(run: str | Path, *more: str) -> Iterator[RenderableType]:
 
     folder = RunFolder.open(str(run))
     html, told = folder.path / HTML, folder.read()
-    if html.is_file() or told["settings"].get("command") != "train":  # of others the scores are there without it
-        yield from page_lines(open_page(str(folder.path)))
+    yield from page_lines(open_page(str(folder.path)))
     yield from more
     yield f"MLflow run: {told['run_id']} (mempiler ui)"
     shown = f"page: {html}" if html.is_file() else "no page could be made of it"
