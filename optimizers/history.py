@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dspy.utils.callback import BaseCallback
@@ -33,10 +33,6 @@ class Candidate:
     calls: int
     """LM calls of the run up to then."""
     cost: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
 
 
 class CandidateHistory(BaseCallback):

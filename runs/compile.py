@@ -129,7 +129,7 @@ class Compiled:
             "dev": {"start": self.dev[0].score, "result": self.dev[1].score if self.dev[1] else None},
             "dev_difference": None if self.decided.gain is None else self.decided.gain.to_dict(),
             "program": str(self.program),
-            "candidates": [candidate.to_dict() for candidate in self.candidates],
+            "candidates": [asdict(candidate) for candidate in self.candidates],
             "optimizer": asdict(self.troubles),
             "run": str(self.run),
             **{name: getattr(self, name) for name in ("promoted", "refused", "usage", "stopped", "run_id", "model")},

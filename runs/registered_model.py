@@ -104,7 +104,7 @@ def _query(program: MemoryProgram, row: Mapping[str, Any], number: int) -> dict[
     query = {name: given[name] for name in program.task.inputs if name in given}
     try:
         history = History.parse(_plain(given[pasts[0]]), id=f"row-{number}")
-        program.query(query, history)
+        program.task.query(query, history.items, (), history.speakers)
     except UserError as error:
         raise UserError(f"row {number}: {error}") from error
     return {"history": history, **query}

@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -151,7 +152,7 @@ class Tracker:
             for name in ("score", "calls", "cost")
         )
         if candidates:
-            self.lines("candidates.jsonl", [candidate.to_dict() for candidate in candidates])
+            self.lines("candidates.jsonl", [asdict(candidate) for candidate in candidates])
 
     def steps(self, prefix: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Logs the rows of a training as series: every number of a row, at the row's `step`."""

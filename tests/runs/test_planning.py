@@ -18,22 +18,16 @@ def calls_made(outcome):
     return sum(outcome.usage["calls"].values()) - outcome.usage["calls"]["cached"]
 
 
-@pytest.mark.parametrize("name", ["bootstrap", "mipro", "gepa"])
 @pytest.mark.parametrize(
-    "setup",
-    [SMALL, pytest.param(Setup(benchmark="locomo", train=45, dev=15, test=15, threads=4), marks=pytest.mark.slow)],
+    ("method", "how"),
+    [
+        *(("turn-rag", Compilation(name, threads=4)) for name in ("bootstrap", "mipro", "gepa")),
+        ("memory-r2", Compilation("bootstrap", "read", threads=4)),
+    ],
 )
-def test_the_calls_of_a_compile_lie_in_the_planned_range(name, setup):
-    plan = plan_compile("turn-rag", setup, Compilation(name, threads=4))
-    made = calls_made(run_compile("turn-rag", setup, Compilation(name)))
-    assert plan.calls.low <= made <= plan.calls.high
-    assert plan.calls.high / plan.calls.low <= 2
-
-
-def test_a_method_that_writes_with_an_lm_is_planned_for_the_read_stage():
-    how = Compilation("bootstrap", "read", threads=4)
-    plan = plan_compile("memory-r2", SMALL, how)
-    made = calls_made(run_compile("memory-r2", SMALL, how))
+def test_the_calls_of_a_compile_lie_in_the_planned_range(method, how):
+    plan = plan_compile(method, SMALL, how)
+    made = calls_made(run_compile(method, SMALL, how))
     assert plan.calls.low <= made <= plan.calls.high
     assert plan.calls.high / plan.calls.low <= 2
 

@@ -129,13 +129,6 @@ def test_a_variant_that_fails_is_named_and_the_others_are_run(make_paper, capsys
     assert "not drawn: Figure 7: a picture" in shown
 
 
-def test_a_limit_holds_for_the_whole_paper(make_paper):
-    made = reproduce(make_paper(), Setup(benchmark="", test=6, threads=1, limits=Limits(max_calls=8)))
-    assert "max-calls" in str(made.stopped)
-    assert [row.label for section in made.sections for row in section.rows] == ["three turns", "k = 3"]
-    assert json.loads((made.run / "run.json").read_text())["status"] == "stopped"
-
-
 def _turns(labels, own="nothing"):
     return {
         "name": "turns",
