@@ -1,6 +1,7 @@
 """A registered program behind MLflow's endpoint: rows in, answers with evidence out, nothing kept in between."""
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,8 @@ def test_a_registered_program_answers_behind_mlflow_s_interface(folder):
     from mlflow.pyfunc import load_model
 
     address = register(folder, "served", "prod", force=True).address
-    with at_store():
+    with at_store(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of type hints that the model's signature stands for
         loaded = load_model(address)
     (found,) = loaded.predict([ROW])
     assert (found["answer"], found["sources"]) == ("I moved to Lisbon.", ["D1:1"])

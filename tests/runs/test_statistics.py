@@ -20,6 +20,10 @@ def test_group_means_count_every_question() -> None:
     """Four groups hold one 0 each and the fifth 96 ones: drawn once (chances .33 to .74), the mean is 96/100."""
     values, groups = [0.0] * 4 + [1.0] * 96, ["a", "b", "c", "d"] + ["e"] * 96
     assert interval(values, groups, level=0.2) == Interval(0.96, 0.96, "group")
+    # Drawn twice it is 192 of 195, and never more than 1.
+    whole = interval(values, groups)
+    assert whole is not None
+    assert 0.98 < whole.high < 1
 
 
 @pytest.mark.parametrize(("count", "unit"), [(1, "question"), (4, "question"), (5, "group"), (20, "group")])
