@@ -57,6 +57,7 @@ def test_every_code_block_of_the_page_is_run() -> None:
     assert sorted(text for language, text in BLOCKS if language != "console") == sorted([*FILES.values(), SNIPPET])
 
 
+@pytest.mark.slow
 def test_what_the_page_scores_is_scored(results: dict[str, Any]) -> None:
     scored = {line.split()[2]: found for line, found in results.items() if " evaluate " in line}
     assert set(scored) == {"mine:Store", "module:Agent", "answers.jsonl"}
@@ -69,6 +70,7 @@ def test_what_the_page_scores_is_scored(results: dict[str, Any]) -> None:
     assert results["python"]["context"]["hits"] == 5
 
 
+@pytest.mark.slow
 def test_compile_compare_and_report_take_all_of_them(results: dict[str, Any], folder: Path) -> None:
     by_command = {line.split()[1]: found for line, found in results.items() if line.startswith("mempiler ")}
     assert by_command["compile"]["dev"] is not None

@@ -54,7 +54,8 @@ def test_a_stopped_run_is_a_keyboard_interrupt_in_python(tmp_path: Path, monkeyp
     assert folder.read()["status"] == "stopped"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_process_that_waits_for_its_model_ends_at_once(
     tmp_path: Path, stub: Callable[..., Any], number: signal.Signals
 ) -> None:

@@ -59,12 +59,6 @@ def test_a_memory_is_its_text_and_all_changes_since(
     assert found.log.count == (0 if changes[-1:] == [FIRST] else len(changes))
 
 
-def test_what_does_not_fit_together_is_said_with_the_remedy(store: Store) -> None:
-    broken = Change('{"words": {"keys": {"gone": ["q"], "put": {}, "in": {}}}}')
-    with pytest.raises(StoreError, match=r"does not fit together .* rebuild PROGRAM --user 'ada' --force"):
-        committed(store, FIRST, Document("", 1, None, 1, (), WRITER, change=broken, log=Log(count=1)))
-
-
 def test_a_commit_writes_what_is_new_and_the_text_anew_when_the_changes_are_as_long(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     memory = build("turn-rag").memory(path, "ada", lm=language_model("offline"))

@@ -30,12 +30,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
         yield found
 
 
+@pytest.mark.slow
 def test_what_was_broken_off_is_made_anew(made: Environment) -> None:
     assert made.here
     assert made.python().exists()
     assert not (made.path / "half").exists()
 
 
+@pytest.mark.slow
 def test_installing_twice_changes_nothing_and_other_pins_have_another_place(made: Environment, tmp_path: Path) -> None:
     before = (made.path / STAMP).stat().st_mtime_ns
     made.install()
@@ -45,6 +47,7 @@ def test_installing_twice_changes_nothing_and_other_pins_have_another_place(made
     assert Environment("none", other).path != made.path
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks_whole(
     made: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -58,6 +61,7 @@ def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks
     assert not Environment("missing", pins).here
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_told(
     made: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +71,7 @@ def test_a_folder_that_cannot_be_written_is_told(
         made.install()
 
 
+@pytest.mark.slow
 def test_removing_leaves_those_of_other_names(made: Environment, tmp_path: Path) -> None:
     pins = tmp_path / "none-too.txt"
     pins.touch()
