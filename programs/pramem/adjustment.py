@@ -1,8 +1,7 @@
 """Adjusting experience by consensus: a model groups the pool and cites supporters, code decides (Figure 9, Eq. 5).
 
 A change counts where every proposal that it cites is in the pool, enough of them support it, and its entry is there;
-its supporters leave the pool. What is refused is counted, and all other proposals stay word for word. A proposal
-supports one change; with `distinct_records` proposals of one practised record count as one.
+its supporters leave the pool. What is refused is counted, and all other proposals stay word for word.
 """
 
 from __future__ import annotations

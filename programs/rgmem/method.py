@@ -11,11 +11,10 @@ plan and 1 to answer.
 Deviations: where the plan finds nothing, the five newest facts and conclusions are recalled; `hybrid` (off) finds texts
 by BM25 and cosine together.
 
-Not in the paper, so ours: a step is one item; the rule of segmentation; score(v) counts +1 per new unit at a concept
-and +1 per fresh R_K1 theory of an event edge below it; a renewed parent makes its own parents dirty, up to the user; a
-concept with evidence and sub-concepts keeps both theories, and R_K3 takes its own one in; names are merged by stems and
-cosine (`extraction.Names`); where two people talk, both are the user; the synthesis prompt; the variants w/o L0 (no
-evidence is recalled or searched), w/o L1 (no graph) and w/o RG (concepts are rewritten at every step, with one prompt).
+What the paper leaves open is marked as ours in `docs/coverage.md`: the rule of segmentation, what counts as new
+evidence of a concept, how names are merged. A renewed parent makes its own parents dirty, up to the user; a concept
+with evidence and sub-concepts keeps both theories, and R_K3 takes its own one in. Where two people talk, both are the
+user.
 
 Limits: merge_cosine and node_cosine belong to their embedder (`programs.catalog`); the offline one compares spelling,
 and the offline engine files everything under the first base concept: with both, recall rests on L0. A fact rests on all

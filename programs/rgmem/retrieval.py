@@ -1,8 +1,6 @@
 """What RGMem recalls for planned keywords (L2): texts by BM25, the graph by the names of its nodes (section 3.4).
 
-A keyword's layers say what is read at the nodes it finds; only nodes that have such a thing are searched for it. The
-paper leaves open how many events and how many inferences per node are read: as many events as concepts, and of every
-node the newest three of each kind.
+A keyword's layers say what is read at the nodes it finds; only nodes that have such a thing are searched for it.
 """
 
 from __future__ import annotations
@@ -165,29 +163,29 @@ def name_entries(memory: GraphMemory) -> list[Entry]:
 def whole_hit(memory: GraphMemory, part: Node | Relation) -> Hit:
     """The theory of a concept or an event edge, with both of its parts."""
     assert part.theory is not None
-    return _hit(memory, part, "", f": {shown(part.theory)}", part.theory, 0.0)
+    return _hit(memory, part, part.theory, f": {shown(part.theory)}")
 
 
 def theory_hits(memory: GraphMemory, part: Node | Relation, score: float = 0.0) -> list[Hit]:
     """The same, and apart from it what is only inferred (R_K1), or to be avoided or kept in balance (R_K3)."""
     theory = part.theory
     assert theory is not None
-    apart, what = (part.flow, "restrictions") if isinstance(part, Node) else (theory, "traits")
-    said = sentences(theory.sigma) if apart else shown(theory)
-    found = [_hit(memory, part, "", f": {said}", theory, score)]
+    apart, what, label = (
+        (part.flow, "restrictions", "restrictions") if isinstance(part, Node) else (theory, "traits", "inferred")
+    )
+    found = [_hit(memory, part, theory, f": {sentences(theory.sigma) if apart else shown(theory)}")]
     if apart and apart.delta:
-        label = "inferred" if what == "traits" else what
-        found.append(_hit(memory, part, f".{what}", f", {label}: {sentences(apart.delta)}", apart, score))
-    return found
+        hit = _hit(memory, part, apart, f", {label}: {sentences(apart.delta)}")
+        found.append(hit.model_copy(update={"id": f"{part.id}.{what}", "kind": "trait"}))
+    return [hit.model_copy(update={"score": score}) for hit in found]
 
 
-def _hit(memory: GraphMemory, part: Node | Relation, of: str, said: str, theory: Theory, score: float) -> Hit:
-    """Part of a theory; it rests on many days, so it has no date."""
+def _hit(memory: GraphMemory, part: Node | Relation, theory: Theory, said: str) -> Hit:
+    """A theory, or part of it; it rests on many days, so it has no date."""
     node = isinstance(part, Node)
     title = part.name if node else f"{memory.nodes[part.source].name}, {memory.nodes[part.target].name}"
-    kind = "trait" if of else "summary" if node else "inference"
-    sources = memory.turns(theory.evidence)
-    return Hit(id=f"{part.id}{of}", text=f"{title}{said}", kind=kind, score=score, sources=sources)
+    kind, sources = "summary" if node else "inference", memory.turns(theory.evidence)
+    return Hit(id=part.id, text=f"{title}{said}", kind=kind, sources=sources)
 
 
 def _history(memory: GraphMemory, edges: Sequence[Relation], score: float, facts: bool) -> list[Hit]:
@@ -216,8 +214,14 @@ def amended(memory: GraphMemory, amend: Amend) -> GraphMemory:
     """
     evidence = {id: _unit(unit, amend) for id, unit in memory.evidence.items()}
     changed = {id for id, unit in evidence.items() if unit.fact != memory.evidence[id].fact}
-    relations = {id: _relation(memory, one, amend, changed) for id, one in memory.relations.items()}
-    nodes = {id: _node(memory, node, amend) for id, node in memory.nodes.items()}
+    relations, nodes = dict(memory.relations), dict(memory.nodes)
+    for id, relation in memory.relations.items():
+        mentions = tuple(m.changed(label="") if m.evidence in changed else m for m in relation.mentions)
+        relations[id] = relation.changed(mentions=mentions, theory=_theory(memory, relation, amend))
+    for id, node in memory.nodes.items():
+        theory = _theory(memory, node, amend)
+        # What flowed up has taken the node's own theory in.
+        nodes[id] = node if theory is node.theory else node.changed(own=None, flow=theory)
     return memory.changed(evidence=evidence, relations=relations, nodes=nodes)
 
 
@@ -229,21 +233,6 @@ def _unit(unit: Evidence, amend: Amend) -> Evidence:
     texts = [said.get(f"{unit.id}.{n}", "") for n in range(1, len(unit.conclusions) + 1)]
     conclusions = tuple(one.changed(text=text) for one, text in zip(unit.conclusions, texts, strict=True))
     return unit.changed(fact=said.get(unit.id, ""), conclusions=conclusions)
-
-
-def _relation(memory: GraphMemory, relation: Relation, amend: Amend, changed: set[str]) -> Relation:
-    mentions = relation.mentions
-    if any(mention.evidence in changed for mention in mentions):
-        mentions = tuple(m.changed(label="") if m.evidence in changed else m for m in mentions)
-    theory = _theory(memory, relation, amend)
-    same = theory is relation.theory and mentions is relation.mentions
-    return relation if same else relation.changed(mentions=mentions, theory=theory)
-
-
-def _node(memory: GraphMemory, node: Node, amend: Amend) -> Node:
-    theory = _theory(memory, node, amend)
-    # What flowed up has taken the node's own theory in.
-    return node if theory is node.theory else node.changed(own=None, flow=theory)
 
 
 def _theory(memory: GraphMemory, part: Node | Relation, amend: Amend) -> Theory | None:

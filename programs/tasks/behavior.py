@@ -68,11 +68,9 @@ class BehaviorPrediction(Task):
 
 
 def newest(items: Sequence[Item], max_tokens: int) -> list[Item]:
-    """The newest turns that fit, in time order and within their items; profiles first, all of them and for free.
+    """The newest turns whose lines fit, in time order and within their items; profiles first, all of them and for free.
 
-    Args:
-        items: In time order.
-        max_tokens: Most tokens of their lines. An item that does not fit as a whole is cut at its beginning.
+    An item that does not fit as a whole is cut at its beginning.
     """
     kept: list[Item] = []
     room = max_tokens

@@ -214,18 +214,10 @@ class MemoryLookup(Task):
 
 
 def lookup(hits: Sequence[Hit], question: str) -> str:
-    """The words that the oldest matching entry has beyond the question, or "none".
+    """The words that the oldest matching entry has beyond the question, or "none"; "Ada pet parrot" gives "parrot".
 
-    Example:
-        >>> from mempiler.programs.tasks.task import lookup
-        >>> from mempiler.records import Hit
-        >>> lookup([Hit(id="m1", text="Ada pet parrot", score=1.0)], "What is Ada's pet?")
-        'parrot'
-
-    Args:
-        hits: Entries in any order. The oldest is the one with the earliest time; of equal times, or without any, the
-            one with the lowest number in its id.
-        question: Its words, without articles and question words, must all be in a matching entry.
+    The words of the question, without articles and question words, are all in a matching entry. The oldest is the one
+    with the earliest time; of equal times, or without any, the one with the lowest number in its id.
     """
     wanted = set(_words(question))
     for hit in sorted(hits, key=_age):

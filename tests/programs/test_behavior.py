@@ -99,13 +99,6 @@ def test_no_memory_baselines_show_the_newest_records_within_one_budget(scripted,
     assert len(shown) > {200: 5, 300: 8}[tokens]
 
 
-def test_an_answer_outside_the_options_stays_as_it_was_said(scripted, history, recent):
-    found, _ = asked(scripted, "no-memory", history, recent, answer="That depends.")
-    assert found.answer == "That depends."
-    found, _ = asked(scripted, "no-memory", history, recent, answer="no, never")
-    assert found.answer == "No"
-
-
 @pytest.mark.parametrize(("times", "answers", "found"), [(0, 1, "Hard to say."), (2, 3, "Hard to say."), (5, 4, "No")])
 def test_an_answer_that_names_no_option_may_be_asked_for_again(scripted, history, recent, times, answers, found):
     lm = scripted(lambda kind, text, n: {"answer": "No" if len(lm.engine.prompts) > 3 else "Hard to say."})

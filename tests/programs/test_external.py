@@ -103,7 +103,6 @@ class Hostile(Lines):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.folder = folder
 
     def add(self, session: Any) -> None:
         super().add(session)

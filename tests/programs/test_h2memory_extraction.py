@@ -10,10 +10,6 @@ from mempiler.programs.h2memory.extraction import Window, accepted, components, 
 from mempiler.programs.h2memory.memory import ASPECTS, Link
 from mempiler.signatures.h2memory import LogLinks
 
-LINK_CASES = [
-    *("both kinds", "caused_by first", "in any order", "later", "itself", "not shown", "not asked about"),
-    *("unknown earlier", "unknown later", "as lists print ids", "nothing"),
-]
 IDS = [f"l{n}" for n in range(1, 31)]
 
 
@@ -44,7 +40,6 @@ def test_a_window_is_ten_logs_that_see_the_ten_before(count: int, size: int, fou
     [
         ([claimed("l21", ("l20",), ("l11",))], [("l21", "follows", "l11"), ("l21", "caused_by", "l20")]),
         ([claimed("l21", ("l20",), ("l20",))], [("l21", "caused_by", "l20")]),
-        ([claimed("l21", (), ("l20",)), claimed("l21", ("l20",))], [("l21", "caused_by", "l20")]),
         ([claimed("l21", ("l22",))], []),
         ([claimed("l21", ("l21",))], []),
         ([claimed("l21", ("l10",))], []),
@@ -52,9 +47,11 @@ def test_a_window_is_ten_logs_that_see_the_ten_before(count: int, size: int, fou
         ([claimed("l21", ("x9",))], []),
         ([claimed("x9", ("l19", "l18"))], []),
         ([claimed("[l22]", ('"l21"', "l21 "))], [("l22", "caused_by", "l21")]),
-        ([claimed("l22"), claimed("x9")], []),
     ],
-    ids=LINK_CASES,
+    ids=[
+        *("both kinds", "caused_by first", "later", "itself", "not shown", "not asked about"),
+        *("unknown earlier", "unknown later", "as lists print ids"),
+    ],
 )
 def test_links_that_cannot_be_are_left_out(claims: list[LogLinks], links: list[tuple]) -> None:
     assert accepted(IDS, Window(10, 20, 30), claims) == [link(*row) for row in links]
@@ -98,10 +95,6 @@ def test_what_prompts_ask_for_is_read_in_any_form(form, field, said, read) -> No
     assert getattr(form.model_validate({**given, field: said}), field) == read
 
 
-OUTLINE_CASES = [
-    *("good", "gap", "overlap", "ends missing", "none given", "one missing", "wrong order"),
-    "all last",
-]
 TURNS = [f"t{n}" for n in range(1, 9)]
 
 
@@ -131,7 +124,7 @@ def test_a_span_is_read_from_what_ids_are_known(named: list[str], found: object)
         ([(4, 7), (0, 3)], 8, [(0, 0), (1, 7)]),
         ([(7, 7), (7, 7), (7, 7)], 8, [(0, 5), (6, 6), (7, 7)]),
     ],
-    ids=OUTLINE_CASES,
+    ids=["good", "gap", "overlap", "ends missing", "none given", "one missing", "wrong order", "all last"],
 )
 def test_spans_are_repaired_to_tile_the_dialogue(given: list, turns: int, found: list) -> None:
     assert tiled(given, turns) == found

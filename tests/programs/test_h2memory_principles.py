@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
-from mempiler.programs.h2memory.principles import assigned, clusters, sampled
+from mempiler.programs.h2memory.principles import assigned, clusters
 from mempiler.records import Session
 
 TWO_HEAPS = [[0, 0], [9, 9], [0, 1], [9, 8], [1, 0]]
@@ -38,15 +38,6 @@ def test_a_later_need_joins_the_nearest_centre_which_moves_to_the_mean_of_its_me
     assert assigned(np.array([[0, 4], [4, 5], [8, 7], [5, 5]]), centres, [2, 1]) == [0, 0, 1, 1]
     assert [centre.tolist() for centre in centres] == [[0.0, 1.0], [8.0, 9.0]]
     assert assigned(np.array([[4], [5]]), [np.array([0.0]), np.array([9.0])], [1, 1]) == [0, 0]
-
-
-def test_a_sample_keeps_the_order_and_is_drawn_by_its_seed() -> None:
-    members = list(range(30))
-    assert sampled(members, 30, 0) == members
-    drawn = sampled(members, 10, 0)
-    assert drawn == sorted(drawn) == sampled(members, 10, 0)
-    assert len(set(drawn)) == 10
-    assert any(sampled(members, 10, seed) != drawn for seed in (1, 2, 3))
 
 
 def made(**settings):

@@ -72,12 +72,6 @@ def test_a_need_is_refined_with_its_own_session_and_the_background_of_that_time(
     assert all(f"L{n}:" in needs[id][1] for n, id in ((2, "t3"), (3, "t5"), (4, "t7")))
 
 
-def test_bad_spans_and_empty_outlines_are_mended(lived):
-    drafts = [{"turn_span": ["D1:2", "D1:2"], "requirement": "a"}, {"turn_span": "?", "requirement": " "}]
-    memory = lived({"outlines": {"outlines": [*drafts, {"requirement": "b"}]}}, sessions=1).memory
-    assert [topic.sources for topic in memory.topics] == [("D1:1", "D1:2"), ("D1:3", "D1:4")]
-
-
 @pytest.mark.parametrize("kind", ["links", "found_situation", "outlines", "detailed_need", "updating_aspects"])
 def test_malformed_output_costs_its_part_and_is_counted(lived, kind):
     found = lived({kind: "no"}, sessions=2)

@@ -130,12 +130,3 @@ def test_every_signature_is_tried_with_the_worst_texts():
             shown = neutral(said)
             assert _shape(_read(layout, signature, shown)) == _shape(_read(layout, signature, "words")), signature
             assert len(_request(layout, signature, said)) == 2
-
-
-def test_a_compact_prompt_keeps_every_value_on_its_line():
-    for signature in SIGNATURES:
-        inputs = {name: _value(field, "a\n<|im_end|>b") for name, field in signature.input_fields.items()}
-        lines = adapter("compact").format(signature, [], inputs)[-1]["content"].splitlines()
-        names = [line.partition(":")[0] for line in lines]
-        assert names == [name for name in signature.input_fields if name in names]
-        assert "<|im_end|>" not in "".join(lines)

@@ -109,14 +109,6 @@ def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> Non
     assert late.notes == soon.notes
 
 
-def test_without_forgetting_all_stays_and_nothing_grows(scripted: Any) -> None:
-    method, memory, _ = remembered(scripted, k=20, forgetting=False)
-    late = method.reader.recall(memory, Query(text="greyhound", date="2030-01-01"))
-    assert (len(memory.pieces), late.counts["forgotten"]) == (9, 0)
-    assert late.hits == method.reader.recall(memory, Query(text="greyhound")).hits != ()
-    assert memory.recalled == {}
-
-
 def test_a_broken_digest_is_a_counted_failure_and_the_turns_stay(scripted: Any) -> None:
     made = program()
     with dspy.context(lm=scripted(lambda kind, text, n: "{{{" if kind == "event_digest" else reply(kind, text, n))):

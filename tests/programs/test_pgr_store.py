@@ -98,12 +98,3 @@ def test_fifty_new_facts_start_a_consolidation_that_loses_nothing(written, make_
     assert (found.calls["merged_fact"], memory.fresh) == (2, 0)
     assert [fact.frequency for fact in memory.facts] == [6, 6]
     assert {turn for fact in memory.facts for turn in fact.sources} == set(make_history(2).turns)
-
-
-def test_a_merge_that_stays_unparseable_leaves_its_facts_and_is_a_failed_write(written, make_history):
-    def stubborn(kind, text, n):
-        return "no" if kind == "merged_fact" else reply(kind, text, n)
-
-    node = written(store(every=1, merge_after=6, merge_score=0.5), make_history(1), stubborn)
-    assert len(node.memory.facts) == 6
-    assert [failure.where for failure in node.failures] == ["merge"]

@@ -206,14 +206,6 @@ def test_an_ablation_takes_its_prompts_away_and_leaves_the_others(practised, set
         assert "thinking" not in less.texts("proposals")[0]
 
 
-@pytest.mark.parametrize(("off", "kept"), [("patterns", "alerts"), ("alerts", "patterns")])
-def test_one_kind_of_experience_alone(practised, off, kept):
-    full, memory = practised(consensus=False).memory, practised(consensus=False, **{off: False}).memory
-    assert getattr(memory, off) == ()
-    assert [part.text for part in getattr(memory, kept)] == [part.text for part in getattr(full, kept)]
-    assert memory.counts["invalid"] == (10 if off == "patterns" else 5)
-
-
 def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, practice_script, behavior_history, tmp_path):
     nothing = {"decisions": "-", "changes": []}
     lm, items = scripted(practice_script(decisions=nothing)), behavior_history(60).items

@@ -8,7 +8,6 @@ import pytest
 from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 from mempiler.programs.tasks.task import QuestionAnswering, task
-from mempiler.programs.waiting import Waiting
 from mempiler.records import Logs, Query, Session, Turn
 
 ASKED = datetime(2023, 5, 8)
@@ -51,17 +50,3 @@ def test_the_query_of_an_example_holds_its_own_fields_and_no_evidence(make_histo
     program = build("turn-rag")
     expected = Query(text="Who?", speakers=("Bob", "Ann"), shown=(LOGS,), since=(LOGS,), more={"mood": "calm"})
     assert program.query_of(example) == expected
-
-
-def test_what_waits_is_shown_as_it_was_said(scripted: Any, make_history: Any) -> None:
-    lm, program = scripted(lambda *_: {"answer": "x"}), build("turn-rag", k=1)
-    said = {"D9": ("Ann", "Cleo saw Rome."), "D10": ("Bob", "Hm.")}
-    turns = {id: Turn(id=f"{id}:1", speaker=who, text=text) for id, (who, text) in said.items()}
-    waiting = tuple(Session(id=id, turns=(turn,)) for id, turn in turns.items())
-    memory = program.remember(make_history(1)).memory
-    with dspy.context(lm=lm):
-        found = program.answer(memory, Query(text="Who saw Rome?"), Waiting(waiting))
-    text = lm.engine.prompts[0][1]
-    assert text.count("[D9:1] Ann: Cleo saw Rome.") == 1
-    assert "[D10:1]" not in text
-    assert [hit.id for hit in found.context.hits][-1] == "D9:1"

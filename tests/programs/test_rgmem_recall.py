@@ -84,13 +84,6 @@ def test_the_context_is_told_in_blocks_and_what_is_inferred_is_no_dated_utteranc
     assert not any(hit.is_evidence for hit in context.hits if hit.kind == "trait")
 
 
-@pytest.mark.parametrize(("cosine", "nodes", "found"), [(0.5, 3, 1), (0.5, 0, 0), (-1.0, 3, 3), (-1.0, 2, 2)])
-def test_concepts_are_bounded_by_number_and_cosine(recalled, cosine, nodes, found):
-    # With a theory by then: Sports, Health, Interests and the user.
-    _, context = recalled([{"name": "Sports", "retrieve": ["summary"]}], node_cosine=cosine, nodes=nodes)
-    assert context.counts["nodes"] == found
-
-
 def test_a_profile_statement_leads_to_the_turns_it_rests_on(recalled):
     memory, context = recalled([{"name": "Sports", "retrieve": ["summary"]}], facts=0, conclusions=0)
     (hit,) = context.hits

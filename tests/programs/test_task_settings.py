@@ -64,9 +64,3 @@ def test_a_thing_that_answers_by_itself_cannot_be_asked_for_reasons():
 def test_memories_of_learned_operations_keep_the_setting_of_programs_saved_before():
     program = build("memory-r2", embedder=embedder(), abstain=True)
     assert program.config["task.abstain"] is True
-
-
-@pytest.mark.parametrize("method", ["truncation", "turn-rag", "recursive-summary", "pramem"])
-def test_every_method_predicts_behaviour_by_one_prompt(method):
-    program = build(method, "behavior-prediction")
-    assert program.task.answer.signature.equals(build("full-context", "behavior-prediction").task.answer.signature)

@@ -83,15 +83,6 @@ def test_answer_in_plain_words_is_given_whole(layout: Layout, reasoning: str, an
     assert given == read
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_words_come_one_by_one(layout: Layout) -> None:
-    text = written(layout, "He said so.", "I moved to Lisbon, in spring.")
-    at = list(range(len(text)))
-    found = [each for each in grown(text, at, layout) if each]
-    assert len(found) == len("I moved to Lisbon, in spring.".replace(" ", ""))
-    assert "".join(found) == "I moved to Lisbon, in spring."
-
-
 @pytest.mark.parametrize(
     ("layout", "text", "given"),
     [
