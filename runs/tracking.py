@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -230,12 +230,11 @@ def client() -> Any:
             raise UserError(f"MLflow store {tracking_uri()}: {one_line(error, 300)}") from error
 
 
-def make_database(uri: str, build: Callable[[Path], None] | None = None) -> None:
+def make_database(uri: str) -> None:
     """Makes the SQLite file of a tracking store, if it names one that is not there.
 
     MLflow makes the tables in some sixty steps, and goes on neither after a process that was killed in the middle nor
-    beside one that makes them too. So one process makes them in a folder beside the file, by `build` if not MLflow,
-    which is renamed when whole.
+    beside one that makes them too. So one process makes the file in a folder beside, and renames it when it is whole.
 
     Raises:
         UserError: It cannot be made: the folder cannot be written, or another process takes too long.
@@ -252,7 +251,7 @@ def make_database(uri: str, build: Callable[[Path], None] | None = None) -> None
             for left in path.parent.glob(f"{BUILDING}*"):
                 shutil.rmtree(left, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=BUILDING, dir=path.parent) as folder:
-                (build or _tables)(Path(folder) / path.name)
+                _tables(Path(folder) / path.name)
                 (Path(folder) / path.name).replace(path)
     except Timeout as error:
         told = f"another process has been making it for {PATIENCE:.0f} s; stop it"

@@ -2,93 +2,71 @@
 
 import multiprocessing
 import os
-import shutil
 import signal
-import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.runs.tracking import make_database
+from mempiler.errors import UserError
+from mempiler.runs import tracking
 
 FORK = multiprocessing.get_context("fork")
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database that MLflow made; it takes some seconds."""
-    path = tmp_path_factory.mktemp("whole") / "mlflow.db"
-    make_database(f"sqlite:///{path}")
-    return path
-
-
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a database whose tables take a while, and are counted."""
+
+    def tables(new: Path) -> None:
+        with (tmp_path / "made").open("a") as file:
+            file.write("x")
+        time.sleep(0.2)
+        new.write_text("whole")
+
+    monkeypatch.setattr(tracking, "_tables", tables)
     return tmp_path / "mlflow.db"
 
 
-@pytest.fixture
-def build(whole: Path) -> Callable[[Path], None]:
-    """Makes a database by copying one, which is faster."""
-
-    def copy(new: Path) -> None:
-        with (new.parent.parent / "made").open("a") as file:
-            file.write("x")
-        time.sleep(0.2)
-        shutil.copy(whole, new)
-
-    return copy
+def made(path: Path) -> Any:
+    """A process that makes the database."""
+    process = FORK.Process(target=tracking.make_database, args=(f"sqlite:///{path}",))
+    process.start()
+    return process
 
 
-def half(path: Path) -> None:
-    """What a process leaves that is killed while it makes the tables."""
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE runs (run_uuid TEXT)")
-        database.commit()
-
-
-def tables(path: Path) -> set[str]:
-    with closing(sqlite3.connect(path)) as database:
-        return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-
-
-def test_kill_leaves_nothing_that_is_in_the_way(path: Path, build: Callable[[Path], None]) -> None:
+def test_kill_leaves_nothing_that_is_in_the_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(new: Path) -> None:
-        half(new)
+        new.write_text("half")
         new.with_name("begun").touch()
         time.sleep(60)
 
-    process = FORK.Process(target=make_database, args=(f"sqlite:///{path}", slow))
-    process.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(tracking, "_tables", slow)
+        process = made(path)
     until = time.monotonic() + 20
     while not list(path.parent.glob(".mlflow-*/begun")) and time.monotonic() < until:
         time.sleep(0.01)
-    os.kill(process.pid or 0, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert not path.exists()
-    make_database(f"sqlite:///{path}", build)
-    assert "experiments" in tables(path)
+    tracking.make_database(f"sqlite:///{path}")
+    assert path.read_text() == "whole"
     assert list(path.parent.glob(".mlflow-*")) == []
 
 
-def test_of_three_first_runs_one_makes_the_file(path: Path, build: Callable[[Path], None]) -> None:
-    processes = [FORK.Process(target=make_database, args=(f"sqlite:///{path}", build)) for _ in range(3)]
-    for process in processes:
-        process.start()
+def test_of_three_first_runs_one_makes_the_file(path: Path) -> None:
+    processes = [made(path) for _ in range(3)]
     for process in processes:
         process.join(30)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert (path.parent / "made").read_text() == "x"
 
 
-def test_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mempiler.errors import UserError
-
-    def refuse(new: Path) -> Any:
+def test_folder_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(new: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
+    monkeypatch.setattr(tracking, "_tables", refuse)
     with pytest.raises(UserError, match=r"^MLflow store sqlite:.*: cannot be made: Permission denied$"):
-        make_database(f"sqlite:///{tmp_path}/mlflow.db", refuse)
+        tracking.make_database(f"sqlite:///{path}")
