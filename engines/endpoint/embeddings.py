@@ -36,6 +36,8 @@ class EndpointEmbedding:
 
     def __init__(self, name: str, base: str | None = None) -> None:
         self._name, self._base = name, base
+        # What OpenAI's client calls it; other models are asked by litellm.
+        self._model = name.removeprefix("openai/") if base or name.startswith("openai/") else None
         self._run: tuple[Meter, Guard, float | None] | None = None
 
     def open(self, meter: Meter, guard: Guard) -> None:
@@ -91,15 +93,10 @@ class EndpointEmbedding:
             guard.worked(tokens, cost)
         return answer
 
-    @property
-    def _is_openai(self) -> bool:
-        return bool(self._base) or self._name.startswith("openai/")
-
     def _asked(self, texts: list[str]) -> Any:
-        if not self._is_openai:
+        if self._model is None:
             return litellm_module().embedding(model=self._name, input=texts, max_retries=RETRIES)
-        model = self._name.removeprefix("openai/")
-        return self._client.embeddings.create(model=model, input=texts, encoding_format="float")
+        return self._client.embeddings.create(model=self._model, input=texts, encoding_format="float")
 
     @functools.cached_property
     def _client(self) -> Any:
@@ -118,4 +115,4 @@ class EndpointEmbedding:
 
     def _missing_keys(self) -> str:
         """Asked only after a failure: some providers take credentials from elsewhere, such as AWS profiles."""
-        return "" if self._is_openai else " or ".join(litellm_module().validate_environment(self._name)["missing_keys"])
+        return "" if self._model else " or ".join(litellm_module().validate_environment(self._name)["missing_keys"])

@@ -121,7 +121,8 @@ class LocalReinforceJob(ReinforceJob):
         path = Path(self.settings.output_dir) / f"{checkpoint_name}.pt"
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        torch.save({"weights": self.model.state(), "optimizer": update.state(), "steps": self.steps}, partial)
+        state = {"weights": self.model.state(), "optimizer": update.optimizer.state_dict(), "steps": self.steps}
+        torch.save(state, partial)
         partial.replace(path)
         self.checkpoints[checkpoint_name] = str(path)
         self.last_checkpoint = checkpoint_name
@@ -142,7 +143,7 @@ class LocalReinforceJob(ReinforceJob):
         except Exception as error:  # torch raises errors of pickle, which is not imported here
             raise UserError(f"{path}: is no checkpoint of a local job: {one_line(error, 120)}") from error
         self.model.load_state(weights)
-        update.load_state(optimizer)
+        update.optimizer.load_state_dict(optimizer)
         self.steps = steps
 
     def terminate(self) -> None:

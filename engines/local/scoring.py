@@ -11,10 +11,8 @@ Granite) are found by a trial with one token, and make all of theirs.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -82,11 +80,9 @@ def positions(attention: Tensor) -> Tensor:
 
 
 def forward(model: Any, ids: Tensor, attention: Tensor, places: Tensor, half: bool, **settings: Any) -> Any:
-    """One pass for sampling, with the logits of the last position at least."""
-    offered = {"position_ids": places, "logits_to_keep": 1}
-    settings |= {name: value for name, value in offered.items() if name in _takes(type(_core(model)))}
+    """One pass for sampling, with the logits of the last position."""
     with computing(ids.device, half):
-        return model(input_ids=ids, attention_mask=attention, **settings)
+        return model(input_ids=ids, attention_mask=attention, position_ids=places, logits_to_keep=1, **settings)
 
 
 def computing(device: Any, half: bool) -> AbstractContextManager[Any]:
@@ -113,11 +109,6 @@ def is_plain(model: Any) -> bool:
 def _core(model: Any) -> Any:
     """The transformers model inside a peft model."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-@cache
-def _takes(kind: type) -> Collection[str]:
-    return frozenset(inspect.signature(kind.forward).parameters)
 
 
 def _in_chunks(head: Any, hidden: Tensor, tokens: Tensor, temperature: float, most: int) -> Tensor:

@@ -45,7 +45,7 @@ class Update:
         self.model, self.settings, self.micro_batch = model, settings, settings.micro_batch_size
         self._again = layers(model.model) if settings.gradient_checkpointing else []
         self._parameters = model.parameters()
-        self._optimizer = torch.optim.AdamW(
+        self.optimizer = torch.optim.AdamW(
             self._parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
 
@@ -76,11 +76,11 @@ class Update:
             found = self._accumulated(rows, lengths, loss)
             norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm)
             if math.isfinite(float(norm)):
-                for group in self._optimizer.param_groups:
+                for group in self.optimizer.param_groups:
                     group["lr"] = self.settings.learning_rate if learning_rate is None else learning_rate
-                self._optimizer.step()
+                self.optimizer.step()
                 self.model.updated()
-            self._optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad(set_to_none=True)
         return found
 
     def _accumulated(
@@ -89,7 +89,7 @@ class Update:
         """The loss of a batch, with its gradient in the weights."""
         while True:
             # A backward pass that broke off has left parts of a gradient.
-            self._optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad(set_to_none=True)
             try:
                 return sum(self._part([rows[row] for row in part], loss) for part in buckets(lengths, self.micro_batch))
             except Exception as error:
@@ -97,7 +97,7 @@ class Update:
                     raise
             size = min(self.micro_batch, len(rows))
             if size == 1:
-                self._optimizer.zero_grad(set_to_none=True)
+                self.optimizer.zero_grad(set_to_none=True)
                 raise UserError(
                     "memory ran out in training on one completion at a time; the longest of the batch has "
                     f"{max(lengths)} tokens with its prompt. Train with gradient_checkpointing = true, an adapter "
@@ -110,14 +110,6 @@ class Update:
             found = loss(rows)
         found.backward()
         return float(found.detach())
-
-    def state(self) -> dict[str, Any]:
-        """The optimizer's moments and counters."""
-        return self._optimizer.state_dict()
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Puts back what `state` gave."""
-        self._optimizer.load_state_dict(state)
 
 
 def layers(model: Any) -> list[Any]:

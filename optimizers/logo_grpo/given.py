@@ -21,6 +21,7 @@ import dspy
 from dspy import lm15
 
 from ...engines.meter import Meter, MeteredLM
+from ...engines.offline.engine import OfflineEngine
 from ...errors import UserError
 from ...programs.gather import in_order
 from ...programs.program import MemoryProgram
@@ -46,26 +47,19 @@ class Worth:
         return self.value - (sum(self.penalties) / len(self.penalties) if self.penalties else 0.0)
 
 
-class GivenEngine:
+class GivenEngine(OfflineEngine):
     """An engine whose answers are given, in the order of the calls; empty text comes after them."""
 
-    supports_function_calling: ClassVar[bool] = False
-    supports_reasoning: ClassVar[bool] = False
     supports_response_schema: ClassVar[bool] = False
-    supported_params: ClassVar[tuple[str, ...]] = ("temperature",)
 
     def __init__(self, said: Sequence[str]) -> None:
+        super().__init__()
         self.said, self.asked = said, 0
 
-    def complete(self, request: lm15.Request) -> lm15.Response:
+    def reply(self, request: lm15.Request) -> str:
         """Gives the next answer; calls come one after another."""
         self.asked += 1
-        text = self.said[self.asked - 1] if self.asked <= len(self.said) else ""
-        usage = lm15.Usage(input_tokens=0, output_tokens=0)
-        return lm15.Response(None, request.model, lm15.Message.assistant(text), finish_reason="stop", usage=usage)
-
-    def __deepcopy__(self, memo: object) -> GivenEngine:
-        return self
+        return self.said[self.asked - 1] if self.asked <= len(self.said) else ""
 
 
 @dataclass(frozen=True)

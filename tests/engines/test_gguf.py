@@ -28,18 +28,14 @@ def own(tmp_path: Path) -> Path:
     return path
 
 
-def wanted() -> Any:
-    """Stands for llama.cpp's settings."""
-    speculative = types.SimpleNamespace(types=[], ngram_simple=types.SimpleNamespace())
-    parts = {name: types.SimpleNamespace() for name in ("model", "cpuparams", "cpuparams_batch", "sampling")}
-    return types.SimpleNamespace(**parts, speculative=speculative)
-
-
 @pytest.fixture
 def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Stands for xllamacpp: its server is a stub that answers as the offline engine does."""
-    stub = StubServer()
-    seen: list[Any] = []
+    stub, seen, names = StubServer(), list[Any](), types.SimpleNamespace
+
+    def wanted() -> Any:
+        parts = {name: names() for name in ("model", "cpuparams", "cpuparams_batch", "sampling")}
+        return names(**parts, speculative=names(types=[], ngram_simple=names()))
 
     class Server:
         def __init__(self, wanted: Any) -> None:
@@ -50,8 +46,8 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     module: Any = types.ModuleType("xllamacpp")
     module.CommonParams, module.Server, module.seen = wanted, Server, seen
-    module.common_speculative_type = types.SimpleNamespace(COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE="ngrams")
-    module.llama_flash_attn_type = types.SimpleNamespace(LLAMA_FLASH_ATTN_TYPE_DISABLED="none")
+    module.common_speculative_type = names(COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE="ngrams")
+    module.llama_flash_attn_type = names(LLAMA_FLASH_ATTN_TYPE_DISABLED="none")
     monkeypatch.setitem(sys.modules, "xllamacpp", module)
     with stub:
         yield module

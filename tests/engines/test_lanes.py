@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -58,18 +59,13 @@ def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) 
     assert (lane.free, waiting(lane)) == (1, 0)
 
 
-def take(lane: Lane) -> None:
-    with lane.place():
-        pass
-
-
-async def atake(lane: Lane) -> None:
+async def taken(lane: Lane) -> None:
     async with lane.aplace():
         pass
 
 
-@pytest.mark.parametrize("taking", [take, lambda lane: asyncio.run(atake(lane))], ids=["thread", "asyncio"])
-def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[Lane], None]) -> None:
+@pytest.mark.parametrize("taking", [lambda lane: lane.place().__enter__(), lambda lane: asyncio.run(taken(lane))])
+def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[Lane], Any]) -> None:
     lane = Lane(1)
     with lane.place():
         for _ in range(3):
@@ -83,7 +79,7 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
     lane = Lane(1)
 
     async def cancelled() -> None:
-        task = asyncio.ensure_future(atake(lane))
+        task = asyncio.ensure_future(taken(lane))
         await asyncio.to_thread(until, lambda: waiting(lane) == 1)
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -143,17 +139,8 @@ def test_each_endpoint_has_places_of_its_own() -> None:
 def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(counting: Any) -> None:
     guard = Guard(in_flight=1)
     lm = MeteredLM("counting/test", Meter(), guard=guard, engine=counting.engine, cache=False)
-    told: list[Exception] = []
-
-    def ask() -> None:
-        try:
-            lm("well")
-        except Exception as error:
-            told.append(error)
-
-    with guard.lane("counting").place():
-        thread = begun(ask)
+    with ThreadPoolExecutor(1) as pool, guard.lane("counting").place():
+        asked = pool.submit(lm, "well")
         assert until(lambda: waiting(guard.lane("counting")) == 1)
         guard.stop(EndpointError("dead"))
-    thread.join(10)
-    assert ([type(error) for error in told], counting.most) == ([EndpointError], 0)
+    assert (type(asked.exception()), counting.most) == (EndpointError, 0)

@@ -69,22 +69,28 @@ def ask(question: str, demos: Sequence[Any] = (), instructions: str = "", contex
     return predict(signature, demos, context=context, question=question).answer
 
 
+JOIN, WHICH = "When did Ann join a pottery class?", "Which class did Ann join?"
+
+
 @pytest.mark.parametrize(
-    ("question", "demos", "answer"),
+    ("question", "demos", "instructions", "answer"),
     [
-        ("Who ran a charity race?", [], "My brother Tom ran a charity race last Saturday."),
-        ("When did Ann join a pottery class?", WHEN_DEMOS, "7 May 2023"),
-        ("When did Ann join a pottery class?", WHAT_DEMOS, "class yesterday"),
-        ("When did Tom run a charity race?", WHEN_DEMOS, "20 May 2023"),
-        ("What did Tom run?", WHEN_DEMOS + WHAT_DEMOS, "charity race"),
-        ("How many kittens were adopted?", [{"question": "How many cats are there?", "answer": "3"}], "2"),
-        ("Did Ann adopt kittens?", [{"question": "Did Joe move?", "answer": "Yes"}], "Yes"),
+        ("Who ran a charity race?", [], "", "My brother Tom ran a charity race last Saturday."),
+        (JOIN, WHEN_DEMOS, "", "7 May 2023"),
+        (JOIN, WHAT_DEMOS, "", "class yesterday"),
+        ("When did Tom run a charity race?", WHEN_DEMOS, "", "20 May 2023"),
+        ("How many kittens were adopted?", [{"question": "How many cats are there?", "answer": "3"}], "", "2"),
+        ("Did Ann adopt kittens?", [{"question": "Did Joe move?", "answer": "Yes"}], "", "Yes"),
+        # Without demos plain cues count.
+        (JOIN, [], "Give the absolute date.", "7 May 2023"),
+        (WHICH, [], "Answer with at most two words.", "class yesterday"),
+        (WHICH, [], 'Answer "who" with at most 2 words.', "I joined a pottery class yesterday."),
     ],
 )
 def test_the_best_sentence_answers_and_demos_of_the_same_form_decide_kind_and_length(
-    question: str, demos: list[dict[str, str]], answer: str
+    question: str, demos: Any, instructions: str, answer: str
 ) -> None:
-    assert ask(question, demos) == answer
+    assert ask(question, demos, instructions) == answer
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,6 @@ def test_the_best_sentence_answers_and_demos_of_the_same_form_decide_kind_and_le
         ("next month", "June 2023"),
         ("next Monday", "15 May 2023"),
         ("two days ago", "6 May 2023"),
-        ("on 3 June 2022", "3 June 2022"),
         ("in high spirits", "8 May 2023"),
     ],
 )
@@ -102,18 +107,6 @@ def test_relative_time_is_resolved_against_the_date_of_its_line(told: str, answe
     """8 May 2023 is a Monday."""
     context = f"[D1:1] (8 May 2023, Monday) Ann: I visited the museum {told}.\n[D1:2] (9 May 2023) Bob: Hello Ann."
     assert ask("When did Ann visit the museum?", WHEN_DEMOS, context=context) == answer
-
-
-@pytest.mark.parametrize(
-    ("instructions", "question", "answer"),
-    [
-        ("Give the absolute date.", "When did Ann join a pottery class?", "7 May 2023"),
-        ("Answer with at most two words.", "Which class did Ann join?", "class yesterday"),
-        ('Answer "who" with at most 2 words.', "Which class did Ann join?", "I joined a pottery class yesterday."),
-    ],
-)
-def test_plain_cues_in_the_instructions_count_without_demos(instructions: str, question: str, answer: str) -> None:
-    assert ask(question, instructions=instructions) == answer
 
 
 @pytest.mark.parametrize(("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")])
@@ -246,7 +239,6 @@ def test_lists_of_text_and_ids(signature: str, inputs: dict[str, Any], expected:
     assert next(iter(predict(signature, **inputs).values())) == expected
 
 
-QUESTION = "When did Ann join a pottery class?"
 MIXED_DEMOS = [{"question": "When did Joe leave?", "answer": "3 March 2022"}, {"context": "x: y", "question": "When?"}]
 ADAPTERS = {"chat": chat, "json": dspy.JSONAdapter}
 
@@ -261,13 +253,13 @@ def test_every_adapter_gets_the_same_answer(adapter: str) -> None:
     program = dspy.ChainOfThought("context, question -> answer")
     program.predict.demos = MIXED_DEMOS
     with dspy.context(lm=make_lm(), adapter=ADAPTERS[adapter]()):
-        assert program(context=CONTEXT, question=QUESTION).answer == "7 May 2023"
+        assert program(context=CONTEXT, question=JOIN).answer == "7 May 2023"
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_a_retry_conversation_is_answered_like_the_request(adapter: str) -> None:
     signature = make_signature("context, question -> answer")
-    messages = ADAPTERS[adapter]().format(signature, MIXED_DEMOS, {"context": CONTEXT, "question": QUESTION})
+    messages = ADAPTERS[adapter]().format(signature, MIXED_DEMOS, {"context": CONTEXT, "question": JOIN})
     system, *turns = [(message["role"], message["content"]) for message in messages]
     asked = [Message.user(text) if role == "user" else Message.assistant(text) for role, text in turns]
     complaint = "The reply could not be parsed. Expected the field [[ ## answer ## ]]; got nothing. Please try again."

@@ -57,19 +57,12 @@ def test_every_raw_completion_is_heard_of_with_its_tokens(model):
     assert token_prices("local:some/model") == (0.0, 0.0)
 
 
-class Fields(dspy.Signature):
-    """Answer."""
-
-    question: str = dspy.InputField()
-    answer: int = dspy.OutputField()
-
-
 def test_malformed_and_empty_completions_are_heard_of(make_model):
     model = make_model(context=2000)
     with torch.no_grad():
         model.model.lm_head.weight.zero_()  # argmax of equal logits is token 0, the padding: an empty text
     with samples_heard() as samples, dspy.context(lm=local_lm(model, max_tokens=4)), pytest.raises(AdapterParseError):
-        dspy.Predict(Fields)(question="w1")
+        dspy.Predict("question -> answer: int")(question="w1")
     assert [sample.text for sample in samples] == [""] * len(samples)
     assert (samples[0].completion_ids, samples[0].finished) == ((0, 0, 0, 0), False)
 

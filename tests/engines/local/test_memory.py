@@ -12,23 +12,9 @@ from mempiler.engines.local.loading import with_lora  # noqa: E402
 from mempiler.engines.local.settings import Training  # noqa: E402
 from mempiler.engines.local.update import Update, checkpointed, layers  # noqa: E402
 from mempiler.errors import UserError  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils._pytree import tree_flatten  # noqa: E402
 
 PROMPTS = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
 ANSWERS = [[9, 1], [7, 7, 7, 20, 1], [], [8, 1]]
-
-
-class Largest(TorchDispatchMode):
-    """Notes the most elements that any tensor has which torch makes."""
-
-    most = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = function(*args, **(kwargs or {}))
-        sizes = [leaf.numel() for leaf in tree_flatten(made)[0] if isinstance(leaf, torch.Tensor)]
-        self.most = max([self.most, *sizes])
-        return made
 
 
 def architecture(kind: str, **changes: Any) -> Any:
@@ -96,18 +82,13 @@ def test_chunks_of_logits_give_the_numbers_and_gradients_of_all_at_once(kind, ch
     assert (found[mask == 0] == 0).all()
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_no_tensor_holds_the_logits_of_all_tokens(training):
-    model = architecture("Llama", vocab_size=3000)
-    most = []
-    for plain in (False, True):
-        with Largest() as seen, torch.set_grad_enabled(training):
-            found, _ = scoring.token_logprobs(model, [[3, 4]] * 6, [[5] * 20] * 6, 1.0, 0, plain=plain, most=4 * 3000)
-            if training:
-                found.sum().backward()
-        most.append(seen.most)
-    assert most[0] >= 6 * 20 * 3000
-    assert most[1] <= max(4 * 3000, 16 * 3000)  # a chunk, or the weights
+def test_no_pass_of_the_head_makes_the_logits_of_all_tokens():
+    model, sizes = architecture("Llama"), []
+    model.lm_head.register_forward_hook(lambda head, given, made: sizes.append(made.numel()))
+    found, _ = scoring.token_logprobs(model, [[3, 4]] * 6, [[5] * 20] * 6, 1.0, 0, plain=True, most=4 * 600)
+    found.sum().backward()
+    assert max(sizes) == 4 * 600
+    assert len(sizes) == 2 * 6 * 20 / 4  # forwards, and again in the backward pass
 
 
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
@@ -153,35 +134,24 @@ def failing(model: Any, rows: int) -> list[int]:
     return sizes
 
 
-def gradient_of(model: Any, size: int, rows: Any) -> tuple[dict[str, Any], Update]:
-    """The gradient of a batch, as the optimizer gets it at the second of two steps that change nothing."""
-    lengths = [len(prompt) + len(answer) for prompt, answer in rows]
-    update, found = Update(model, Training(learning_rate=0.0, max_grad_norm=1e9, micro_batch_size=size)), {}
-
-    def note(*_: Any) -> None:
-        found.update({name: p.grad.clone() for name, p in model.model.named_parameters()})
-
-    update._optimizer.register_step_pre_hook(note)
-    for _ in range(2):
-        found.clear()
-        update.step(rows, lengths, lambda part: -model.token_logprobs(*zip(*part, strict=True))[0].sum())
-    return found, update
-
-
-ROWS = [([6 + n], [7 + n, 1]) for n in range(7)]
+def step(model: Any, rows: int) -> tuple[dict[str, Any], Update]:
+    """The weights after a step on so many rows."""
+    batch = [([6 + n], [7 + n, 1]) for n in range(rows)]
+    update = Update(model, Training(learning_rate=1e-3, micro_batch_size=rows))
+    update.step(batch, [3] * rows, lambda part: -model.token_logprobs(*zip(*part, strict=True))[0].sum())
+    return model.state(), update
 
 
 def test_memory_that_runs_out_halves_the_parts_of_a_batch_and_not_its_gradient(make_model):
-    whole, _ = gradient_of(make_model(), 7, ROWS)
-    short = make_model()
+    whole, short = make_model(), make_model()
     short.token_logprobs([[6]], [[7]])
     sizes = failing(short, 2)
-    found, update = gradient_of(short, 7, ROWS)
+    (wanted, _), (found, update) = step(whole, 7), step(short, 7)
     assert (update.micro_batch, sizes[0], sizes[-7:]) == (1, 7, [1] * 7)
-    for name, gradient in whole.items():
-        assert torch.allclose(gradient, found[name], atol=1e-6), name
-    for one, other in zip(*(each.logprobs(PROMPTS, ANSWERS) for each in (short, make_model())), strict=True):
-        assert one == pytest.approx(other, abs=1e-5)
+    for name, weights in wanted.items():
+        assert torch.allclose(weights, found[name], atol=2e-5), name
+    for one, other in zip(*(each.logprobs(PROMPTS, ANSWERS) for each in (short, whole)), strict=True):
+        assert one == pytest.approx(other, abs=1e-3)
 
 
 def test_memory_that_ends_at_one_row_is_one_line_with_the_fix(make_model):
@@ -189,7 +159,7 @@ def test_memory_that_ends_at_one_row_is_one_line_with_the_fix(make_model):
     failing(model, 0)
     told = r"longest of the batch has 3 tokens with its prompt\. Train with gradient_checkpointing = true, an adapter"
     with pytest.raises(UserError, match=told) as error:
-        gradient_of(model, 4, ROWS)
+        step(model, 4)
     assert "\n" not in str(error.value)
     assert all(parameter.grad is None for parameter in model.parameters())
     with pytest.raises(UserError, match="memory ran out at a single completion"):

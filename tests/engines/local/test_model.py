@@ -82,14 +82,12 @@ def test_an_adapter_that_cannot_be_made_is_refused(model, adapted):
 
 
 def test_a_new_adapter_follows_from_its_seed_alone(model, tmp_path):
-    folder = model.save(tmp_path / "base")
-    torch.manual_seed(5)
-    before = torch.random.get_rng_state()
-    first = LocalModel.load(folder, lora={"r": 2}, seed=1)
-    assert torch.equal(torch.random.get_rng_state(), before)
-    torch.rand(3)
-    again, other = LocalModel.load(folder, lora={"r": 2}, seed=1), LocalModel.load(folder, lora={"r": 2}, seed=2)
-    assert first.fingerprint == again.fingerprint != other.fingerprint
+    folder, before = model.save(tmp_path / "base"), torch.random.get_rng_state()
+    prints = []
+    for seed in (1, 1, 2):
+        prints.append(LocalModel.load(folder, lora={"r": 2}, seed=seed).fingerprint)
+        assert torch.equal(torch.random.get_rng_state(), before)
+    assert prints[0] == prints[1] != prints[2]
 
 
 @pytest.mark.parametrize("name", ["model", "adapted"])
@@ -109,11 +107,10 @@ def test_the_reference_is_what_the_weights_were_and_changes_nothing(request, nam
     assert model.fingerprint == weights
 
 
-def test_weights_of_another_model_are_refused(model, make_model, adapted):
-    with pytest.raises(UserError, match="not those of tiny"):
-        model.load_state(adapted.state())
-    with pytest.raises(UserError, match="not those of"):
-        model.load_state({name: value[:1] for name, value in model.state().items()})
+def test_weights_of_another_model_are_refused(model, adapted):
+    for state in (adapted.state(), {name: value[:1] for name, value in model.state().items()}):
+        with pytest.raises(UserError, match="not those of tiny"):
+            model.load_state(state)
 
 
 @pytest.mark.parametrize(
@@ -136,11 +133,10 @@ def test_a_model_that_is_not_there_is_told_in_one_line(name, how, message, tmp_p
 
 def test_weights_are_loaded_as_bfloat16_where_that_is_asked_for_and_an_adapter_learns_as_float32(model, tmp_path):
     base = model.save(tmp_path / "base")
-    assert {p.dtype for p in LocalModel.load(base, device="cpu").model.parameters()} == {torch.float32}
     whole, half = (LocalModel.load(base, device="cpu", lora={"r": 2}, dtype=dtype) for dtype in (None, "bfloat16"))
-    half.load_state({name: torch.full_like(value, 0.05) for name, value in half.state().items()})
     whole.load_state(half.state())
-    assert {p.dtype for p in half.model.parameters() if not p.requires_grad} == {torch.bfloat16}
+    frozen = [{p.dtype for p in each.model.parameters() if not p.requires_grad} for each in (whole, half)]
+    assert frozen == [{torch.float32}, {torch.bfloat16}]
     assert {p.dtype for p in half.parameters()} == {torch.float32}
     assert (whole.half, half.half, half.copy().half) == (False, True, True)
     prompts, answers = [[6, 7, 8], [9]], [[8, 9, 1], [10]]
@@ -151,10 +147,6 @@ def test_weights_are_loaded_as_bfloat16_where_that_is_asked_for_and_an_adapter_l
     found.sum().backward()
     assert found.dtype == torch.float32
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in half.parameters())
-    samples = sample(half, prompts, 1.0, 8, seed=1)
-    scored = half.logprobs([s.prompt_ids for s in samples], [s.completion_ids for s in samples])
-    for each, row in zip(samples, scored, strict=True):
-        assert row == pytest.approx(each.logprobs, abs=0.2)
 
 
 def test_a_missing_extra_is_told_with_the_install_line(monkeypatch):
@@ -166,11 +158,9 @@ def test_a_missing_extra_is_told_with_the_install_line(monkeypatch):
 
 
 def test_no_module_of_the_engine_imports_torch_before_it_is_used():
-    names = [path.stem for path in Path(loading.__file__).parent.glob("[a-z]*.py")]
-    lines = [f"import mempiler.engines.local.{name}" for name in names]
-    script = "; ".join([*lines, "import sys; print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))"])
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    names = ", ".join(path.stem for path in Path(loading.__file__).parent.glob("[a-z]*.py"))
+    script = f"from mempiler.engines.local import {names}; import sys; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_code_that_comes_with_a_model_is_neither_run_nor_asked_about(tmp_path, monkeypatch):

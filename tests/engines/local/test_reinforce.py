@@ -35,17 +35,6 @@ def test_a_rewarded_answer_becomes_likelier(model):
     assert model.version == sum(step.rows > 0 for step in history)
 
 
-def test_the_divergence_from_the_reference_is_bounded_token_by_token(make_model):
-    losses = []
-    for most in (0.0, 1e9, 10.0, 0.1):
-        model = make_model()
-        job = job_of(model, beta=0.1, divergence_clip=most)
-        with torch.no_grad():
-            model.model.lm_head.weight.mul_(-6)  # some of the tokens have become unlikely
-        losses.append(job.step([text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])]).loss)
-    assert losses[0] == losses[1] > losses[2] > losses[3]
-
-
 def test_captured_samples_have_a_ratio_of_one(model):
     lm = local_lm(model, temperature=1.0, max_tokens=1)
     group = sampled_group(lm, 16, lambda sample: float(sample.completion_ids[0] % 2))

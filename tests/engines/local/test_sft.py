@@ -16,11 +16,11 @@ def fit(model, examples, **settings):
     return fit_with(model, examples, Finetuning(**settings))
 
 
-def asked(text):
-    return [{"role": "user", "content": text}]
+def chat(asked, answer):
+    return [{"role": "user", "content": asked}], answer
 
 
-EXAMPLES = [(asked("w1"), "w5 w6"), (asked("w2"), "w7"), (asked("w3 w4"), "w8 w9 w10")]
+EXAMPLES = [chat("w1", "w5 w6"), chat("w2", "w7"), chat("w3 w4", "w8 w9 w10")]
 
 
 def test_a_model_learns_its_examples(model):
@@ -33,15 +33,14 @@ def test_a_model_learns_its_examples(model):
     assert model.version == 60
 
 
-def test_the_loss_is_the_mean_over_completion_tokens(model):
-    prompts, completions = zip(*[(model.encode(m), model.encode_completion(c)) for m, c in EXAMPLES], strict=True)
-    logprobs = [value for row in model.logprobs(prompts, completions) for value in row]
-    [loss] = fit(model, EXAMPLES, epochs=1, batch_size=3)
-    assert loss == pytest.approx(-sum(logprobs) / len(logprobs), abs=1e-5)
-
-
-def test_the_seed_decides_the_order_and_with_it_the_weights(make_model):
+def test_the_loss_is_the_mean_over_completion_tokens_and_the_seed_decides_the_order(make_model):
     models = [make_model() for _ in range(3)]
+    prompts, completions = zip(
+        *[(models[0].encode(m), models[0].encode_completion(c)) for m, c in EXAMPLES], strict=True
+    )
+    values = [value for row in models[0].logprobs(prompts, completions) for value in row]
+    [loss] = fit(make_model(), EXAMPLES, epochs=1, batch_size=3)
+    assert loss == pytest.approx(-sum(values) / len(values), abs=1e-5)
     for model, seed in zip(models, (0, 0, 1), strict=True):
         fit(model, EXAMPLES, epochs=2, learning_rate=1e-2, batch_size=1, seed=seed)
     assert models[0].fingerprint == models[1].fingerprint != models[2].fingerprint
@@ -60,9 +59,9 @@ def test_the_learning_rate_falls_along_a_cosine(make_model):
 
 def test_examples_beyond_the_context_are_left_out(make_model):
     model = make_model(context=12)
-    assert len(fit(model, [*EXAMPLES, (asked("w1 " * 20), "w2")], epochs=1, batch_size=1)) == 3
+    assert len(fit(model, [*EXAMPLES, chat("w1 " * 20, "w2")], epochs=1, batch_size=1)) == 3
     with pytest.raises(DataError, match="no example fits the 12 tokens"):
-        fit(model, [(asked("w1 " * 20), "w2")])
+        fit(model, [chat("w1 " * 20, "w2")])
     with pytest.raises(DataError, match="no example to learn from"):
         fit(model, [])
 

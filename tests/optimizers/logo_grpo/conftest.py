@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +16,7 @@ from mempiler import History, Session, Turn
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.reinforce import Step
 from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.logo_grpo import LoGoGRPO
 from mempiler.programs.catalog import build
 from mempiler.programs.program import MemoryProgram
@@ -44,41 +44,23 @@ def diligent(kind: str, text: str, rng: random.Random, share: float = 0.5) -> st
     return fields(reasoning="", answer=text)
 
 
-class SeededEngine:
-    """Answers by `reply`; the chance comes from the request's seed and prompt, as in the local engine."""
+class SeededEngine(OfflineEngine):
+    """Answers by `answer`; the chance comes from the request's seed and prompt, as in the local engine."""
 
-    supports_function_calling = False
-    supports_reasoning = False
     supports_response_schema = False
-    supported_params = ("temperature", "max_tokens", "seed")
-    seedable = True
 
-    def __init__(self, reply: Reply) -> None:
-        self.reply = reply
+    def __init__(self, answer: Reply) -> None:
+        super().__init__()
+        self.answer = answer
         self.asked: list[tuple[str, str, float]] = []
         self.weight = 0.0
-        self._lock = threading.Lock()
 
-    def complete(self, request: Any) -> Any:
-        from dspy.lm15 import Message, Response, Usage
-
+    def reply(self, request: Any) -> str:
         kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", str(request.system))
         text = "\n".join(message.text for message in request.messages if message.role == "user")
         name, heat = kind.group(1) if kind else "", request.config.temperature or 0.0
-        with self._lock:
-            self.asked.append((name, text, heat))
-        rng = random.Random(f"{request.config.seed} {text}" if heat else text)
-        said = self.reply(name, text, rng)
-        return Response(
-            id=None,
-            model=request.model,
-            message=Message.assistant(said),
-            finish_reason="stop",
-            usage=Usage(input_tokens=1, output_tokens=len(said) // 4),
-        )
-
-    def __deepcopy__(self, memo: object) -> "SeededEngine":
-        return self
+        self.asked.append((name, text, heat))
+        return self.answer(name, text, random.Random(f"{request.config.seed} {text}" if heat else text))
 
 
 class WeighedJob(ReinforceJob):
@@ -106,9 +88,6 @@ class WeighedJob(ReinforceJob):
         self.engine.weight += self.moment - 0.1 * (self.engine.weight - self.begun[-1])
         return Step(loss=self.engine.weight)
 
-    def get_status(self) -> dict[str, Any]:
-        return {"pending_batch_ids": [0]}
-
     def save_checkpoint(self, checkpoint_name: str) -> None:
         path = Path(self.train_kwargs["output_dir"]) / f"{checkpoint_name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,12 +108,12 @@ class WeighedProvider(Provider):
         self.reinforceable = True
         self.jobs: list[Any] = []
 
-        def make(**kwargs: Any) -> Any:
-            self.jobs.append(job(**kwargs))
-            return self.jobs[-1]
+        class Kept(job):
+            def __init__(kept, **kwargs: Any) -> None:  # noqa: N805
+                super().__init__(**kwargs)
+                self.jobs.append(kept)
 
-        # DSPy calls it like a class, and looks at nothing else of it.
-        self.ReinforceJob = type("Job", (job,), {"__new__": lambda cls, **kwargs: make(**kwargs)})
+        self.ReinforceJob = Kept
 
 
 @dataclass
