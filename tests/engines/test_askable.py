@@ -38,9 +38,7 @@ def test_a_model_that_cannot_be_asked_is_one_line(name: str, message: str, capsy
     [
         ("offline", None, ()),
         ("openai/gpt-4.1-mini", None, ("OPENAI_API_KEY",)),
-        ("openai/anything", "http://127.0.0.1:9/v1", ()),
         ("hosted_vllm/m", "http://127.0.0.1:9/v1", ()),
-        ("ollama_chat/m", None, ()),
         ("mistral/x", None, ("MISTRAL_API_KEY",)),
         ("bedrock/x", None, ()),
         ("openai/x", None, ("OPENAI_BASE_URL", "OPENAI_API_KEY")),

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import dspy
 import pytest
-from dspy.lm15 import Message, Response, Usage
 
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
@@ -15,6 +14,7 @@ from mempiler.engines.local import sft  # noqa: E402
 from mempiler.engines.local.model import LocalModel  # noqa: E402
 from mempiler.engines.local.settings import Finetuning  # noqa: E402
 from mempiler.engines.local.sft import fit  # noqa: E402
+from mempiler.engines.offline.engine import OfflineEngine  # noqa: E402
 from mempiler.errors import UserError  # noqa: E402
 from mempiler.optimizers import catalog  # noqa: E402
 from mempiler.optimizers.compile import Compilation  # noqa: E402
@@ -43,18 +43,19 @@ def questions(tmp_path_factory):
     return path
 
 
-class Recorder:
+class Recorder(OfflineEngine):
     """An engine that answers rightly and keeps the prompts."""
 
+    supports_response_schema = False
+
     def __init__(self):
+        super().__init__()
         self.prompts = []
 
-    def complete(self, request):
+    def reply(self, request):
         messages = [{"role": "system", "content": request.system}]
         self.prompts.append(messages + [{"role": m.role, "content": m.text} for m in request.messages])
-        return Response(
-            id=None, model=request.model, message=Message.assistant(SAID), finish_reason="stop", usage=Usage()
-        )
+        return SAID
 
 
 def prompts_of(questions):
