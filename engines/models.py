@@ -193,18 +193,19 @@ def check_askable(lm: Any) -> None:
     """
     if not isinstance(lm.engine, Engine):
         return
-    name, endpoint, names, reason = lm.model, lm.engine.endpoint, list[str](), ""
+    endpoint, told = lm.engine.endpoint, f"language model {lm.model!r}: "
     try:
-        if endpoint.route(name):
-            endpoint.client(name)
-        elif not endpoint.address:
-            names = litellm_module().validate_environment(name, endpoint.key)["missing_keys"]
+        if endpoint.route(lm.model):
+            endpoint.client(lm.model)
+            return
     except LM15Error as error:
-        names, reason = getattr(error, "env_keys", ()), str(error).partition("\n")[0]
+        names = " or ".join(getattr(error, "env_keys", ()))
+        reason = f"there is no key; set {names}" if names else str(error).partition("\n")[0]
+        raise UserError(told + reason) from error
+    missing = litellm_module().validate_environment(lm.model, endpoint.key, endpoint.address)["missing_keys"]
     # Other settings may come from elsewhere, e.g. the rights of a machine in a cloud.
-    if reason or (names and all(each.endswith("_API_KEY") for each in names)):
-        told = f"there is no key; set {' or '.join(names)}" if names else reason
-        raise UserError(f"language model {name!r}: {told}")
+    if missing and not endpoint.address and all(each.endswith("_API_KEY") for each in missing):
+        raise UserError(f"{told}there is no key; set {' and '.join(missing)}")
 
 
 def check_known(lm: Any) -> None:

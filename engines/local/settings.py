@@ -71,7 +71,7 @@ class Reinforcement(Training):
     """Group-relative policy optimization; the clips, the ratio and the mean are those of Memory-R2's released code."""
 
     beta: NonNegativeFloat = 0.0
-    """Weight of the KL term; above 0, training all weights keeps a copy of the model as reference."""
+    """Weight of the KL term; above 0 a copy of the weights that are trained is kept as reference."""
     clip_low: NonNegativeFloat = 0.2
     clip_high: NonNegativeFloat = 0.2
     dual_clip: NonNegativeFloat = 3.0
