@@ -12,8 +12,6 @@ from mempiler.runs.papers.arrangement import plan_paper
 from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.setup import Setup
 
-from tests.scripted_system import register
-
 SETUP = Setup(benchmark="", test=6, threads=2)
 SPLIT = Setup(benchmark="", train=8, dev=4, test=4, threads=1)
 TUNED = {
@@ -167,17 +165,10 @@ def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypa
 
 
 def test_a_system_that_is_not_installed_is_left_out_and_named(make_paper, tmp_path, monkeypatch):
-    for name in ("scripted", "absent"):
-        (tmp_path / name).mkdir()
-        register(name, tmp_path / name, monkeypatch, installed=name == "scripted")
-    monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path / "scripted" / "systems"))
-    variants = {
-        "three turns": {"program": "turn-rag"},
-        "theirs": {"program": "system:scripted", "settings": {"k": 3}},
-        "the other": {"program": "system:absent"},
-    }
+    monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path))
+    variants = {"three turns": {"program": "turn-rag"}, "the other": {"program": "system:mem0"}}
     paper = make_paper(variants=variants, sections=[_turns(list(variants), own="three turns")])
     made = reproduce(paper, Setup(benchmark="", test=4, threads=1))
-    assert list(rows_of(made)) == ["three turns", "theirs"]
-    told = "the other is left out: system:absent is not installed; run: mempiler fetch system:absent"
+    assert list(rows_of(made)) == ["three turns"]
+    told = "the other is left out: system:mem0 is not installed; run: mempiler fetch system:mem0"
     assert made.notes == (told,)
