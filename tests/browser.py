@@ -98,14 +98,6 @@ class Browser:
             raise AssertionError(found["exceptionDetails"].get("exception", found["exceptionDetails"]))
         return found["result"].get("value")
 
-    def press(self, key: str) -> None:
-        """Presses a key."""
-        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
-        code = {"Enter": 13, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38}.get(key, ord(key[0]))
-        about = {"key": key, "windowsVirtualKeyCode": code}
-        self._call("Input.dispatchKeyEvent", type="keyDown", **about, **text)
-        self._call("Input.dispatchKeyEvent", type="keyUp", **about)
-
     def resize(self, width: int, height: int) -> None:
         """Gives the window another size."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

@@ -16,7 +16,6 @@ requests of a user may disagree. How many candidates the authors drew is not pri
 
 from __future__ import annotations
 
-import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -145,18 +144,6 @@ class _Plan:
     query: DraftQuery
     events: list[DraftEvent]
     chats: list[list[DraftTurn] | None] = field(default_factory=list)
-
-
-def choose(profiles: Sequence[Profile], users: int | None, seed: int = 0) -> list[Profile]:
-    """Draws so many users, in the order of the profiles; all of them if None.
-
-    Raises:
-        UserError: There are not so many.
-    """
-    count = len(profiles) if users is None else users
-    if count > len(profiles):
-        raise UserError(f"{users} users wanted, {len(profiles)} profiles there; lower --users")
-    return [profiles[n] for n in sorted(random.Random(seed).sample(range(len(profiles)), count))]
 
 
 def make_memoryquest(

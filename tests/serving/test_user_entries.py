@@ -55,21 +55,6 @@ def everything(memory: Any) -> dict[str, Any]:
         cursor = page.next
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_what_a_search_finds_is_listed_and_can_be_read(method: str, store: Store, make_history: Any) -> None:
-    memory = memory_of(store, method)
-    for item in make_history(3).items:
-        memory.add(item)
-    listed, found = everything(memory), memory.search("Oslo Quito Hanoi friends", 100)
-    assert listed
-    for hit in found.entries:
-        entry = listed[hit.id]
-        assert (entry.text, entry.kind, entry.turns) == (hit.text, hit.kind, hit.sources)
-        assert memory.get(hit.id) == entry
-        assert bool(entry.sessions) == bool(entry.turns)
-    assert memory.get("nothing of that name") is None
-
-
 SECRET = "mk0123456789"
 
 
@@ -220,12 +205,22 @@ def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(store: Store
             assert [id for ids in found for id in ids] == [f"D{n}:1" for n in sorted(expected)], chosen
 
 
-@pytest.mark.parametrize("method", sorted({*METHODS} - {"memory-bank"}))  # which forgets the older session by itself
-def test_conditions_hold_in_every_method(method: str, store: Store) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_search_finds_is_listed_and_conditions_hold_in_every_method(method: str, store: Store) -> None:
     memory = memory_of(store, method)
     for n, word in enumerate(("falcon", "otter"), 1):
         turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"The code word of the safe is {word}."),)
         memory.add(Session(id=f"D{n}", time=datetime(2024, n, 1), turns=turns), metadata={"word": word})
+    listed = everything(memory)
+    assert listed
+    for hit in memory.search("safe", 100).entries:
+        entry = listed[hit.id]
+        assert (entry.text, entry.kind, entry.turns) == (hit.text, hit.kind, hit.sources)
+        assert memory.get(hit.id) == entry
+        assert bool(entry.sessions) == bool(entry.turns)
+    assert memory.get("nothing of that name") is None
+    if method == "memory-bank":  # which forgets the older session by itself
+        return
     for word, other in (("falcon", "otter"), ("otter", "falcon"), ("falcon", "otter")):
         where = {"word": word}
         context = memory.recall("What is the code word of the safe?", where=where)

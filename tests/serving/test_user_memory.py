@@ -34,11 +34,11 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_stored_memory_is_what_remembering_the_history_writes(method: str, store: Store, make_history: Any) -> None:
-    """However the sessions arrive: one at a time, several at once, or again after one was forgotten."""
+    """However the sessions arrive: one at a time, several at once, or again after one was forgotten; it is searched."""
     own, lm = program(method), language_model("offline")
     memory = own.memory(store, "ada", lm=lm)
     first, second, third, fourth = make_history(4).items
-    memory.add(first)
+    asyncio.run(memory.aadd(first))
     for item in (second, third):
         memory.add(item, remember=False)
     memory.remember()
@@ -48,6 +48,13 @@ def test_stored_memory_is_what_remembering_the_history_writes(method: str, store
         batch = own.remember(History(id="ada", items=(first, third, fourth))).memory
     assert memory.read() == batch
     assert own.memory(store, "ada", lm=lm).read() is memory.read()
+
+    text, calls = first.turns[0].text, lm.meter.read()
+    found = memory.search(text, k=3)
+    assert lm.meter.read() == calls
+    assert len(found.entries) == (0 if method == "recursive-summary" else 3)  # a summary is a note, not an entry
+    assert found.entries == memory.search(text, k=9).entries[:3]
+    assert found == asyncio.run(memory.asearch(text, 3))
 
 
 @pytest.mark.parametrize("method", ["no-memory", "turn-rag", "pgr"])
@@ -196,21 +203,6 @@ def test_the_last_commit_gives_the_claim_back(method: str, store: Store, monkeyp
     memory.add(said("I have a dog."), remember=False)
     stamp = stamp_of(memory.program)
     assert store.claim("another", 60, stamp, memory.owner)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_search_makes_no_call_and_finds_what_recall_rests_on(method: str, store: Store, make_history: Any) -> None:
-    lm = language_model("offline")
-    memory = program(method).memory(store, "ada", lm=lm)
-    for item in make_history(3).items:
-        asyncio.run(memory.aadd(item))
-    text = make_history(3).items[0].turns[0].text
-    before = lm.meter.read()
-    found = memory.search(text, k=3)
-    assert lm.meter.read() == before
-    assert len(found.entries) == (0 if method == "recursive-summary" else 3)  # a summary is a note, not an entry
-    assert found.entries == memory.search(text, k=9).entries[:3]
-    assert found == asyncio.run(memory.asearch(text, 3))
 
 
 def test_a_window_of_time_is_searched_to_its_end(store: Store) -> None:
