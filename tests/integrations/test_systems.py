@@ -61,27 +61,12 @@ def name(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_what_is_told_is_found_by_its_own_calls(name: str, tmp_path: Path) -> None:
-    meter = Meter()
-    with dspy.context(lm=scripted_lm(meter)), closing(_started(name, tmp_path)) as system:
-        with taking() as writing:
-            system.add(FIRST)
-            system.add(SECOND)
-        assert writing.taken.calls == meter.read().calls["task"]
-        assert writing.taken.calls > 0
-        assert len(system) > 0
-        found = system.search("Which greyhound did Ann adopt?", k=5)
-    assert 0 < len(found) <= 5
-    assert any("greyhound" in entry["text"] for entry in found)
-    assert {"D1:3", "D2:1"} & {source for entry in found for source in entry.get("ids", ())}
-
-
-def test_what_is_written_again_asks_the_same(name: str, tmp_path: Path) -> None:
+def test_what_is_told_is_found_by_its_own_calls_which_are_the_same_again(name: str, tmp_path: Path) -> None:
     """So that a run that was killed finds the answers to its calls and pays for none twice."""
     asked = []
     for number in range(2):
-        lm = scripted_lm()
-        prompts: list[str] = []
+        meter, prompts = Meter(), list[str]()
+        lm = scripted_lm(meter)
         reply = lm.engine.reply
 
         def listening(request: object, prompts: list[str] = prompts, reply: object = reply) -> str:
@@ -90,9 +75,17 @@ def test_what_is_written_again_asks_the_same(name: str, tmp_path: Path) -> None:
 
         lm.engine.reply = listening
         with dspy.context(lm=lm), closing(_started(name, tmp_path / str(number))) as system:
-            system.add(FIRST)
-            system.add(SECOND)
-        asked.append(sorted(prompts))
+            with taking() as writing:
+                system.add(FIRST)
+                system.add(SECOND)
+            asked.append(sorted(prompts))
+            assert writing.taken.calls == meter.read().calls["task"]
+            assert writing.taken.calls > 0
+            assert len(system) > 0
+            found = system.search("Which greyhound did Ann adopt?", k=5)
+        assert 0 < len(found) <= 5
+        assert any("greyhound" in entry["text"] for entry in found)
+        assert {"D1:3", "D2:1"} & {source for entry in found for source in entry.get("ids", ())}
     assert asked[0] == asked[1]
 
 
