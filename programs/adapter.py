@@ -254,12 +254,14 @@ class AutoAdapter(CorrectingAdapter):
             self._takes |= {(model, "", outputs): kind == "schema" for outputs, kind in known.items()}
 
     def _attempts(self, lm: Any, signature: Any, inputs: Mapping[str, Any]) -> Generator[CorrectingAdapter, None, None]:
-        schema = output_schema(signature) if _is_client(lm) else None
+        engine = getattr(lm, "engine", None)
+        # Models of this process have neither a provider's name nor an address.
+        schema = output_schema(signature) if isinstance(engine, str) or hasattr(engine, "address") else None
         if schema is None:
             yield from super()._attempts(lm, signature, inputs)
             return
         outputs = outputs_name(schema)
-        address = getattr(lm.engine, "address", None) or lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or ""
+        address = getattr(engine, "address", None) or lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or ""
         here = (lm.model, str(address), outputs)
         known = self._takes.get(here, self._takes.get((lm.model, "", outputs)))
         if known is not False:
@@ -298,21 +300,17 @@ def output_schema(signature: type[dspy.Signature]) -> dict[str, Any] | None:
         found, shared = TypeAdapter.json_schemas(cast("Any", kinds))
         outputs = {name: _strict(found[name, "validation"]) for name in signature.output_fields}
         shapes = {name: _strict(shape) for name, shape in shared.get("$defs", {}).items()}
-    except (_OpenError, PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError):
+    except (ValueError, PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError):
         return None
     schema = {"type": "object", "properties": outputs, "required": list(outputs), "additionalProperties": False}
     return {**schema, "$defs": shapes} if shapes else schema
-
-
-class _OpenError(Exception):
-    """Raised if a strict schema cannot describe a value."""
 
 
 def _strict(node: Mapping[str, Any]) -> dict[str, Any]:
     """A part of a schema as strict decoding takes it: objects closed, all properties required, no idle keywords."""
     known = {key: value for key, value in node.items() if key not in _IDLE}
     if not known or known.keys() & {"prefixItems", "allOf", "patternProperties"}:
-        raise _OpenError
+        raise ValueError("a strict schema cannot describe it")
     if "$ref" in known:
         return {"$ref": known["$ref"]}
     for either in ("oneOf", "anyOf"):
@@ -322,7 +320,7 @@ def _strict(node: Mapping[str, Any]) -> dict[str, Any]:
         return {**known, "items": _strict(known.get("items", {}))}
     if known.get("type") == "object":
         if "properties" not in known:
-            raise _OpenError
+            raise ValueError("a strict schema cannot describe it")
         parts = {name: _strict(part) for name, part in known["properties"].items()}
         return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
     return known
@@ -331,12 +329,6 @@ def _strict(node: Mapping[str, Any]) -> dict[str, Any]:
 def outputs_name(schema: Mapping[str, Any]) -> str:
     """The outputs of a schema, and what tells it from another one of the same."""
     return f"{', '.join(schema['properties'])} {hashlib.sha256(json.dumps(schema).encode()).hexdigest()[:8]}"
-
-
-def _is_client(lm: Any) -> bool:
-    """Whether a model is asked over the network."""
-    engine = getattr(lm, "engine", None)
-    return isinstance(engine, str) or hasattr(engine, "address")
 
 
 ADAPTERS = {

@@ -149,11 +149,6 @@ def _task_of(method: Method, task: str, settings: TaskSettings) -> Any:
     return made.configured(settings)
 
 
-def has_setting(name: str, setting: str) -> bool:
-    """Whether a method has a setting."""
-    return setting in _settings_of(method_class(name)).model_fields
-
-
 def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Method:
     kind: Any = method_class(name)
     _, plus, inner = name.partition("+")
@@ -167,7 +162,7 @@ def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Metho
         if embedder is None and asked.default is asked.empty:
             embedder = offline_embedder()
         given = {"embedder": embedder}
-    form = _settings_of(kind)
+    form = settings_model(kind)
     config = {**_thresholds(kind, form, embedder), **config}
     settings = form.read(name, config)
     made = {"settings": settings} if kind.Settings else {each: getattr(settings, each) for each in config}
@@ -185,7 +180,7 @@ def _thresholds(kind: type[Method], form: type[Settings], embedder: Embedder | N
     return {name: value for name, value in fitting.items() if name in form.model_fields}
 
 
-def _settings_of(kind: type[Method]) -> type[Settings]:
+def settings_model(kind: type[Method]) -> type[Settings]:
     """The settings of a method: its own model, or one of its constructor's arguments and their defaults."""
     if kind.Settings is not None:
         return kind.Settings

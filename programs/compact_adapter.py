@@ -44,7 +44,8 @@ class CompactAdapter(dspy.ChatAdapter):
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
         """The step in one line, `inputs -> outputs`; then layout of inputs, instructions and shape of outputs."""
         step = f"{' '.join(signature.input_fields)} -> {' '.join(signature.output_fields)}"
-        layouts = [f"{name}: {' '.join(found)}" for name, found in _layouts(signature).items()]
+        models = {name: _model(field.annotation) for name, field in signature.input_fields.items()}
+        layouts = [f"{name}: {' '.join(model.model_fields)}" for name, model in models.items() if model]
         outputs = [f"{name}: {_shape(field.annotation)}" for name, field in signature.output_fields.items()]
         form = "Answer with the value alone:" if len(outputs) == 1 else "Answer with one line per field:"
         return "\n".join([step, *layouts, textwrap.dedent(signature.instructions).strip(), form, *outputs])
@@ -59,7 +60,10 @@ class CompactAdapter(dspy.ChatAdapter):
     ) -> str:
         """One line per input field; a list that another field refers to keeps only what is not written out there."""
         owned = _references(signature)
-        pools = {name: _by_id(inputs.get(name), id) for name, id in owned.items()}
+        pools = {
+            name: {str(_plain(entry).get(id)): entry for entry in _listed(inputs.get(name))}
+            for name, id in owned.items()
+        }
         named: set[int] = set()
         lines = {}
         for name in signature.input_fields:
@@ -125,11 +129,6 @@ def _references(signature: type[dspy.Signature]) -> dict[str, str]:
     return found
 
 
-def _layouts(signature: type[dspy.Signature]) -> dict[str, list[str]]:
-    models = {name: _model(field.annotation) for name, field in signature.input_fields.items()}
-    return {name: list(model.model_fields) for name, model in models.items() if model is not None}
-
-
 def _model(annotation: Any) -> type[BaseModel] | None:
     """The model of a field that holds one or a list of them."""
     for kind in (annotation, *get_args(annotation)):
@@ -140,10 +139,6 @@ def _model(annotation: Any) -> type[BaseModel] | None:
 
 def _listed(value: _Value) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
-
-
-def _by_id(value: Any, id: str) -> dict[str, Any]:
-    return {str(_plain(entry).get(id)): entry for entry in _listed(value)}
 
 
 def _plain(entry: _Value) -> Mapping[str, Any]:

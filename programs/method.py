@@ -75,16 +75,7 @@ class Writer(Part):
         return None
 
     def write(self, memory: Any, item: Item, prepared: Any = None) -> Any:
-        """Takes one more item into the memory.
-
-        Args:
-            memory: The memory so far; never changed.
-            item: The next item in time order.
-            prepared: What `prepare(item)` returned.
-
-        Returns:
-            The memory with the item in it.
-        """
+        """The memory, which is never changed, with the next item in it; `prepared` is what `prepare(item)` returned."""
         raise NotImplementedError
 
     def settle(self, memory: Any) -> Any:
@@ -121,6 +112,8 @@ class Reader(Part):
 
     hybrid: bool = False
     """Whether the scores of `search` are sums of BM25 and cosine; a `min_score` is a cosine then all the same."""
+    k: int = 10
+    """Entries that `recall` gives by default."""
     free: ClassVar[bool] = True
     """Whether a search takes nothing, so that what it ranks may be looked at beside what was recalled."""
 
@@ -141,8 +134,8 @@ class Reader(Part):
         raise NotImplementedError
 
     def recall(self, memory: Any, query: Query) -> Context:
-        """Retrieves what bears on a query. Default: the ten nearest entries of `search`."""
-        return Context(hits=tuple(self.nearest(memory, query, 10)))
+        """Retrieves what bears on a query. Default: the `k` nearest entries of `search`."""
+        return Context(hits=tuple(self.nearest(memory, query, self.k)))
 
     def nearest(self, memory: Any, query: Query, k: int) -> list[Hit]:
         """The `k` best hits of `search` for a query; the same search serves whoever looks at more of them beside."""
@@ -210,9 +203,6 @@ class EntryReader(Reader):
     ) -> list[list[Hit]]:
         return self.indexes.search(memory, queries, k, self.min_score if min_score is None else min_score)
 
-    def recall(self, memory: Any, query: Query) -> Context:
-        return Context(hits=tuple(self.nearest(memory, query, self.k)))
-
     def entries(self, memory: Any) -> Sequence[Entry]:
         # What is searched: a memory whose entries are made of parts lists none by itself.
         return self.indexes.entries(memory)
@@ -246,15 +236,10 @@ class Method(Part):
         """Of turns that are not in a memory yet."""
 
     def recall(self, memory: Any, query: Query, waiting: Waiting | None = None) -> Recalled:
-        """What a question is answered from: what the reader recalls, and raw turns that the memory does not hold yet.
+        """What a question is answered from: what the reader recalls of a settled memory, and raw turns that wait.
 
         A memory that finds nothing is asked for the little it has: who tells it one thing and asks about it in other
         words gets an answer. What was shown for want of a hit has a score of 0, and is counted as `fallback`.
-
-        Args:
-            memory: A settled memory.
-            query: What is asked.
-            waiting: Items that are not in the memory yet.
         """
         items = with_unwritten(memory, waiting) if memory.unwritten else waiting or Waiting()
         raw = tuple(self.raw.search(items, [query.probe], RAW_TURNS)[0]) if items.items else ()
@@ -272,12 +257,7 @@ class Method(Part):
         return Recalled(asked, context, raw)
 
     def leaving(self, memory: Any, amend: Amend) -> Any:
-        """A settled memory with what is left of its entries, and of what could not be taken into it.
-
-        Args:
-            memory: The memory.
-            amend: Says of an entry, and of a turn, what is left of it.
-        """
+        """A settled memory with what `amend` leaves of its entries, and of the turns that it could not take in."""
         left = self.reader.amended(memory, amend)
         items = amend.items(each.item for each in memory.unwritten)
         pairs = zip(memory.unwritten, items, strict=True)

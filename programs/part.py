@@ -103,19 +103,15 @@ def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
     except TypeError:
         return {}  # the constructor itself reports the error
     bound.apply_defaults()
-    values: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in list(bound.arguments.items())[1:]:
-        values |= value.model_dump(mode="json") if isinstance(value, BaseModel) else {name: value}
-    found = {
-        name: value
-        for name, value in values.items()
-        if not (name in _PIECES or isinstance(value, dspy.Module | Indexes) or hasattr(value, "embed"))
-    }
-    for name, value in found.items():
-        try:
-            json.dumps(value)
-        except (TypeError, ValueError):
-            raise UserError(
-                f"{cls.__name__}: the setting {name} = {value!r} cannot be saved; use numbers, texts, lists or dicts"
-            ) from None
+        if isinstance(value, BaseModel):
+            found |= value.model_dump(mode="json")
+        elif not (name in _PIECES or isinstance(value, dspy.Module | Indexes) or hasattr(value, "embed")):
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):
+                plain = "use numbers, texts, lists or dicts"
+                raise UserError(f"{cls.__name__}: the setting {name} = {value!r} cannot be saved; {plain}") from None
+            found[name] = value
     return found

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -94,6 +94,7 @@ class MemoryCache:
     def __init__(self, store: NodeStore | None = None) -> None:
         self.store, self.prepared = store, Flight()
         self.heard: Callable[[], None] | None = None
+        """Called for every item of a history that is written, or read from the store, by any thread."""
         self._nodes, self._free = Flight(), Flight(capacity=FREE)
 
     def remember(self, writer: Writer, history: History) -> Node:
@@ -122,18 +123,6 @@ class MemoryCache:
         key = writer_key(writer)
         prefixes = {prefix for history in histories for prefix in history.prefixes}
         return sum(self._nodes.peek((key, prefix)) is None for prefix in prefixes)
-
-    @contextmanager
-    def telling(self, heard: Callable[[], None]) -> Generator[None]:
-        """Calls `heard` for every item of a history that is written, or read from the store, in the block.
-
-        It may be called by several threads at once.
-        """
-        before, self.heard = self.heard, heard
-        try:
-            yield
-        finally:
-            self.heard = before
 
     def __deepcopy__(self, memo: object = None) -> MemoryCache:
         return self
@@ -242,8 +231,8 @@ def replay(writer: Writer, node: Node, recalled: Context, focus: Sequence[str]) 
 
 def _relevant(node: Node, wanted: Sequence[str]) -> list[Step]:
     """At most REPLAY_LIMIT steps per predictor that saw a wanted turn, in writing order; else of the last item."""
-    chosen: list[tuple[int, int, Step]] = []
-    taken: dict[str, int] = {}
+    chosen: dict[tuple[int, int], Step] = {}
+    taken = Counter[str]()
     nodes = node.chain()
     where = {turn.id: n for n, part in enumerate(nodes) if part.item for turn in part.item.turns}
     for turn in wanted:
@@ -252,13 +241,12 @@ def _relevant(node: Node, wanted: Sequence[str]) -> list[Step]:
         # Methods that wait for several sessions write them with the last one, or when they settle.
         n = next((n for n in range(where[turn], len(nodes)) if nodes[n].steps), where[turn])
         for m, step in enumerate(nodes[n].steps):
-            fresh = all((n, m) != (a, b) for a, b, _ in chosen)
-            if fresh and taken.get(step.predictor, 0) < REPLAY_LIMIT and saw(step.inputs, turn):
-                taken[step.predictor] = taken.get(step.predictor, 0) + 1
-                chosen.append((n, m, step))
+            if (n, m) not in chosen and taken[step.predictor] < REPLAY_LIMIT and saw(step.inputs, turn):
+                taken[step.predictor] += 1
+                chosen[n, m] = step
     if not chosen:
         return list(next((part.steps for part in reversed(nodes) if part.steps), ()))[-REPLAY_LIMIT:]
-    return [step for _, _, step in sorted(chosen, key=lambda entry: entry[:2])]
+    return [chosen[at] for at in sorted(chosen)]
 
 
 def saw(inputs: dict[str, Any], turn: str) -> bool:

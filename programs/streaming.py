@@ -44,8 +44,10 @@ class Words:
             found = growing.read(piece)
             common = min(len(found), len(again))
             if again[:common] == found[:common]:
-                again = again[common:]
-                self._give(found[common:])
+                again, new = again[common:], found[common:]
+                if new:
+                    self._sent.append(new)
+                    self._send(new)
             else:
                 growing.stop()
 
@@ -62,20 +64,11 @@ class Words:
             raise AnswerChangedError("the answer is another one than its beginning, which was sent already; ask again")
         return answer[len(sent) :]
 
-    def _give(self, words: str) -> None:
-        if words:
-            self._sent.append(words)
-            self._send(words)
-
 
 WANTED: contextvars.ContextVar[Words | None] = contextvars.ContextVar("wanted_words", default=None)
 """Who takes the words of the answer that is asked for; None mostly, and then nothing below need be called."""
 ANSWERING: contextvars.ContextVar[Words | None] = contextvars.ContextVar("answering", default=None)
-
-
-def answering(as_written: bool) -> AbstractContextManager[None]:
-    """Says that the block's predictor writes the answer, and whether it is given as the model writes it."""
-    return holding(ANSWERING, WANTED.get() if as_written else None)
+"""Who takes the words of the block's predictor, which writes the answer and whose words are given as they are."""
 
 
 async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGenerator[str]:

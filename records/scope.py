@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextvars
 import itertools
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -22,20 +23,16 @@ def holding(variable: ContextVar[T], value: T) -> Generator[None]:
         variable.reset(token)
 
 
+@dataclass(frozen=True)
 class Place:
-    """A place in program order, from which the steps and gathers that follow take their numbers.
+    """A place in program order, from which the steps and gathers that follow take their numbers."""
 
-    Args:
-        path: Its own path.
-    """
-
-    def __init__(self, path: tuple[int, ...] = ()) -> None:
-        self._path = path
-        self._steps = itertools.count()
+    path: tuple[int, ...] = ()
+    steps: Iterator[int] = field(default_factory=itertools.count)
 
     def tick(self) -> tuple[int, ...]:
         """The place of the next step; places compare in program order, not in that of execution."""
-        return (*self._path, next(self._steps))
+        return (*self.path, next(self.steps))
 
 
 place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("place", default=None)

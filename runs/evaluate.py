@@ -154,8 +154,11 @@ def _writing(
         return
     done = itertools.count(1)
     tell(0, missing)
-    with program.cache.telling(lambda: tell(min(next(done), missing), missing)):
+    before, program.cache.heard = program.cache.heard, lambda: tell(min(next(done), missing), missing)
+    try:
         yield
+    finally:
+        program.cache.heard = before
 
 
 def answered(
@@ -292,8 +295,8 @@ def _evidence_found(
     ):
         seen = [context.evidence, query.shown_ids] if context else []
         found = {SHOWN: evidence_recall(example.focus, seen, 2), **found}
-    return {name: value for name, value in found.items() if value is not None} | benchmark.scorer.retrieval(
-        example, ranked
+    return {name: value for name, value in found.items() if value is not None} | (
+        benchmark.scorer.retrieval(example, ranked) if benchmark.scorer.retrieval_depth else {}
     )
 
 

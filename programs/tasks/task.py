@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from datetime import datetime
 from importlib import import_module
 from typing import Any, ClassVar, Self
@@ -20,11 +19,12 @@ from ...engines.threads import in_thread
 from ...errors import UnknownNameError, UserError
 from ...records import Context, Hit, Item, Query, comparable
 from ...records.context import About, Modality
+from ...records.scope import holding
 from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally
 from ..predictor import predictor
 from ..relative_dates import dated, dated_hit
 from ..settings import Settings
-from ..streaming import WANTED, answering
+from ..streaming import ANSWERING, WANTED
 
 
 class TaskSettings(Settings):
@@ -131,7 +131,7 @@ class Task(dspy.Module):
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
         """Answers a query, with the raw items that it shows, from what the memory recalled."""
-        with answering(type(self).made is Task.made) if WANTED.get() else nullcontext():
+        with holding(ANSWERING, WANTED.get() if type(self).made is Task.made else None):
             found = self.answer(**self.given(context, query))
         return self.made(found, query)
 
@@ -139,7 +139,7 @@ class Task(dspy.Module):
         """`forward` for asyncio; no thread waits for the language model."""
         if type(self).forward is not Task.forward:
             return await in_thread(lambda: self.forward(context, query))
-        with answering(type(self).made is Task.made) if WANTED.get() else nullcontext():
+        with holding(ANSWERING, WANTED.get() if type(self).made is Task.made else None):
             found = await self.answer.acall(**self.given(context, query))
         return self.made(found, query)
 

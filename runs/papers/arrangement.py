@@ -11,7 +11,7 @@ from ...data.catalog import benchmark_class
 from ...engines.models import OFFLINE, is_local
 from ...errors import UnknownNameError, UserError
 from ...optimizers.compile import Compilation
-from ...programs.catalog import has_setting
+from ...programs.catalog import method_class, settings_model
 from ...systems.catalog import shipped
 from ..course import Course
 from ..experiment import Part
@@ -213,7 +213,7 @@ def _draws(variant: Variant, setup: Setup) -> bool:
 
 
 def _has_seed(program: str) -> bool:
-    return not program.startswith(SYSTEM) and has_setting(program, "seed")
+    return not program.startswith(SYSTEM) and "seed" in settings_model(method_class(program)).model_fields
 
 
 def _takes(benchmark: str, option: str, value: Any) -> bool:

@@ -55,13 +55,17 @@ def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
     assert [found is not None for found in server.formats] == [True, False, True, False, True]
 
 
-def test_two_models_and_two_addresses_are_tried_each(stub: Any) -> None:
+def test_each_address_is_tried_and_what_was_found_elsewhere_holds_at_any(stub: Any) -> None:
     chosen, servers = AutoAdapter(), [stub(schemas="honour"), stub(schemas="refuse")]
     name = servers[0].model
     for n, server in enumerate(servers * 2):
         _asked(language_model(name, api_base=server.url), chosen, f"Question {n}?")
     tried = [[found is not None for found in server.formats] for server in servers]
     assert tried == [[True, True], [True, False, False]]
+    second, other = AutoAdapter(), stub(schemas="refuse")
+    second.include({other.model: {OUTPUTS: "chat"}})
+    _asked(language_model(other.model, api_base=other.url), second, "And then?")
+    assert other.formats == [None]
 
 
 @pytest.mark.parametrize("fault", ["500", "400"], ids=["server", "prompt"])
@@ -78,15 +82,6 @@ def test_a_fault_that_is_none_of_the_schemas_is_raised_and_not_remembered(stub: 
     # Of outputs whose schema was taken before, a prompt is not asked twice.
     assert len(server.texts) == asked + 1
     assert chosen.found() == {server.model: {OUTPUTS: "schema"}}
-
-
-def test_what_was_found_before_holds_at_any_address(stub: Any) -> None:
-    server, first, second = stub(schemas="refuse"), AutoAdapter(), AutoAdapter()
-    _asked(_model(server), first)
-    second.include(first.found())
-    other = stub(schemas="refuse")
-    _asked(language_model(server.model, api_base=other.url), second, "And then?")
-    assert other.formats == [None]
 
 
 class Replying(dspy.utils.DummyLM):

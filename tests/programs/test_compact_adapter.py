@@ -63,27 +63,12 @@ def test_texts_come_back(value: str) -> None:
     assert back(RespondPersonally, reasoning=value, answer=value) == {"reasoning": value, "answer": value}
 
 
-@pytest.mark.parametrize(
-    "completion",
-    [
-        '[{"op": "INSERT", "content": "Ada pet',
-        '[{"op": "PAINT"}]',
-        "INSERT Ada pet cat",
-        '[{"op": "NONE"}] and so on',
-    ],
-)
-def test_a_partial_or_malformed_answer_is_refused_with_its_text(completion: str) -> None:
-    with pytest.raises(AdapterParseError) as caught:
-        CompactAdapter().parse(ManageMemory, completion)
-    assert caught.value.lm_response == completion
+HOSTILE = ["```json" + "\n" * 3_000 + "```x", "[" * 20_000, "9" * 5_000, "[" + "1," * 1_000_000 + "1]"]
+MALFORMED = ['[{"op": "INSERT", "content": "Ada pet', '[{"op": "PAINT"}]', "INSERT", '[{"op": "NONE"}] and so on']
 
 
-@pytest.mark.parametrize(
-    "completion",
-    ["```json" + "\n" * 3_000 + "```x", "[" * 20_000, "9" * 5_000, "[" + "1," * 1_000_000 + "1]"],
-    ids=["an open fence", "brackets", "digits", "elements"],
-)
-def test_a_hostile_answer_is_refused_at_once(completion: str) -> None:
+@pytest.mark.parametrize("completion", [*HOSTILE, *MALFORMED], ids=lambda text: text[:8])
+def test_a_malformed_or_hostile_answer_is_refused_at_once_with_its_text(completion: str) -> None:
     started = time.process_time()
     with pytest.raises(AdapterParseError) as caught:
         CompactAdapter().parse(ManageMemory, completion)

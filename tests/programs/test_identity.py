@@ -12,9 +12,8 @@ from mempiler.memory.index import Entry
 from mempiler.memory.memory import Memory
 from mempiler.programs.catalog import build
 from mempiler.programs.identity import program_digest, rollout, writer_digest, writer_key
-from mempiler.programs.method import EntryReader, Method, Writer
+from mempiler.programs.method import Writer
 from mempiler.programs.program import MemoryProgram
-from mempiler.programs.tasks.task import QuestionAnswering
 
 
 def made(**config: Any) -> MemoryProgram:
@@ -84,24 +83,17 @@ def test_class_and_memory_of_a_writer_count() -> None:
     assert len(digests) == 3
 
 
-def test_a_rollout_has_a_key_of_its_own(scripted: Any, fact_replies: Any) -> None:
-    program = made()
-    with dspy.context(lm=scripted(fact_replies)):
-        keys = [writer_key(program.method.writer)]
-        for name in (0, 1, 0):
-            with rollout(name):
-                keys.append(writer_key(program.method.writer))
-    assert keys[1] == keys[3]
-    assert len(set(keys)) == 3
-
-
-def test_the_code_of_a_writer_is_in_its_key_and_not_in_its_identity(
+def test_a_rollout_has_a_key_of_its_own_and_so_has_the_code_of_a_writer(
     monkeypatch: pytest.MonkeyPatch, scripted: Any, fact_replies: Any
 ) -> None:
-    program = MemoryProgram(Method(Keeping(), EntryReader()), QuestionAnswering())
-    writer = program.method.writer
+    writer = made().method.writer
     with dspy.context(lm=scripted(fact_replies)):
-        before = writer_digest(writer), writer_key(writer)
+        identity, keys = writer_digest(writer), [writer_key(writer)]
+        for name in (0, 1, 0):
+            with rollout(name):
+                keys.append(writer_key(writer))
         monkeypatch.setattr("mempiler.programs.identity._source_digest", lambda kind: "other")
-        assert writer_digest(writer) == before[0]
-        assert writer_key(writer) != before[1]
+        keys.append(writer_key(writer))
+        assert writer_digest(writer) == identity
+    assert keys[1] == keys[3]
+    assert len(set(keys)) == 4

@@ -29,17 +29,15 @@ class Bare(Part):
     pass
 
 
-def test_settings_are_taken_down() -> None:
+def test_settings_are_taken_down_without_what_a_part_is_made_of() -> None:
     assert Shouting().config == {"loud": True, "words": "hey", "times": 1}
     words = ["a", {"b": None}]
     assert Shouting(False, words, times=2).config == {"loud": False, "words": words, "times": 2}
-
-
-@pytest.mark.parametrize("pieces", [{}, {"embedder": embedder(), "indexes": Indexes(), "inner": Shouting()}])
-def test_what_a_part_is_made_of_is_no_setting(pieces: dict[str, Any]) -> None:
-    config = Searching(**pieces).config
-    assert {name: value for name, value in config.items() if value is not None} == {"k": 3}
-    assert not config.keys() & {"embedder", "indexes"}
+    part = Searching(embedder(), Indexes(), Shouting(), k=7)
+    part.embedder = embedder()  # pyright: ignore[reportAttributeAccessIssue]
+    twin = copy.deepcopy(part)
+    assert twin.config == part.config == {"k": 7}
+    assert twin.embedder is part.embedder  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_every_setting_is_named_and_can_be_saved() -> None:
@@ -47,14 +45,6 @@ def test_every_setting_is_named_and_can_be_saved() -> None:
         Shouting(words=object())
     with pytest.raises(UserError, match=r"^Loose: the constructor takes \*more; name every setting$"):
         type("Loose", (Part,), {"__init__": lambda self, **more: None})
-
-
-def test_a_copy_has_the_settings_and_shares_the_embedder() -> None:
-    part = Searching(embedder(), k=7)
-    part.embedder = embedder()  # pyright: ignore[reportAttributeAccessIssue]
-    twin = copy.deepcopy(part)
-    assert twin.config == part.config == {"inner": None, "k": 7}
-    assert twin.embedder is part.embedder  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Asking(Part):

@@ -6,7 +6,6 @@ import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.programs.adapter import CorrectingAdapter
-from mempiler.programs.fold import perform
 from mempiler.programs.gather import gather
 from mempiler.programs.predictor import predictor
 from mempiler.programs.recording import record_failure, recording, refuse
@@ -74,17 +73,3 @@ def test_an_inner_recording_keeps_what_it_hears_to_itself_and_no_prompts_that_it
     assert [(call.inputs["thing"], len(call.completions)) for call in outer.calls] == [("before", 1), ("after", 1)]
     assert [(call.inputs["thing"], len(call.completions)) for call in inner.calls] == [("within", 0)]
     assert (len(inner.failures), outer.failures) == (1, [])
-
-
-def test_a_step_keeps_what_it_asked_and_what_failed(scripted: Any) -> None:
-    ask = predictor(Name)
-
-    def work() -> int:
-        ask(thing="x")
-        record_failure(Failure(kind="error", where="here", message="no"))
-        return 7
-
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})):
-        done, captured = perform(work), perform(work, raw=True)
-    assert (done.value, len(done.calls), [failure.where for failure in done.failures]) == (7, 1, ["here"])
-    assert [len(step.calls[0].completions) for step in (done, captured)] == [0, 1]

@@ -87,8 +87,4 @@ def test_methods_of_papers_search_as_their_papers_do_unless_told(method: str, us
 def test_an_embedder_brings_its_thresholds(method: str, embedder: str, expected: dict[str, float]) -> None:
     config = build(method, embedder=meaning(embedder)).method.config
     assert {name: config[name] for name in expected} == expected
-
-
-def test_a_setting_that_is_named_wins() -> None:
     assert build("pgr", embedder=meaning("minilm"), min_score=0.2).method.config["min_score"] == 0.2
-    assert build("pgr+turn-rag").method.config["min_score"] == 0.3
