@@ -1,16 +1,7 @@
 """Checks that a method or a benchmark keeps the contracts everything else rests on; ours pass them, yours should too.
 
-    check_method("session_notes:SessionNotes")
-        writing     changes nothing it is given; the same twice; item by item as at once; settled twice as once
-        memory      its JSON is its stored form; it rests on turns of the history
-        searching   asks no model; a batch finds what single queries find; fewer hits are the first of more
-        prompts     every prompt that writes is part of the memory's key, no prompt that reads is
-        losses      turns that a model's answers are about, and that cannot be read, are said to be left
-    check_benchmark("trivia:Trivia", "trivia.json")
-        examples, split, scorer, options
-
-Both raise one error that lists every violation on its own line. Nothing is sent anywhere: the model is the
-offline engine, the history of a method is a small one.
+Both raise one error that lists every violation on its own line. Nothing is sent anywhere: the model is the offline
+engine, the history of a method is a small one. What is checked stands with each check.
 
 Example:
     >>> from mempiler.testing import check_benchmark, check_method
@@ -24,6 +15,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -45,10 +37,11 @@ from .programs.method import Method
 from .programs.program import MemoryProgram
 from .programs.state import signature_of
 from .programs.tasks.task import task as task_class
-from .records import Action, Behavior, Context, History, Item, Logs, Profile, Query, Session, Turn
+from .records import Action, Behavior, Context, History, Logs, Profile, Query, Session, Turn
 
 Broken = Iterator[str]
-"""Violations, each in one sentence."""
+Make = Callable[[], MemoryProgram]
+_PROBES = ("Where does Ada live with her dog?", "running shoes and the knee", "")
 
 
 def check_method(method: str | Method, history: History | None = None, task: str | None = None, **config: Any) -> None:
@@ -72,26 +65,18 @@ def check_method(method: str | Method, history: History | None = None, task: str
         return build(method, task or "question-answering", make_embedder(), **config)
 
     with dspy.context(lm=language_model(), trace=None, disable_history=True):
-        broken = [line for check in METHOD_CHECKS for line in check(make, past)]
+        broken = [line for check in (_writing, _memory, _prompts, _losses) for line in check(make, past)]
     _refuse(f"method {method if isinstance(method, str) else type(method).__name__}", broken)
 
 
 def sample_history() -> History:
     """Sessions of two people, logs, behaviour and a profile of one, over two months."""
     said = {
-        "P": ("profile: Ada, 34, nurse, lives in Porto",),
-        "L1": ("phone: bought running shoes", "phone: booked a dentist for May", "phone: looked for a knee brace"),
-        "D1": (
-            "Ada: I moved to Lisbon last week with my dog Rex.",
-            "Bob: And, is it nice?",
-            "Ada: The hills hurt my knee.",
-        ),
-        "D2": ("Ada: The dentist was fine after all.", "Bob: And the knee?", "Ada: I run again, in the light shoes."),
-        "D3": (
-            "Ada: We went hiking, Rex loved it.",
-            "Bob: What did you eat?",
-            "Ada: Rye bread, since I gave up wheat.",
-        ),
+        "P": ["profile: Ada, 34, nurse, lives in Porto"],
+        "L1": ["phone: bought running shoes", "phone: booked a dentist for May", "phone: looked for a knee brace"],
+        "D1": ["Ada: I moved to Lisbon with my dog Rex.", "Bob: And, is it nice?", "Ada: The hills hurt my knee."],
+        "D2": ["Ada: The dentist was fine after all.", "Bob: And the knee?", "Ada: I run again, in the light shoes."],
+        "D3": ["Ada: We went hiking, Rex loved it.", "Bob: What did you eat?", "Ada: Rye bread, I gave up wheat."],
     }
     kinds: dict[str, Any] = {"P": Profile, "L": Logs, "D": Session}
     items: list[Any] = []
@@ -105,10 +90,6 @@ def sample_history() -> History:
         for n in range(1, 15)
     ]
     return History(id="ada", items=(*items, Behavior.of("B", actions)))
-
-
-Make = Callable[[], MemoryProgram]
-_PROBES = ("Where does Ada live with her dog?", "running shoes and the knee", "")
 
 
 def _writing(make: Make, past: History) -> Broken:
@@ -137,40 +118,31 @@ def _writing(make: Make, past: History) -> Broken:
 
 
 def _memory(make: Make, past: History) -> Broken:
-    """The stored form and the provenance of a memory."""
+    """The stored form and the provenance of a memory; search without a model, in batches, by rank."""
     program = make()
-    memory = program.remember(past).memory
+    reader, memory = program.method.reader, program.remember(past).memory
     again = type(memory).model_validate_json(memory.model_dump_json())
     if again != memory:
         yield "the memory read back from its JSON is not the same; every field must have a JSON form"
     strange = sorted(stored_sources(memory) - set(past.turns))
     if strange:
         yield f"the memory names sources that are no turns of the history: {', '.join(strange[:5])}"
-    found = program.method.reader.search(memory, list(_PROBES), 10)
-    if program.method.reader.search(again, list(_PROBES), 10) != found:
-        yield "the memory read back from its JSON is searched with another result"
-    loose = sorted({id for hits in found for hit in hits for id in hit.sources} - set(past.turns))
-    if loose:
-        yield f"hits rest on sources that are no turns of the history: {', '.join(loose[:5])}"
-
-
-def _searching(make: Make, past: History) -> Broken:
-    """Search without a model, in batches, by rank; recall of an empty memory."""
-    program = make()
-    reader, memory = program.method.reader, program.remember(past).memory
     done = perform(lambda: reader.search(memory, list(_PROBES), 10))
     if done.calls:
         yield "search calls the model; only recall may"
+    if reader.search(again, list(_PROBES), 10) != done.value:
+        yield "the memory read back from its JSON is searched with another result"
+    loose = sorted({id for hits in done.value for hit in hits for id in hit.sources} - set(past.turns))
+    if loose:
+        yield f"hits rest on sources that are no turns of the history: {', '.join(loose[:5])}"
     single = [reader.search(memory, [probe], 10)[0] for probe in _PROBES]
     if done.value != single:
         yield "a batch of queries finds something else than the queries one by one"
-    for hits, probe in zip(single, _PROBES, strict=True):
-        if [hit.id for hit in reader.search(memory, [probe], 3)[0]] != [hit.id for hit in hits[:3]]:
-            yield f"search for k=3 is not the head of search for k=10 (query {probe!r})"
-            break
-    blank = program.method.writer.Memory()
+    fewer = [reader.search(memory, [probe], 3)[0] for probe in _PROBES]
+    if [[hit.id for hit in hits[:3]] for hits in single] != [[hit.id for hit in hits] for hits in fewer]:
+        yield "search for k=3 is not the head of search for k=10"
     for probe in ("anything", ""):
-        perform(lambda probe=probe: reader.recall(blank, Query(text=probe)))
+        perform(lambda probe=probe: reader.recall(program.method.writer.Memory(), Query(text=probe)))
     before = memory.model_dump_json()
     perform(lambda: reader.recall(memory, Query(text=_PROBES[0])))
     if memory.model_dump_json() != before:
@@ -189,8 +161,8 @@ def _prompts(make: Make, past: History) -> Broken:
         changed = writer_key(writer) != key
         predictor.signature = old
         if changed != writes:
-            says = "is not part of" if writes else "is part of"
-            yield f"the prompt {name} {'writes' if writes else 'reads'} but {says} the memory's key"
+            says = "writes but is not" if writes else "reads but is"
+            yield f"the prompt {name} {says} part of the memory's key"
     calls = perform(lambda: fold(past.items, writer.Memory(), Steps(writer))).calls
     strange = {id(call.predictor) for call in calls} - {id(predictor) for predictor in writers.values()}
     if strange:
@@ -205,16 +177,13 @@ def _losses(make: Make, past: History) -> Broken:
     with dspy.context(lm=MeteredLM("garbled/garbled", Meter(), engine=_Garbled(), cache=False)):
         memory = fold(past.items, writer.Memory(), Steps(writer))
     kept = stored_sources(memory) | {turn.id for left in memory.unwritten for turn in left.item.turns}
-    lost = sorted({id for item in past.items for id in _asked_about(writer, item)} - kept)
+    lost = list[str]()
+    for item in past.items:
+        calls = perform(lambda item=item: fold([item], writer.Memory(), Steps(writer))).calls
+        asked = "\n".join(str(value) for call in calls for value in call.inputs.values())
+        lost += [turn.id for turn in item.turns if turn.text and turn.text in asked and turn.id not in kept]
     if lost:
         yield f"turns are lost where no answer can be read: {', '.join(lost[:5])}; say so with memory.left(item)"
-
-
-def _asked_about(writer: Any, item: Item) -> set[str]:
-    """The turns of an item about which writing it asks the model."""
-    done = perform(lambda: fold([item], writer.Memory(), Steps(writer)))
-    shown = "\n".join(str(value) for call in done.calls for value in call.inputs.values())
-    return {turn.id for turn in item.turns if turn.text and turn.text in shown}
 
 
 class _Garbled(OfflineEngine):
@@ -223,9 +192,6 @@ class _Garbled(OfflineEngine):
     def complete(self, request: Any) -> Any:
         response = super().complete(request)
         return dataclasses.replace(response, message=type(response.message).assistant("I cannot help with that."))
-
-
-METHOD_CHECKS: Sequence[Callable[[Make, History], Broken]] = (_writing, _memory, _searching, _prompts, _losses)
 
 
 def check_benchmark(benchmark: str | Benchmark, path: str | Path | None = None, **options: Any) -> None:
@@ -240,7 +206,8 @@ def check_benchmark(benchmark: str | Benchmark, path: str | Path | None = None, 
         UserError: The contract is broken; each violation is a line of the message.
     """
     loaded = benchmark if isinstance(benchmark, Benchmark) else load_benchmark(benchmark, path, **options)
-    _refuse(f"benchmark {loaded.name}", [line for check in BENCHMARK_CHECKS for line in check(loaded)])
+    checks = (_examples, _split, _scorer, _options)
+    _refuse(f"benchmark {loaded.name}", [line for check in checks for line in check(loaded)])
 
 
 def _refuse(what: str, broken: Sequence[str]) -> None:
@@ -249,37 +216,40 @@ def _refuse(what: str, broken: Sequence[str]) -> None:
 
 
 def _examples(benchmark: Benchmark) -> Broken:
-    """What every example must hold."""
+    """What every example must hold; the first that does not is named."""
     repeated = [id for id, count in Counter(str(example.id) for example in benchmark.examples).items() if count > 1]
     if repeated:
         yield f"ids are not unique: {', '.join(repeated[:5])}"
-    task: Any = task_class(benchmark.task)()
     histories: dict[str, Any] = {}
-    for example in benchmark.examples:
-        inputs = dict(example.inputs())
-        missing = {"history", "focus"} - inputs.keys()
-        if missing:
-            yield f"example {example.id}: {', '.join(sorted(missing))} is no input; see with_inputs"
-            return
-        if "answer" in inputs:
-            yield f"example {example.id}: the gold answer is an input, so every program sees it"
-            return
-        strange = [id for id in example.focus if id not in example.history.turns]
-        recent = {turn.id for item in inputs.get("recent") or () for turn in item.turns}
-        if set(strange) - recent:
-            yield f"example {example.id}: focus names {strange[0]}, which is no turn of its history"
-        first = histories.setdefault(example.history.digest, example.history)
-        if first is not example.history:
-            yield f"example {example.id}: its history is equal to another one's but no shared object; make it once"
-            return
-        if benchmark.interaction is None:
-            try:
-                task.query(
-                    {name: value for name, value in inputs.items() if name not in ("history", "focus", "recent")}
-                )
-            except UserError as error:
-                yield f"example {example.id}: {error}"
-                return
+    yield from _first(lambda example: _example(benchmark, example, histories), benchmark.examples)
+
+
+def _first(check: Callable[[dspy.Example], Broken], examples: Sequence[dspy.Example]) -> Broken:
+    """The first problem of the first example that has one."""
+    found = (f"example {example.id}: {problem}" for example in examples for problem in check(example))
+    yield from islice(found, 1)
+
+
+def _example(benchmark: Benchmark, example: dspy.Example, histories: dict[str, Any]) -> Broken:
+    inputs = dict(example.inputs())
+    missing = {"history", "focus"} - inputs.keys()
+    if missing:
+        yield f"{', '.join(sorted(missing))} is no input; see with_inputs"
+        return
+    if "answer" in inputs:
+        yield "the gold answer is an input, so every program sees it"
+    recent = {turn.id for item in inputs.get("recent") or () for turn in item.turns}
+    strange = [id for id in example.focus if id not in example.history.turns and id not in recent]
+    if strange:
+        yield f"focus names {strange[0]}, which is no turn of its history"
+    if histories.setdefault(example.history.digest, example.history) is not example.history:
+        yield "its history is equal to another one's but no shared object; make it once"
+    if benchmark.interaction is None:
+        task: Any = task_class(benchmark.task)()
+        try:
+            task.query({name: value for name, value in inputs.items() if name not in ("history", "focus", "recent")})
+        except UserError as error:
+            yield str(error)
 
 
 def _split(benchmark: Benchmark) -> Broken:
@@ -309,34 +279,30 @@ def _scorer(benchmark: Benchmark) -> Broken:
             return
         yield "a scorer that names judges scores without any; ask self.judge(role)"
         return
-    for example in benchmark.examples[:50]:
-        gold, nothing = (dspy.Prediction(answer=answer, context=Context()) for answer in (example.answer, ""))
-        found, empty = scorer.score(example, gold), scorer.score(example, nothing)
-        values = [found.value, empty.value, *found.parts.values(), *empty.parts.values()]
-        if not all(isinstance(value, int | float) and isfinite(value) for value in values):
-            yield f"example {example.id}: a score or part is no finite number"
-            return
-        if not -1 <= empty.value <= found.value <= 1:
-            yield f"example {example.id}: the gold answer scores {found.value}, no answer {empty.value}"
-            return
-        if scorer.score(example, gold) != found:
-            yield f"example {example.id}: the same answer scores otherwise the second time"
-            return
-        if not found.feedback or not empty.feedback:
-            yield f"example {example.id}: the feedback is empty"
-            return
+    yield from _first(lambda example: _scored(scorer, example), benchmark.examples[:50])
+
+
+def _scored(scorer: Any, example: dspy.Example) -> Broken:
+    gold, nothing = (dspy.Prediction(answer=answer, context=Context()) for answer in (example.answer, ""))
+    found, empty = scorer.score(example, gold), scorer.score(example, nothing)
+    values = [found.value, empty.value, *found.parts.values(), *empty.parts.values()]
+    if not all(isinstance(value, int | float) and isfinite(value) for value in values):
+        yield "a score or part is no finite number"
+    if not -1 <= empty.value <= found.value <= 1:
+        yield f"the gold answer scores {found.value}, no answer {empty.value}"
+    if scorer.score(example, gold) != found:
+        yield "the same answer scores otherwise the second time"
+    if not found.feedback or not empty.feedback:
+        yield "the feedback is empty"
 
 
 def _options(benchmark: Benchmark) -> Broken:
     """An option that does not exist must not pass in silence."""
     try:
         type(benchmark).load(None, no_such_option=1)
+        problem = "takes an option that does not exist"
     except UserError:
         return
     except Exception as error:
-        yield f"load fails on an unknown option with {type(error).__name__}; call refuse_options"
-        return
-    yield "load takes an option that does not exist; call refuse_options"
-
-
-BENCHMARK_CHECKS: Sequence[Callable[[Benchmark], Broken]] = (_examples, _split, _scorer, _options)
+        problem = f"fails on an unknown option with {type(error).__name__}"
+    yield f"load {problem}; call refuse_options"

@@ -9,15 +9,17 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import signal
 import sys
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from .. import __version__
-from ..errors import MempilerError, UserError
+from ..errors import MempilerError, Stopped, UserError
 from .config import complete
-from .stopping import end_by_signal, stop_line
 
 COMMANDS = {
     "demo": "The main job on the bundled sample: compile, score, track, save, load, ask.",
@@ -51,16 +53,14 @@ OLD = {
     "rebuild": "mempiler memories rebuild PROGRAM",
     "register": "mempiler publish PROGRAM models:/NAME@ALIAS",
     "systems": "mempiler list systems, or mempiler fetch system:NAME",
-    "memories delete": "mempiler memories edit PROGRAM ENTRY --delete",
-    "memories entries": "mempiler memories search PROGRAM",
-    "memories get": "mempiler memories search PROGRAM",
-    "memories history": "mempiler memories show --program PROGRAM",
+    **dict.fromkeys(("memories delete", "memories undo", "memories update"), "mempiler memories edit PROGRAM ENTRY"),
+    **dict.fromkeys(("memories entries", "memories get"), "mempiler memories search PROGRAM"),
+    **dict.fromkeys(("memories history", "memories view"), "mempiler memories show --user USER"),
     "memories remember": "mempiler memories rebuild PROGRAM --queued",
-    "memories undo": "mempiler memories edit PROGRAM ENTRY --undo",
-    "memories update": "mempiler memories edit PROGRAM ENTRY --text TEXT",
-    "memories view": "mempiler memories show --user USER",
 }
 """Commands of before, and what does it now."""
+AGAIN = 5.0
+"""Seconds after which a process that goes on although it was interrupted is interrupted again."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """What the system says of a disk that takes no more."""
 
@@ -170,3 +170,27 @@ def _stopped(stop: BaseException, arguments: list[str], alone: bool) -> None:
 def _fail(message: str, code: int) -> Any:
     click.echo(f"mempiler: {MempilerError(message)}", err=True)
     sys.exit(code)
+
+
+def stop_line(stop: BaseException | None, arguments: Sequence[str]) -> str:
+    """One line for whoever stopped a command: what is kept, and how to go on."""
+    if isinstance(stop, Stopped):
+        return f"stopped; {stop.kept}; the same command with {' '.join(stop.resume)} goes on"
+    if tuple(arguments[:2]) != ("memories", "rebuild"):
+        return "stopped"
+    kept = "users and sessions that were written are kept, the others stay queued"
+    return f"stopped; {kept}; the same command without --force goes on"
+
+
+def end_by_signal() -> None:
+    """Lets SIGTERM end a command as Ctrl-C does; the service has handlers of its own."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, _: Any) -> None:
+    # An interrupt that comes while Python cleans up an object is printed and lost: it is sent once more then.
+    again = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
+    raise KeyboardInterrupt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -22,16 +21,7 @@ from .printing import report
 @click.option("--why", is_flag=True, help="show the recalled items and the turns they come from")
 @JSON
 @asking_options
-def command(
-    program: str,
-    question: str,
-    file: str | None,
-    store: str | None,
-    user: str | None,
-    tenant: str,
-    why: bool,
-    **asking: Any,
-) -> None:
+def command(program: str, question: str, file: str | None, why: bool, **given: Any) -> None:
     """Ask PROGRAM a QUESTION about the history in a file, or about a stored memory.
 
     PROGRAM is a saved program: its folder, or models:/NAME@ALIAS.
@@ -41,17 +31,18 @@ def command(
     from ..engines.models import endpoint_errors
     from ..records import History
 
+    store, user, tenant = (given.pop(name) for name in ("store", "user", "tenant"))
     if (file is None) == (user is None):
         raise UserError("ask about one of: --history FILE, or --user NAME of a --store")
     history = History.load(file) if file is not None else None
-    loaded, name, model = open_asked(program, asking)
+    loaded, name, model = open_asked(program, given)
     if loaded.task.inputs != ("question",):
         raise UserError(f"{program}: its task {loaded.task.name} does not answer questions")
     with endpoint_errors(), dspy.context(lm=model, trace=None, disable_history=True):
         if history is not None:
             prediction, turns = loaded(history=history, question=question), history.turns
         else:
-            prediction, turns = _ask_stored(loaded, store, user or "", tenant, question)
+            prediction, turns = _ask_stored(loaded, store, user, tenant, question)
     hits = [
         {
             "id": hit.id,
@@ -61,8 +52,12 @@ def command(
         }
         for hit in prediction.context.hits
     ]
-    found = {"answer": str(prediction.answer), "lm": name, "why": hits}
-    report(found, [found["answer"], *(_reasons(hits) if why else ())])
+    lines = [str(prediction.answer)]
+    lines += ["\nrecalled, best first, with the turns each rests on:"] if why else []
+    for hit in hits if why else ():
+        lines.append(f"  {hit['score']:.3f}  [{hit['id']}] {hit['text']}")
+        lines += [f"         from {each['line']}" for each in hit["sources"] if each["id"] != hit["id"]]
+    report({"answer": str(prediction.answer), "lm": name, "why": hits}, lines)
 
 
 def _ask_stored(program: Any, store: str | None, user: str, tenant: str, question: str) -> tuple[Any, Any]:
@@ -73,10 +68,3 @@ def _ask_stored(program: Any, store: str | None, user: str, tenant: str, questio
             raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
         prediction = memory.ask(question)
         return prediction, opened.turns(memory.owner, prediction.context.sources)
-
-
-def _reasons(hits: list[dict[str, Any]]) -> Iterator[str]:
-    yield "\nrecalled, best first, with the turns each rests on:"
-    for hit in hits:
-        yield f"  {hit['score']:.3f}  [{hit['id']}] {hit['text']}"
-        yield from (f"         from {each['line']}" for each in hit["sources"] if each["id"] != hit["id"])

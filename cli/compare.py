@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,22 +13,12 @@ from .options import JSON, MIN_N, OVERWRITE
 from .printing import report
 from .show import page_lines
 
-if TYPE_CHECKING:
-    from ..runs.compare import Recorded
-    from ..runs.pages.page import Page
-
 
 @click.command("compare")
 @click.argument("names", nargs=-1, required=True, metavar="BASELINE OTHER...")
 @click.option("--gate", is_flag=True, help="end with code 1 if another is worse, or nobody can tell")
 @MIN_N
-@click.option(
-    "--page",
-    "path",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="write a page of all questions, side by side",
-)
+@click.option("--page", "path", type=click.Path(dir_okay=False), help="write all questions, side by side, as HTML")
 @OVERWRITE
 @JSON
 def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, overwrite: bool) -> None:
@@ -39,7 +27,7 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, ov
     Each is a run: its folder, the end of the folder's name, its MLflow run id, or `last`.
     """
     from ..records.whole_file import refuse_foreign, replacing
-    from ..runs.compare import compare, comparisons, recorded
+    from ..runs.compare import compare, comparisons, recorded, refusal
     from ..runs.pages.html import GENERATOR, as_html
 
     if not names[1:]:
@@ -51,26 +39,15 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, ov
     if path is not None:
         with replacing(Path(path)) as file:
             file.write(as_html(page))
-    verdict = _gate(page, runs) if gate else None
+    gaps = list(zip(runs[1:], page.total.differences if page.total else (), strict=True))
+    refused = [f"{run.name} {why} ({gap})" for run, gap in gaps if (why := refusal(run, gap))]
+    verdict = f"gate: nothing worse than {runs[0].name}: {'; '.join(f'{run.name} ({gap})' for run, gap in gaps)}"
+    verdict = f"gate: against {runs[0].name}: {'; '.join(refused)}" if refused else verdict
     told = {
         "runs": [run.usage() for run in runs],
         "comparisons": comparisons(page, runs),
-        "gate": verdict and {"passed": verdict[0], "message": verdict[1]},
+        "gate": {"passed": not refused, "message": verdict} if gate else None,
     }
-    more = [verdict[1]] if verdict else []
-    report(told, chain(page_lines(page), more))
-    if verdict and not verdict[0]:
+    report(told, chain(page_lines(page), [verdict] if gate else []))
+    if gate and refused:
         sys.exit(1)
-
-
-def _gate(page: Page, runs: Sequence[Recorded]) -> tuple[bool, str]:
-    """Whether nothing is worse than the baseline and everything can be told, and that in one line."""
-    from ..runs.compare import refusal
-
-    baseline, *others = runs
-    found = list(zip(others, page.total.differences if page.total else (), strict=True))
-    told = "; ".join(f"{run.name} {why} ({gap})" for run, gap in found if (why := refusal(run, gap)))
-    if told:
-        return False, f"gate: against {baseline.name}: {told}"
-    told = "; ".join(f"{run.name} ({gap})" for run, gap in found)
-    return True, f"gate: nothing worse than {baseline.name}: {told}"

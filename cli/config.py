@@ -75,7 +75,8 @@ def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
         where, option = f"{path}: line {_line(text, key)}: {key}", known.get(key.replace("-", "_"))
         if option is None:
             raise UserError(f"{where} is no option of {ctx.command_path}; `mempiler list settings` shows all")
-        given = _pairs(value) if option.multiple and isinstance(value, Mapping) else value
+        pairs = isinstance(value, Mapping) and option.multiple
+        given = [f"{name}={json.dumps(each)}" for name, each in value.items()] if pairs else value
         given = [given] if option.multiple and isinstance(given, str) else given
         try:
             option.type_cast_value(ctx, given)
@@ -112,10 +113,6 @@ def _told(option: click.Option) -> str:
 def _name(option: click.Option) -> str:
     """The name of an option, as it is given."""
     return max(option.opts, key=len).lstrip("-").replace("-", "_")
-
-
-def _pairs(table: Mapping[str, Any]) -> list[str]:
-    return [f"{name}={json.dumps(value)}" for name, value in table.items()]
 
 
 def _line(text: str, key: str) -> int:

@@ -1,17 +1,23 @@
-"""`mempiler evaluate`: score a method or a saved program."""
+"""`mempiler evaluate`: scores what answers; before any score it can look into a data file, or at a judge."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UserError
-from .check import JUDGES, check_data, check_judge
+from ..errors import BudgetError, UserError
 from .options import REPLAY, WORKERS, make_setup, setup_options
-from .printing import first_line, output, report, show_plan
+from .printing import first_line, output, report, show_plan, spanned, table
 from .progress import progress
 from .show import run_lines
+
+if TYPE_CHECKING:
+    from ..runs.setup import Setup
+
+JUDGES = "judge-check"
+"""The benchmark of labelled answers, which judges judge."""
 
 
 @click.command("evaluate")
@@ -19,12 +25,8 @@ from .show import run_lines
 @setup_options
 @REPLAY
 @WORKERS
-@click.option(
-    "--check", is_flag=True, help="say what is in the file of --data and what is wrong with it; score nothing"
-)
-@click.option(
-    "--part", type=click.Choice(["all", "train", "dev", "test"]), default="all", help="of the split of compile"
-)
+@click.option("--check", is_flag=True, help="score nothing: say what is in the file of --data, and wrong with it")
+@click.option("--part", type=click.Choice(["all", "train", "dev", "test"]), default="all", help="of compile's split")
 def command(program: str, planned: bool, part: Any, check: bool, **values: Any) -> None:
     """Score PROGRAM on a benchmark.
 
@@ -39,10 +41,8 @@ def command(program: str, planned: bool, part: Any, check: bool, **values: Any) 
     from ..runs.results import refuse_broken
 
     setup = make_setup(values)
-    if planned and setup.benchmark == JUDGES:
-        raise UserError("checking a judge has no --plan: it is asked once for each labelled answer")
     if check or setup.benchmark == JUDGES:
-        check_data(setup) if check else check_judge(program, setup)
+        _check_data(setup) if check else _check_judge(program, setup, planned)
         return
     program = pinned(program)
     first_line(setup, program, part)
@@ -56,3 +56,49 @@ def command(program: str, planned: bool, part: Any, check: bool, **values: Any) 
         found = run_evaluate(program, setup, part, note, meter)
     report(found.summary(), run_lines(str(found.run_id)))
     refuse_broken(found, found.run_id)
+
+
+def _check_data(setup: Setup) -> None:
+    """Says what is in a data file, and row by row what is wrong with it; ends with code 1 if it cannot be used."""
+    from ..data.check import check
+
+    if setup.data is None:
+        raise UserError(f"--check looks into a file of {setup.benchmark}; give it with --data")
+    found = check(setup.benchmark, setup.data, **setup.options)
+    lines: list[Any] = [table((setup.data, ""), [(name, str(value)) for name, value in found.counts.items()])]
+    lines += [f"{'ERROR: ' if row.fatal else ''}{row.where}: {row.kind}: {row.message}" for row in found.rows]
+    fatal = sum(row.fatal for row in found.rows)
+    lines.append(f"{fatal} errors, {len(found.rows) - fatal} remarks" if found.rows else "nothing wrong found")
+    lines += [] if found.ok else [f"{setup.data}: cannot be used as it is; mend the lines marked ERROR"]
+    report(found.to_dict(), lines)
+    sys.exit(0 if found.ok else 1)
+
+
+def _check_judge(name: str, setup: Setup, planned: bool) -> None:
+    """Lets a judge (of the benchmark `name`, or ours) judge answers that are known to be right, vague or wrong."""
+    from ..data import judge_check
+    from ..engines.guard import Guard
+    from ..engines.meter import Meter
+    from ..engines.models import endpoint_errors, language_model
+    from ..engines.spending import needed_prices
+    from ..programs.adapter import adapter
+
+    if planned or setup.resume or setup.replay:
+        raise UserError("a judge is checked at once: --plan, --resume and --replay are for runs")
+    labelled, lm = judge_check.read_labelled(setup.data), setup.judge_lm or "offline"
+    guard, prices = Guard(setup.limits), needed_prices(lm, setup.limits.max_usd)
+    model = language_model(lm, Meter(), "judge", setup.judge_api_base, guard=guard, prices=prices)
+    judge = judge_check.judge_of(None if name == "judge" else name)(model, adapter(setup.adapter or "chat"))
+    try:
+        with endpoint_errors():
+            found = judge_check.check_judge(judge, labelled, setup.threads)
+    except BudgetError as error:
+        raise UserError(f"{error}; {len(labelled)} answers are to be judged") from error
+    shown = "offline engine (extractive, no language model: a wiring check)" if lm == "offline" else lm
+    kinds = {**found.kinds, "all right": found.right, "all wrong": found.wrong}
+    rows = [
+        (kind, str(each.n), str(each.accepted), spanned(each.rate), str(int("right" in kind)), str(each.unreadable))
+        for kind, each in kinds.items()
+    ]
+    counts = table(("answers", "n", "accepted", "rate", "should be", "unreadable"), rows)
+    report({"judge_lm": lm, **found.model_dump()}, [f"judge: {shown}, prompt {found.judge_hash[:12]}", counts])

@@ -29,19 +29,26 @@ def command(name: str, source: str | None, out: str | None, sha256: str | None) 
     own.
     """
     from ..data.fetch import DOWNLOADS, HUB
-    from ..engines.weights import WEIGHTS
-    from ..systems.catalog import SYSTEMS
+    from ..engines import weights
+    from ..systems.catalog import SYSTEMS, shipped
 
     data = name in DOWNLOADS or name.startswith(HUB)
-    if not data and name not in WEIGHTS and not name.startswith(_SYSTEM):
-        raise UnknownNameError("name to fetch", name, [*WEIGHTS, *DOWNLOADS, *(f"{_SYSTEM}{each}" for each in SYSTEMS)])
     if not data and (out or sha256):
         raise UserError(f"{name}: --out and --sha256 are for data files")
-    if source and name not in WEIGHTS:
+    if source and name not in weights.WEIGHTS:
         raise UserError(f"{name}: --from is for weights; `mempiler list weights` shows them")
-    kept = _weights if name in WEIGHTS else _system
-    found = _data(name, out, sha256 or "") if data else kept(name, source)
-    report(found, [f"{found['path']}: {found['state']}; use it as {found['use']}"])
+    if data:
+        found = _data(name, out, sha256 or "")
+    elif name in weights.WEIGHTS:
+        wanted = weights.weights(name)
+        found = {"path": str(weights.fetch(wanted, source)), "state": "whole", "use": wanted.use}
+    elif name.startswith(_SYSTEM):
+        path = shipped(name.removeprefix(_SYSTEM)).environment.install()
+        found = {"path": str(path), "state": "installed", "use": name}
+    else:
+        known = [*weights.WEIGHTS, *DOWNLOADS, *(f"{_SYSTEM}{each}" for each in SYSTEMS)]
+        raise UnknownNameError("name to fetch", name, known)
+    report({"name": name, **found}, [f"{found['path']}: {found['state']}; use it as {found['use']}"])
 
 
 def _data(name: str, out: str | None, sha256: str) -> dict[str, Any]:
@@ -55,19 +62,5 @@ def _data(name: str, out: str | None, sha256: str) -> dict[str, Any]:
     differs = "sha256 differs from the reported one" if wanted.sha256 else f"sha256 {found.sha256}, not verified"
     state = f"{'fetched' if found.fresh else 'was there'}, {'sha256 verified' if found.verified else differs}"
     use = f"--data {found.path}" if name.startswith(HUB) else f"--on {name} --data {found.path}"
-    about = {"name": name, "licence": wanted.licence, "address": wanted.address}
+    about = {"licence": wanted.licence, "address": wanted.address}
     return about | dataclasses.asdict(found) | {"path": str(found.path), "state": state, "use": use}
-
-
-def _weights(name: str, source: str | None) -> dict[str, Any]:
-    from ..engines.weights import fetch, weights
-
-    found = weights(name)
-    return {"name": name, "path": str(fetch(found, source)), "state": "whole", "use": found.use}
-
-
-def _system(name: str, source: str | None) -> dict[str, Any]:
-    from ..systems.catalog import shipped
-
-    path = shipped(name.removeprefix(_SYSTEM)).environment.install()
-    return {"name": name, "path": str(path), "state": "installed", "use": name}

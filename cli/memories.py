@@ -1,25 +1,30 @@
-"""`mempiler memories`: what is stored of which user; adding, moving and forgetting it."""
+"""`mempiler memories`: what is stored of which user; adding, writing, changing, moving and forgetting it.
+
+Only `rebuild` asks a language model.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
-from contextlib import nullcontext
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from ..errors import StoreError, UserError
-from . import Renaming
-from .entries import COMMANDS
-from .options import ALL_TENANTS, JSON, OVERWRITE, STORE, TENANT, USER, WHOSE, adds, open_store
+from ..errors import StoreError, UserError, misfit
+from . import Renaming, options
+from .options import open_store
 from .printing import as_json, output, report, table
-from .rebuild import command as rebuild
 
 if TYPE_CHECKING:
-    from ..memory.entries import MemoryStatus
+    from ..serving.writing import Remembered
 
-_ANYBODY = adds(STORE, USER, ALL_TENANTS)
+_ANYBODY = options.adds(options.STORE, options.USER, options.ALL_TENANTS)
+_ENTRIES = options.adds(options.STORE, options.WHOSE, options.TENANT, options.JSON, options.reading_options)
 
 
 @click.group("memories", cls=Renaming)
@@ -27,16 +32,12 @@ def command() -> None:
     """Stored memories: add sessions, write them, look into them, change, move and forget them."""
 
 
-for _verb in (rebuild, *COMMANDS):
-    command.add_command(_verb)
-
-
 @command.command("add")
 @click.argument("history", type=click.Path())
-@STORE
-@WHOSE
-@TENANT
-@JSON
+@options.STORE
+@options.WHOSE
+@options.TENANT
+@options.JSON
 def add(history: str, store: str | None, user: str, tenant: str) -> None:
     """Store the sessions of a HISTORY file (or chat messages) of a user, queued for `memories rebuild`.
 
@@ -44,9 +45,14 @@ def add(history: str, store: str | None, user: str, tenant: str) -> None:
     """
     from ..memory.incoming import incoming
     from ..memory.stored import Owner
+    from ..records import History, read_json
 
-    owner = Owner(user, tenant)
-    found = [incoming(*session) for session in _sessions(history)]
+    owner, raw, name = Owner(user, tenant), read_json(history), Path(history).stem
+    if isinstance(raw, list):
+        parts = raw if raw and all(isinstance(part, list) for part in raw) else [raw]
+        found = [incoming(part, f"{name}-{n}") for n, part in enumerate(parts, 1)]
+    else:
+        found = [incoming(item, None) for item in History.parse(raw, name)]
     with open_store(store, make=True) as opened:
         added = [opened.add(owner, item, digest) for item, digest in found]
     new = sum(one.new for one in added)
@@ -55,18 +61,213 @@ def add(history: str, store: str | None, user: str, tenant: str) -> None:
 
 @command.command("list")
 @_ANYBODY
-@JSON
+@options.JSON
 def list_users(store: str | None, user: str | None, tenant: str | None) -> None:
     """List the users of a store."""
     with open_store(store) as opened:
         found = opened.users(tenant, user)
+    told, rows = list[dict[str, Any]](), list[tuple[str, ...]]()
+    for one in found:
+        sizes = map(str, (one.sessions, one.queued, one.partial, one.failed, one.open_turns))
+        who = (one.stamp.writer[:8], one.stamp.embedder or "-") if one.stamp else ("-", "-")
+        rows.append((one.owner.tenant, one.owner.user, *sizes, *who))
+        told.append({"tenant": one.tenant, **one.model_dump(), "written_by": vars(one.stamp) if one.stamp else None})
     heads = ("tenant", "user", "sessions", "queued", "partial", "failed", "open turns", "written by", "embedder")
-    report([_status(one) for one in found], [table(heads, map(_cells, found), f"{len(found)} users")])
+    report(told, [table(heads, rows, f"{len(found)} users")])
+
+
+@command.command("rebuild")
+@click.argument("program", type=click.Path())
+@options.STORE
+@options.USER
+@options.ALL_TENANTS
+@click.option("--queued", is_flag=True, help="only what is queued; memories that another program wrote are left alone")
+@click.option("--failed", is_flag=True, help="only sessions, and parts of sessions, that could not be written before")
+@click.option("--force", is_flag=True, help="also memories that this very program wrote")
+@options.JSON
+@options.asking_options
+def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any) -> None:
+    """Write memories with PROGRAM: what is queued, and anew what another program or embedder wrote.
+
+    Of all tenants and users, unless one is named. Stopped half way, the same command without --force goes on: what it
+    had written is not written again. Turns that could not be taken in before are tried once more.
+    """
+    from ..engines.models import endpoint_errors
+    from ..programs.gather import gather
+    from ..serving.memories import Memories, stamp_of
+    from ..serving.writing import Remembered
+
+    if queued + failed + force > 1:
+        raise UserError("--queued, --failed and --force each say what is written; give one of them")
+    store, user, tenant = (given.pop(name) for name in ("store", "user", "tenant"))
+    loaded, _, model = options.open_asked(program, given)
+    own, stopped = stamp_of(loaded), threading.Event()
+    with open_store(store) as opened:
+        owners = _users(opened, tenant, user)
+        for owner in owners if force else ():
+            opened.reset(owner)
+        if queued and user is None:
+            owners = [one.owner for one in opened.users(tenant) if one.queued or one.partial]
+        memories = Memories(loaded, opened, model)
+
+        def written(owner: Any) -> Remembered:
+            try:
+                return Remembered() if stopped.is_set() else _written(memories, owner, queued, failed, user, stopped)
+            except BaseException:
+                stopped.set()
+                raise
+
+        with endpoint_errors():
+            done = sum(gather([lambda owner=owner: written(owner) for owner in owners]), Remembered())
+        users = opened.users(tenant, user)
+    others = sum(one.stamp is not None and not one.stamp.writes_like(own) for one in users)
+    counts = {"users": len(users), "sessions": done.items, "failures": len(done.failures)}
+    left = {"still queued": sum(one.queued for one in users), "partial": sum(one.partial for one in users)}
+    left["users of another program"] = others
+    report(counts | {name: count for name, count in left.items() if count or as_json()})
+
+
+def _users(opened: Any, tenant: str | None, user: str | None) -> list[Any]:
+    """The users of a store, or those of one tenant or one name; refuses a name that is not there."""
+    found = [one.owner for one in opened.users(tenant, user)]
+    if user is not None and not found:
+        raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
+    return found
+
+
+def _written(
+    memories: Any, owner: Any, queued: bool, failed: bool, named: str | None, stopped: threading.Event
+) -> Remembered:
+    """Writes the memory of a user; if only what is queued is written, one of another program alone if it is named."""
+    from ..serving.settings import LEASE
+    from ..serving.user_memory import UserMemory
+    from ..serving.writing import Remembered, remember_user
+
+    if not queued:
+        memory = UserMemory(memories, owner, stop=stopped.is_set)
+        return memory.retry() if failed else memory.rebuild()
+    stamp = None if named else memories.store.read(owner, lambda version: True).stamp
+    if stamp is not None and not stamp.writes_like(memories.stamp):
+        return Remembered()
+    return remember_user(memories, owner, LEASE, stopped.is_set, retry=True)
+
+
+@command.command("search")
+@click.argument("program", type=click.Path())
+@click.argument("query", required=False)
+@click.option("--k", type=int, default=10, help="most entries that are found")
+@click.option("--where", metavar="JSON", help='conditions of sessions\' metadata, e.g. \'{"year": {"gte": 2024}}\'')
+@click.option("--since", metavar="TIME", help="only what is of this moment or later, e.g. 2025-03-05")
+@click.option("--until", metavar="TIME", help="only what is from before this moment")
+@_ENTRIES
+def search(program: str, query: str | None, k: int, where: Any, since: Any, until: Any, **given: Any) -> None:
+    """Find what is nearest to QUERY in a user's memory, written by PROGRAM, and among turns that wait.
+
+    Without a QUERY all entries are listed, in the order of their ids.
+    """
+    from pydantic import ValidationError
+
+    from ..serving.bodies import Listing
+
+    asked = {"where": where, "since": since, "until": until}
+    try:
+        chosen = Listing.model_validate({name: value for name, value in asked.items() if value is not None}).chosen
+    except ValidationError as error:
+        raise UserError(misfit(error)) from error
+    with _memory(program, **given) as memory:
+        if query is None:
+            listed = list(_all(memory, chosen))
+            report({"entries": listed}, map(_line, listed))
+            return
+        found = memory.search(query, k, **chosen)
+    waiting = ["not in the memory yet:", *found.waiting] if found.waiting else []
+    lines = (hit if isinstance(hit, str) else f"{hit.score:.3f}  {hit.line()}" for hit in (*found.entries, *waiting))
+    report(found._asdict(), lines)
+
+
+@command.command("show")
+@click.option("--program", type=click.Path(), help="which wrote the memory; where entries were changed")
+@_ENTRIES
+def show(program: str | None, store: str | None, user: str, tenant: str, **reading: Any) -> None:
+    """Show what a user's memory holds, the sessions it was made from, and which entries were changed."""
+    from ..memory.amending import in_force
+    from ..serving.view import contents_shown
+
+    with open_store(store) as opened:
+        (owner,) = _users(opened, tenant, user)
+        found = opened.dump(owner)
+        changes = in_force(found.amendments)
+        if changes and program is None:
+            told = "give --program, which wrote the memory; `mempiler memories export` writes all that is stored"
+            raise UserError(f"entries of user {user!r} were changed: {told}")
+        if changes and program is not None:
+            loaded = options.open_saved(program, **reading).program
+            found = contents_shown(loaded.method, loaded.memory(opened, user, tenant).look(), found)
+    document = found.document
+    memory = json.loads(document.settled or document.memory) if document else None
+    sessions = [
+        {"id": one.item.id, "state": one.state, "error": one.error, "lines": one.item.lines()} for one in found.items
+    ]
+    sessions += [{"id": one.id, "state": "open", "error": "", "lines": one.lines()} for one in found.open]
+    lines = [json.dumps(memory, indent=1, ensure_ascii=False)]
+    for one in sessions:
+        lines += [f"\n{one['id']}: {one['state']} {one['error']}".rstrip(), *(f"  {line}" for line in one["lines"])]
+    lines += ["\nchanges of entries:", *(f"  {row.line}" for row in changes)] if changes else []
+    about = {"user": user, "tenant": tenant, "memory": memory, "sessions": sessions}
+    report({**about, "changes": [row.line for row in changes]}, lines)
+
+
+@command.command("edit")
+@click.argument("program", type=click.Path())
+@click.argument("entry")
+@click.option("--text", help="what it says from now on")
+@click.option("--delete", is_flag=True, help="take it out; `memories forget` erases what was said")
+@click.option("--undo", is_flag=True, help="take its last change back that stands")
+@click.option("--by", default="", metavar="NAME", help="who says so, for the history")
+@_ENTRIES
+def edit(program: str, entry: str, text: str | None, delete: bool, undo: bool, by: str, **given: Any) -> None:
+    """Change one ENTRY of a user's memory, written by PROGRAM: give it another text, delete it, or undo that."""
+    if (text is not None) + delete + undo != 1:
+        raise UserError("say what becomes of the entry: one of --text TEXT, --delete and --undo")
+    with _memory(program, **given) as memory:
+        if text is not None:
+            made = memory.update(entry, text, by)
+        else:
+            made = memory.delete(entry, by) if delete else memory.undo(entry, by)
+        if made is None:
+            told = "or nothing to undo; `mempiler memories search PROGRAM` lists all"
+            raise UserError(f"no entry {entry!r:.100} of user {memory.owner.user!r}, {told}")
+    report(made, [f"{made.what} of {entry}"])
+
+
+def _all(memory: Any, chosen: dict[str, Any]) -> Iterator[Any]:
+    """The entries of a memory, page by page."""
+    page = memory.list(**chosen)
+    yield from page.entries
+    while page.next is not None:
+        page = memory.list(page.next, **chosen)
+        yield from page.entries
+
+
+@contextmanager
+def _memory(program: str, store: str | None, user: str, tenant: str, **reading: Any) -> Generator[Any]:
+    """The memory of a user who is known; refuses others."""
+    from ..engines.models import endpoint_errors
+
+    loaded = options.open_saved(program, **reading).program
+    with open_store(store) as opened, endpoint_errors():
+        _users(opened, tenant, user)
+        yield loaded.memory(opened, user, tenant)
+
+
+def _line(entry: Any) -> str:
+    when = f"({entry.time:%Y-%m-%d %H:%M}) " if entry.time else ""
+    return f"[{entry.id}] {when}{entry.text}{' (waits)' if entry.waiting else ''}"
 
 
 @command.command("export")
 @click.argument("path", type=click.Path())
-@OVERWRITE
+@options.OVERWRITE
 @_ANYBODY
 def export(path: str, overwrite: bool, store: str | None, user: str | None, tenant: str | None) -> None:
     """Write users as JSON lines to the file PATH, or to standard output if it is `-`."""
@@ -84,9 +285,9 @@ def export(path: str, overwrite: bool, store: str | None, user: str | None, tena
 
 @command.command("import")
 @click.argument("path", type=click.File(encoding="utf-8-sig"))
-@STORE
+@options.STORE
 @click.option("--replace", is_flag=True, help="forget users who are there already first")
-@JSON
+@options.JSON
 def import_file(path: TextIO, store: str | None, replace: bool) -> None:
     """Read users from the JSON lines of the file PATH, or from standard input if it is `-`."""
     from ..memory.transfer import import_users
@@ -97,11 +298,11 @@ def import_file(path: TextIO, store: str | None, replace: bool) -> None:
 
 
 @command.command("forget")
-@STORE
-@WHOSE
-@TENANT
+@options.STORE
+@options.WHOSE
+@options.TENANT
 @click.option("--session", help="only this session [default: everything of the user]")
-@JSON
+@options.JSON
 def forget(store: str | None, user: str, tenant: str, session: str | None) -> None:
     """Delete a user, or one session of theirs; the other sessions are then queued to be remembered anew.
 
@@ -122,24 +323,3 @@ def forget(store: str | None, user: str, tenant: str, session: str | None) -> No
         raise StoreError(f"{what} is forgotten, and the bytes are not gone yet: {found.held_by}")
     if found.held_by:
         output(errors=True).print(f"of the bytes: {found.held_by}")
-
-
-def _sessions(path: str) -> list[tuple[Any, str | None]]:
-    from ..records import History, read_json
-
-    raw = read_json(path)
-    if not isinstance(raw, list):
-        return [(item, None) for item in History.parse(raw, Path(path).stem)]
-    parts = raw if raw and all(isinstance(part, list) for part in raw) else [raw]
-    return [(part, f"{Path(path).stem}-{n}") for n, part in enumerate(parts, 1)]
-
-
-def _status(found: MemoryStatus) -> dict[str, Any]:
-    stamp = vars(found.stamp) if found.stamp else None
-    return {"tenant": found.tenant, **found.model_dump(), "written_by": stamp}
-
-
-def _cells(found: MemoryStatus) -> tuple[str, ...]:
-    sizes = map(str, (found.sessions, found.queued, found.partial, found.failed, found.open_turns))
-    who = (found.stamp.writer[:8], found.stamp.embedder or "-") if found.stamp else ("-", "-")
-    return (found.owner.tenant, found.owner.user, *sizes, *who)

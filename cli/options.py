@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,24 +19,12 @@ from .printing import choose_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
 
     from ..runs.artifact import Opened
     from ..runs.setup import Setup
 
 
-class Finite(click.FloatRange):
-    """A number in a range that is neither NaN nor infinite: click lets both pass, and a limit of NaN is none."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is no finite number", param, ctx)
-        return number
-
-
-USD = Finite(0)
-SECONDS = Finite(0, MOST_SECONDS, min_open=True)
+SECONDS = click.FloatRange(0, MOST_SECONDS, min_open=True)
 
 LM = click.option("--lm", default="offline", help="`offline`, `gguf:NAME`, or any model name DSPy takes")
 API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
@@ -125,15 +112,15 @@ setup_options = adds(
     click.option("--dev", type=_COUNT, help="dev questions"),
     click.option("--test", type=_COUNT, help="test questions"),
     click.option("--seed", type=int, default=0, help="draws the split, and what an optimizer tries"),
-    click.option("--max-lost", type=Finite(0, 1), default=0.1, help=_LOST),
+    click.option("--max-lost", type=click.FloatRange(0, 1), default=0.1, help=_LOST),
     click.option("--threads", type=click.IntRange(1), default=8, help="questions in flight"),
     click.option("--timeout", type=SECONDS, default=TIMEOUT, help=_SILENCE),
     click.option("--retries", type=_COUNT, default=RETRIES, help="of a call that failed"),
     click.option("--lm-deadline", type=SECONDS, default=DEADLINE, help=_DEADLINE),
-    click.option("--max-usd", type=USD, help="stop when so much money is spent"),
+    click.option("--max-usd", type=float, help="stop when so much money is spent"),
     click.option("--max-calls", type=_COUNT, help="stop after so many calls of models, embedders' too"),
     click.option("--max-tokens", type=_COUNT, help="stop after so many tokens"),
-    click.option("--max-minutes", type=Finite(0), help="stop after so many minutes"),
+    click.option("--max-minutes", type=float, help="stop after so many minutes"),
     click.option("--traces", metavar="N|all|none", default="20", callback=_traces, help=_TRACES),
     click.option("--resume", metavar="RUN", help="go on with a run: pay only for what is missing"),
     click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing"),
@@ -156,10 +143,10 @@ def make_setup(values: dict[str, Any]) -> Setup:
     options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
     values |= {name: parse_settings(values.get(name, ())) for name in ("lm_settings", "config")}
     setup = Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
-    return replayed_setup(setup, lambda name: name in ("lm", "embedder") and _said(name))
+    return replayed_setup(setup, lambda name: name in ("lm", "embedder") and said(name))
 
 
-def _said(name: str) -> bool:
+def said(name: str) -> bool:
     """Whether an option was given, on the command line or by the environment."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
@@ -178,13 +165,7 @@ ASKING = ("lm", "api_base", "lm_settings", "embedder", "embedder_api_base", "all
 
 
 def open_asked(program: str, given: Mapping[str, Any], **how: Any) -> tuple[Any, str, Any]:
-    """A saved program as `open_saved` opens it; the name of its language model, and that model.
-
-    Args:
-        program: Its folder or address.
-        given: The `ASKING` options among others.
-        **how: As `language_model` takes it.
-    """
+    """A saved program, the name of its language model, and that model, as the `ASKING` options among `given` say."""
     from ..engines.models import language_model
 
     lm, api_base, lm_settings, *reading = (given[name] for name in ASKING)
@@ -194,11 +175,7 @@ def open_asked(program: str, given: Mapping[str, Any], **how: Any) -> tuple[Any,
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """NAME=VALUE pairs; values are read as JSON where they are (and .5 as 0.5), else as text.
-
-    Raises:
-        UserError: A pair has no "=".
-    """
+    """NAME=VALUE pairs; values are read as JSON where they are (and .5 as 0.5), else as text."""
     from ..records.json_input import decode
 
     settings = {}
@@ -214,35 +191,23 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def setting_options(model: type[BaseModel]) -> Callable[[Any], Any]:
-    """Adds an option for each field of a model: its default, its range, and its description as help."""
-
-    def option(name: str, field: FieldInfo) -> Callable[[Any], Any]:
-        switch, about = field.annotation is bool, {"default": field.default, "help": field.description}
-        kind: dict[str, Any] = {"is_flag": True} if switch else {"type": _kind(field)}
-        return click.option(f"--{name.replace('_', '-')}", **about, **kind)
-
-    return adds(*(option(*field) for field in model.model_fields.items()))
-
-
-def _kind(field: FieldInfo) -> click.ParamType:
-    """What an option of a number takes: the range of its field."""
-    ends = {name: getattr(each, name) for each in field.metadata for name in ("ge", "gt", "le") if hasattr(each, name)}
-    least = ends.get("gt", ends.get("ge"))
-    range_of = click.IntRange if field.annotation is int else Finite
-    return range_of(least, ends.get("le"), min_open="gt" in ends)
+    """Adds an option for each field of a model, which checks it: its default, and its description as help."""
+    return adds(
+        *(
+            click.option(
+                f"--{name.replace('_', '-')}",
+                type=field.annotation,
+                is_flag=field.annotation is bool,
+                default=field.default,
+                help=field.description,
+            )
+            for name, field in model.model_fields.items()
+        )
+    )
 
 
 def open_store(url: str | None, make: bool = False) -> Any:
-    """Opens the store of `--store`.
-
-    Args:
-        url: Its address; the default one if None.
-        make: Whether a file that is not there is made.
-
-    Raises:
-        UserError: There is no such file.
-        StoreError: It cannot be opened.
-    """
+    """The store of `--store`; a file that is not there is refused unless it is to be made."""
     from ..memory.store import Store
     from ..runs.home import home, make_folder
 

@@ -35,7 +35,9 @@ def as_json() -> bool:
 def report(found: Any, lines: Iterable[RenderableType] | None = None) -> None:
     """Prints a result: as one JSON object; or as lines and tables, counts on one line where none are given."""
     if as_json():
-        plain = json.dumps(found, indent=2, ensure_ascii=False)
+        from pydantic_core import to_jsonable_python
+
+        plain = json.dumps(found, indent=2, ensure_ascii=False, default=to_jsonable_python)
         click.echo(_STEERING.sub(lambda char: f"\\u{ord(char[0]):04x}", plain))
         return
     console = output()
@@ -69,20 +71,16 @@ class _Output(Console):
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, section: int = -1) -> Table:
     """A table of names, to the left, and of numbers, never cut: where it is narrow, intervals have lines of their own.
 
-    Args:
-        heads: Of the columns.
-        rows: Their cells, printed as they are.
-        title: Above it.
-        section: The row before which a line is drawn.
+    Before the row `section` a line is drawn.
     """
     drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     rows = [list(row) for row in rows]
     columns = [[head, *(row[n] for row in rows)] for n, head in enumerate(heads)]
     if sum(2 + max(map(len, cells)) for cells in columns) > output().width:
-        rows = [[each if each[:1].isalpha() else each.replace(" [", "\n[") for each in row] for row in rows]
+        rows = [[each if each.lstrip("-")[:1].isalpha() else each.replace(" [", "\n[") for each in row] for row in rows]
     for n, (head, *cells) in enumerate(columns):
-        words = n == 0 or any(cell[:1].isalpha() for cell in cells)
-        least = max(map(len, "\n".join((head, *cells)).split())) if words else None
+        words = n == 0 or any(cell.lstrip("-")[:1].isalpha() for cell in cells)
+        least = max(map(len, "\n".join((head, *cells)).split()), default=0) if words else None
         drawn.add_column(
             head,
             justify="left" if words else "right",
@@ -132,9 +130,11 @@ def first_line(setup: Setup, program: str = "", part: Any = None, counts: bool =
     if counts:
         loaded = setup.load()
         data = "generated" if setup.data is None and loaded.generated else data
-        split = setup.split(loaded)
-        found = f"{len(split.train)} train, {len(split.dev)} dev, {len(split.test)} test"
-        asked = f" ({found if part is None else len(chosen_examples(setup, loaded, part))} questions)"
+        if part is None:
+            split = setup.split(loaded)
+            asked = f" ({len(split.train)} train, {len(split.dev)} dev, {len(split.test)} test questions)"
+        else:
+            asked = f" ({len(chosen_examples(setup, loaded, part))} questions)"
     folder = program_folder(program) if program else None
     made = None if folder is None else read_manifest(folder)
     embedder = setup.embedder if made is None else made.embedder or "none"

@@ -1,7 +1,4 @@
-"""How far a run is, on standard error: bars in a terminal, lines now and then in a file or a pipe.
-
-Both say what is done of all there is, how long it still takes, what is spent of the budget, and what was lost.
-"""
+"""How far a run is and what it has spent, on standard error: bars in a terminal, lines now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -23,12 +20,8 @@ if TYPE_CHECKING:
     from ..engines.guard import Limits
     from ..engines.meter import Meter, Usage
 
-EVERY = 60.0
-"""Seconds between two lines, where nobody watches a terminal."""
-
 PACE_OVER = 600.0
 """Seconds over which the pace is taken: questions to a slow model end minutes apart."""
-
 Told = Callable[[int, int], None]
 """Takes what is done, and how much there is."""
 
@@ -51,17 +44,13 @@ def spent(usage: Usage, limits: Limits | None) -> str:
 
 @contextmanager
 def progress(
-    limits: Limits | None = None, console: Console | None = None, every: float = EVERY
+    limits: Limits | None = None, console: Console | None = None, every: float = 60.0
 ) -> Iterator[tuple[Callable[[str], Told], Meter]]:
     """Shows how far a run is while the block runs.
 
     DSPy's optimizers print to standard output: that goes to standard error too, so that results stay clean. What they
-    log of every failed call is not shown; a dead endpoint is one line at the end.
-
-    Args:
-        limits: What may be spent.
-        console: Where; standard error if None.
-        every: Seconds between two lines where the console is no terminal.
+    log of every failed call is not shown; a dead endpoint is one line at the end. Where the console (standard error) is
+    no terminal, it gets lines `every` so many seconds.
 
     Yields:
         What `run_compile` and `run_evaluate` take as `note` and as `meter`.

@@ -30,38 +30,26 @@ def command(program: str, address: str, min_n: int | None, force: bool, private:
 
     The address then stands for the program wherever a program folder does.
     """
-    from ..runs.registry import HUB, REGISTERED
+    from ..runs.publish import push, register
+    from ..runs.registry import HUB, REGISTERED, program_folder
 
     if address.startswith(REGISTERED):
         if private:
             raise UserError(f"{address}: --private is for a repository of the hub")
-        _register(program, address.removeprefix(REGISTERED), min_n, force, allow_code)
+        name, _, alias = address.removeprefix(REGISTERED).partition("@")
+        done = register(program, name, alias or None, force, allow_code, min_n)
+        uri = shlex.quote(str(done.summary()["tracking_uri"]))
+        what = "version" if done.new else "this program was there already: version"
+        serve = f"MLFLOW_TRACKING_URI={uri} mlflow models serve -m {shlex.quote(done.address)} --env-manager local"
+        told = f"{what} {done.version} of {name}: {done.address}", f"gate: {done.gate}", f"to serve it: {serve}"
+        report(done.summary(), told)
     elif address.startswith(HUB):
         if min_n is not None or force:
             raise UserError(f"{address}: --min-n and --force are for the gate of a registered model")
-        _push(program, address, private)
+        folder = program_folder(program)
+        if folder is None:
+            raise UserError(f"{program}: no such folder")
+        pushed = push(folder, address, private)
+        report({"address": pushed}, [f"published: {pushed}"])
     else:
         raise UserError(f"{address!r} is no address to publish to; write models:/NAME@ALIAS or hf://OWNER/NAME")
-
-
-def _register(program: str, named: str, min_n: int | None, force: bool, allow_code: bool) -> None:
-    from ..runs.publish import register
-
-    name, _, alias = named.partition("@")
-    done = register(program, name, alias or None, force, allow_code, min_n)
-    uri = shlex.quote(str(done.summary()["tracking_uri"]))
-    what = "version" if done.new else "this program was there already: version"
-    serve = f"MLFLOW_TRACKING_URI={uri} mlflow models serve -m {shlex.quote(done.address)} --env-manager local"
-    told = f"{what} {done.version} of {name}: {done.address}", f"gate: {done.gate}", f"to serve it: {serve}"
-    report(done.summary(), told)
-
-
-def _push(program: str, address: str, private: bool) -> None:
-    from ..runs.publish import push
-    from ..runs.registry import program_folder
-
-    folder = program_folder(program)
-    if folder is None:
-        raise UserError(f"{program}: no such folder")
-    pushed = push(folder, address, private)
-    report({"address": pushed}, [f"published: {pushed}"])

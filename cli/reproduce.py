@@ -69,14 +69,10 @@ command.params = [option for option in command.params if option.name not in _NOT
 
 
 def _files(paper: Paper, data: tuple[str, ...]) -> tuple[str | None, dict[str, str]]:
-    """The file without a benchmark's name before it, and the others by benchmark.
-
-    Raises:
-        UserError: There are several without a name.
-    """
+    """The file without a benchmark's name before it, of which there is at most one, and the others by benchmark."""
     names = {part for each in paper.sections for part in (each.benchmark, each.benchmark.partition(".")[0])}
-    named = {name: path for name, equals, path in (value.partition("=") for value in data) if equals and name in names}
-    plain = [value for value in data if value.partition("=")[0] not in named]
+    plain = [value for value in data if "=" not in value or value.partition("=")[0] not in names]
+    named = dict(value.split("=", 1) for value in data if value not in plain)
     if len(plain) > 1:
         raise UserError(f"--data {plain[1]}: say which benchmark it is of, e.g. --data {min(names)}=FILE")
     return (plain[0] if plain else None), named
@@ -99,8 +95,7 @@ def _lines(made: Reproduced, whole: bool) -> Iterator[RenderableType]:
 
 
 def _printed(tables: Iterable[Printed]) -> Iterator[RenderableType]:
-    for each in tables:
-        # The title is outside the table, which would break the line at its own width.
+    for each in tables:  # the title is outside the table, which would break the line at its own width
         yield f"\nAs the paper prints it: {each.title}; {each.model}"
         yield table(each.columns, [tuple("-" if cell is None else str(cell) for cell in row) for row in each.rows])
         yield from filter(None, [each.note])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UserError
+from ..errors import UserError, check_number, misfit
 from ..serving.settings import Settings
 from .options import SECONDS, STORE, asking_options, open_asked, open_store, setting_options
 
@@ -36,19 +36,17 @@ def _option(name: str, kind: Any, default: Any, help: str) -> Any:
 @_option("log-level", click.Choice(["debug", "info", "warning", "error"]), "info", "least level of log lines")
 @click.option("--otel", is_flag=True, help="send spans as the variables OTEL_* say")
 @asking_options
-def command(
-    host: str, port: int, workers: int, token_file: str | None, lm_deadline: float, log_level: str, **given: Any
-) -> None:
+def command(host: str, port: int, workers: int, **given: Any) -> None:
     """Serve PROGRAM (the folder of a saved program, or models:/NAME@ALIAS) over HTTP until stopped."""
     from ..serving.app import listen, serve, serve_with_workers
-    from ..serving.operations import SHARED_FOLDER, set_up
+    from ..serving.operations import SHARED_FOLDER
 
-    if lm_deadline >= given["timeout"]:
-        raise UserError(f"--lm-deadline {lm_deadline:g} must be less than --timeout {given['timeout']:g}")
-    given |= {"token_file": token_file, "lm_deadline": lm_deadline, "log_level": log_level}
-    with listen(host, port, token_file is not None) as bound:
+    for name in ("lm_timeout", "lm_deadline"):
+        check_number(name, given[name])
+    if given["lm_deadline"] >= given["timeout"]:
+        raise UserError(f"--lm-deadline {given['lm_deadline']:g} must be less than --timeout {given['timeout']:g}")
+    with listen(host, port, given["token_file"] is not None) as bound:
         service = _service(given)
-        set_up(log_level)
         if workers == 1:
             serve(service, bound)
             return
@@ -58,23 +56,22 @@ def command(
         there = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         with TemporaryDirectory(prefix="mempiler-", dir=there) as folder:
             os.environ[SHARED_FOLDER] = folder
-            serve_with_workers(partial(_service_of_process, given), service.settings, bound, workers)
-
-
-def _service_of_process(given: dict[str, Any]) -> Service:
-    from ..serving.operations import set_up
-
-    set_up(given["log_level"])
-    return _service(given)
+            serve_with_workers(partial(_service, given), service.settings, bound, workers)
 
 
 def _service(given: dict[str, Any]) -> Service:
-    """The service of the options."""
+    """The service of the options, in the process that is to be one."""
+    from pydantic import ValidationError
+
     from ..engines.models import check_askable
     from ..serving.auth import Tokens
+    from ..serving.operations import set_up
     from ..serving.service import Breaker, Service
 
-    settings = Settings(**{name: given[name] for name in Settings.model_fields})
+    try:
+        settings = Settings(**{name: given[name] for name in Settings.model_fields})
+    except ValidationError as error:
+        raise UserError(f"--{misfit(error).replace('_', '-')}") from error
     tokens = Tokens(given["token_file"]) if given["token_file"] is not None else None
     waits = {"timeout": given["lm_timeout"], "retries": given["lm_retries"], "deadline": given["lm_deadline"]}
     bounds = {"guard": Breaker(), "cache": False, "slots": settings.threads}
@@ -86,4 +83,5 @@ def _service(given: dict[str, Any]) -> Service:
 
         spans = exported()
     store = open_store(given["store"], make=True)
+    set_up(given["log_level"])
     return Service(program, store, model, given["name"], tokens, settings, spans)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,7 +125,7 @@ def _question_lines(page: Page, question: Question) -> Iterator[str]:
         return
     if seen.feedback:
         yield f"the metric says: {seen.feedback}"
-    missing = [line or turn for turn, line in question.evidence.items() if turn not in seen.found]
+    missing = [line or turn for turn, line in seen.evidence.items() if turn not in seen.found]
     if missing:
         yield "\ngold evidence that was not recalled:"
         yield from (f"  {line}" for line in missing)
@@ -161,6 +161,8 @@ def run_lines(run: str | Path, *more: str) -> Iterator[RenderableType]:
 
 def page_lines(page: Page) -> Iterator[RenderableType]:
     """Facts, scores by category, the verdict, retrieval, and what became of questions and calls."""
+    from ..runs.rows import REASONS
+
     yield f"{page.name}: {page.title}{f' ({page.warning})' if page.warning else ''}"
     yield from (*page.notes, *(f"{name}: {value}" for name, value in page.facts))
     if page.total is not None:
@@ -168,12 +170,15 @@ def page_lines(page: Page) -> Iterator[RenderableType]:
         units = {each.unit for each in page.total.scores if each.unit}
         yield f"95 % intervals, resampled by {units.pop()}" if units else "too few questions for an interval"
     for phase, found in page.phases.items():
-        yield from _aggregate(f"{phase}, over all answers" if page.phases.keys() - {phase} else "", found.aggregate)
+        if found.aggregate:
+            title = f"{phase}, over all answers" if len(page.phases) > 1 else "over all answers"
+            yield table((title, ""), [(name, _counted(value)) for name, value in found.aggregate.items()])
     if page.verdict:
         yield page.verdict
     if page.questions:
         yield _context(page)
-        yield _reasons(page)
+        rows = [(REASONS[key], *map(str, counts)) for key, counts in page.reasons.items()]
+        yield table(("what became of the questions", *page.phases), rows)
     for phase, found in page.phases.items():
         for predictor, ended in found.answers.items():
             lost, again = ended.get("lost", 0), ended.get("asked again", 0)
@@ -222,32 +227,10 @@ def _context(page: Page) -> Table:
     return table(("of a question", *page.phases), rows)
 
 
-def _reasons(page: Page) -> Table:
-    from ..runs.rows import REASONS
-
-    rows = [(REASONS[key], *map(str, counts)) for key, counts in page.reasons.items()]
-    return table(("what became of the questions", *page.phases), rows)
-
-
-def _aggregate(title: str, found: Mapping[str, int | float]) -> Iterator[RenderableType]:
-    """The metrics of all answers together: those named "thing METRIC" as a table of things, others on a line."""
-    title = title or "over all answers"
-    parts = {name: tuple(name.rpartition(" ")[::2]) for name in found}
-    tabled = {name: place for name, place in parts.items() if place[0] and place[1].isupper()}
-    if tabled:
-        metrics = list(dict.fromkeys(metric for _, metric in tabled.values()))
-        things = dict.fromkeys(thing for thing, _ in tabled.values())
-        rows = [(thing, *(_counted(found.get(f"{thing} {metric}")) for metric in metrics)) for thing in things]
-        yield table((title, *metrics), rows)
-    words = [f"{name} {_counted(value)}" for name, value in found.items() if name not in tabled]
-    if words:
-        yield f"{title}: {', '.join(words)}"
-
-
 def _gap(found: Difference) -> str:
     return spanned(found.mean if found.n else None, found.interval, "{:+.3f}")
 
 
-def _counted(value: float | None) -> str:
+def _counted(value: float) -> str:
     """A number of things as it is, others as scores."""
     return str(value) if isinstance(value, int) else spanned(value)

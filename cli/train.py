@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from .options import make_setup, parse_settings, setup_options
+from .options import make_setup, parse_settings, said, setup_options
 from .printing import first_line, report, show_plan
 from .progress import progress
 from .show import run_lines
@@ -25,14 +24,7 @@ _SETTINGS = (
 @click.option("--with", "objective", default="logo-grpo", help=_OBJECTIVES)
 @click.option("--train-set", "settings", multiple=True, metavar="NAME=VALUE", help=_SETTINGS)
 @click.option("--out", help="folder for the program [default: in the run's folder under runs/local]")
-def command(
-    method: str,
-    planned: bool,
-    objective: str,
-    settings: tuple[str, ...],
-    out: str | None,
-    **values: Any,
-) -> None:
+def command(method: str, planned: bool, objective: str, out: str | None, **values: Any) -> None:
     """Train the model behind METHOD on its memory operations, and save model and program.
 
     With `--lm local:tiny` a model of half a million weights is made and warmed up first.
@@ -41,8 +33,8 @@ def command(
     from ..runs.planning import plan_train
     from ..runs.train import run_train
 
-    given = {"objective": objective, **parse_settings(settings)}
-    if click.get_current_context().get_parameter_source("threads") is not ParameterSource.DEFAULT:
+    given = {"objective": objective, **parse_settings(values.pop("settings"))}
+    if said("threads"):
         given["threads"] = values["threads"]
     course, setup = Course.for_model(values["lm"]).changed(given), make_setup(values)
     first_line(setup, method)

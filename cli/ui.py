@@ -38,14 +38,8 @@ def command(port: int, host: str) -> None:
         click.echo(f"runs: http://{host}:{port}/#/experiments/{experiment}/runs (Ctrl-C ends it)", err=True)
         code = server.wait()
     finally:
-        _end(server)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(server.pid, number)
+                server.wait(_PATIENCE)
     sys.exit(code)
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    """Ends the server and what it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            server.wait(_PATIENCE)

@@ -27,7 +27,7 @@ from pydantic import BeforeValidator, Field
 
 from ..errors import DataError
 from ..records import History, Session, Turn
-from ..records.json_input import refuse_other_than_file, unreadable
+from ..records.json_input import opened
 from .benchmark import Benchmark
 from .dataset import Note, Reading
 from .rows import Parsed, Place, Row, Text, Words, csv_rows, json_object, literal
@@ -237,22 +237,18 @@ def _contexts_beside(path: Path) -> Path:
 def _contexts(path: Path, wanted: set[str], note: Note) -> dict[str, Blocks]:
     """The messages of the contexts with these ids; the others are passed over without parsing them."""
     found: dict[str, Blocks] = {}
-    try:
-        refuse_other_than_file(path)
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                key = _CONTEXT_KEY.match(line)
-                if not line.strip() or (key is not None and literal(key[1]) not in wanted):
-                    continue
-                place = Place(note, f"{path.name}, line {number}")
-                for id, messages in (json_object(line, place) or {}).items():
-                    context = place.read(Messages, {"messages": messages})
-                    if context is not None:
-                        found[id] = Blocks(context.messages)
-                if wanted <= found.keys():
-                    break
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+    with opened(path) as file:
+        for number, line in enumerate(file, 1):
+            key = _CONTEXT_KEY.match(line)
+            if not line.strip() or (key is not None and literal(key[1]) not in wanted):
+                continue
+            place = Place(note, f"{path.name}, line {number}")
+            for id, messages in (json_object(line, place) or {}).items():
+                context = place.read(Messages, {"messages": messages})
+                if context is not None:
+                    found[id] = Blocks(context.messages)
+            if wanted <= found.keys():
+                break
     return found
 
 

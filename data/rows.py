@@ -25,14 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, 
 
 from ..errors import DataError
 from ..records import read_time
-from ..records.json_input import (
-    decode,
-    read_text,
-    refuse_other_than_file,
-    refuse_unfit,
-    strict_decoder,
-    unreadable,
-)
+from ..records.json_input import decode, opened, read_text, refuse_unfit, strict_decoder
 from .dataset import Finding, Note
 
 PIECE = 1 << 20
@@ -188,12 +181,8 @@ def stream_list(path: Path, piece: int = PIECE) -> Iterator[Any]:
         DataError: The file is missing, empty, no UTF-8 text, no JSON list, or ends too early; entries before the fault
             have been given by then.
     """
-    try:
-        refuse_other_than_file(path)
-        with path.open(encoding="utf-8-sig") as file:
-            yield from _entries(path, file, piece)
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+    with opened(path) as file:
+        yield from _entries(path, file, piece)
 
 
 def _entries(path: Path, file: TextIO, piece: int) -> Iterator[Any]:
@@ -242,8 +231,7 @@ def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Plac
     """
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
     try:
-        refuse_other_than_file(path)
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with opened(path, newline="") as file:
             reader = csv.DictReader(file)
             names = [name.strip() for name in reader.fieldnames or ()]
             if not names:
@@ -263,5 +251,3 @@ def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Plac
                     yield line, place, row
     except csv.Error as error:
         raise DataError(f"{path}: cannot be read as a CSV: {error}") from error
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error

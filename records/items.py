@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import reprlib
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -319,20 +318,13 @@ def _session(messages: Iterable[Mapping[str, Any] | JsonValue], number: int) -> 
 
 
 def _made(kind: type[Made], fields: dict[str, Any], where: str) -> Made:
-    """A record.
-
-    Raises:
-        DataError: A field does not fit, e.g. a time that is no date, or a text that is no Unicode.
-    """
     try:
         "".join(value for value in fields.values() if isinstance(value, str)).encode()
         return kind.model_validate(fields)
     except UnicodeEncodeError as error:
         raise DataError(f"{where}: a text holds half of a surrogate pair; replace it by a whole character") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        raise DataError(f"{where}: {name} {reprlib.repr(fields.get(name))}: {first['msg']}") from error
+        raise DataError(f"{where}: {misfit(error)}") from error
 
 
 def _speaker(message: Mapping[str, Any]) -> Any:

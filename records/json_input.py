@@ -11,8 +11,10 @@ import json
 import math
 import re
 import stat
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ..errors import DataError
 
@@ -22,6 +24,7 @@ MOST_DIGITS = 300
 """Most digits of a whole number: with more it could not be compared with any other kind of number."""
 
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_TOO_DEEP = f"lists and objects are nested more than {MOST_DEPTH} levels deep; make it flatter"
 
 
 def read_json(path: str | Path) -> Any:
@@ -34,15 +37,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """The value of a JSON text.
-
-    Args:
-        text: The whole text.
-        where: What the message of an error begins with: a file, perhaps with a line.
-
-    Raises:
-        DataError: It is no strict JSON.
-    """
+    """The value of a JSON text; `where` it is, a file, perhaps with a line, begins the message of a DataError."""
     try:
         return decode(text)
     except json.JSONDecodeError as error:
@@ -59,7 +54,7 @@ def decode(text: str) -> Any:
         ValueError: It is JSON, but no strict one; the message says what and how to mend it.
     """
     try:
-        value = json.loads(text, **_STRICT)
+        value = strict_decoder().decode(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     refuse_unfit(value, text)
@@ -67,11 +62,9 @@ def decode(text: str) -> Any:
 
 
 def refuse_unfit(value: Any, text: str) -> None:
-    """Refuses a parsed value that is nested too deeply or holds half of a surrogate pair.
+    """Raises ValueError for a value that is nested too deeply or holds half of a surrogate pair.
 
-    Args:
-        value: What a decoder of `strict_decoder` gave.
-        text: What it was read from; most texts tell at a glance that nothing is wrong.
+    Most texts that it was read from tell at a glance that nothing is wrong.
     """
     if text.count("[") + text.count("{") > MOST_DEPTH and not _is_flat(value):
         raise ValueError(_TOO_DEEP)
@@ -85,46 +78,39 @@ def refuse_unfit(value: Any, text: str) -> None:
 
 def strict_decoder() -> json.JSONDecoder:
     """A decoder that refuses what `decode` refuses, but for what `refuse_unfit` finds; raises ValueError."""
-    return json.JSONDecoder(**_STRICT)
+    return json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_int=_int, parse_constant=_constant)
+
+
+@contextmanager
+def opened(path: Path, newline: str | None = None) -> Generator[TextIO]:
+    """A UTF-8 text file, or a pipe, to be read; a byte-order mark is left out.
+
+    Raises:
+        DataError: It is missing, a folder or a device, or no UTF-8 text, which may be seen while it is read.
+    """
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise DataError(f"{path}: cannot be read: it is a folder or a device; name a file")
+        with path.open(encoding="utf-8-sig", newline=newline) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file") from error
+    except UnicodeDecodeError as error:
+        kinds = {b"\x1f\x8b": "it is compressed", b"\xff\xfe": "it is UTF-16", b"\xfe\xff": "it is UTF-16"}
+        kind = kinds.get(error.object[:2], f"byte {error.start} is wrong")
+        raise DataError(f"{path}: cannot be read as UTF-8 text: {kind}; save it unpacked, as UTF-8") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def read_text(path: Path) -> str:
-    """Reads a text file; a byte-order mark is left out.
-
-    Raises:
-        DataError: The file is missing, empty, no file, or no UTF-8 text.
-    """
-    try:
-        refuse_other_than_file(path)
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+    """The text of a file as `opened` reads it; raises DataError for an empty one, too."""
+    with opened(path) as file:
+        text = file.read()
     if not text.strip():
         raise DataError(f"{path}: the file is empty")
     return text
-
-
-def refuse_other_than_file(path: Path) -> None:
-    """Refuses a folder and a device; a pipe is read like a file.
-
-    Raises:
-        DataError: The path is one of them.
-        OSError: It cannot be looked at.
-    """
-    mode = path.stat().st_mode
-    if stat.S_ISDIR(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        raise DataError(f"{path}: cannot be read: it is a folder or a device; name a file")
-
-
-def unreadable(path: Path, error: OSError | ValueError) -> DataError:
-    """The error for a file that is not there or cannot be read as UTF-8 text, with what to do about it."""
-    if isinstance(error, FileNotFoundError):
-        return DataError(f"{path}: no such file")
-    if not isinstance(error, UnicodeDecodeError):
-        return DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
-    kinds = {b"\x1f\x8b": "it is compressed", b"\xff\xfe": "it is UTF-16", b"\xfe\xff": "it is UTF-16"}
-    kind = kinds.get(error.object[:2], f"byte {error.start} is wrong")
-    return DataError(f"{path}: cannot be read as UTF-8 text: {kind}; save it unpacked, as UTF-8")
 
 
 def _is_flat(value: Any, levels: int = MOST_DEPTH) -> bool:
@@ -159,12 +145,3 @@ def _int(text: str) -> int:
 
 def _constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number; write null or a finite number")
-
-
-_TOO_DEEP = f"lists and objects are nested more than {MOST_DEPTH} levels deep; make it flatter"
-_STRICT: dict[str, Any] = {
-    "object_pairs_hook": _object,
-    "parse_float": _float,
-    "parse_int": _int,
-    "parse_constant": _constant,
-}

@@ -1,7 +1,6 @@
 """A user's mistake is one line on standard error and exit code 2, whatever the mistake."""
 
 import asyncio
-import gzip
 import json
 import os
 import subprocess
@@ -49,7 +48,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "year.json": b'[{"role": "user", "content": "x", "time": "1000000-01-01"}]',
         "calendar.json": b'[{"role": "user", "content": "x", "time": "0001-01-01T00:00:00+14:00"}]',
         "utf16.json": "[]".encode("utf-16"),
-        "packed.json": gzip.compress(b"[]"),
     }
     for name, content in spoiled.items():
         (tmp_path / name).write_bytes(content)
@@ -65,73 +63,38 @@ COMPILE = ["compile", "turn-rag", "--on", "locomo"]
 JUDGE = ["evaluate", "judge", "--on", "judge-check"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([*LOCOMO_ON, "--data", "truncated.json"], "truncated.json: not valid JSON at line 1"),
-        ([*LOCOMO_ON, "--data", "empty.json"], "empty.json: the file is empty"),
-        ([*LOCOMO_ON, "--data", "no_answer.json"], "no_answer.json"),
-        ([*LOCOMO_ON, "--data", "missing.json"], "missing.json: no such file"),
-        ([*LOCOMO_ON, "--data", "folder"], "folder: cannot be read"),
-        (["evaluate", "turn-rag", "--on", "jsonl"], "no sample; give the path"),
-        (["evaluate", "turn-rag", "--on", "jsonl", "--data", "no_question.jsonl"], "line 1, field 'question'"),
-        (["evaluate", "turn-rag", "--on", "jsonl", "--data", "half.jsonl"], "half.jsonl: line 1"),
-        (["evaluate", "turn-rag", "--on", "jsonl", "--data", "ok.jsonl", "--metric", "f2"], "unknown metric 'f2'"),
-        ([*LOCOMO_ON, "--categories", "9"], "unknown category of locomo '9'"),
-        (["evaluate", "turn-rga", "--on", "locomo"], "did you mean 'turn-rag'"),
-        (["evaluate", "turn-rag", "--on", "lokomo"], "did you mean 'locomo'"),
-        (["evaluate", "turn-rag"], "--on"),
-        (["evaluate", "folder", "--on", "locomo"], "no saved program here (manifest.json is missing)"),
-        (["evaluate", "no.such.module:Thing", "--on", "locomo"], "cannot be imported"),
-        ([*LOCOMO_ON, "--set", "kk=3"], "kk"),
-        ([*LOCOMO_ON, "--set", "k"], "'k' is not NAME=VALUE"),
-        ([*LOCOMO_ON, "--adapter", "yaml"], "unknown adapter 'yaml'"),
-        ([*LOCOMO_ON, "--part", "most"], "--part"),
-        ([*LOCOMO_ON, "--threads", "0"], "--threads"),
-        ([*LOCOMO_ON, "--lm", ""], "language model ''"),
-        ([*COMPILE, "--with", "bootstrp"], "did you mean 'bootstrap'"),
-        ([*COMPILE, "--stage", "half"], "--stage"),
-        ([*COMPILE, "--stage", "write"], "no prompt to tune in stage 'write'"),
-        ([*COMPILE, "--optimizer-set", "rounds=2"], "no setting 'rounds'"),
-        ([*COMPILE, "--optimizer-set", "max_rounds=two"], "max_rounds = 'two': Input should be a valid integer"),
-        ([*COMPILE, "--optimizer-set", "max_rounds"], "'max_rounds' is not NAME=VALUE"),
-        ([*COMPILE, "--out", "folder"], "folder: exists and is no saved program"),
-        ([*COMPILE, "--out", "ok.jsonl/program"], "cannot be written"),
-        (["ask", "folder", "Where?"], "--history"),
-        (["ask", "folder", "Where?", "--history", "missing.json"], "missing.json: no such file"),
-        (["ask", "folder", "Where?", "--history", "no_role.json"], "has no role"),
-        (["ask", "folder", "Where?", "--history", "history.json"], "no saved program here"),
-        (["evaluate", "turn-rag", "--on", "lokomo", "--data", "ok.jsonl", "--check"], "did you mean 'locomo'"),
-        (["list", "things"], "things"),
-        (["compil"], "compil"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_a_mistake_is_one_line_that_names_it(here, cli, arguments, words):
-    code, out, err = cli(*arguments)
-    assert code == 2
-    assert err.count("\n") == 1
-    assert err.startswith("mempiler: ")
-    assert words in err
-    assert "Traceback" not in out + err
-
-
-@pytest.mark.parametrize("method", ["turn-rag", "memory-r2"])
-@pytest.mark.parametrize("command", ["evaluate", "compile"])
-def test_a_missing_key_is_named(here, cli, monkeypatch, command, method):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    code, _, err = cli(command, method, "--on", "locomo", "--lm", "openai/gpt-x", "--test", "3")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "OPENAI_API_KEY" in err
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "metric"), [("longmemeval", "f1"), ("memoryquest", "evidence"), ("personamem-v2", "mcq")]
-)
-def test_without_a_judge_a_metric_that_needs_none_is_named(here, cli, benchmark, metric):
-    code, _, err = cli("evaluate", "turn-rag", "--on", benchmark, "--test", "1")
-    assert (code, err.count("\n")) == (2, 1)
-    assert f"scored by a judge; name its model with --judge-lm, or take --option metric={metric}" in err
+SAYS = [
+    ([*LOCOMO_ON, "--data", "truncated.json"], "truncated.json: not valid JSON at line 1"),
+    ([*LOCOMO_ON, "--data", "empty.json"], "empty.json: the file is empty"),
+    ([*LOCOMO_ON, "--data", "no_answer.json"], "no_answer.json"),
+    ([*LOCOMO_ON, "--data", "missing.json"], "missing.json: no such file"),
+    (["evaluate", "turn-rag", "--on", "jsonl"], "no sample; give the path"),
+    (["evaluate", "turn-rag", "--on", "jsonl", "--data", "no_question.jsonl"], "line 1, field 'question'"),
+    (["evaluate", "turn-rag", "--on", "jsonl", "--data", "ok.jsonl", "--metric", "f2"], "unknown metric 'f2'"),
+    ([*LOCOMO_ON, "--categories", "9"], "unknown category of locomo '9'"),
+    (["evaluate", "turn-rga", "--on", "locomo"], "did you mean 'turn-rag'"),
+    (["evaluate", "turn-rag", "--on", "lokomo"], "did you mean 'locomo'"),
+    (["evaluate", "turn-rag"], "--on"),
+    (["evaluate", "folder", "--on", "locomo"], "no saved program here (manifest.json is missing)"),
+    (["evaluate", "no.such.module:Thing", "--on", "locomo"], "cannot be imported"),
+    ([*LOCOMO_ON, "--set", "k"], "'k' is not NAME=VALUE"),
+    ([*LOCOMO_ON, "--adapter", "yaml"], "unknown adapter 'yaml'"),
+    ([*LOCOMO_ON, "--lm", ""], "language model ''"),
+    ([*COMPILE, "--with", "bootstrp"], "did you mean 'bootstrap'"),
+    ([*COMPILE, "--stage", "write"], "no prompt to tune in stage 'write'"),
+    ([*COMPILE, "--optimizer-set", "rounds=2"], "no setting 'rounds'"),
+    ([*COMPILE, "--optimizer-set", "max_rounds=two"], "max_rounds = 'two': Input should be a valid integer"),
+    ([*COMPILE, "--out", "folder"], "folder: exists and is no saved program"),
+    ([*COMPILE, "--out", "ok.jsonl/program"], "cannot be written"),
+    (["ask", "folder", "Where?"], "--history"),
+    (["ask", "folder", "Where?", "--history", "no_role.json"], "has no role"),
+    (["ask", "folder", "Where?", "--history", "history.json"], "no saved program here"),
+    (["make", "palset"], "mempiler make is now: mempiler.data.synthesis, in Python"),
+    (["evaluate", "turn-rag", "--on", "longmemeval", "--test", "1"], "--judge-lm, or take --option metric=f1"),
+    ([*LOCOMO_ON, "--lm", "openai/gpt-x", "--test", "3"], "OPENAI_API_KEY"),
+    (["compile", "memory-r2", "--on", "locomo", "--lm", "openai/gpt-x"], "OPENAI_API_KEY"),
+]
+"""What the one line says."""
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compile", "ask"])
@@ -168,10 +131,7 @@ NUMBERS = {
     "traces": ("some", "-1"),
 }
 SERVE = {"timeout": "nan", "grace": "inf", "session-gap": "nan", "lm-timeout": "nan", "port": "70000", "log-level": "x"}
-SPOILED = (
-    *(f"{name}.json" for name in ("nan", "half", "deep", "big", "twice", "utf16", "packed")),
-    *("empty", "nowhere"),
-)
+SPOILED = (*(f"{name}.json" for name in ("nan", "half", "deep", "big", "twice", "utf16")), "empty", "nowhere")
 TIMES = ("seconds.json", "year.json", "calendar.json")
 READERS = ("locomo", "omnibehavior", "memoryquest", "jsonl")
 OPTIONS = {
@@ -194,10 +154,7 @@ WRONG: list[list[str]] = [
     *(["ask", "folder", "Where?", "--history", file] for file in (*SPOILED, *TIMES)),
     *([*ADD, file, "--user", "ann"] for file in (*SPOILED, *TIMES)),
     *([*ADD, "history.json", "--user", "ann", "--store", store] for store in ("no://x", "mysql://x")),
-    *(
-        ["memories", "import", file]
-        for file in ("ok.jsonl", "deep.json", "utf16.json", "empty", "nowhere", "empty.json")
-    ),
+    *(["memories", "import", file] for file in ("ok.jsonl", "deep.json", "utf16.json", "empty", "empty.json")),
     *([*JUDGE, "--data", file] for file in ("deep.json", "nowhere", "empty", "ok.jsonl", "half.json")),
     *(["serve", "folder", "--token-file", file] for file in ("nowhere", "empty", "empty.json")),
     *(["show", run, "--failed"] for run in ("nowhere", "empty", "")),
@@ -208,8 +165,9 @@ WRONG: list[list[str]] = [
     ["train", "memory-r2", "--on", "memory-env", "--train-set", "local_fraction=nan", "--lm", "local:tiny"],
     ["evaluate", "turn-rag", "--check", "--on", "longmemeval", "--data", "ok.jsonl", "--option", "size=5"],
     ["evaluate", "turn-rag", "--check", "--on", "nosuch:Class", "--data", "ok.jsonl"],
-    ["make", "palset"],
     ["fetch", "nosuch"],
+    ["list", "things"],
+    ["compil"],
     ["reproduce", "rgmem", "--max-usd", "nan"],
     ["reproduce", "nosuch"],
     ["publish", "folder", "models:/x"],
@@ -225,12 +183,14 @@ WRONG: list[list[str]] = [
 ]
 
 
-def test_every_wrong_command_line_is_one_line_and_code_two(here, cli):
+def test_every_wrong_command_line_is_one_line_and_code_two(here, cli, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert len(WRONG) >= 120
     found = {}
-    for arguments in WRONG:
-        code, _, err = cli(*arguments)
-        if code != 2 or err.count("\n") != 1 or not err.startswith("mempiler: ") or len(err) > 1600:
+    for arguments, words in [*SAYS, *((each, "") for each in WRONG)]:
+        code, out, err = cli(*arguments)
+        one_line = err.count("\n") == 1 and err.startswith("mempiler: ") and len(err) <= 1600
+        if code != 2 or not one_line or words not in err or "Traceback" in out:
             found[" ".join(arguments)[:200]] = code, err[:500]
     assert not found
 
@@ -242,14 +202,9 @@ def test_an_argument_that_is_no_text_is_refused_by_a_process(here):
     assert rb"\udcff.json' is no UTF-8 text" in done.stderr
 
 
-@pytest.mark.parametrize("command", [["list"], ["list", "--json"]])
-def test_output_that_the_disk_does_not_take_is_one_line_and_code_four(command):
+def test_output_that_the_disk_does_not_take_is_one_line_and_code_four():
+    command = [sys.executable, "-m", "mempiler", "list", "--json"]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "mempiler", *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
-        )
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 4
-    assert done.stderr == (
-        "mempiler: what was to be printed: cannot be written: No space left on device; "
-        "free space on that disk, or write elsewhere\n"
-    )
+    assert "what was to be printed: cannot be written: No space left on device; free space on that disk" in done.stderr

@@ -10,21 +10,7 @@ from mempiler.cli import COMMANDS, main
 from mempiler.cli.progress import progress
 from mempiler.runs.artifact import load
 
-EVALUATION = {
-    "program",
-    "benchmark",
-    "lm",
-    "n",
-    "score",
-    "interval",
-    "metrics",
-    "by",
-    "retrieval",
-    "calls",
-    "failures",
-    "seconds",
-    "run_id",
-}
+EVALUATION = {"program", "benchmark", "lm", "n", "score", "interval", "metrics", "by", "retrieval", "calls", "run_id"}
 COMPILATION = {"start", "result", "difference", "promoted", "program", "run_id"}
 SMALL = ["--train", "12", "--dev", "4", "--test", "6"]
 
@@ -35,14 +21,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compiled")
     arguments = ["compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--force", "--json", *SMALL]
     main([*arguments, "--out", str(folder / "program")])
-    (folder / "history.json").write_text(
-        json.dumps(
-            [
-                {"role": "user", "content": "I moved to [b]Lisbon[/b] :smile:", "name": "Ann", "time": "2024-05-03"},
-                {"role": "assistant", "content": "My dog is called Rex.", "name": "Bob"},
-            ]
-        )
-    )
+    said = {"role": "user", "content": "I moved to [b]Lisbon[/b] :smile:", "name": "Ann", "time": "2024-05-03"}
+    answered = {"role": "assistant", "content": "My dog is called Rex.", "name": "Bob"}
+    (folder / "history.json").write_text(json.dumps([said, answered]))
     return folder / "program"
 
 
@@ -128,35 +109,24 @@ def test_a_saved_program_is_evaluated_with_a_note_on_what_it_was_compiled_on(cli
 
 
 def test_ask_answers_and_shows_why(cli, program):
-    question = "Where did Ann move to?"
-    code, out, err = cli("ask", str(program), question, "--history", f"{program.parent}/history.json", "--why")
+    asked = "ask", str(program), "Where did Ann move to?", "--history", f"{program.parent}/history.json"
+    code, out, err = cli(*asked, "--why")
     answer, *rest = out.splitlines()
-    assert (code, err) == (0, "")
-    assert answer
+    assert (code, err, bool(answer)) == (0, "", True)
     # Words of users are printed as they are: rich would take them for markup.
     assert any("[D1:1]" in line and "[b]Lisbon[/b] :smile:" in line for line in rest)
-
-
-def test_ask_prints_one_json_object(cli, program):
-    question = "Where did Ann move to?"
-    _, out, _ = cli("ask", str(program), question, "--history", f"{program.parent}/history.json", "--json")
-    found = json.loads(out)
-    assert set(found) == {"answer", "lm", "why"}
-    assert found["lm"] == "offline"
+    found = json.loads(cli(*asked, "--json")[1])
+    assert (set(found), found["lm"]) == ({"answer", "lm", "why"}, "offline")
     assert found["why"][0]["sources"][0]["line"].startswith("[D1:1] (3 May 2024, Friday) Ann: I moved")
 
 
-@pytest.mark.parametrize("kind", ["methods", "benchmarks", "optimizers", "adapters"])
-def test_list_names_everything_with_a_summary(cli, kind):
-    code, out, _ = cli("list", kind, "--json")
-    listed = json.loads(out)
-    assert code == 0
-    assert set(listed) == {kind}
-    assert all(listed[kind].values())
+def test_list_names_everything_with_a_summary(cli):
+    listed = json.loads(cli("list", "--json")[1])
     known = {"methods": "turn-rag", "benchmarks": "locomo", "optimizers": "bootstrap", "adapters": "chat"}
-    assert known[kind] in listed[kind]
-    _, out, _ = cli("list")
-    assert all(name in out for name in listed[kind])
+    assert all(listed[kind].values() and listed[kind][name] for kind, name in known.items())
+    shown = cli("list")[1]
+    assert all(name in shown for names in listed.values() for name in names)
+    assert set(json.loads(cli("list", "weights", "--json")[1])) == {"weights"}
 
 
 def test_the_settings_of_an_optimizer_are_listed_with_those_of_its_constructors(cli):
@@ -182,20 +152,19 @@ GOOD = {"user": "ann", "messages": [{"role": "user", "content": "I moved."}], "q
 def test_data_check_ends_with_one_if_the_file_cannot_be_used(cli, tmp_path, rows, code, words):
     path = tmp_path / "questions.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    ended, out, _ = cli("evaluate", "turn-rag", "--check", "--on", "jsonl", "--data", str(path))
-    assert ended == code
-    assert words in out
-    ended, out, _ = cli("evaluate", "turn-rag", "--check", "--on", "jsonl", "--data", str(path), "--json")
-    assert ended == code
-    assert json.loads(out)["ok"] is (code == 0)
+    asked = "evaluate", "turn-rag", "--check", "--on", "jsonl", "--data", path
+    ended, out, _ = cli(*asked)
+    assert (ended, words in out) == (code, True)
+    ended, out, _ = cli(*asked, "--json")
+    assert (ended, json.loads(out)["ok"]) == (code, code == 0)
     assert set(json.loads(out)) == {"path", "benchmark", "counts", "rows", "ok", "kinds"}
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["memories", "rebuild"]], ids=" ".join)
-def test_every_command_explains_itself(cli, command):
-    code, out, err = cli(*command, "--help")
-    assert (code, err) == (0, "")
-    assert out.startswith(f"Usage: mempiler{''.join(f' {word}' for word in command)}")
+def test_every_command_explains_itself(cli):
+    for command in [[], *([name] for name in COMMANDS), ["memories", "rebuild"]]:
+        code, out, err = cli(*command, "--help")
+        assert (code, err) == (0, "")
+        assert out.startswith(f"Usage: mempiler{''.join(f' {word}' for word in command)}")
 
 
 def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):

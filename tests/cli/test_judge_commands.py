@@ -34,12 +34,8 @@ def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(run: Any, st
     code, out, _ = run(*CHECK, *model, "--data", "labelled.jsonl", "--json")
     found = json.loads(out)
     assert (code, found["judge_lm"], found["judge_hash"]) == (0, server.model, judge_hash(JudgeAnswer))
-    assert {kind: each["rate"] for kind, each in found["kinds"].items()} == {
-        "right": 1.0,
-        "paraphrased-right": 0.0,
-        "vague-wrong": 1.0,
-        "specific-wrong": None,
-    }
+    rates = {"right": 1.0, "paraphrased-right": 0.0, "vague-wrong": 1.0, "specific-wrong": None}
+    assert {kind: each["rate"] for kind, each in found["kinds"].items()} == rates
     assert (found["right"]["accepted"], found["right"]["n"], found["wrong"]["rate"]) == (2, 3, 1.0)
     assert (found["kinds"]["vague-wrong"]["n"], found["kinds"]["vague-wrong"]["unreadable"]) == (2, 1)
 
@@ -58,7 +54,7 @@ def test_the_table_names_the_prompt_and_every_kind(run: Any) -> None:
         (["--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--data", "half.csv"], "half.csv: line 1"),
         (["--adapter", "morse"], "morse"),
-        (["--plan"], "has no --plan"),
+        (["--plan"], "--plan, --resume and --replay are for runs"),
         (["--resume", "x"], "--resume and --replay are for runs"),
         (["--max-calls", "3"], "budget reached: max-calls 3"),
     ],

@@ -15,8 +15,7 @@ from mempiler.engines.models import language_model
 
 pytest.importorskip("mcp", reason="needs the extra mcp")
 
-TOOLS = {"search_memory", "add_memory", "ask_memory", "forget_memory"}
-TOOLS |= {"update_memory", "delete_memory", "undo_memory"}
+TOOLS = {f"{verb}_memory" for verb in ("search", "add", "ask", "forget", "update", "delete", "undo")}
 
 
 @pytest.fixture(scope="module")
@@ -128,22 +127,20 @@ def test_an_agent_chooses_sessions_and_times(call: Callable[..., Any], tmp_path:
             assert "Porto" in text(call(memory, tool, **asked, since="2025-01-01T00:00:00Z"))
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "says"),
-    [
-        ("search_memory", {"query": "x", "where": {"a b": 1}}, "the name 'a b'"),
-        ("ask_memory", {"question": "x", "where": {"a": {"$gt": 1}}}, "where"),
-        ("ask_memory", {"question": "x", "since": "yesterday"}, "since"),
-        ("search_memory", {"query": "x", "k": 0}, "greater than or equal to 1"),
-        ("search_memory", {"query": ""}, "at least 1 character"),
-        ("search_memory", {}, "required"),
-        ("add_memory", {"text": " "}, "at least 1 character"),
-        ("forget_memory", {"session": "nobody"}, "There is no session nobody."),
-    ],
-)
-def test_a_call_that_makes_no_sense_is_told_so(
-    call: Callable[..., Any], tmp_path: Path, offline: Any, tool: str, arguments: dict[str, Any], says: str
-) -> None:
+NONSENSE = [
+    ("search_memory", {"query": "x", "where": {"a b": 1}}, "the name 'a b'"),
+    ("ask_memory", {"question": "x", "where": {"a": {"$gt": 1}}}, "where"),
+    ("ask_memory", {"question": "x", "since": "yesterday"}, "since"),
+    ("search_memory", {"query": "x", "k": 0}, "greater than or equal to 1"),
+    ("search_memory", {"query": ""}, "at least 1 character"),
+    ("search_memory", {}, "required"),
+    ("add_memory", {"text": " "}, "at least 1 character"),
+    ("forget_memory", {"session": "nobody"}, "there is no session nobody."),
+]
+
+
+def test_a_call_that_makes_no_sense_is_told_so(call: Callable[..., Any], tmp_path: Path, offline: Any) -> None:
     with mempiler.Store(tmp_path / "memories.sqlite") as store:
         memory = mempiler.build("turn-rag").memory(store, "ada", lm=offline)
-        assert says.lower() in text(call(memory, tool, **arguments)).lower()
+        for tool, arguments, says in NONSENSE:
+            assert says in text(call(memory, tool, **arguments)).lower(), (tool, arguments)

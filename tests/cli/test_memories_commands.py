@@ -97,13 +97,6 @@ def test_changed_program_is_refused_until_it_is_rebuilt(filled: Run) -> None:
     assert json.loads(filled("memories", "rebuild", "other", "--force", "--json")[1])["sessions"] == 2
 
 
-def test_memories_of_another_program_are_left_alone_and_counted(filled: Run) -> None:
-    filled("memories", "add", "chat.json", "--user", "bob")
-    code, out, _ = filled("memories", "rebuild", "other", "--queued")
-    assert code == 0
-    assert out == "2 users, 2 sessions, 0 failures, 1 users of another program\n"
-
-
 def test_show_prints_memory_and_sessions(filled: Run) -> None:
     found = json.loads(filled("memories", "show", "--user", "ada", "--json")[1])
     assert [session["state"] for session in found["sessions"]] == ["remembered", "remembered"]
@@ -135,9 +128,8 @@ def test_export_moves_to_another_store(filled: Run, folder: Path) -> None:
 
 
 def test_forget_session_then_user(filled: Run) -> None:
-    assert filled("memories", "forget", "--user", "ada", "--session", "chat-1")[1] == (
-        "1 forgotten, 1 sessions, 2 turns, 1 queued anew\n"
-    )
+    forgotten = filled("memories", "forget", "--user", "ada", "--session", "chat-1")[1]
+    assert forgotten == "1 forgotten, 1 sessions, 2 turns, 1 queued anew\n"
     filled("memories", "rebuild", "program")
     assert "Lisbon" not in filled("memories", "show", "--user", "ada")[1]
     assert filled("memories", "forget", "--user", "ada")[0] == 0
@@ -148,11 +140,8 @@ ADA = ("--user", "ada")
 
 
 def test_entries_are_found_listed_and_read(filled: Run) -> None:
-    code, out, _ = filled("memories", "search", "program", "When does Grace visit?", *ADA, "--k", "1")
-    assert (code, out.partition("  ")[2]) == (
-        0,
-        "[chat-2:1] (2 April 2024, Tuesday) Ada: My sister Grace visits me in June.\n",
-    )
+    out = filled("memories", "search", "program", "When does Grace visit?", *ADA, "--k", "1")[1]
+    assert out.endswith("  [chat-2:1] (2 April 2024, Tuesday) Ada: My sister Grace visits me in June.\n")
     found = json.loads(filled("memories", "search", "program", "Grace", *ADA, "--json")[1])
     assert [hit["id"] for hit in found["entries"]] == ["chat-2:1"]
     assert found["waiting"] == []
@@ -194,58 +183,50 @@ def test_deleted_words_are_not_shown(filled: Run) -> None:
     assert "Lisbon" in filled(*show)[1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ("list --store none.sqlite", 2, "none.sqlite: no memories here"),
-        ("list --store chat.json", 4, "not a database"),
-        ("list --store mysql://a/b", 2, "mysql is not supported"),
-        ("show --user bob", 2, "no user 'bob'"),
-        ("forget --user bob", 2, "no user 'bob'"),
-        ("forget --user ada --session x", 2, "no session 'x' of user 'ada'"),
-        ("add chat.json --user ''", 2, "user '' must be a text"),
-        ("import chat.json", 2, "no memories of Mempiler"),
-        ("import none.jsonl", 2, "'none.jsonl': No such file or directory"),
-        ("export no/folder/x.jsonl", 2, "cannot be written"),
-        ("rebuild chat.json", 2, "no saved program here"),
-        ("rebuild program --user bob", 2, "no user 'bob'"),
-        ("search program x --user bob", 2, "no user 'bob'"),
-        ("search program x --user ada --k 0", 2, "k is 0; ask for 1 to 1000"),
-        ("search program", 2, "Missing option '--user'"),
-        ("search program --user ada --where '{'", 2, "where: Invalid JSON"),
-        ("search program --user ada --where '{\"a b\": 1}'", 2, "the name 'a b'"),
-        ("search program --user ada --since soon", 2, "since: "),
-        ("show --user ada --tenant acme", 2, "no user 'ada'"),
-        ("edit program x --undo --user ada", 2, "no entry 'x' of user 'ada', or nothing to undo"),
-        ("edit program chat-1:1 --text ' ' --user ada", 2, "a text that is not empty"),
-        ("edit other chat-1:1 --delete --user ada", 2, "run: mempiler memories rebuild"),
-        ("edit none chat-1:1 --delete --user ada", 2, "no saved program here"),
-        ("ask program 'Where?' --user bob", 2, "no user 'bob'"),
-        ("ask program 'Where?' --user ada --history chat.json", 2, "one of: --history"),
-    ],
-)
-def test_mistakes_are_one_line(filled: Run, arguments: str, code: int, message: str) -> None:
-    words = shlex.split(arguments)
-    found, _, err = filled(*(words if words[0] == "ask" else ["memories", *words]))
-    assert (found, err.startswith("mempiler: "), err.count("\n")) == (code, True, 1)
-    assert message in err
+MISTAKES = {
+    "list --store none.sqlite": "none.sqlite: no memories here",
+    "list --store mysql://a/b": "mysql is not supported",
+    "show --user bob": "no user 'bob'",
+    "show --user ada --tenant acme": "no user 'ada'",
+    "forget --user bob": "no user 'bob'",
+    "forget --user ada --session x": "no session 'x' of user 'ada'",
+    "add chat.json --user ''": "user '' must be a text",
+    "import chat.json": "no memories of Mempiler",
+    "import none.jsonl": "'none.jsonl': No such file or directory",
+    "export no/folder/x.jsonl": "cannot be written",
+    "rebuild program --user bob": "no user 'bob'",
+    "rebuild program --failed --force": "--queued, --failed and --force each say what is written; give one of them",
+    "search program x --user ada --k 0": "k is 0; ask for 1 to 1000",
+    "search program": "Missing option '--user'",
+    "search program --user ada --where '{'": "where: Invalid JSON",
+    "search program --user ada --where '{\"a b\": 1}'": "the name 'a b'",
+    "search program --user ada --since soon": "since: ",
+    "edit program x --undo --user ada": "no entry 'x' of user 'ada', or nothing to undo",
+    "edit program chat-1:1 --text ' ' --user ada": "a text that is not empty",
+    "edit other chat-1:1 --delete --user ada": "run: mempiler memories rebuild",
+    "edit none chat-1:1 --delete --user ada": "no saved program here",
+}
+
+
+def test_mistakes_are_one_line(filled: Run) -> None:
+    for arguments, message in MISTAKES.items():
+        code, _, err = filled("memories", *shlex.split(arguments))
+        assert (code, err.startswith("mempiler: "), err.count("\n")) == (2, True, 1)
+        assert message in err
+    for more in (("--user", "bob"), ("--user", "ada", "--history", "chat.json")):
+        assert filled("ask", "program", "Where?", *more)[0] == 2
+    code, _, err = filled("memories", "list", "--store", "chat.json")
+    assert (code, "not a database" in err) == (4, True)
 
 
 def test_users_are_there_after_a_refused_import(filled: Run) -> None:
     filled("memories", "export", "all.jsonl")
     code, _, err = filled("memories", "import", "all.jsonl")
-    assert (code, "give --replace" in err) == (2, True)
-    assert len(listed(filled)) == 1
+    assert (code, "give --replace" in err, len(listed(filled))) == (2, True, 1)
     assert filled("memories", "import", "all.jsonl", "--replace")[0] == 0
 
 
 def test_failed_sessions_alone_are_written_anew(filled: Run) -> None:
     before = listed(filled)[0]
-    assert filled("memories", "rebuild", "program", "--failed") == (
-        0,
-        "1 users, 0 sessions, 0 failures\n",
-        "",
-    )
+    assert filled("memories", "rebuild", "program", "--failed")[1] == "1 users, 0 sessions, 0 failures\n"
     assert listed(filled)[0]["updated"] == before["updated"]
-    code, _, told = filled("memories", "rebuild", "program", "--failed", "--force")
-    assert (code, "--queued, --failed and --force each say what is written; give one of them" in told) == (2, True)

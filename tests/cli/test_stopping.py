@@ -1,7 +1,6 @@
-"""Whoever stops a command with Ctrl-C reads what is kept and the command that goes on, and does not wait."""
+"""Whoever stops a command with Ctrl-C reads what is kept and how to go on, and does not wait."""
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -11,38 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli.stopping import stop_line
+from mempiler.cli import stop_line
 from mempiler.errors import Stopped
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.tracking import Tracker
 
-RUN = Stopped("what was done is kept in here", ("--resume", "run-1"))
 
-
-@pytest.mark.parametrize(
-    ("stop", "arguments", "goes_on"),
-    [
-        (RUN, ["evaluate", "turn-rag", "--on", "my bench"], "evaluate turn-rag --on 'my bench' --resume run-1"),
-        (RUN, ["compile", "x", "--resume", "old", "--seed", "1"], "compile x --seed 1 --resume run-1"),
-        (RUN, ["train", "x", "--resume=old"], "train x --resume run-1"),
-        (RUN, ["reproduce", "rgmem"], "reproduce rgmem --resume run-1"),
-        (RUN, ["compare", "a", "b"], "compare a b"),
-        (KeyboardInterrupt(), ["memories", "rebuild", "p"], "memories rebuild p"),
-        (KeyboardInterrupt(), ["memories", "rebuild", "p", "--force"], "memories rebuild p"),
-        (
-            KeyboardInterrupt(),
-            ["memories", "rebuild", "p", "--store", "postgresql://ann:secret@host/db"],
-            "memories rebuild p --store postgresql://ann:...@host/db",
-        ),
-    ],
-)
-def test_the_command_that_goes_on(stop: BaseException, arguments: list[str], goes_on: str) -> None:
-    line = stop_line(stop, arguments)
-    assert line.startswith("stopped; ")
-    assert line.endswith(f"; to go on: mempiler {goes_on}")
-
-
-def test_a_command_that_keeps_nothing_was_stopped() -> None:
+def test_what_is_kept_and_how_to_go_on() -> None:
+    said = stop_line(Stopped("it is kept", ("--resume", "run-1")), ["train"])
+    assert said == "stopped; it is kept; the same command with --resume run-1 goes on"
+    said = stop_line(KeyboardInterrupt(), ["memories", "rebuild", "program", "--force"])
+    assert said.endswith("the others stay queued; the same command without --force goes on")
     assert stop_line(KeyboardInterrupt(), ["list"]) == "stopped"
 
 
@@ -65,13 +43,8 @@ def test_a_process_that_waits_for_its_model_ends_at_once(
     environment["MEMPILER_HOME"] = str(tmp_path)
     server = stub(lambda n, text: "stall")
     given = ["evaluate", "no-memory", "--on", "locomo", "--test", "2", "--lm", server.model, "--api-base", server.url]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mempiler", *given],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    command = [sys.executable, "-m", "mempiler", *given]
+    process = subprocess.Popen(command, stdout=-3, stderr=subprocess.PIPE, text=True, env=environment)
     until = time.monotonic() + 60
     while not server.texts and time.monotonic() < until:
         time.sleep(0.05)
@@ -79,16 +52,16 @@ def test_a_process_that_waits_for_its_model_ends_at_once(
     _, err = process.communicate(timeout=30)
     (run,) = tmp_path.glob("*-evaluate-*")
     assert process.returncode == 130
-    command = shlex.join(["mempiler", *given, "--resume", run.name])
-    assert err == f"mempiler: stopped; what was done is kept in {run}; to go on: {command}\n"
+    goes_on = f"the same command with --resume {run.name} goes on"
+    assert err == f"mempiler: stopped; what was done is kept in {run}; {goes_on}\n"
 
 
 def test_an_interrupt_that_python_loses_is_sent_again() -> None:
     lost = """
 import os, signal, time
-from mempiler.cli import stopping
-stopping.AGAIN = 0.2
-stopping.end_by_signal()
+from mempiler import cli
+cli.AGAIN = 0.2
+cli.end_by_signal()
 class Cleaned:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)

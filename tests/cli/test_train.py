@@ -61,21 +61,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def command(trained: dict[str, Any], *words: str) -> list[str]:
-    sizes = ["--train", "2", "--dev", "1", "--test", "1"]
-    settings = {"validate_every": 1, "num_rollouts": 2, "local_n": 2, "histories": 1, "answer_tokens": 24}
-    settings |= {"horizons": "[1]", "steps": 1}
-    groups = [word for name, value in settings.items() for word in ("--train-set", f"{name}={value}")]
-    model = [
+    given = "--train 2 --dev 1 --test 1 --adapter compact --option users=10 --option sessions=2"
+    settings = "validate_every=1 num_rollouts=2 local_n=2 histories=1 answer_tokens=24 horizons=[1] steps=1"
+    groups = [word for each in settings.split() for word in ("--train-set", each)]
+    return [
+        "train",
+        "memory-r2",
+        "--on",
+        "memory-env",
         "--lm",
         f"local:{trained['start']}",
-        "--adapter",
-        "compact",
-        "--option",
-        "users=10",
-        "--option",
-        "sessions=2",
+        *given.split(),
+        *groups,
+        *words,
     ]
-    return ["train", "memory-r2", "--on", "memory-env", *model, *sizes, *groups, *words]
 
 
 def trained_in(trained: dict[str, Any], capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +20,9 @@ PATIENCE = 90.0
 pytestmark = pytest.mark.slow
 
 
-@dataclass(frozen=True)
-class Served:
-    """The pages over the store of the tests."""
-
-    process: Any
-    port: int
-    said: str
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def asked(self, path: str) -> Any:
-        with urllib.request.urlopen(self.address + path, timeout=PATIENCE) as answer:
-            return json.load(answer)
-
-
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served() -> Iterator[tuple[Any, int, str]]:
+    """The process that serves the pages over the store of the tests, its port, and what it said."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.MonkeyPatch.context() as patch:
@@ -55,31 +38,30 @@ def served() -> Iterator[Served]:
                 with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/"):
                     break
                 time.sleep(0.1)
-            yield Served(process, port, said)
+            yield process, port, said
             process.terminate()
             process.communicate()
 
 
-def test_it_opens_at_our_experiment(served):
-    (id,) = re.findall(rf"{served.address}/#/experiments/(\d+)", served.said)
+def test_it_opens_at_our_experiment_and_leaves_nothing_when_it_ends(served):
+    process, port, said = served
+    address = f"http://127.0.0.1:{port}"
+    (id,) = re.findall(rf"{address}/#/experiments/(\d+)", said)
     assert id == client().get_experiment_by_name(EXPERIMENT).experiment_id
-    found = served.asked(f"/ajax-api/2.0/mlflow/experiments/get?experiment_id={id}")["experiment"]
-    assert (found["name"], {"key": "mlflow.experimentKind", "value": "genai_development"} in found["tags"]) == (
-        EXPERIMENT,
-        True,
-    )
-
-
-def test_nothing_of_it_is_left_when_it_ends(served):
-    assert running(served.port)
-    served.process.terminate()
-    served.process.wait(PATIENCE)
+    path = f"/ajax-api/2.0/mlflow/experiments/get?experiment_id={id}"
+    with urllib.request.urlopen(address + path, timeout=PATIENCE) as answer:
+        found = json.load(answer)["experiment"]
+    assert found["name"] == EXPERIMENT
+    assert {"key": "mlflow.experimentKind", "value": "genai_development"} in found["tags"]
+    assert running(port)
+    process.terminate()
+    process.wait(PATIENCE)
     deadline = time.monotonic() + 10
-    while running(served.port) and time.monotonic() < deadline:
+    while running(port) and time.monotonic() < deadline:
         time.sleep(0.1)  # what was killed takes a moment to be gone
-    assert running(served.port) == []
+    assert running(port) == []
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", served.port), 1)
+        socket.create_connection(("127.0.0.1", port), 1)
 
 
 def running(port: int) -> list[str]:

@@ -104,7 +104,7 @@ def test_iso_dates_are_times_and_can_be_sorted() -> None:
         ({"role": "user", "content": ["x"]}, "expected text or a list of parts"),
         ({"role": "user", "content": [{"text": 5}]}, "expected text or a list of parts"),
         ({"role": "user", "content": "\ud800"}, "message 1 of session 1: a text holds half"),
-        ({"role": "user", "content": "x", "name": 5}, "speaker 5"),
+        ({"role": "user", "content": "x", "name": 5}, "speaker: Input should be a valid string"),
     ],
 )
 def test_a_message_of_another_kind_is_refused(message: Any, words: str) -> None:

@@ -1,5 +1,6 @@
 """What `check_method` finds: a method that keeps its promises, and one broken promise at a time."""
 
+import itertools
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from mempiler.programs.method import EntryReader, Method, Writer
 from mempiler.programs.predictor import predictor
 from mempiler.records import Context, Hit, Query
 from mempiler.testing import check_method
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 
 class Note(dspy.Signature):
@@ -75,45 +76,38 @@ def test_a_method_that_keeps_its_promises_passes() -> None:
     check_method(Method(NoteWriter(), ChoosingReader()))
 
 
-class ChangesMemory(NoteWriter):
-    def write(self, memory: Any, item: Item, prepared: Any = None) -> Any:
-        after = super().write(memory, item, prepared)
-        object.__setattr__(memory, "notes", after.notes)
-        return after
+def writing(spoil: Callable[[Any, Item, Any], None]) -> type[NoteWriter]:
+    """A writer that does something to the memory before, the item, or the memory after."""
+
+    class Writes(NoteWriter):
+        def write(self, memory: Any, item: Item, prepared: Any = None) -> Any:
+            after = super().write(memory, item, prepared)
+            spoil(memory, item, after)
+            return after
+
+    return Writes
 
 
-class ChangesItem(NoteWriter):
-    def write(self, memory: Any, item: Item, prepared: Any = None) -> Any:
-        after = super().write(memory, item, prepared)
-        object.__setattr__(item, "id", f"{item.id}!")
-        return after
+def entering(change: Callable[[Entry], dict[str, Any]]) -> type[NoteWriter]:
+    """A writer that changes its entries."""
+
+    class Enters(NoteWriter):
+        def entry(self, memory: Any, item: Item, note: str) -> Entry:
+            entry = super().entry(memory, item, note)
+            return entry.model_copy(update=change(entry))
+
+    return Enters
 
 
-class DrawsIds(NoteWriter):
-    def entry(self, memory: Any, item: Item, note: str) -> Entry:
-        return super().entry(memory, item, note).model_copy(update={"id": uuid.uuid4().hex})
-
-
-class Counts(NoteWriter):
-    """Its entries depend on how often it was called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-
-    def entry(self, memory: Any, item: Item, note: str) -> Entry:
-        self.calls += 1
-        return super().entry(memory, item, f"{note} {self.calls}")
+def counting() -> Callable[[Entry], dict[str, Any]]:
+    """Makes entries depend on how often they were written."""
+    calls = itertools.count()
+    return lambda entry: {"text": f"{entry.text} {next(calls)}"}
 
 
 class SettlesAgain(NoteWriter):
     def settle(self, memory: Any) -> Any:
         return Notes(notes=(*memory.notes, Entry(id=f"end{len(memory.notes)}", text="the end")))
-
-
-class NamesStrangers(NoteWriter):
-    def entry(self, memory: Any, item: Item, note: str) -> Entry:
-        return super().entry(memory, item, note).model_copy(update={"sources": ("session 1",)})
 
 
 class Unstored(Notes):
@@ -132,7 +126,7 @@ class HidesPrompt(NoteWriter):
     def __init__(self) -> None:
         super().__init__()
         hidden = predictor(Choose)
-        self.ask: Callable[..., Any] = lambda question: hidden(question=question)
+        self.ask: Any = lambda question: hidden(question=question)
 
     def prepare(self, item: Item) -> Any:
         self.attempt(self.ask, question=item.id)
@@ -156,30 +150,20 @@ class AsksInSearch(ChoosingReader):
         return super().search(memory, queries, k, min_score)
 
 
-class SearchesFirst(EntryReader):
-    """Finds for every query of a batch what it finds for the first."""
+def finding(change: Callable[[list[list[Hit]]], list[list[Hit]]]) -> type[EntryReader]:
+    """A reader that changes what it finds."""
 
-    def search(
-        self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
-    ) -> list[list[Hit]]:
-        return super().search(memory, queries[:1], k, min_score) * len(queries)
+    class Finds(EntryReader):
+        def search(
+            self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
+        ) -> list[list[Hit]]:
+            return change(super().search(memory, queries, k, min_score))
 
-
-class TurnsRound(EntryReader):
-    """Gives the worst of its hits first."""
-
-    def search(
-        self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
-    ) -> list[list[Hit]]:
-        return [hits[::-1] for hits in super().search(memory, queries, k, min_score)]
+    return Finds
 
 
-class NamesItself(EntryReader):
-    def search(
-        self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
-    ) -> list[list[Hit]]:
-        found = super().search(memory, queries, k, min_score)
-        return [[hit.model_copy(update={"sources": (hit.id,)}) for hit in hits] for hits in found]
+def named_itself(found: list[list[Hit]]) -> list[list[Hit]]:
+    return [[hit.model_copy(update={"sources": (hit.id,)}) for hit in hits] for hits in found]
 
 
 class RecallsOnce(EntryReader):
@@ -191,44 +175,33 @@ class RecallsOnce(EntryReader):
         return context
 
 
-class Kept(Notes):
-    """Remembers beside its fields how it was made."""
-
-    _fresh: bool = PrivateAttr(default=False)
-
-    def entries(self) -> tuple[Entry, ...]:
-        return self.notes if self._fresh else ()
+SET = object.__setattr__
 
 
-class KeepsBeside(NoteWriter):
-    Memory = Kept
-
-    def write(self, memory: Any, item: Item, prepared: Any = None) -> Any:
-        after = super().write(memory, item, prepared)
-        after._fresh = True
-        return after
+WRITERS = [
+    (writing(lambda before, _, after: SET(before, "notes", after.notes)), "write changes the memory it is given"),
+    (writing(lambda _, item, after: SET(item, "id", f"{item.id}!")), "write changes the item P"),
+    (entering(lambda _: {"id": uuid.uuid4().hex}), "the same history gives another memory the second time; count ids"),
+    (entering(counting()), "items one by one give another memory than all at once; prepare and write must depend"),
+    (SettlesAgain, "settling twice is not settling once"),
+    (entering(lambda _: {"sources": ("session 1",)}), "the memory names sources that are no turns of the history"),
+    (Forgets, "the memory read back from its JSON is not the same; every field must have a JSON form"),
+    (HidesPrompt, "writing asks prompts that do not lie below the writer; their changes would leave stale memories"),
+    (Loses, "turns are lost where no answer can be read: P:1, L1:1"),
+]
+READERS = [
+    (AsksInSearch, "search calls the model; only recall may"),
+    (finding(lambda found: found[:1] * len(found)), "a batch of queries finds something else than"),
+    (finding(lambda found: [hits[::-1] for hits in found]), "search for k=3 is not the head of search for k=10"),
+    (finding(named_itself), "hits rest on sources that are no turns of the history: n1"),
+    (RecallsOnce, "recall changes the memory"),
+]
 
 
 @pytest.mark.parametrize(
     ("writer", "reader", "line"),
-    [
-        (ChangesMemory, EntryReader, "write changes the memory it is given (at item P); return a changed copy"),
-        (ChangesItem, EntryReader, "write changes the item P"),
-        (DrawsIds, EntryReader, "the same history gives another memory the second time; count ids, draw nothing"),
-        (Counts, EntryReader, "items one by one give another memory than all at once; prepare and write must depend"),
-        (SettlesAgain, EntryReader, "settling twice is not settling once"),
-        (NamesStrangers, EntryReader, "the memory names sources that are no turns of the history: session 1"),
-        (Forgets, EntryReader, "the memory read back from its JSON is not the same; every field must have a JSON"),
-        (KeepsBeside, EntryReader, "the memory read back from its JSON is not the same; every field must have a JSON"),
-        (HidesPrompt, EntryReader, "writing asks prompts that do not lie below the writer; their changes would leave"),
-        (Loses, EntryReader, "turns are lost where no answer can be read: D1:1, D1:2"),
-        (NoteWriter, AsksInSearch, "search calls the model; only recall may"),
-        (NoteWriter, SearchesFirst, "a batch of queries finds something else than the queries one by one"),
-        (NoteWriter, TurnsRound, "search for k=3 is not the head of search for k=10"),
-        (NoteWriter, NamesItself, "hits rest on sources that are no turns of the history: n1"),
-        (NoteWriter, RecallsOnce, "recall changes the memory"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
+    [(one, EntryReader, line) for one, line in WRITERS] + [(NoteWriter, one, line) for one, line in READERS],
+    ids=lambda value: value[:50] if isinstance(value, str) else "",
 )
 def test_a_broken_promise_is_named(writer: Callable[[], Writer], reader: Callable[[], EntryReader], line: str) -> None:
     with pytest.raises(UserError) as caught:
