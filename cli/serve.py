@@ -65,8 +65,9 @@ def _service(given: dict[str, Any]) -> Service:
 
     from ..engines.models import check_askable
     from ..serving.auth import Tokens
+    from ..serving.breaker import Breaker
     from ..serving.operations import set_up
-    from ..serving.service import Breaker, Service
+    from ..serving.service import Service
 
     try:
         settings = Settings(**{name: given[name] for name in Settings.model_fields})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from typing import Any
 from uuid import uuid4
 
@@ -25,34 +26,47 @@ class Queue(Database):
         owner: Owner | None = None,
         partial: bool = False,
         most: int = 1,
+        each: int | None = None,
     ) -> list[Claim]:
         """Takes the right to write the memories of users with something to do, in one transaction.
 
         A user has something to do when items are queued or the memory is not settled. Users whose memory another
-        program or embedder wrote are passed over.
+        program or embedder wrote are passed over. Tenants take turns: whoever has fewest users claimed comes first.
 
         Args:
             worker: Names the caller; unique.
             lease: Seconds until others may take over, renewed by every commit; at most `LONGEST_LEASE`.
             stamp: Of the program that will write.
-            owner: This user or none; those that wait longest if None.
+            owner: This user or none, paused or not; those that wait longest of each tenant if None.
             partial: Whether items of which turns could not be taken in are something to do.
             most: Users; fewer where no more have something to do.
+            each: Users that a tenant may have claimed at most; any number if None.
         """
         states = ["queued", "partial"] if partial else ["queued"]
         same = 'tenant = u.tenant AND "user" = u."user"'
-        statement = f"""
-            SELECT tenant, "user", version FROM mempiler_users u WHERE
-            (EXISTS (SELECT 1 FROM mempiler_items WHERE {same} AND state IN :states)
+        free = "worker = :worker OR claimed_until <= :now OR claimed_until > :now + :longest"
+        free = f"({free} OR worker = '') AND {OWN}" if owner else f"({free})"
+        ready = f"""
+            {free} AND (EXISTS (SELECT 1 FROM mempiler_items WHERE {same} AND state IN :states)
                 OR EXISTS (SELECT 1 FROM mempiler_memories WHERE {same} AND settled_position < position))
             AND NOT EXISTS (SELECT 1 FROM mempiler_memories WHERE {same}
-                AND NOT (writer = :writer AND embedder = :embedder AND schema = :schema))
-            AND (worker = '' OR worker = :worker OR claimed_until < :now OR claimed_until > :now + :longest)
-            {f"AND {OWN}" if owner else ""}
-            ORDER BY claimed_until LIMIT :most {"FOR UPDATE SKIP LOCKED" if self._server else ""}"""
+                AND NOT (writer = :writer AND embedder = :embedder AND schema = :schema))"""
+        # Whoever is paused has no worker.
+        held = """SELECT tenant AS holder, count(*) AS claimed FROM mempiler_users
+            WHERE worker <> '' AND claimed_until > :now AND claimed_until <= :now + :longest GROUP BY tenant"""
+        turns = f"""SELECT tenant AS of_tenant, "user" AS of_user,
+            row_number() OVER (PARTITION BY tenant ORDER BY claimed_until) AS turn
+            FROM mempiler_users u WHERE {ready}"""
+        statement = f"""
+            SELECT u.tenant, u."user", u.version FROM mempiler_users u
+            JOIN ({turns}) t ON of_tenant = tenant AND of_user = "user" LEFT JOIN ({held}) h ON holder = tenant
+            WHERE {free} AND turn + coalesce(claimed, 0) <= :each
+            ORDER BY turn + coalesce(claimed, 0), claimed_until LIMIT :most
+            {"FOR UPDATE OF u SKIP LOCKED" if self._server else ""}"""
         hold = f"UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease WHERE {OWN}"
         about = {"writer": stamp.writer, "embedder": stamp.embedder, "schema": stamp.schema, "states": states}
-        about |= {"most": most, "worker": worker, "longest": LONGEST_LEASE}
+        about |= {"most": most, "each": sys.maxsize if each is None else each}
+        about |= {"worker": worker, "longest": LONGEST_LEASE}
         with self._write() as db:
             found = run(db, statement, owner, **about).all()
             claims = [Claim(Owner.stored(user.user, user.tenant), worker, user.version) for user in found]
@@ -65,6 +79,12 @@ class Queue(Database):
         free = f"UPDATE mempiler_users SET worker = '', claimed_until = :now WHERE {OWN} AND worker = :worker"
         with self._write() as db:
             run(db, free, claim.owner, worker=claim.worker)
+
+    def pause(self, owner: Owner, seconds: float) -> None:
+        """Lets nobody claim a user for so many seconds, but for who asks for this user alone."""
+        later = f"UPDATE mempiler_users SET claimed_until = :now + :seconds WHERE {OWN} AND worker = ''"
+        with self._write() as db:
+            run(db, later, owner, seconds=min(seconds, LONGEST_LEASE))
 
     def commit(self, claim: Claim, document: Document, lease: float, note: str = "") -> Claim | None:
         """Stores a memory and marks the items it took in, in one transaction.
@@ -111,6 +131,13 @@ class Queue(Database):
         about = {"state": "failed" if give_up else "queued", "error": error, "position": position}
         with self._write() as db:
             run(db, statement, claim.owner, version=claim.version, **about)
+
+    def set_aside(self, owner: Owner, position: int) -> bool:
+        """Keeps a queued item that cannot be read as `failed`, so that the others are written; whether it was one."""
+        statement = f"""UPDATE mempiler_items SET state = 'failed', error = 'the row is damaged'
+            WHERE {OWN} AND position = :position AND state = 'queued'"""
+        with self._write() as db:
+            return run(db, statement, owner, position=position).rowcount > 0
 
     def requeue(self, owner: Owner) -> int:
         """Queues the items that could not be remembered for further attempts; returns how many."""

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from .amending import Amendment
-from .database import OWN, Database, among, read_row, run
+from .database import OWN, DamagedRowError, Database, among, read_row, run
 from .deltas import applied
 from .entries import MemoryStatus
 from .incoming import Range, meets
@@ -87,7 +87,12 @@ class Reading(Database):
                 value = value or read_row("open_turns", owner, row, lambda row: Turn.model_validate_json(row.json))
                 opened.setdefault(row.session, []).append(row.json)
             else:
-                value = value or read_row("items", owner, row, lambda row: _ITEM.validate_json(row.json))
+                try:
+                    value = value or read_row("items", owner, row, lambda row: _ITEM.validate_json(row.json))
+                except DamagedRowError:
+                    if row.state == "failed":
+                        continue  # it was set aside
+                    raise
                 waiting.append(StoredItem(row.position, value, row.state, row.attempts, row.error, row.digest))
             values[row.json] = value
         sessions = list[Session]()

@@ -12,20 +12,18 @@ from typing import Annotated, Any, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 
 from ..engines.endpoint.chat import Upstream, upstream_of
-from ..engines.endpoint.loop import Deadline, NobodyWaitsError, within
-from ..engines.guard import DEAD_AFTER, Guard
+from ..engines.endpoint.loop import Deadline, within
 from ..engines.meter import Usage
-from ..errors import EndpointError
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
 from .auth import Tokens
 from .bodies import Name
+from .breaker import CALLER, Breaker
 from .memories import Memories
 from .refusals import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN, Refusal
 from .settings import Settings
@@ -34,38 +32,6 @@ from .writers import Worker
 
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[Any]]
-
-
-class Breaker(Guard):
-    """A guard that survives an outage: after `DEAD_AFTER` failures in a row it refuses calls for `pause` seconds.
-
-    While it is open, questions fail at once instead of holding a thread, and sessions are stored and stay queued.
-    After the pause one failure opens it again.
-    """
-
-    def __init__(self, pause: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._pause, self._clock, self._closed_from = pause, clock, clock()
-
-    @property
-    def open(self) -> bool:
-        """Whether calls are refused at the moment."""
-        return self._clock() < self._closed_from
-
-    def admit(self) -> None:
-        """Called before a call; refuses it while the breaker is open."""
-        if self.open:
-            raise EndpointError("the language model does not answer; it is tried again in a few seconds")
-        super().admit()
-
-    def failed(self, error: Exception) -> None:
-        """Called after a call that failed; a request that the model refuses does not count."""
-        if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError | NobodyWaitsError):
-            return
-        with self._lock:
-            self._row += 1
-            if self._row >= DEAD_AFTER:
-                self._closed_from = self._clock() + self._pause
 
 
 class Pool:
@@ -178,18 +144,21 @@ class Service:
         """What clients call the language model with a memory, beside the program."""
         self.started = int(time.time())
         self._stop_at: float | None = None
+        several = lambda: tokens is not None and tokens.several  # noqa: E731
         # One tenant may hold all threads and places if it is the only one.
-        share = lambda: limits.tenant_share if tokens is not None and tokens.several else 1.0  # noqa: E731
+        share = lambda: limits.tenant_share if several() else 1.0  # noqa: E731
         self.asking = Pool(limits.threads, limits.queue, limits.timeout, share)
         self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, share)
+        self.breaker = getattr(lm, "guard", None)
+        if isinstance(self.breaker, Breaker):
+            self.breaker.several = several
         self.memories = Memories(program, store, lm)
-        self.worker = Worker(self.memories, limits.session_gap, limits.writers, lease=limits.lease)
+        self.worker = Worker(self.memories, limits.session_gap, limits.writers, lease=limits.lease, share=share)
 
     @property
     def model_down(self) -> bool:
         """Whether the language model is refused at the moment, because it failed again and again."""
-        guard = getattr(self.lm, "guard", None)
-        return isinstance(guard, Breaker) and guard.open
+        return isinstance(self.breaker, Breaker) and self.breaker.open
 
     @property
     def used(self) -> Usage | None:
@@ -233,8 +202,10 @@ class Caller:
         return cls(request.app.state.service, tenant, request.receive)
 
     def memory(self, user: str) -> UserMemory:
-        """The memory of one of the tenant's users, known or not."""
-        return UserMemory(self.service.memories, Owner(user, self.tenant))
+        """The memory of one of the tenant's users, known or not; models are asked for this caller from then on."""
+        owner = Owner(user, self.tenant)
+        CALLER.set(owner)
+        return UserMemory(self.service.memories, owner)
 
     def check_length(self, messages: int) -> None:
         """Refuses requests of too many messages.

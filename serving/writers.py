@@ -13,13 +13,15 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from dspy.utils.exceptions import LMError
 
-from ..errors import MempilerError
-from ..memory.stored import Claim
+from ..errors import MempilerError, StoreError
+from ..memory.stored import Claim, Owner
+from .breaker import CALLER, Breaker
 from .memories import Memories
 from .refusals import failure, log
 from .settings import AT_ONCE, LEASE
@@ -32,7 +34,7 @@ LOOK = 1.0
 WATCH = 2.0
 """Seconds between two looks for users whom another process forgot."""
 LONGEST_PAUSE = 30.0
-"""Seconds between two attempts while the store or the language model fails."""
+"""Seconds between two attempts while the store or the language model fails, or while a user cannot be written."""
 
 
 def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[], bool] = lambda: False) -> Remembered:
@@ -68,6 +70,8 @@ class Writers:
         stop: When to end.
         most: Users at the same time.
         notify: Called by each thread whose user is through.
+        share: The part of `most` that one tenant may hold at the moment.
+        pauses: Whether a user who cannot be written is left alone for a while, longer each time.
     """
 
     def __init__(
@@ -77,8 +81,14 @@ class Writers:
         stop: Callable[[], bool] = lambda: False,
         most: int = AT_ONCE,
         notify: Callable[[], None] = lambda: None,
+        share: Callable[[], float] = lambda: 1.0,
+        pauses: bool = False,
     ) -> None:
+        self._pauses = pauses
         self._memories, self._lease, self._stop, self._most, self._notify = memories, lease, stop, most, notify
+        self._share = share
+        self.failures: dict[Owner, int] = {}
+        """How often users could not be written, since they last were."""
         self.running: set[Future[Remembered]] = set()
         """Users whose end was not taken notice of."""
         self.stopping = False
@@ -90,7 +100,11 @@ class Writers:
         begun, most = 0, room if most is None else min(most, room)
         while begun < most and not self._stop():
             claims = self._memories.store.claim(
-                uuid.uuid4().hex, self._lease, self._memories.stamp, most=min(most - begun, CLAIMED)
+                uuid.uuid4().hex,
+                self._lease,
+                self._memories.stamp,
+                most=min(most - begun, CLAIMED),
+                each=max(1, int(self._most * self._share())),
             )
             for claim in claims:
                 future: Future[Remembered] = Future()
@@ -108,12 +122,23 @@ class Writers:
         return list(done)
 
     def _write(self, claim: Claim, future: Future[Remembered]) -> None:
+        CALLER.set(claim.owner)
         try:
             stop = lambda: self.stopping or self._stop()  # noqa: E731
-            future.set_result(write_claimed(self._memories, claim, self._lease, stop)[0])
+            done = write_claimed(self._memories, claim, self._lease, stop)[0]
+            self.failures.pop(claim.owner, None)
+            future.set_result(done)
         except BaseException as error:
+            self._pause(claim.owner)
             future.set_exception(error)
         self._notify()
+
+    def _pause(self, owner: Owner) -> None:
+        if not self._pauses:
+            return
+        failures = self.failures[owner] = self.failures.get(owner, 0) + 1
+        with suppress(StoreError):
+            self._memories.store.pause(owner, min(LONGEST_PAUSE, 2.0 ** (failures - 1)))
 
 
 class Worker:
@@ -125,6 +150,7 @@ class Worker:
         writers: Users whose memories are written at the same time; with 0 none is.
         interval: Seconds between two looks at the store, which other processes fill too.
         lease: Seconds after which another process may take over a user if this one dies.
+        share: The part of `writers` that one tenant may hold at the moment.
     """
 
     def __init__(
@@ -134,13 +160,13 @@ class Worker:
         writers: int = AT_ONCE,
         interval: float = 1.0,
         lease: float = LEASE,
+        share: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self._memories, self._store = memories, memories.store
         self._gap = session_gap * 60
         sweeping = max(interval, min(15.0, self._gap / 20))
         self._stopping, self._news = threading.Event(), threading.Event()
-        self._writers = Writers(memories, lease, self._stopping.is_set, writers, self._news.set)
-        self._failing = False
+        self._writers = Writers(memories, lease, self._stopping.is_set, writers, self._news.set, share, pauses=True)
         loops: list[Any] = [(self.sweep, sweeping, None), (self.watch, max(interval, WATCH), None)]
         loops += [(self._write, interval, self._news)] if writers else []
         self.threads = [
@@ -181,6 +207,11 @@ class Worker:
         return not self._writers.running and not any(thread.is_alive() for thread in self.threads)
 
     @property
+    def failing(self) -> frozenset[Owner]:
+        """The users who could not be written of late."""
+        return frozenset(self._writers.failures)
+
+    @property
     def alive(self) -> bool:
         """Whether all threads run."""
         return all(thread.is_alive() for thread in self.threads) and not self._stopping.is_set()
@@ -205,17 +236,20 @@ class Worker:
             self._store.erase()
 
     def _write(self) -> None:
-        # After a failure one user at a time, until one is written: of a model that is down not everybody need know.
-        self._writers.claim(1 if self._failing else None)
-        ended = self._writers.ended(LONGEST_PAUSE if self._failing else 0)
+        guard = getattr(self._memories.lm, "guard", None)
+        if not (isinstance(guard, Breaker) and guard.open):
+            self._writers.claim()
+        ended = self._writers.ended(0)
         errors = [error for error in (one.exception() for one in ended) if error is not None]
         done = sum((one.result() for one in ended if one.exception() is None), Remembered())
         if done.items or done.failures:
             log.info("sessions remembered", extra={"sessions": done.items, "failures": len(done.failures)})
-        if ended:
-            self._failing = bool(errors)
         if errors:
-            raise errors[0]
+            foreseen = all(isinstance(error, MempilerError | LMError) for error in errors)
+            about = {**failure(errors[0]), "users": len(errors)}
+            log.warning(
+                "users cannot be written, tried again later", extra=about, exc_info=None if foreseen else errors[0]
+            )
 
     def _loop(self, work: Any, interval: float, news: threading.Event | None) -> None:
         pause = interval

@@ -148,3 +148,24 @@ def test_export_and_import_give_the_same_store(store: Store, tmp_path: Path) -> 
         with pytest.raises(ConflictError, match="--replace"):
             import_users(other, file.getvalue().splitlines(), "file")
         assert import_users(other, file.getvalue().splitlines(), "file", replace=True) == 2
+
+
+def test_tenants_take_turns_however_much_one_has_queued(store: Store) -> None:
+    for n in range(6):
+        fill(store, Owner(f"user {n}", "large"), 1)
+    for n in range(2):
+        fill(store, Owner(f"user {n}", "small"), 1)
+    found = store.claim("me", 60, WRITER, most=4)
+    assert sorted(claim.owner.tenant for claim in found) == ["large", "large", "small", "small"]
+    assert not store.claim("you", 60, WRITER, most=8, each=2)
+    fill(store, Owner("another", "small"), 1)
+    assert [claim.owner.tenant for claim in store.claim("you", 60, WRITER, each=3)] == ["large"]
+    assert [claim.owner.tenant for claim in store.claim("you", 60, WRITER, each=3)] == ["small"]
+
+
+def test_a_paused_user_is_claimed_by_name_alone(store: Store) -> None:
+    fill(store)
+    fill(store, BOB)
+    store.pause(ADA, 60)
+    assert [claim.owner for claim in store.claim("me", 60, WRITER, most=2)] == [BOB]
+    assert claim_of(store, ADA, "you").owner == ADA

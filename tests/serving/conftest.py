@@ -13,7 +13,7 @@ import pytest
 from mempiler import Store, build
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
-from mempiler.serving.service import Breaker
+from mempiler.serving.breaker import Breaker
 
 from ..stub_server import StubServer
 

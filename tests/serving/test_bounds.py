@@ -16,7 +16,7 @@ import pytest
 from mempiler import Store
 from mempiler.engines.models import language_model
 from mempiler.serving import operations
-from mempiler.serving.service import Breaker
+from mempiler.serving.breaker import Breaker
 
 from tests.stub_server import StubServer, every
 

@@ -1,11 +1,13 @@
 """The background: writers of queued sessions, worker and breaker; the command; logs without what was said."""
 
+import contextvars
 import io
 import json
 import logging
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,8 +22,8 @@ from dspy.utils.exceptions import LMInvalidRequestError, LMServerError
 from mempiler import EndpointError, Store, build
 from mempiler.memory.stored import Owner
 from mempiler.serving import operations
+from mempiler.serving.breaker import CALLER, Breaker
 from mempiler.serving.memories import Memories
-from mempiler.serving.service import Breaker
 from mempiler.serving.writers import Worker, remember_queued
 
 from .conftest import within
@@ -97,6 +99,72 @@ def test_breaker_opens_after_failures_in_a_row_and_tries_again() -> None:
     breaker.worked(1, None)
     breaker.failed(failure)
     breaker.admit()
+
+
+@pytest.mark.parametrize(
+    ("failing", "refused"),
+    [
+        ([Owner("bad", "acme")] * 9, {Owner("bad", "acme")}),
+        ([Owner(f"bad {n}", "other") for n in range(9)], {Owner("bad 1", "other"), Owner("fine", "other")}),
+        ([Owner("bad", "acme"), Owner("bad", "other")] * 3, "all"),
+        ([Owner(f"bad {n}", "other") for n in range(4)], set()),
+    ],
+    ids=["one user", "one of two tenants", "two tenants", "too few"],
+)
+def test_breaker_refuses_whose_calls_fail(failing: list[Owner], refused: Any) -> None:
+    tenants = {owner.tenant for owner in failing}
+    breaker = Breaker(pause=10, several=lambda: tenants != {"acme"})
+    everybody = {Owner("fine", tenant) for tenant in tenants | {"acme"}} | set(failing)
+
+    def admitted(owner: Owner) -> bool:
+        CALLER.set(owner)
+        try:
+            breaker.admit()
+        except EndpointError:
+            return False
+        return True
+
+    def run() -> None:
+        for owner in (Owner("fine", "acme"), *failing):
+            if admitted(owner) and not owner.user.startswith("fine"):
+                breaker.failed(LMServerError("down", model="x"))
+        turned_away = {owner for owner in everybody if not admitted(owner)}
+        assert (turned_away == everybody) if refused == "all" else (refused <= turned_away)
+        assert refused == "all" or Owner("fine", "acme") not in turned_away
+
+    contextvars.copy_context().run(run)
+
+
+def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: Any) -> None:
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        if "bad" in text:
+            raise LMServerError("down", model="x")
+        return {kind: "summary"}
+
+    program = build("turn-rag")
+    for n in range(12):
+        program.memory(store, f"user {n}", "acme").add([{"role": "user", "content": "bad"}], remember=False)
+    lm = scripted(reply, guard=Breaker(several=lambda: True))
+    worker = worker_of(store, lm, interval=0.05)
+    worker.start()
+    assert within(15, lambda: len(worker.failing) == 12)
+    program.memory(store, "bob", "other").add([{"role": "user", "content": "fine"}], remember=False)
+    assert within(5, lambda: [user.queued for user in store.users("other")] == [0])
+    assert queued(store) == 12
+    assert worker.stop(15)
+
+
+def test_a_damaged_row_is_set_aside_and_the_rest_of_its_user_is_written(store: Store, scripted: Any) -> None:
+    for n in range(3):
+        note(store, f"note {n}")
+    with sqlite3.connect(store.url.removeprefix("sqlite:///")) as db:
+        db.execute("UPDATE mempiler_items SET json = '{' WHERE position = 2")
+    db.close()
+    well = scripted(lambda kind, text, n: {kind: "summary"})
+    assert remember_queued(Memories(build("recursive-summary"), store, well)).items == 2
+    (found,) = store.users()
+    assert (found.queued, found.failed) == (0, 1)
+    assert build("recursive-summary").memory(store, "ada", "acme", well).search("note")
 
 
 def test_dead_model_does_not_keep_sessions_from_being_stored(connect: Any, store: Store) -> None:

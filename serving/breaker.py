@@ -1,0 +1,91 @@
+"""The breaker of a service: it refuses calls to a model that is down, to whom it is down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+
+from dspy.utils.exceptions import LMError, LMInvalidRequestError
+
+from ..engines.endpoint.loop import NobodyWaitsError
+from ..engines.guard import DEAD_AFTER, Guard
+from ..errors import EndpointError
+from ..memory.stored import Owner
+
+CALLER: ContextVar[Owner | None] = ContextVar("caller", default=None)
+"""The user for whom a model is asked; None if nobody says."""
+MOST_CALLERS = 1000
+"""Callers whose failures in a row are counted."""
+
+
+class Breaker(Guard):
+    """A guard that survives an outage: after `DEAD_AFTER` failures in a row it refuses calls for `pause` seconds.
+
+    While it is open, questions fail at once instead of holding a thread, and sessions are stored and stay queued.
+    After the pause one failure opens it again. Where the calls of one caller alone fail, that one is refused alone: a
+    tenant, or a user where there is one tenant.
+
+    Args:
+        pause: Seconds.
+        clock: Tells the time.
+        several: Whether there are several tenants at the moment; who knows says so.
+    """
+
+    def __init__(
+        self,
+        pause: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+        several: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__()
+        self._pause, self._clock, self._closed_from = pause, clock, clock()
+        self.several = several
+        self._failures: dict[str, int] = {}
+        """Failures in a row, by caller."""
+        self._failing: set[str] = set()
+        """Callers whose calls failed since the last one that was answered."""
+        self._refused: dict[str, float] = {}
+        """Until when callers are refused alone."""
+
+    @property
+    def open(self) -> bool:
+        """Whether all calls are refused at the moment."""
+        return self._clock() < self._closed_from
+
+    def admit(self) -> None:
+        """Called before a call; refuses it while the breaker is open, for its caller or for all."""
+        if self.open or self._clock() < self._refused.get(self._caller(), 0.0):
+            raise EndpointError("the language model does not answer; it is tried again in a few seconds")
+        super().admit()
+
+    def failed(self, error: Exception) -> None:
+        """Called after a call that failed; a request that the model refuses does not count."""
+        if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError | NobodyWaitsError):
+            return
+        caller, until = self._caller(), self._clock() + self._pause
+        with self._lock:
+            self._row += 1
+            self._failing.add(caller)
+            self._failures[caller] = self._failures.pop(caller, 0) + 1
+            if self._row >= DEAD_AFTER and (not caller or len(self._failing) > 1):
+                self._closed_from = until
+            elif self._failures[caller] >= DEAD_AFTER:
+                self._refused[caller] = until
+            for one in list(self._failures)[:-MOST_CALLERS]:
+                del self._failures[one]
+                self._refused.pop(one, None)
+
+    def worked(self, tokens: int, cost: float | None, calls: int = 1) -> None:
+        """Called after a call that was answered."""
+        super().worked(tokens, cost, calls)
+        with self._lock:
+            self._failing.clear()
+            self._failures.pop(self._caller(), None)
+            self._refused.pop(self._caller(), None)
+
+    def _caller(self) -> str:
+        owner = CALLER.get()
+        if owner is None:
+            return ""
+        return owner.tenant if self.several() else owner.user
