@@ -59,7 +59,7 @@ class BehaviorPrediction(Task):
                 break
             # Sampled, and under an id of its own: the same request would have the same answer from a cache.
             config = {"rollout_id": f"{rollout}/again {n + 1}", "temperature": 1.0}
-            found = self.made(self.answer(**self.asked(context, query), config=config), query)
+            found = self.made(self.answer(**self.given(context, query), config=config), query)
         return found
 
     def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
