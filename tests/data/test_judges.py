@@ -18,7 +18,6 @@ from mempiler.data.judge import (
     Verdict,
     informed,
     preference,
-    recall_parts,
 )
 from mempiler.programs.adapter import adapter
 from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, judge_hash
@@ -96,15 +95,6 @@ def test_a_reply_about_another_number_of_references_is_unreadable_and_an_empty_c
     assert model.engine.prompts == []
     with pytest.raises(AdapterParseError, match=f"2 references, but the judge speaks of {count}"):
         judge("Plan", ["A", "B"], "context")
-
-
-def test_recall_worked_by_hand() -> None:
-    # 4 references: 1 in words, 2 implied, 1 missing
-    assert recall_parts(["explicitly", "implicitly", "not", "implicitly"]) == {
-        "recall": 0.75,
-        "recall_exact": 0.0,
-        "recall_explicit": 0.25,
-    }
 
 
 @pytest.mark.parametrize(

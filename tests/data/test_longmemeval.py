@@ -140,13 +140,3 @@ def test_preferences_alone_want_a_personal_response() -> None:
     assert {example.category for example in loaded.examples} == {"single-session-preference"}
     with pytest.raises(UnknownNameError):
         LongMemEvalPreference.load(categories="multi-session")
-
-
-def test_a_personal_response_sees_the_date(scripted: Any) -> None:
-    from mempiler.programs.catalog import build
-
-    loaded = LongMemEvalPreference.load()
-    lm = scripted(lambda kind, text, n: {"reasoning": "-", "answer": "Beans."})
-    with dspy.context(lm=lm):
-        build("no-memory", task=loaded.task)(**loaded.examples[0].inputs())
-    assert f"[[ ## date ## ]]\n{loaded.examples[0].date}" in lm.engine.prompts[0][1]

@@ -114,6 +114,19 @@ def test_no_attempt_repeats_a_question_so_that_no_cache_can_answer_it(made_palse
     assert {one.problems for one in report.rejections if one.step == "people"} == {("0 users; invent 1",)}
 
 
+def test_an_answer_that_cannot_be_read_is_a_complaint_too(made_palset):
+    seen = []
+
+    def reply(kind, text, n):
+        seen.append(field(text, "complaints"))
+        return "no fields at all" if kind == "people" and n < 3 else good(kind, text, n)
+
+    files, report, _ = made_palset(reply, threads=1)
+    assert files
+    assert report.count("people", "retried") == 1
+    assert any("no answer that can be read" in told for told in seen)
+
+
 @pytest.mark.parametrize("lost", ["timeline", "preferences", "situations", "turns"])
 def test_a_user_without_a_whole_persona_or_a_query_dialogue_is_left_out_and_the_others_stay(made_palset, lost):
     def reply(kind, text, n):
