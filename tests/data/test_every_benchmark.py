@@ -78,18 +78,12 @@ def test_a_bundled_sample_is_large_enough_fit_to_load_and_can_be_split(name: str
 
 JUDGED: list[tuple[str, str | None, str | None]] = [
     ("locomo", "judge", judge_hash(JudgeGenerously)),
-    ("locomo", None, None),
     ("longmemeval", None, judges_hash()),
-    ("longmemeval", "f1", None),
     ("msc", "judge", judge_hash(JudgeAnswer)),
     ("implexconv", "judge", judge_hash(JudgeAcknowledgement)),
     ("implexconv", "answer", judge_hash(JudgeAnswer)),
-    ("implexconv", "f1", None),
-    ("personamem-v2", None, judge_hash(JudgeAcknowledgement)),
-    ("personamem-v2", "mcq", None),
     ("memoryquest", None, judge_hash(JudgeAcknowledgement)),
     ("memoryquest", "evidence", None),
-    ("palbench.restate", None, None),
     ("palbench.restate", "g_score", judge_hash(NeedsJudge.signature)),
 ]
 """Benchmark, metric, and the hash of the prompt that judges, if one does."""

@@ -1,12 +1,10 @@
 """Your own questions: the forms a line may have, shared histories, and a metric of one's own."""
 
-import json
 import sys
 
 import dspy
 import pytest
 from dspy.utils.exceptions import LMError
-from mempiler.data.check import check
 from mempiler.data.jsonl import JsonlBenchmark
 from mempiler.errors import UserError
 
@@ -150,10 +148,3 @@ def test_a_metric_that_cannot_be_had_or_gives_no_score_is_refused_in_one_line(ow
 def test_an_endpoint_failure_inside_a_metric_stays_one(own):
     with pytest.raises(LMError):
         own("own_metrics:unreachable")
-
-
-def test_counts_of_a_check(tmp_path):
-    report = check("jsonl", write(tmp_path, {"own.jsonl": [{**ROW, "category": "taste"}, {**ROW, "user": "bo"}]}))
-    expected = {"conversations": 2, "sessions": 2, "turns": 4, "image turns": 0, "questions": 2}
-    assert report.counts == {**expected, "category all": 1, "category taste": 1}
-    assert json.loads(json.dumps(report.to_dict()))["ok"]

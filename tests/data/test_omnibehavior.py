@@ -21,7 +21,6 @@ from mempiler.data.omnibehavior.records import (
     is_high_value,
     is_informative,
     questions_of,
-    scene_of,
 )
 from mempiler.data.omnibehavior.text import DETAIL, reaction, situation
 from mempiler.errors import DataError
@@ -200,29 +199,13 @@ def test_a_record_reads_in_its_own_language_and_a_long_field_is_cut():
 
 
 @pytest.mark.parametrize(
-    ("name", "scene"),
-    [
-        ("video  browsing", "video"),
-        ("电商客服对话", "service"),
-        ("SEARCH BEHAVIOR", "search"),
-        ("walking", None),
-        (None, None),
-    ],
-)
-def test_scenes_are_known_by_both_names(name, scene):
-    assert scene_of(name) == scene
-
-
-@pytest.mark.parametrize(
     ("kind", "done", "words"),
     [
         ("Video Browsing", {"type": "watch", "play_duration": 40, "completed": True}, "watched 40 s"),
-        ("Video Browsing", {"type": "watch", "play_duration": 60}, "watched 60 s; watched to the end"),
         ("Video Browsing", {"type": "watch", "watch_seconds": 60}, "no reaction"),
         ("Advertisement", {"type": "watch", "watch_seconds": 9}, "watched 9 s"),
         ("Live Streaming", {"type": "click_cart", "is_click_cart_action": 1}, "opened the shop"),
         ("Live Streaming", {"type": "cart", "is_add_to_cart": 1}, "no reaction"),
-        ("E-commerce", {"type": "purchase", "paid": True}, "bought"),
         ("Search Behavior", {"type": "search", "keyword": "lamp"}, "searched (lamp)"),
         (
             "Customer Service",

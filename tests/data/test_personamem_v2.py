@@ -115,22 +115,6 @@ def test_multiple_choice_has_all_replies_once_in_the_same_order_each_time(tmp_pa
     assert {each.answer for each in first.examples} == {"(a)", "(b)", "(c)", "(d)"}
 
 
-@pytest.mark.parametrize(
-    ("said", "right"),
-    [
-        ("{gold}", True),
-        ("Final Answer: {gold}", True),
-        ("A good reply, and b is not. Final Answer: {letter}", True),
-        ("none", False),
-    ],
-)
-def test_a_choice_is_scored_by_its_letter(said, right):
-    found = PersonaMemV2.load(metric="mcq")
-    example = found.examples[0]
-    answer = said.format(gold=example.answer, letter=example.answer[1].upper())
-    assert found.score(example, dspy.Prediction(answer=answer)).value == float(right)
-
-
 def test_the_length_chooses_the_link(tmp_path):
     with pytest.raises(DataError, match=r"chat_history_128k_link.*'data/long\.json'"):
         load(tmp_path, "personamem-v2", length="128k")

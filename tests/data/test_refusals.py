@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -139,15 +140,47 @@ def test_a_repeated_conversation_of_msc_is_one_group_with_two_questions(tmp_path
     assert check("msc", path).kinds == {"repeated conversation": 1}
 
 
+OTHER = (b"", b" \n", b"\xff\xfe", b"\x1f\x8b\x08", b'{"data": 1}', b"[1]", b"[NaN]", b"[" * 100_000, b'["\\ud800"]')
+"""What no benchmark's file is."""
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path, name):
     main = next(iter(FORMS[name]))
     whole = encoded(main, FORMS[name][main])
-    for content in (b"", b" \n", b"\xff\xfe", whole[: len(whole) // 2], b'{"data": 1}', b"[1]"):
+    for content in (*OTHER, whole[: len(whole) // 2]):
         with pytest.raises(DataError) as refusal:
             benchmark(name, write(tmp_path, {**FORMS[name], main: content}))
         assert "\n" not in str(refusal.value)
         assert not check(name, write(tmp_path, {**FORMS[name], main: content})).ok
+
+
+TEXTS = ("", "9" * 400, "a\x00b", "line\nbreak", "\u2028", "../../etc/passwd", "x" * 100_000, "2024-02-30", "[" * 500)
+VALUES = (None, True, -1, 3.5, 10**17, [], [None], {}, {"content": {}}, *TEXTS, "0001-01-01T00:00:00+14:00")
+
+
+def _paths(value, at=()):
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inside:
+        yield (*at, key)
+        yield from _paths(part, (*at, key))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_row_with_any_other_value_is_read_or_refused_in_one_line_and_a_check_never_raises(tmp_path, name):
+    values, verdicts = itertools.cycle(VALUES), set()
+    for path in [path for path in _paths(first(name, FORMS[name])) for _ in range(3)]:
+        made = write(tmp_path, changed(name, put(*path, value=next(values))))
+        told = ""
+        try:
+            benchmark(name, made)
+        except DataError as error:
+            told = str(error)
+        verdicts.add(not told)
+        assert "\n" not in told
+        assert len(told) <= 2000
+        json.dumps(check(name, made).to_dict()).encode()
+    assert verdicts == {True, False}
 
 
 def test_a_line_that_is_cut_short_is_named_and_the_others_are_read(tmp_path):
