@@ -77,19 +77,6 @@ def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
     assert "40" in second
 
 
-def test_a_sentence_is_credited_to_the_session_that_first_wrote_it(scripted: Any) -> None:
-    lm = scripted(summaries("Ann has a dog.", "Ann has a dog. Her sister is in Oslo.", "Ann has a dog. Bob eats."))
-    with dspy.context(lm=lm):
-        program = build("recursive-summary")
-        memory = program.remember(HISTORY).memory
-    found = program.method.reader.search(memory, ["dog", "eats", "Oslo"])
-    assert [[(hit.text, hit.sources[0]) for hit in hits] for hits in found] == [
-        [("Ann has a dog.", "D1:1")],
-        [("Bob eats.", "D3:1")],
-        [],
-    ]
-
-
 @pytest.mark.parametrize(("broken", "message"), [({}, "summary"), ("", "after session D2 is empty")])
 def test_a_failed_update_keeps_the_summary_and_is_counted(scripted: Any, broken: Any, message: str) -> None:
     # Tried as it came and in two halves; a malformed answer is asked for once more each time.

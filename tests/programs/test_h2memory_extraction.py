@@ -6,7 +6,7 @@ import mempiler.signatures.h2memory as prompts
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.programs.h2memory.extraction import Window, accepted, components, span, tiled, windows
+from mempiler.programs.h2memory.extraction import Window, accepted, components, tiled, windows
 from mempiler.programs.h2memory.memory import ASPECTS, Link
 from mempiler.signatures.h2memory import LogLinks
 
@@ -93,23 +93,6 @@ def test_what_prompts_ask_for_is_read_in_any_form(form, field, said, read) -> No
     others = {"situation": "x", "requirement": "x", "solution": "x"}
     given = {name: value for name, value in others.items() if name in form.model_fields}
     assert getattr(form.model_validate({**given, field: said}), field) == read
-
-
-TURNS = [f"t{n}" for n in range(1, 9)]
-
-
-@pytest.mark.parametrize(
-    ("named", "found"),
-    [
-        (["t2", "t5"], (1, 4)),
-        (["t5", "t2"], (1, 4)),
-        (["t3", "x"], (2, 2)),
-        (["x", "y"], None),
-        ([], None),
-    ],
-)
-def test_a_span_is_read_from_what_ids_are_known(named: list[str], found: object) -> None:
-    assert span(named, TURNS) == found
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """H2Memory's principles: clusters of needs, what joins them later, and when there are none."""
 
-import json
-
 import dspy
 import numpy as np
 import pytest
@@ -77,18 +75,6 @@ def test_needs_are_clustered(settled, sessions, settings, sizes):
     assert [one.id for one in memory.principles] == [f"p{n}" for n in range(1, len(sizes) + 1)]
     kinds = [{memory.topics[int(id[1:]) - 1].need.split()[0] for id in one.members} for one in memory.principles]
     assert all(len(kind) == 1 for kind in kinds) == (settings.get("clusters") != 1)
-
-
-def test_of_a_cluster_comes_the_type_of_need_then_the_principle(settled):
-    found = settled(2, clusters=2, online_month=False)
-    memory, needs = found.memory, map(json.loads, found.shown("general_need", "specific_needs"))
-    assert sorted(needs) == [
-        [f"{what} in month {n}" for n in (1, 2)] for what in ("cooking vegetables", "sleeping soundly")
-    ]
-    assert memory.principles[0].text("needs") == "Type of need: type(2)"
-    liked = "gentle sleeping soundly 1, gentle sleeping soundly 2"
-    assert memory.principles[0].text() == f"Type of need: type(2) | Principle: principle({liked})"
-    assert found.shown("general_preference", "type_of_need") == ["type(2)"] * 2
 
 
 def test_the_last_month_joins_where_there_is_enough_before(settled):

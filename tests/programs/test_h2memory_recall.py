@@ -125,14 +125,6 @@ def test_a_variant_shows_the_other_parts_and_no_more(recalled, settings, shown):
     assert (*counts, principles > 0) == shown
 
 
-@pytest.mark.parametrize(
-    ("name", "inside"), [("use_situations", "<health: known 1 / >"), ("use_background", "< / situation")]
-)
-def test_a_need_is_refined_without_what_is_off(recalled, name, inside):
-    memory, _, _ = recalled(**{name: False})
-    assert inside in memory.topics[0].need
-
-
 def test_search_finds_all_parts_and_evidence_is_what_is_concrete(scripted, pal_script, pal_history):
     program = made(clusters=2)
     with dspy.context(lm=scripted(pal_script())):

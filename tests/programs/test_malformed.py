@@ -6,9 +6,7 @@ are spoiled. What values of every spelling are read as, is tested in tests/readi
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -48,29 +46,6 @@ QUICK = {
 LEFT_OUT = {"unknown id", "null", "field", "element", "cut", "parse", "refused", "too-long"}
 """Faults that say that something is missing."""
 Fields = tuple[str, ...]
-MARKER, END = re.compile(r"^\[\[ ## (\w+) ## \]\]\n", re.MULTILINE), "[[ ## completed ## ]]"
-
-
-def values(text: str) -> dict[str, Any]:
-    """The fields of a well-formed answer."""
-    parts = MARKER.split(text.replace(END, ""))
-    return {name: value_of(text.strip()) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
-
-
-def value_of(text: str) -> Any:
-    """A list or an object, else the text itself."""
-    with contextlib.suppress(ValueError):
-        value = json.loads(text)
-        return value if isinstance(value, list | dict) else text
-    return text
-
-
-SAME: Mapping[str, Callable[[str], str]] = {
-    "no end marker": lambda text: text.replace(END, ""),
-    "thinking before the answer": lambda text: f"<think>\nMaybe {text.replace(END, '')}?\n</think>\n\n{text}",
-    "prose around JSON": lambda text: f"Sure! (As asked):\n\n```json\n{json.dumps(values(text))}\n```\n\nDone.",
-}
-"""Kinds that say the same in another form."""
 
 
 def cut(text: str) -> str:
@@ -163,7 +138,7 @@ def _bare(value: Any) -> Any:
 def harmed(conversation: Conversation, predictor: Fields) -> dict[str, bool]:
     """Kinds of answers of a predictor that cost something, and whether that is counted."""
     found, sessions = {}, conversation.sessions
-    for name, change in {**SAME, **LOST}.items():
+    for name, change in LOST.items():
         result, meter = conversation.run(SpoiledEngine(predictor, change))
         assert sessions <= conversation.sessions
         read = meter.read()
@@ -176,9 +151,7 @@ def harmed(conversation: Conversation, predictor: Fields) -> dict[str, bool]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_kind_of_malformed_answer_loses_anything_silently(method: str) -> None:
-    found = harmed(Conversation(method, 2), QUICK[method])
-    assert all(found.values())
-    assert not found.keys() & SAME.keys()
+    assert all(harmed(Conversation(method, 2), QUICK[method]).values())
 
 
 @pytest.mark.slow

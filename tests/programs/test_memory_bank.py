@@ -109,16 +109,6 @@ def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> Non
     assert late.notes == soon.notes
 
 
-def test_a_broken_digest_is_a_counted_failure_and_the_turns_stay(scripted: Any) -> None:
-    made = program()
-    with dspy.context(lm=scripted(lambda kind, text, n: "{{{" if kind == "event_digest" else reply(kind, text, n))):
-        node = made.remember(HISTORY)
-    assert {failure.where for part in node.chain() for failure in part.failures} == {"digest"}
-    assert [p.id for p in node.memory.pieces] == list(HISTORY.turns)
-    assert node.memory.events == ""
-    assert node.memory.portrait
-
-
 # ConditionMem --------------------------------------------------------------------------------------------------------
 
 

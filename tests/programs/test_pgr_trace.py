@@ -106,17 +106,6 @@ def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted):
     assert context.notes == {"prospection": "Wishlist rather than pre-order: trip money is locked."}
 
 
-def test_refinement_and_summary_see_the_date_the_last_tree_and_the_facts(scripted):
-    _, engine = recalled(scripted, ScriptedIndex())
-    second = [text for kind, text in engine.prompts if kind == "updated_tree"][1].rsplit("[[ ## date ## ]]", 1)[1]
-    assert "5 March 2026" in second
-    assert "round 1" in second.split("personal_context")[0]
-    assert "about gpu-heat" in second
-    assert "about bad-weather" not in second
-    summary = next(text for kind, text in engine.prompts if kind == "prospection_summary")
-    assert all(part in summary for part in ("round 0", "round 1", "round 2", "about bad-weather"))
-
-
 @pytest.mark.parametrize(
     ("settings", "calls", "facts"),
     [

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.programs.pgr.prospection import Prospection, ProspectionSettings, repaired
 from mempiler.records import Hit
-from mempiler.signatures.pgr import TreeNode, refined_tree_examples, tree_examples
+from mempiler.signatures.pgr import TreeNode
 
 
 def node(id, parent=None, *children, action="go"):
@@ -100,12 +100,3 @@ def test_a_round_without_steps_ends_the_loop_and_keeps_what_was_found(scripted):
         context = Prospection(ProspectionSettings(augment="none")).recall(everything, "query")
     assert (context.counts["rounds"], context.counts["facts"], context.notes) == (0, 2, {})
     assert context.counts["malformed"] == 2
-
-
-def test_example_trees_have_the_size_of_the_papers_and_a_refinement_keeps_it():
-    drawn = [example.tree for example in tree_examples()]
-    assert [len(tree) for tree in drawn] == [9, 9, 9]
-    for example in refined_tree_examples():
-        assert len(example.updated_tree) == len(example.initial_tree) == 9
-    for tree in (*drawn, *(example.updated_tree for example in refined_tree_examples())):
-        assert repaired(tree) == list(tree)

@@ -84,15 +84,6 @@ def test_the_context_is_told_in_blocks_and_what_is_inferred_is_no_dated_utteranc
     assert not any(hit.is_evidence for hit in context.hits if hit.kind == "trait")
 
 
-def test_a_profile_statement_leads_to_the_turns_it_rests_on(recalled):
-    memory, context = recalled([{"name": "Sports", "retrieve": ["summary"]}], facts=0, conclusions=0)
-    (hit,) = context.hits
-    assert hit.text.startswith("Sports: concept theory")
-    assert "On rain: rare." in hit.text
-    units = memory.nodes[hit.id].theory.evidence
-    assert hit.sources == memory.turns(units) == tuple(f"D{s}:{t}" for s in range(1, 10) for t in range(1, 7))
-
-
 @pytest.mark.parametrize("plan", ["no", {"keywords": []}, {"keywords": {"name": " ", "retrieve": None}}])
 def test_without_a_plan_the_question_is_the_keyword(scripted, graph_replies, make_history, plan):
     def reply(kind, text, n):

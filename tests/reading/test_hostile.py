@@ -20,7 +20,6 @@ MARKER = "[[ ## facts ## ]]\n"
 HOSTILE = {
     "blanks": " " * N,
     "an open fence and blanks": "```" + " " * N,
-    "fences": "```\n" * (N // 4),
     "a fence with an endless name": "```" + "a" * N,
     "brackets": "[" * N,
     "open thoughts": "<think>" * (N // 7),
@@ -31,8 +30,6 @@ HOSTILE = {
     "letters": "a " * (N // 2),
     "boxes": "\\boxed{" * (N // 7),
     "headings": "facts: \n" * (N // 8),
-    "open tags": "<facts>" * (N // 7),
-    "closed elements": "<facts>" + "<item>" * N + "</item>" * N + "</facts>",
     "signs": MARKER + "#" + "~" * N,
 }
 
