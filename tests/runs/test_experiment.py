@@ -1,5 +1,6 @@
 """The main jobs end to end: what is kept, what is on disk, what MLflow knows, also when it ends badly."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from mempiler.runs.artifact import load
 from mempiler.runs.compile import run_compile
 from mempiler.runs.experiment import compiled_on, run_evaluate
 from mempiler.runs.manifest import read_manifest
+from mempiler.runs.pages.html import HTML
+from mempiler.runs.pages.page import open_page
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 
@@ -77,9 +80,24 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert 0 < 2 * sizes[0] < sizes[1]
     assert [run.data.metrics[f"{part}.prompt_tokens"] for part in ("start", "result")] == sizes
     listed = {entry.path for entry in client().list_artifacts(outcome.run_id)}
-    assert {"start_rows.jsonl", "result_rows.jsonl", "outcome.json", "program"} <= listed
+    assert {"start_rows.jsonl", "result_rows.jsonl", "outcome.json", "program", HTML} <= listed
     inside = {entry.path for entry in client().list_artifacts(outcome.run_id, "program")}
     assert inside == {"program/manifest.json", "program/state.json"}
+
+
+def test_the_page_of_a_compile_shows_its_questions_and_what_it_changed(tmp_path, scene):
+    outcome = run_compile("turn-rag", scene(learning), LABELED, out=tmp_path / "out")
+    page, kept = open_page(str(outcome.run)), (outcome.run / HTML).read_text()
+    assert (list(page.phases), [each.changed for each in page.changes]) == (["before", "after"], [True])
+    assert any(line.startswith("+Demo 1 of") for line in page.changes[0].diff)
+    assert page.total is not None
+    assert [each.value for each in page.total.scores] == [outcome.start.score, outcome.result.score]
+    assert [question.last.id for question in page.questions] == [row.id for row in outcome.result.rows]
+    shown = page.questions[0].last.seen
+    assert shown is not None
+    assert shown.entries[0].line in "\n".join(text for _, text in shown.calls[-1].messages)
+    assert str(outcome.run.parent) not in kept
+    assert "seen" not in json.loads((outcome.run / "result_rows.jsonl").read_text().splitlines()[0])
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -59,9 +59,6 @@ def test_a_wiring_check_is_headed_so_on_one_line(comparable):
     ("before", "after", "words"),
     [
         ([0.0] * 20, [1.0] * 20, "after minus before: +1.000 [+1.000, +1.000], p = .0002, n = 20: better"),
-        ([1.0] * 20, [0.0] * 20, ": worse"),
-        ([0.0, 1.0] * 10, [1.0, 0.0] * 10, ": not told apart"),
-        ([0.0] * 9, [1.0] * 9, "n = 9: too few to tell"),
         ([], [], "n = 0: too few to tell"),
     ],
 )

@@ -8,19 +8,13 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.optimizers.compile import Compilation
 from mempiler.programs.recording import Call, Completion
 from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
-from mempiler.runs.compile import run_compile
-from mempiler.runs.experiment import run_evaluate
-from mempiler.runs.folder import RunFolder
-from mempiler.runs.pages.html import HTML, as_html, embedded, keep_page
-from mempiler.runs.pages.page import Page, Question, open_page, program_changes, read_page, run_page
+from mempiler.runs.pages.html import as_html, embedded, keep_page
+from mempiler.runs.pages.page import Page, Question, program_changes, read_page, run_page
 from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import PROMPT, Asked, Clock, Entry, Row, Seen, seen
-from mempiler.runs.setup import Setup
-from mempiler.runs.tracking import client
 
 from ..evaluations import evaluation as made
 from ..evaluations import row as a_row
@@ -138,39 +132,6 @@ def test_policy_lets_only_the_page_s_own_scripts_run() -> None:
     assert "http" not in html.replace('"http-equiv', "").replace("<meta http-equiv", "")
     assert " onclick" not in html
     assert " style=" not in html
-
-
-@pytest.fixture(scope="module")
-def ran() -> tuple[Evaluation, Path]:
-    """An evaluation, and its folder."""
-    found = run_evaluate("turn-rag", Setup(benchmark="locomo", test=6, embedder="offline"))
-    return found, RunFolder.open(str(found.run_id)).path
-
-
-def test_a_run_keeps_its_page_and_mlflow_has_it(ran: tuple[Evaluation, Path]) -> None:
-    found, folder = ran
-    page = open_page(str(found.run_id))
-    assert page.name == folder.name
-    assert [question.last.id for question in page.questions] == [row.id for row in found.rows]
-    shown = page.questions[0].last.seen
-    assert shown is not None
-    assert len(shown.entries) == found.rows[0].hits
-    asked = "\n".join(text for _, text in shown.calls[-1].messages)
-    assert shown.entries[0].line in asked
-    assert str(folder.parent) not in (folder / HTML).read_text()
-    assert HTML in {artifact.path for artifact in client().list_artifacts(found.run_id)}
-    assert "seen" not in json.loads((folder / "evaluation_rows.jsonl").read_text().splitlines()[0])
-
-
-def test_a_compile_shows_what_it_changed() -> None:
-    setup = Setup(benchmark="locomo", train=6, dev=4, test=4, embedder="offline")
-    outcome = run_compile("turn-rag", setup, Compilation("knn"), force=True)
-    page = open_page(str(outcome.run))
-    assert list(page.phases) == ["before", "after"]
-    assert [change.changed for change in page.changes] == [True]
-    assert any(line.startswith("+Demo 1 of") for line in page.changes[0].diff)
-    assert page.total is not None
-    assert [each.value for each in page.total.scores] == [outcome.start.score, outcome.result.score]
 
 
 @pytest.mark.parametrize(
