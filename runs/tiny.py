@@ -14,7 +14,6 @@ import os
 import random
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from ..data.synthesis.memory_env import UTTERANCES, vocabulary
@@ -88,8 +87,8 @@ def _make(folder: Path, good: list[Example], poor: list[Example], seed: int) -> 
     model = LocalModel.load(folder, device="cpu")
 
     def warm(examples: list[Example], steps: int, rate: float, seed: int, cosine: bool = True) -> None:
-        size = Finetuning(batch_size=BATCH, micro_batch_size=BATCH)
-        sft.fit(model, examples, replace(size, steps=steps, learning_rate=rate, seed=seed, cosine=cosine))
+        size = {"batch_size": BATCH, "micro_batch_size": BATCH, "steps": steps}
+        sft.fit(model, examples, Finetuning(**size, learning_rate=rate, seed=seed, cosine=cosine))
 
     # A few small steps first: Adam's first ones are too long for an untrained model.
     warm(good, 20, RATE / 4, seed + 1, cosine=False)
