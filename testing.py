@@ -59,10 +59,10 @@ def check_method(method: str | Method, history: History | None = None, task: str
     past = history or sample_history()
 
     def make() -> MemoryProgram:
-        if isinstance(method, Method):
-            made: Any = task_class(task or "question-answering")()
-            return MemoryProgram(method, made)
-        return build(method, task or "question-answering", make_embedder(), **config)
+        if not isinstance(method, Method):
+            return build(method, task or "question-answering", make_embedder(), **config)
+        made: Any = task_class(task or "question-answering")()
+        return MemoryProgram(method, made)
 
     with dspy.context(lm=language_model(), trace=None, disable_history=True):
         broken = [line for check in (_writing, _memory, _prompts, _losses) for line in check(make, past)]
@@ -206,8 +206,8 @@ def check_benchmark(benchmark: str | Benchmark, path: str | Path | None = None, 
         UserError: The contract is broken; each violation is a line of the message.
     """
     loaded = benchmark if isinstance(benchmark, Benchmark) else load_benchmark(benchmark, path, **options)
-    checks = (_examples, _split, _scorer, _options)
-    _refuse(f"benchmark {loaded.name}", [line for check in checks for line in check(loaded)])
+    broken = [line for check in (_examples, _split, _scorer, _options) for line in check(loaded)]
+    _refuse(f"benchmark {loaded.name}", broken)
 
 
 def _refuse(what: str, broken: Sequence[str]) -> None:
@@ -258,12 +258,12 @@ def _split(benchmark: Benchmark) -> Broken:
         split = benchmark.split()
     except DataError:
         return  # too few to be cut, which load may allow
-    parts = {"train": split.train, "dev": split.dev, "test": split.test}
-    ids = [str(example.id) for part in parts.values() for example in part]
+    parts = split.train, split.dev, split.test
+    ids = [str(example.id) for part in parts for example in part]
     if len(ids) != len(set(ids)):
         yield "a question is in two parts of the split"
-    groups = {name: {benchmark.group(example) for example in part} for name, part in parts.items()}
-    if len(set.union(*groups.values())) >= 3 and groups["train"] & (groups["dev"] | groups["test"]):
+    train, dev, test = ({benchmark.group(example) for example in part} for part in parts)
+    if len(train | dev | test) >= 3 and train & (dev | test):
         yield "a conversation is in train and in another part of the split"
     if benchmark.split().digest != split.digest:
         yield "the split differs from call to call"

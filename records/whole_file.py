@@ -18,11 +18,7 @@ _HEAD = 4096
 
 @contextmanager
 def replacing(path: Path, rights: int = 0o666) -> Generator[TextIO]:
-    """A text file that takes the place of another once it is written whole.
-
-    Args:
-        path: Where it goes.
-        rights: Before the umask.
+    """A text file (with such rights before the umask) that takes the place of another once it is written whole.
 
     Raises:
         UserError: It cannot be written.
@@ -39,11 +35,7 @@ def replacing(path: Path, rights: int = 0o666) -> Generator[TextIO]:
 
 
 def write_json(path: Path, content: Any) -> Path:
-    """Writes JSON to a file, whole or not at all; its folder is made if missing.
-
-    Raises:
-        UserError: It cannot be written.
-    """
+    """Writes JSON to a file as `replacing` does; its folder is made if missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         json.dump(content, file, indent=1, ensure_ascii=False)
@@ -51,16 +43,13 @@ def write_json(path: Path, content: Any) -> Path:
 
 
 def refuse_foreign(path: Path, mark: str, within: str = "", force: bool = False) -> None:
-    """Refuses to overwrite what Mempiler did not write.
+    """Raises UserError where something stands that Mempiler did not write.
 
     Args:
         path: What is to be written: a file, or a folder.
         mark: What is in the beginning of every such file of ours.
         within: The file of a folder that has the mark; an empty folder is anybody's.
-        force: Overwrites another's file, too; never what is no file.
-
-    Raises:
-        UserError: Something else is there.
+        force: Lets another's file be overwritten, too; never what is no file.
     """
     if not os.path.lexists(path) or (within and path.is_dir() and not any(path.iterdir())):
         return

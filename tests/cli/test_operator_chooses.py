@@ -1,6 +1,7 @@
 """Whoever runs a saved program chooses the model and the embedder that it is asked with; its folder does not."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,15 @@ from mempiler.programs.catalog import build
 from mempiler.runs.manifest import Manifest, read_manifest
 
 CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon last week.", "time": "2024-03-05"}]
-SIZES = ["--on", "locomo", "--train", "4", "--dev", "2", "--test", "2"]
-STORE = ["--store", "memories.sqlite"]
 Run = Callable[..., tuple[int, str, str]]
 
 LOADING = {
-    "ask": ["ask", "{program}", "Where did Ada move?", "--history", "chat.json"],
-    "ask stored": ["ask", "{program}", "Where did Ada move?", "--user", "ada", *STORE],
-    "queued": ["memories", "rebuild", "{program}", "--queued", *STORE],
-    "rebuild": ["memories", "rebuild", "{program}", *STORE],
-    "plan": ["evaluate", "{program}", *SIZES, "--plan"],
-    "serve": ["serve", "{program}", "--store", "serve.sqlite", "--host", "0.0.0.0"],
+    "ask": 'ask {} "Where did Ada move?" --history chat.json',
+    "ask stored": 'ask {} "Where did Ada move?" --user ada --store memories.sqlite',
+    "queued": "memories rebuild {} --queued --store memories.sqlite",
+    "rebuild": "memories rebuild {} --store memories.sqlite",
+    "plan": "evaluate {} --on locomo --train 4 --dev 2 --test 2 --plan",
+    "serve": "serve {} --store serve.sqlite --host 127.0.0.1",
 }
 """Commands that load a saved program."""
 
@@ -33,7 +32,7 @@ def run(tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     Path("chat.json").write_text(json.dumps(CHAT))
     save("program", "offline")
 
-    assert cli("memories", "add", "chat.json", "--user", "ada", *STORE)[0] == 0
+    assert cli("memories", "add", "chat.json", "--user", "ada", "--store", "memories.sqlite")[0] == 0
     return cli
 
 
@@ -42,16 +41,15 @@ def save(folder: str, model: str) -> None:
 
 
 def words_of(command: str, program: str = "program") -> list[str]:
-    return [word.format(program=program) for word in LOADING[command]]
+    return shlex.split(LOADING[command].format(program))
 
 
-@pytest.mark.parametrize("command", ["ask", "ask stored", "queued", "rebuild", "serve"])
-def test_the_folder_does_not_choose_the_model(run, command):
+def test_the_folder_does_not_choose_the_model(run):
     save("program", "huggingface/https://evil")
-    code, _, err = run(*words_of(command), *(["--host", "127.0.0.1"] if command == "serve" else []))
-    assert code == 2
     told = "program: was compiled with 'huggingface/https://evil'; give --lm huggingface/https://evil (or MEMPILER_LM)"
-    assert f"mempiler: {told}" in err
+    for command in ("ask", "ask stored", "queued", "rebuild", "serve"):
+        code, _, err = run(*words_of(command))
+        assert (code, f"mempiler: {told}" in err) == (2, True)
 
 
 @pytest.mark.parametrize("by", ["option", "variable"])

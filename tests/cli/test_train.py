@@ -1,7 +1,6 @@
 """`mempiler train` from the command line: a small model, and a program that another process loads."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -60,21 +59,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"home": home, "start": home / "start"}
 
 
+SIZES = "--train 2 --dev 1 --test 1 --adapter compact --option users=10 --option sessions=2"
+SETTINGS = "validate_every=1 num_rollouts=2 local_n=2 histories=1 answer_tokens=24 horizons=[1] steps=1"
+
+
 def command(trained: dict[str, Any], *words: str) -> list[str]:
-    given = "--train 2 --dev 1 --test 1 --adapter compact --option users=10 --option sessions=2"
-    settings = "validate_every=1 num_rollouts=2 local_n=2 histories=1 answer_tokens=24 horizons=[1] steps=1"
-    groups = [word for each in settings.split() for word in ("--train-set", each)]
-    return [
-        "train",
-        "memory-r2",
-        "--on",
-        "memory-env",
-        "--lm",
-        f"local:{trained['start']}",
-        *given.split(),
-        *groups,
-        *words,
-    ]
+    given = [*SIZES.split(), *(word for each in SETTINGS.split() for word in ("--train-set", each))]
+    return ["train", "memory-r2", "--on", "memory-env", "--lm", f"local:{trained['start']}", *given, *words]
 
 
 def trained_in(trained: dict[str, Any], capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -140,9 +131,8 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
     journal = json.loads((Path(whole["run"]) / "training" / "train.json").read_text())
     assert [row["train_rows"] > 0 for row in journal["rows"]] == [True] * 3
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    done = subprocess.run(
-        [sys.executable, "-c", KILL, "2", *command(trained, *words)], capture_output=True, timeout=600, check=False
-    )
+    killed = [sys.executable, "-c", KILL, "2", *command(trained, *words)]
+    done = subprocess.run(killed, capture_output=True, timeout=600, check=False)
     assert done.returncode == -signal.SIGKILL
     (broken,) = tmp_path.glob("*-train-*")
     assert json.loads((broken / "training" / "train.json").read_text())["step"] == 1
@@ -158,21 +148,18 @@ def test_the_program_names_the_model_and_is_loaded_in_a_new_process(result: dict
     assert manifest["lms"] == {"task": result["model"]}
     assert manifest["optimizer"]["name"] == "logo-grpo"
     words = [sys.executable, "-c", ASK, result["program"], manifest["lms"]["task"]]
-    done = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ), timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.startswith("answer: ")
 
 
 def test_mlflow_has_series_and_both_folders(result: dict[str, Any]) -> None:
     from mempiler.runs.tracking import client
 
-    store = client()
-    run_id = result["run_id"]
+    store, run_id = client(), result["run_id"]
     metrics = store.get_run(run_id).data.metrics
     assert {"training.reward", "start.score", "result.score", "difference"} <= metrics.keys()
     assert [point.step for point in store.get_metric_history(run_id, "training.tokens") if point.step] == [1]
-    names = {found.path for found in store.list_artifacts(run_id)}
-    assert {"outcome.json", "program", "model"} <= names
+    assert {"outcome.json", "program", "model"} <= {found.path for found in store.list_artifacts(run_id)}
 
 
 def test_the_page_has_the_questions_before_and_after(
