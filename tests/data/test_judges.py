@@ -14,7 +14,6 @@ from mempiler.data.judge import (
     Preference,
     PreferenceJudge,
     Side,
-    StrictPreferenceJudge,
     Verdict,
     informed,
     preference,
@@ -131,13 +130,6 @@ def test_the_judge_of_pairs_sees_the_user_and_neutral_labels(scripted: Any, choi
     assert all(f"[[ ## {name} ## ]]\n{value}" in text for name, value in shown.items())
     assert "Plan my week" in text
     assert text.index("w3k8") < text.index("Swim.") < text.index("t5n1") < text.index("Run.")
-
-
-@pytest.mark.parametrize(("judge", "ours"), [(PreferenceJudge, False), (StrictPreferenceJudge, True)])
-def test_only_the_variant_of_the_judge_of_pairs_has_rules_that_the_paper_has_not(judge: Any, ours: bool) -> None:
-    told = judge.signature.instructions
-    assert [rule in told for rule in ("contradicts it is worse", "Length, layout")] == [ours, ours]
-    assert list(judge.signature.fields) == list(PreferenceJudge.signature.fields)
 
 
 @pytest.mark.parametrize("name", ["memoryquest", "personamem-v2", "implexconv"])

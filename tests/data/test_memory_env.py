@@ -6,7 +6,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.memory_env import MemoryEnv
-from mempiler.data.synthesis.memory_env import NAMES, NOTHING, VALUES, Conversation, vocabulary
+from mempiler.data.synthesis.memory_env import NOTHING, VALUES, Conversation
 from mempiler.data.synthesis.memory_teacher import teach_facts, teach_operations
 from mempiler.engines.embedders import embedder
 from mempiler.optimizers.demonstrations import UNSEEN, demonstrate
@@ -108,12 +108,6 @@ def test_teacher_hears_every_fact_and_no_chatter() -> None:
         assert heard == [(event.turn_id, event.value or NOTHING) for event in talk.events]
 
 
-def test_no_word_stands_for_two_things() -> None:
-    words = [*NAMES, *VALUES, *(value for values in VALUES.values() for value in values), NOTHING]
-    assert len(words) == len(set(words))
-    assert set(words) <= set(vocabulary())
-
-
 SETTINGS: dict[str, Any] = dict(MemoryR2.preset("memory-env"))
 
 
@@ -160,16 +154,6 @@ def test_a_perfect_memory_answers_every_question(env: MemoryEnv) -> None:
 )
 def test_the_oldest_matching_entry_answers(entries: list[tuple[str, str]], answer: str) -> None:
     assert lookup([Hit(id=id, text=text) for id, text in entries], "What is Ada's pet?") == answer
-
-
-def test_demonstrations_are_the_same_each_time_and_leave_the_method_alone() -> None:
-    method = MemoryR2(embedder(), MemoryR2Settings(**SETTINGS))
-    extract = method.writer.extract
-    first, second = (demonstrate(method, CompactAdapter(), 4, seed=3) for _ in range(2))
-    assert first == second
-    assert method.writer.extract is extract
-    steps = {messages[0]["content"].split("\n")[0] for messages, _ in first}
-    assert steps == {"dialogue -> facts", "session_date memories new_facts -> operations"}
 
 
 def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> None:

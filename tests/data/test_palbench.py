@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import dspy
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.data.palbench.benchmark import NeedsJudge, words
@@ -97,20 +96,6 @@ def test_a_long_run_of_one_sign_is_cut_at_once() -> None:
     assert "".join(words("火" * 60_000)) == "火" * 60_000
     # 12 s before: jieba takes the square of the length.
     assert time.process_time() - started < 3
-
-
-@pytest.mark.parametrize(
-    ("kinds", "value"), [(("pos", "pos"), 1.0), (("pos", "neu"), 0.5), (("pos", "neg"), 0.0), (("neg", "neg"), -1.0)]
-)
-def test_selecting_counts_liked_and_disliked(kinds: tuple[str, str], value: float) -> None:
-    found = benchmark("palbench.select")
-    example = found.examples[0]
-    left = dict(example.asked.topic.feedback)
-    chosen = [id for kind in kinds for id in [next(id for id, each in left.items() if each == kind)] if left.pop(id)]
-    for answer in (chosen, f"I take {chosen[1]} and {chosen[0].lower()}."):
-        score = found.score(example, dspy.Prediction(answer=answer))
-        assert (score.value, score.parts["s_score"], score.parts["valid"]) == (value, value, 1.0)
-        assert all(id in score.feedback for id in example.answer)
 
 
 def test_the_papers_columns_are_means_over_all_topics_failed_ones_included() -> None:

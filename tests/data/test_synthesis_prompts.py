@@ -14,7 +14,7 @@ from mempiler.programs.adapter import adapter
 
 from ..programs import test_prompts as prompts
 from . import test_make_memoryquest as quest
-from . import test_make_palset_reviews as reviews
+from . import test_make_palset as reviews
 from .conftest import good
 
 
