@@ -17,13 +17,15 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from ..errors import DataError, EndpointError, UserError
 from ..records.items import folded
+from .encoder import Encoded, Encoder
 from .endpoint.embeddings import EndpointEmbedding
+from .rerankers import TOKENS, FastEmbed, TokenMatch, fastembed_vectors
 from .vectors import Kept
 from .weights import digest_of, present, verify
 
@@ -44,8 +46,10 @@ _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _RUN = re.compile(rf"(?P<han>[{_HAN}]+)|[^\W_{_HAN}]+")
 _LONGEST = 64
 """Characters of a word that count; longer ones are keys and links, not words."""
-Compute = Callable[[Sequence[str]], np.ndarray]
-"""Embeds distinct texts, none of them blank, as [n, dimension]."""
+Compute = Callable[[Sequence[str]], "np.ndarray | Sequence[Encoded]"]
+"""Embeds distinct texts, none of them blank, as [n, dimension], or with their tokens."""
+ROOM = 128_000_000
+"""Bytes of vectors and tokens that an embedder holds in memory, at most."""
 
 
 MODELS = {"minilm": (256, "", ""), "e5": (512, "query: ", "passage: ")}
@@ -55,8 +59,9 @@ Both find as much beside BM25, and MiniLM takes a third of the time. Alone E5 fi
 """
 IN_PROCESS = (OFFLINE, *MODELS)
 """Embedders that send nothing anywhere."""
-ONNX = "onnx:"
-"""What the name of a folder with an ONNX file begins with."""
+ONNX, FASTEMBED = "onnx:", "fastembed:"
+"""What the name of a folder with an ONNX file begins with, and that of a model of fastembed's list."""
+NO_RERANKER = "none"
 
 
 class TextEmbedder:
@@ -70,7 +75,11 @@ class TextEmbedder:
         kept: Keeps vectors from one process to the next; None for those that cost too little.
         query: What a query begins with, and what a passage begins with, for models that tell them apart.
         passage: See `query`.
+        encoder: What `compute` calls, where it knows of tokens.
     """
+
+    reranker: Any = None
+    """Ranks the first hits of a search by words and vectors again; None leaves them."""
 
     def __init__(
         self,
@@ -81,6 +90,7 @@ class TextEmbedder:
         kept: Kept | None = None,
         query: str = "",
         passage: str = "",
+        encoder: Encoder | None = None,
     ) -> None:
         self.name = name
         self.dimension = dimension
@@ -90,7 +100,8 @@ class TextEmbedder:
         self.query, self.passage = query, passage
         self.account = compute if isinstance(compute, EndpointEmbedding) else None
         """Counts what an endpoint takes; None where there is none."""
-        self._cache: OrderedDict[str, np.ndarray] = OrderedDict()
+        self._encoder, self._size = encoder, 0
+        self._cache: OrderedDict[str, Encoded] = OrderedDict()
         self._lock = threading.Lock()
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -113,11 +124,32 @@ class TextEmbedder:
         """Embeds what is searched for, as `embed` does what is searched: some models tell the two apart."""
         return self.embed_as_given(_begun(texts, self.query), queries=True)
 
+    def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The tokens of texts, each int8 [tokens, width]; from the same pass as their vectors."""
+        rows = self._encoded(_begun(texts, self.passage), False)
+        return [
+            rows[text].tokens if text in rows else np.zeros((0, 1), np.int8) for text in _begun(texts, self.passage)
+        ]
+
+    def query_tokens(self, query: str) -> tuple[np.ndarray, list[str]]:
+        """The tokens of a query, and the word that each is a part of."""
+        text = self.query + query
+        rows = self._encoded([text], True)
+        if self._encoder is None or text not in rows:
+            return np.zeros((0, 1), np.int8), []
+        return rows[text].tokens, self._encoder.words(text, len(self.query))
+
     def clear(self) -> None:
         """Drops the texts that this process has seen so far, and their words: a forgotten user's may be among them."""
         with self._lock:
             self._cache.clear()
+            self._size = 0
         _features.cache_clear()
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether it knows of the tokens of texts."""
+        return self._encoder is not None
 
     def __deepcopy__(self, memo: object = None) -> Self:
         # DSPy copies programs freely; an embedder has no state but its cache, and sharing that is the point of it.
@@ -127,77 +159,111 @@ class TextEmbedder:
         """Embeds texts that begin as a query or a passage already; otherwise as `embed`."""
         if isinstance(texts, str):
             raise UserError(f"embed takes a list of texts, got the string {texts!r:.80}; put it in a list")
-        rows = self._known(texts)
-        missing = [text for text in dict.fromkeys(texts) if text not in rows and text.strip()]
-        new = self._learned(missing, rows, queries)
-        if self._kept is not None:
-            self._kept.write(rows, new, queries)
+        rows = self._encoded(texts, queries)
         if texts and not self.dimension:
             self._learned(["dimension"], {}, queries=True)
-        vectors = [rows.get(text, np.zeros(self.dimension, dtype=np.float32)) for text in texts]
+        nothing = np.zeros(self.dimension, dtype=np.float32)
+        vectors = [rows[text].vector if text in rows else nothing for text in texts]
         return np.stack(vectors) if vectors else np.zeros((0, self.dimension), dtype=np.float32)
 
-    def _known(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    def _encoded(self, texts: Sequence[str], queries: bool) -> dict[str, Encoded]:
+        """What is known of the texts that are not blank."""
         with self._lock:
             rows = {text: self._cache[text] for text in texts if text in self._cache}
             for text in rows:
                 self._cache.move_to_end(text)
-            return rows
+        missing = [text for text in dict.fromkeys(texts) if text not in rows and text.strip()]
+        new = self._learned(missing, rows, queries)
+        if self._kept is not None:
+            self._kept.write(rows, new, queries)
+        return rows
 
-    def _learned(self, texts: list[str], rows: dict[str, np.ndarray], queries: bool) -> list[str]:
+    def _learned(self, texts: list[str], rows: dict[str, Encoded], queries: bool) -> list[str]:
         """Puts the vectors of texts that this process does not know to the others; returns those it had to compute."""
         if not texts:
             return []
         found = self._kept.read(texts, queries) if self._kept is not None else {}
         # Of another length are those of another model that answered under this name.
-        found = {text: row for text, row in found.items() if self.dimension in (0, len(row))}
+        found = {text: row for text, row in found.items() if self.dimension in (0, len(row.vector))}
         new = [text for text in texts if text not in found]
         if new:
             computed = self._computed(new)
-            if len(computed[new[0]]) != len(next(iter(found.values()), computed[new[0]])):
+            length = len(computed[new[0]].vector)
+            if any(len(row.vector) != length for row in found.values()):
                 new, found = texts, {}
                 computed = self._computed(texts)
             found.update(computed)
         rows.update(found)
         with self._lock:
-            self.dimension = len(found[texts[0]])
-            self._cache.update(found)
-            while len(self._cache) > self._capacity:
-                self._cache.popitem(last=False)
+            self.dimension = len(found[texts[0]].vector)
+            for text, row in found.items():
+                self._size += _bytes(row) - (_bytes(self._cache[text]) if text in self._cache else 0)
+                self._cache[text] = row
+            while len(self._cache) > self._capacity or self._size > ROOM:
+                self._size -= _bytes(self._cache.popitem(last=False)[1])
         return new
 
-    def _computed(self, texts: list[str]) -> dict[str, np.ndarray]:
-        vectors = np.asarray(self._compute(texts), dtype=np.float32)
+    def _computed(self, texts: list[str]) -> dict[str, Encoded]:
+        made = self._compute(texts)
+        plain = isinstance(made, np.ndarray)
+        vectors = np.asarray(made if plain else [each.vector for each in made], dtype=np.float32)
         fits = vectors.ndim == 2 and len(vectors) == len(texts) and self.dimension in (0, vectors.shape[1])
         if not fits or not np.isfinite(vectors).all():
             wanted = f"({len(texts)}, {self.dimension or 'any'})"
             raise EndpointError(f"embedder {self.name!r} answered {vectors.shape} numbers, expected finite {wanted}")
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors = vectors / np.where(lengths > 0, lengths, 1)
-        return dict(zip(texts, (vector.copy() for vector in vectors), strict=True))
+        tokens = [np.zeros((0, 1), np.int8)] * len(texts) if plain else [each.tokens for each in made]
+        return {text: Encoded(row.copy(), of) for text, row, of in zip(texts, vectors, tokens, strict=True)}
 
 
-def embedder(name: str = OFFLINE, api_base: str | None = None) -> TextEmbedder:
+def _bytes(encoded: Encoded) -> int:
+    return encoded.vector.nbytes + encoded.tokens.nbytes
+
+
+def embedder(name: str = OFFLINE, api_base: str | None = None, reranker: str | None = None) -> TextEmbedder:
     """Makes an embedder by name; calls start with the first text.
 
     Args:
-        name: "offline"; "minilm" or "e5"; "onnx:" and a folder; a model of the server at `api_base`; "openai/<model>";
-            or any embedding model of litellm.
+        name: "offline"; "minilm" or "e5"; "onnx:" and a folder; "fastembed:" and a model of its list; a model of the
+            server at `api_base`; "openai/<model>"; or any embedding model of litellm.
         api_base: URL of an OpenAI-compatible server, up to and including its /v1.
+        reranker: Ranks the first hits again: "tokens", by the tokens of an embedder that runs here; "fastembed:" and a
+            cross-encoder or late interaction model of its list; or "none". None takes "tokens" where that can be.
 
     Raises:
         UserError: The name is empty, or one of this process is asked for at an `api_base`, or its weights are not here.
-        MissingDependencyError: It needs the extra `models`.
+        MissingDependencyError: It needs the extra `models`, or `rerank`.
     """
+    made = _named(name, api_base)
+    if reranker is None:
+        reranker = TOKENS if made.has_tokens else NO_RERANKER
+    if reranker == TOKENS and made.has_tokens:
+        made.reranker = TokenMatch(made)
+    elif reranker.startswith(FASTEMBED) and name != OFFLINE:
+        made.reranker = FastEmbed(reranker.removeprefix(FASTEMBED))
+    elif reranker != NO_RERANKER:
+        needed = (
+            "an embedder such as minilm"
+            if reranker in (TOKENS, "") or name == OFFLINE
+            else "none, tokens or fastembed:NAME"
+        )
+        raise UserError(f"--reranker {reranker} with the embedder {name!r}: needs {needed}")
+    return made
+
+
+def _named(name: str, api_base: str | None) -> TextEmbedder:
     if not name.strip():
         raise UserError(f"embedder name {name!r} is empty; use 'offline' or a model such as 'openai/<model>'")
-    if (name in IN_PROCESS or name.startswith(ONNX)) and api_base:
+    if (name in IN_PROCESS or name.startswith((ONNX, FASTEMBED))) and api_base:
         there = "name the model that runs there" if name == OFFLINE else f"name one that runs there 'openai/{name}'"
         raise UserError(f"embedder {name!r} runs in this process, not at {api_base}; {there}")
     if name == OFFLINE:
         return TextEmbedder(name, hashed, DIMENSION)
     if name in MODELS or name.startswith(ONNX):
         return _encoder(name)
+    if name.startswith(FASTEMBED):
+        return TextEmbedder(name, fastembed_vectors(name.removeprefix(FASTEMBED)), kept=Kept(name))
     base = api_base or (name.startswith("openai/") and os.environ.get("OPENAI_BASE_URL")) or None
     identity = f"{name}\0{base or ''}" if base or name.startswith("openai/") else name
     return TextEmbedder(name, EndpointEmbedding(name, base), kept=Kept(identity))
@@ -210,8 +276,6 @@ def _begun(texts: Sequence[str], beginning: str) -> Sequence[str]:
 
 
 def _encoder(name: str) -> TextEmbedder:
-    from .encoder import Encoder
-
     if name in MODELS:
         found, (longest, query, passage) = present(name), MODELS[name]
         files, digests = [file.path for file in found.files], [file.sha256 for file in found.files]
@@ -229,8 +293,8 @@ def _encoder(name: str) -> TextEmbedder:
             verify(found)
         return encode
 
-    kept = Kept(f"{digests} {longest}")
-    return TextEmbedder(name, lambda texts: checked()(texts), kept=kept, query=query, passage=passage)
+    kept = Kept(f"{digests} {longest} tokens", tokens=True)
+    return TextEmbedder(name, lambda texts: checked()(texts), 0, 10_000, kept, query, passage, encode)
 
 
 def hashed(texts: Sequence[str]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A sentence encoder in an ONNX file: tokens, the network, the mean of its last hidden states.
+"""A sentence encoder in an ONNX file: tokens, the network, its last hidden states and their mean.
 
 Every text goes through the network alone: in a batch, its neighbours would decide how a text is rounded to 8 bits, and
 it would have cosines down to .97 with itself.
@@ -6,13 +6,14 @@ it would have cosines down to .97 with itself.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,18 @@ THREADS = 4
 """Texts that an encoder works on at the same time, at most, each with one core."""
 ENOUGH, MOST_UNKNOWN = 200, 0.3
 """Tokens of which the unknown ones are a share, at least, and the share above which a model is the wrong one."""
+WIDTH = 128
+"""Numbers that are kept of a token; a random projection of 384 to so many finds as much as all of them."""
 _log = logging.getLogger("mempiler.engines.encoder")
+
+
+class Encoded(NamedTuple):
+    """What is known of a text."""
+
+    vector: np.ndarray
+    """float32 [dimension]."""
+    tokens: np.ndarray
+    """int8 [tokens, at most `WIDTH`]: the direction of each token's last hidden state; none from other embedders."""
 
 
 class Encoder:
@@ -51,21 +63,34 @@ class Encoder:
         self._tokens = self._unknown = 0
         self._warned = False
 
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Encodes texts as float32 of shape [len(texts), width].
+    def __call__(self, texts: Sequence[str]) -> list[Encoded]:
+        """Encodes texts, each with one pass through the network.
 
         Raises:
             DataError: The files are no model of this kind.
         """
-        with self._lock:
-            if self._loaded is None:
-                self._loaded = self._load()
+        self._ready()
         # onnxruntime plans its memory by shape: texts of one length after each other cost less than as they come.
         places = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         run = self._pool.map if len(texts) > 1 else map
         rows = dict(zip(places, run(self._encode, [texts[place] for place in places]), strict=True))
         self._warn()
-        return np.stack([rows[place] for place in range(len(texts))])
+        return [rows[place] for place in range(len(texts))]
+
+    def words(self, text: str, start: int = 0) -> list[str]:
+        """The word that each token of a text is a part of; "" for what is before `start`."""
+        found = self._ready()[0].encode(text)
+        spans = dict[Any, tuple[int, int]]()
+        for word, (begin, end) in zip(found.word_ids, found.offsets, strict=True):
+            spans[word] = spans.get(word, (begin, end))[0], end
+        own = zip(found.word_ids, found.special_tokens_mask, strict=True)
+        return [text[slice(*spans[word])] if spans[word][0] >= start else "" for word, special in own if not special]
+
+    def _ready(self) -> tuple[Any, Any]:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._load()
+            return self._loaded
 
     def _load(self) -> tuple[Any, Any]:
         import onnxruntime
@@ -86,7 +111,7 @@ class Encoder:
         except Exception as error:
             raise DataError(f"{self._model}: onnxruntime cannot load it: {one_line(error, 200)}") from error
 
-    def _encode(self, text: str) -> np.ndarray:
+    def _encode(self, text: str) -> Encoded:
         assert self._loaded is not None
         tokenizer, session = self._loaded
         tokens = tokenizer.encode(text)
@@ -100,7 +125,9 @@ class Encoder:
             (hidden,) = session.run(["last_hidden_state"], taken)
         except Exception as error:
             raise DataError(f"{self._model}: is no sentence encoder: {one_line(error, 200)}") from error
-        return hidden[0].mean(axis=0)
+        own = hidden[0][np.array(tokens.special_tokens_mask) == 0] @ _projection(hidden.shape[2])
+        lengths = np.linalg.norm(own, axis=1, keepdims=True)
+        return Encoded(hidden[0].mean(axis=0), np.round(127 * own / np.where(lengths > 0, lengths, 1)).astype(np.int8))
 
     def _warn(self) -> None:
         """Says once that most of what is encoded is in a language that the model has not learned."""
@@ -111,3 +138,11 @@ class Encoder:
             self._warned = True
         told = "vectors of such texts mean little; take --embedder e5, or another one that knows their language"
         _log.warning("%s: %.0f %% of the tokens of these texts are unknown to it: %s", self._model, 100 * share, told)
+
+
+@functools.cache
+def _projection(width: int) -> np.ndarray:
+    """An orthogonal one, always the same, as float32 [width, at most `WIDTH`]."""
+    if width <= WIDTH:
+        return np.eye(width, dtype=np.float32)
+    return np.linalg.qr(np.random.RandomState(0).standard_normal((width, WIDTH)))[0].astype(np.float32)

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from .encoder import WIDTH, Encoded
 from .spending import working_now
 from .weights import cache
 
@@ -47,28 +48,39 @@ class Kept:
 
     Args:
         identity: What decides about a text's vector beside the text.
+        tokens: Whether tokens are kept with the vectors.
         file: Where they are kept that are of no user of a store; the file in the user's cache if None.
     """
 
-    def __init__(self, identity: str, file: Shelf | None = None) -> None:
-        self._identity, self._file = identity, file or VectorFile()
+    def __init__(self, identity: str, file: Shelf | None = None, tokens: bool = False) -> None:
+        self._identity, self._file, self._tokens = identity, file or VectorFile(), tokens
 
-    def read(self, texts: Sequence[str], queries: bool = False) -> dict[str, np.ndarray]:
+    def read(self, texts: Sequence[str], queries: bool = False) -> dict[str, Encoded]:
         """The vectors that are there, by text, all of one length; none of `queries` that are for a user."""
         shelf = self._shelf(queries)
         if shelf is None:
             return {}
         keys = {self._key(text): text for text in texts}
-        found = {keys[key]: _vector(content) for key, content in shelf.read(list(keys)).items()}
-        length = len(next(iter(found.values()), ()))
-        return {text: vector for text, vector in found.items() if len(vector) == length}
+        found = {keys[key]: self._read(content) for key, content in shelf.read(list(keys)).items()}
+        length = len(next((each.vector for each in found.values()), ()))
+        return {text: each for text, each in found.items() if len(each.vector) == length}
 
-    def write(self, used: Mapping[str, np.ndarray], new: Collection[str], queries: bool = False) -> None:
+    def write(self, used: Mapping[str, Encoded], new: Collection[str], queries: bool = False) -> None:
         """Keeps the new vectors; of a user all that were used, since another one's text may have been the same."""
         shelf = self._shelf(queries)
         texts = new if shelf is self._file else used
         if shelf is not None and texts:
-            shelf.write({self._key(text): used[text].astype("<f4").tobytes() for text in texts})
+            shelf.write({self._key(text): self._written(used[text]) for text in texts})
+
+    def _written(self, encoded: Encoded) -> bytes:
+        vector = encoded.vector.astype("<f4").tobytes()
+        return vector + encoded.tokens.tobytes() + len(vector).to_bytes(4, "little") if self._tokens else vector
+
+    def _read(self, content: bytes) -> Encoded:
+        end = int.from_bytes(content[-4:], "little") if self._tokens else len(content)
+        vector = np.frombuffer(content[: end // 4 * 4], dtype="<f4").astype(np.float32)
+        rows = content[end:-4] if self._tokens else b""
+        return Encoded(vector, np.frombuffer(rows, np.int8).reshape(-1, max(min(len(vector), WIDTH), 1)))
 
     def _shelf(self, queries: bool) -> Shelf | None:
         whose = working_now()[1]
@@ -113,7 +125,7 @@ class VectorFile:
     def write(self, vectors: Mapping[bytes, bytes]) -> None:
         """Adds vectors, in the place of damaged ones too."""
         rows = [(key, content, _checksum(key, content)) for key, content in vectors.items()]
-        kept = self._most * 4 // max(1, *(len(content) for content in vectors.values()))
+        kept = self._most * 4 * len(rows) // max(1, sum(len(content) for content in vectors.values()))
 
         def add(connection: sqlite3.Connection) -> None:
             connection.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
@@ -140,10 +152,6 @@ class VectorFile:
         except sqlite3.DatabaseError:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
-
-
-def _vector(content: bytes) -> np.ndarray:
-    return np.frombuffer(content[: len(content) // 4 * 4], dtype="<f4").astype(np.float32)
 
 
 def _checksum(key: bytes, content: bytes) -> bytes:

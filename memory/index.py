@@ -1,8 +1,9 @@
 """What can be searched: entries go in, ranked hits with their provenance come out.
 
-Hits are found by words (`Words`), by exact cosines, or by both, each counted in its own deviations from the mean; equal
-scores in the order in which their ids were first added. Where words count too, the nearest line of an entry counts: a
-vector of a session of a hundred turns is near to nothing. Scores are compared within one search only.
+Hits are found by words (`Words`), by exact cosines, or by both, each counted in its own deviations from the mean, with
+what else a question asks for (`signals`); equal scores in the order in which their ids were first added. Where words
+count too, the nearest passage of an entry counts: a vector of a session of a hundred turns is near to nothing. The
+first hits are ranked again where the embedder has a `reranker`. Scores are compared within one search only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,20 @@ from pydantic import Field
 
 from ..errors import ProgramError, UserError
 from ..records import Hit, Record
+from .signals import (
+    BESIDE,
+    COSINES,
+    FIRST,
+    PASSAGES,
+    WHEN,
+    WHO,
+    Reranker,
+    Speakers,
+    deviations,
+    month_of,
+    months_asked,
+    passages,
+)
 from .words import LENT, Words
 
 DIALOGUE = "dialogue"
@@ -31,8 +46,6 @@ STEPS = 2048
 """Steps from 0 to 1 of a number of a vector beside words: products of two add up exactly in any order."""
 SPARE = 1000
 """Empty rows that are kept beyond those in use before rows are numbered anew."""
-_NOISE = 1e-9
-"""Scores that deviate less are all the same."""
 _BLOCK, _WIDER = 16, 8
 """Scores of which only the highest is looked at; how many times as many are, where a filter leaves too few."""
 _LEAST, _LOWEST = 5e-324, float(np.finfo(np.float32).min)
@@ -87,7 +100,8 @@ def entry_of(hit: Hit) -> Entry:
 class Embedder(Protocol):
     """What an index needs to know of an embedder; `engines.embedders` has implementations.
 
-    One that tells what is searched for from what is searched has `embed_queries` too, of the form of `embed`.
+    One that tells what is searched for from what is searched has `embed_queries` too, of the form of `embed`, and one
+    whose first hits are ranked again has a `reranker`.
     """
 
     @property
@@ -115,8 +129,8 @@ class Index:
 
     Args:
         embedder: Turns texts into vectors; None searches by words alone.
-        hybrid: Whether words count beside the vectors.
-        lent: What the turns of one dialogue lend one another by their words; see `words.LENT`.
+        hybrid: Whether words count beside the vectors, and with them all else that a question asks for (`signals`).
+        lent: What the turns of one dialogue lend one another; see `words.LENT`.
 
     Example:
         >>> from mempiler.memory.index import Entry, Index
@@ -137,7 +151,8 @@ class Index:
         self._entries: list[Entry | None] = []
         self._speakers: array[int] = array("q")
         """The number of the speaker of each row."""
-        self._numbers: dict[str | None, int] = {}
+        self._months: array[int] = array("q")
+        self._speaking = Speakers()
 
     def add(self, entries: Iterable[Entry], gone: Iterable[str] = ()) -> None:
         """Takes entries out and adds others, with one call of the embedder; a known id gets its new entry.
@@ -150,7 +165,7 @@ class Index:
             ProgramError: The embedder's vectors have another length than those in the index.
         """
         new = list({entry.id: entry for entry in entries}.values())
-        texts = [entry.text.splitlines() or [""] if self._summed else [entry.text] for entry in new]
+        texts = [passages(entry.text, entry.speaker) if self._summed else [entry.text] for entry in new]
         lines = list(chain.from_iterable(texts)) if self.embedder else []
         made = self._checked(self.embedder.embed(lines)) if self.embedder and lines else None
         for row in [self._rows.pop(id) for id in gone if id in self._rows]:
@@ -195,15 +210,25 @@ class Index:
             return [[] for _ in queries]
         passed: np.ndarray | None = None
         if isinstance(where, Spoken):
-            said = np.frombuffer(self._speakers, np.int64) == self._numbers.get(where.speaker, -1)
+            said = np.frombuffer(self._speakers, np.int64) == self._speaking.numbers.get(where.speaker, -1)
             passed, where = said == where.same, None
+        reranker = cast("Reranker | None", getattr(self.embedder, "reranker", None)) if self._summed else None
         found: list[list[Hit]] = []
-        for scores, least in self._scored(queries, min_score, vectors):
-            ranked = _best(scores if passed is None else np.where(passed, scores, -math.inf), least, k)
-            entries = ((self._entries[row], score) for row, score in ranked)
-            hits = (entry.hit(score) for entry, score in entries if entry and (where is None or where(entry)))
-            found.append(list(islice(hits, k)))
+        for query, (scores, least, alike) in zip(queries, self._scored(queries, min_score, vectors), strict=True):
+            most = k if reranker is None else max(k, FIRST)
+            ranked = _best(scores if passed is None else np.where(passed, scores, -math.inf), least, most)
+            entries = ((row, self._entries[row], score) for row, score in ranked)
+            good = ((row, score) for row, entry, score in entries if entry and (where is None or where(entry)))
+            best = list(islice(good, most))
+            if reranker is not None and alike is not None and best:
+                best = self._reranked(reranker, query, best, alike)
+            hits = ((self._entries[row], score) for row, score in best[:k])
+            found.append([entry.hit(score) for entry, score in hits if entry])
         return found
+
+    def asked(self, queries: Sequence[str]) -> list[str]:
+        """What of queries is compared by meaning: where words count as well, names of speakers do not."""
+        return [self._speaking.left_out(query) for query in queries] if self._summed else list(queries)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -214,8 +239,9 @@ class Index:
             if row == len(self._entries):
                 self._entries.append(None)
                 self._speakers.append(0)
+                self._months.append(0)
             old, self._entries[row] = self._entries[row], entry
-            self._speakers[row] = self._numbers.setdefault(entry.speaker, len(self._numbers))
+            self._speakers[row], self._months[row] = self._speaking.number(entry.speaker), month_of(entry.time)
             if self._worded:
                 self._words.put(row, old and old.text, entry.text, entry.tags.get(DIALOGUE, ""))
         if vectors is not None and len(vectors):
@@ -231,22 +257,57 @@ class Index:
 
     def _scored(
         self, queries: Sequence[str], min_score: float, vectors: np.ndarray | None
-    ) -> list[tuple[np.ndarray, float]]:
-        """What each row scores for each query, and what a hit scores at least."""
+    ) -> Iterator[tuple[np.ndarray, float, np.ndarray | None]]:
+        """What each row scores for each query, what a hit scores at least, and of that by words and cosines."""
         if self.embedder is None:
-            return [(self._words.scores(query), max(min_score, _LEAST)) for query in queries]
-        asked = self._checked(query_vectors(self.embedder, queries) if vectors is None else vectors)
+            for query in queries:
+                words = self._words.scores(query)
+                found = words > max(min_score, 0)
+                if self.hybrid and (bonus := self._bonus(query)) is not None:
+                    # In deviations as beside cosines; what shares no word with a query is no hit for its bonus.
+                    words = np.where(found, words + bonus * words.std(), 0)
+                yield words, max(min_score, _LEAST), None
+            return
+        asked = self._checked(query_vectors(self.embedder, self.asked(queries)) if vectors is None else vectors)
         cosines = self._vectors.cosines(asked, len(self._entries))
-        if not self._summed:
-            least = max(min_score, _LOWEST)
-            return [(cosines[n], least if asked[n].any() else math.inf) for n in range(len(queries))]
-        found: list[tuple[np.ndarray, float]] = []
         for query, vector, near in zip(queries, asked, cosines, strict=True):
-            words, live, scores = self._words.scores(query), near >= _LOWEST, np.full(len(near), -math.inf)
-            scores[live] = _deviations(words[live]) + _deviations(near[live])
-            scores[near < min_score] = -math.inf
-            found.append((scores, _LOWEST if vector.any() or words.any() else math.inf))
-        return found
+            if not self._summed:
+                yield near, max(min_score, _LOWEST) if vector.any() else math.inf, None
+                continue
+            words, live = self._words.scores(query), near >= _LOWEST
+            lent = np.where(live, near, 0)
+            self._words.lend(lent, COSINES)
+            alike = np.full(len(near), -math.inf)
+            alike[live] = deviations(words[live]) + deviations(lent[live])
+            alike[near < min_score] = -math.inf
+            bonus = self._bonus(query)
+            scores = alike if bonus is None else alike + bonus
+            yield scores, _LOWEST if vector.any() or words.any() else math.inf, alike
+
+    def _bonus(self, query: str) -> np.ndarray | None:
+        """What rows gain by who speaks and when, in deviations; None where a query asks for nobody and no time."""
+        speakers = self._speaking.asked(query)
+        near = months_asked(query, np.frombuffer(self._months, np.int64))
+        who = WHO * np.isin(np.frombuffer(self._speakers, np.int64), speakers) if speakers else None
+        when = WHEN * near if near is not None else None
+        return who if when is None else when if who is None else who + when
+
+    def _reranked(
+        self, reranker: Reranker, query: str, best: list[tuple[int, float]], alike: np.ndarray
+    ) -> list[tuple[int, float]]:
+        """The first hits in the order of a reranker, which words, cosines and all else count beside; then the rest."""
+        texts = [passages(entry.text, entry.speaker) for row, _ in best[:FIRST] if (entry := self._entries[row])]
+        # Of long texts fewer are read again.
+        most = max(int(np.searchsorted(np.cumsum(list(map(len, texts))), PASSAGES, "right")), 1)
+        first, texts, rest = best[:most], texts[:most], best[most:]
+        rows, fused = np.array([row for row, _ in first]), np.array([score for _, score in first])
+        lent = np.zeros(len(self._entries))
+        lent[rows] = deviations(reranker.scores(self.asked([query])[0], texts, self._words.weight))
+        self._words.lend(lent)
+        scores = deviations(lent[rows]) + (fused - alike[rows]) + BESIDE * alike[rows]
+        below = float(scores.min() - fused[-1])
+        order = np.argsort(-scores, kind="stable")
+        return [(int(rows[n]), float(scores[n])) for n in order] + [(row, score + below) for row, score in rest]
 
 
 def _best(scores: np.ndarray, low: float, most: int) -> Iterator[tuple[int, float]]:
@@ -264,14 +325,6 @@ def _best(scores: np.ndarray, low: float, most: int) -> Iterator[tuple[int, floa
         if len(rows) < most:
             return
         done, most = most, most * _WIDER
-
-
-def _deviations(scores: np.ndarray) -> np.ndarray:
-    """How many deviations each score is from the mean; 0 where all are the same."""
-    wide = scores.astype(np.float64)
-    wide -= wide.mean()
-    spread = wide.std()
-    return wide / spread if spread > _NOISE else np.zeros_like(wide)
 
 
 @dataclass(eq=False)

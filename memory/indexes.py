@@ -71,14 +71,12 @@ class Indexes:
         kept = memory.line.indexes
         followed = kept.get(self) or kept.setdefault(self, _Followed(Index(self.embedder, self.hybrid)))
         if vectors is None and self.embedder is not None and queries and k > 0:
-            holds = len(followed.index) if followed.memory() is memory else len(self._parts(memory))
-            vectors = query_vectors(self.embedder, queries) if holds else None
+            with followed.lock:
+                index = self._at(followed, memory)
+                asked = index.asked(queries) if len(index) else []
+            vectors = query_vectors(self.embedder, asked) if asked else None
         with followed.lock:
-            if followed.memory() is not memory and not (followed.parts and self._moved(followed, memory)):
-                # It is built there after a failure, and where an id stands twice.
-                followed.index, followed.entries, followed.parts = Index(self.embedder, self.hybrid), [], ()
-                self._moved(followed, memory)
-            return followed.index.search(queries, k, min_score, where, vectors)
+            return self._at(followed, memory).search(queries, k, min_score, where, vectors)
 
     def entries(self, memory: Any) -> list[Entry]:
         """What the index of a memory holds, in its order; no index is made."""
@@ -86,6 +84,14 @@ class Indexes:
 
     def __deepcopy__(self, memo: object = None) -> Indexes:
         return self
+
+    def _at(self, followed: _Followed, memory: Any) -> Index:
+        """The index, moved to a memory; locked."""
+        if followed.memory() is not memory and not (followed.parts and self._moved(followed, memory)):
+            # It is built there after a failure, and where an id stands twice.
+            followed.index, followed.entries, followed.parts = Index(self.embedder, self.hybrid), [], ()
+            self._moved(followed, memory)
+        return followed.index
 
     def _moved(self, followed: _Followed, memory: Any) -> bool:
         """Moves an index to another version; False if it does not hold every entry then."""

@@ -90,9 +90,35 @@ class Words:
         for term in tokens(query):
             if term in self._postings:
                 scores[np.frombuffer(self._postings[term][0], np.int64)] += self._impacts(term)
-        if self.lent and len(self._numbers) > 1:
-            self._lend(scores)
+        self.lend(scores)
         return scores
+
+    def weight(self, text: str) -> float:
+        """What the rarest word of a text weighs: the log of one over the share of texts that hold it; 0 for none."""
+        held = [len(self._postings[term][0]) if term in self._postings else 0 for term in tokens(text)]
+        return max((math.log(1 + (self._texts - n + 0.5) / (n + 0.5)) for n in held), default=0.0)
+
+    def lend(self, scores: np.ndarray, part: float = 1.0) -> None:
+        """Adds to the scores of rows, in place, what neighbours lend them: so much of `lent`."""
+        if not self.lent or len(self._numbers) < 2:
+            return
+        if self._order is None:
+            # The dialogue of each row, rows by dialogue, and where each row is in that. A row of none ends the first
+            # two, as often as there are steps: what is before the first is counted from the end.
+            dialogues = np.append(np.frombuffer(self._dialogues, np.int64), -1)
+            dialogues[dialogues == 0] = -2 - np.flatnonzero(dialogues == 0)
+            order = np.argsort(dialogues[:-1], kind="stable")
+            places = np.empty_like(order)
+            places[order] = np.arange(len(order))
+            self._order = dialogues, np.append(order, [len(order)] * len(self.lent)), places
+        dialogues, order, places = self._order
+        rows = np.flatnonzero(scores != 0)
+        own, of, at = scores[rows], dialogues[rows], places[rows]
+        for step, share in self.lent.items():
+            near = order[at + step]
+            same = dialogues[near] == of
+            # No two rows have the same neighbour on one side, so that nothing is added to a place twice at once.
+            scores[near[same]] += part * share * own[same]
 
     def _post(self, row: int, term: str, times: int) -> None:
         """Notes how often a row holds a term; 0 for not at all."""
@@ -133,26 +159,6 @@ class Words:
         norms = K1 * (1 - B + B * lengths[np.frombuffer(rows, np.int64)] / (self._total / self._texts))
         self._known[term] = weight * (times * (K1 + 1) / (times + norms))
         return self._known[term]
-
-    def _lend(self, scores: np.ndarray) -> None:
-        """Adds to the scores of rows, in place, what neighbours lend them."""
-        if self._order is None:
-            # The dialogue of each row, rows by dialogue, and where each row is in that. A row of none ends the first
-            # two, as often as there are steps: what is before the first is counted from the end.
-            dialogues = np.append(np.frombuffer(self._dialogues, np.int64), -1)
-            dialogues[dialogues == 0] = -2 - np.flatnonzero(dialogues == 0)
-            order = np.argsort(dialogues[:-1], kind="stable")
-            places = np.empty_like(order)
-            places[order] = np.arange(len(order))
-            self._order = dialogues, np.append(order, [len(order)] * len(self.lent)), places
-        dialogues, order, places = self._order
-        rows = np.flatnonzero(scores != 0)
-        own, of, at = scores[rows], dialogues[rows], places[rows]
-        for step, share in self.lent.items():
-            near = order[at + step]
-            same = dialogues[near] == of
-            # No two rows have the same neighbour on one side, so that nothing is added to a place twice at once.
-            scores[near[same]] += share * own[same]
 
 
 def tokens(text: str) -> list[str]:

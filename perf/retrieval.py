@@ -1,34 +1,36 @@
-"""What finding finds: evidence recall of BM25, of turns that lend one another their scores, of an embedder, of both.
+"""What finding finds: evidence recall of each signal alone and of all together, and what a question costs.
 
-For every question of a file in LoCoMo's form the share of its evidence among the first five and twenty turns of its
-conversation; LoCoMo's adversarial questions, which have no answer, are left out. How the shares and the weight of the
-embedder were chosen is `perf/retrieval.py` of commit b9d2176.
+For every question of a file in LoCoMo's form the share of its evidence among the first five, ten and twenty turns of
+its conversation; LoCoMo's adversarial questions, which have no answer, are left out. `--on beam` reads a chat folder of
+BEAM, by messages. Without a file it takes the bundled samples, which are ours: they show that nothing breaks, not how
+good anything is. The weights of `memory.signals` were chosen on LoCoMo's conv-26 and conv-30.
 
-    raw        BM25, each turn for itself           embedder   its cosines alone
-    lent       BM25, with what neighbours lend      sum        deviations of raw and of cosines, added
-                                                    hybrid     deviations of lent and of cosines, added
-
-Without a file it takes the bundled samples of three benchmarks, which are ours: they show that nothing breaks, not
-how good anything is.
+    words      BM25, each turn for itself         + embedder   with the cosines of an embedder
+    + lent     with what neighbours lend          + reranker   the first hits ranked again
+    + who, when    with the speaker and the month asked for
 
 Usage:
-    $ python perf/retrieval.py --data locomo10.json --embedder openai/text-embedding-3-small
+    $ python perf/retrieval.py locomo10.json --embedder minilm --reranker tokens
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from mempiler.data.catalog import benchmark
-from mempiler.engines.embedders import embedder
-from mempiler.memory.index import Entry, Index, query_vectors
+from mempiler.engines.embedders import OFFLINE, embedder
+from mempiler.memory.index import DIALOGUE, Entry, Index
 from mempiler.memory.memory import TurnMemory
 
-FIRST = (5, 20)
-SAMPLES = ("locomo", "longmemeval", "memoryquest")
+FIRST = (5, 10, 20)
+SAMPLES = ("locomo", "longmemeval", "memoryquest", "palbench.restate", "implexconv")
 
 
 class Asked(NamedTuple):
@@ -39,27 +41,28 @@ class Asked(NamedTuple):
     evidence: list[frozenset[str]]
 
 
-Score = Callable[[Asked], np.ndarray]
-"""Recall of the questions of one history, shape [questions, first]."""
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Evidence recall of lexical, dense and hybrid search.")
-    parser.add_argument("--on", default="locomo", help="the benchmark whose form the file has")
-    parser.add_argument("--data", help="the file; the bundled samples of three benchmarks without")
-    parser.add_argument("--embedder", default="offline", help="an embedder's name")
+    parser = argparse.ArgumentParser(description="Evidence recall of each signal of a search.")
+    parser.add_argument("data", nargs="?", help="the file; the bundled samples without")
+    parser.add_argument("--on", default="locomo", help="the benchmark whose form the file has, or beam")
+    parser.add_argument("--embedder", default=OFFLINE, help="an embedder's name")
+    parser.add_argument("--reranker", help="none, tokens or fastembed:NAME")
     arguments = parser.parse_args()
-    used = embedder(arguments.embedder)
+    used = embedder(arguments.embedder, reranker=arguments.reranker)
+    print(
+        f"{'':<14}{used.name}: recall@{'/@'.join(map(str, FIRST))}, CPU ms a turn added and a question, p50 and p95 ms"
+    )
     for name in [arguments.on] if arguments.data else SAMPLES:
-        told = histories(name, arguments.data)
-        print(f"\n{name}: {sum(len(each.queries) for each in told)} questions, {len(told)} histories, {used.name}\n")
-        report(told, used)
+        told = [beam(Path(arguments.data))] if name == "beam" else histories(name, arguments.data)
+        print(f"{name}: {sum(len(each.queries) for each in told)} questions, {len(told)} histories")
+        for label, index in ways(used):
+            line(label, [indexed(index(), asked) for asked in told])
 
 
 def histories(name: str, path: str | None = None) -> list[Asked]:
     """The questions that have evidence, by history."""
-    loaded, found = benchmark(name, path), dict[str, Asked]()
-    for example in loaded.examples:
+    found = dict[str, Asked]()
+    for example in benchmark(name, path).examples:
         history = example.history
         if history.digest not in found:
             memory = TurnMemory()
@@ -74,48 +77,60 @@ def histories(name: str, path: str | None = None) -> list[Asked]:
     return [asked for asked in found.values() if asked.queries]
 
 
-def report(told: Sequence[Asked], used: Any) -> None:
-    """One line for each way to search."""
-    for label, score in ways(used):
-        rows = [score(asked) for asked in told]
-        line(label, np.concatenate(rows), rows if len(rows) < 4 else ())
+def beam(folder: Path) -> Asked:
+    """The questions of a BEAM chat whose probes name the messages they rest on."""
+    entries, day = list[Entry](), None
+    for batch in json.loads((folder / "chat_trunecated.json").read_text()):
+        for turn in (turn for group in batch["turns"] for turn in group):
+            day = datetime.strptime(turn["time_anchor"], "%B-%d-%Y") if turn.get("time_anchor") else day
+            about = {"speaker": turn["role"], "time": day, "tags": {DIALOGUE: str(batch["batch_number"])}}
+            text = " ".join(f"{turn['role']}: {turn['content']}".split())
+            entries.append(Entry.model_validate({"id": str(turn["id"]), "text": text, **about}))
+    asked, ids = Asked(tuple(entries), [], []), {entry.id for entry in entries}
+    probes = json.loads((folder / "probing_questions" / "probing_questions.json").read_text())
+    for probe in (probe for kind in probes.values() for probe in kind):
+        # Ids come as lists, and as lists by topic.
+        if gold := ids.intersection(json.dumps(probe.get("source_chat_ids", [])).translate(_MARKS).split()):
+            asked.queries.append(probe["question"])
+            asked.evidence.append(frozenset(gold))
+    return asked
 
 
-def ways(used: Any) -> Iterator[tuple[str, Score]]:
-    yield "raw", lambda asked: indexed(Index(lent={}), asked)
-    yield "lent", lambda asked: indexed(Index(), asked)
-    yield "embedder", lambda asked: ranked(cosines(asked, used), asked)
-    yield "sum", lambda asked: indexed(Index(used, hybrid=True, lent={}), asked)
-    yield "hybrid", lambda asked: indexed(Index(used, hybrid=True), asked)
+_MARKS = str.maketrans('[]{},:"', " " * 7)
 
 
-def indexed(index: Index, asked: Asked) -> np.ndarray:
-    """Recall of an index over the turns."""
+def ways(used: Any) -> Iterator[tuple[str, Callable[[], Index]]]:
+    yield "words", lambda: Index(lent={})
+    yield "+ lent", Index
+    yield "+ who, when", lambda: Index(hybrid=True)
+    if used.name != OFFLINE:
+        bare = embedder(used.name, reranker="none")
+        yield "+ embedder", lambda: Index(bare, hybrid=True)
+    if used.reranker is not None:
+        yield f"+ {used.reranker.name}", lambda: Index(used, hybrid=True)
+
+
+def indexed(index: Index, asked: Asked) -> tuple[np.ndarray, Sequence[float], float, float]:
+    """Recall of an index over the turns [questions, first], seconds of each, and CPU ms of a turn and a question."""
+    start = time.process_time()
     index.add(asked.entries)
-    found = index.search(asked.queries, max(FIRST))
-    return np.array([recall([hit.id for hit in hits], gold) for hits, gold in zip(found, asked.evidence, strict=True)])
+    middle, rows, taken = time.process_time(), list[list[float]](), list[float]()
+    for query, gold in zip(asked.queries, asked.evidence, strict=True):
+        begun = time.perf_counter()
+        ids = [hit.id for hit in index.search([query], max(FIRST))[0]]
+        taken.append(time.perf_counter() - begun)
+        rows.append([len(gold.intersection(ids[:k])) / len(gold) for k in FIRST])
+    costs = (middle - start) / len(asked.entries), (time.process_time() - middle) / len(rows)
+    return np.array(rows), taken, *(1000 * cost for cost in costs)
 
 
-def cosines(asked: Asked, used: Any) -> np.ndarray:
-    """The cosine of every turn with each query, shape [queries, turns]."""
-    return query_vectors(used, asked.queries) @ used.embed([entry.text for entry in asked.entries]).T
-
-
-def ranked(scores: np.ndarray, asked: Asked) -> np.ndarray:
-    """Recall of the turns of highest score."""
-    order = np.argsort(-scores, axis=1, kind="stable")[:, : max(FIRST)]
-    found = [[asked.entries[n].id for n in row] for row in order]
-    return np.array([recall(ids, gold) for ids, gold in zip(found, asked.evidence, strict=True)])
-
-
-def recall(ids: Sequence[str], gold: frozenset[str]) -> list[float]:
-    return [len(gold.intersection(ids[:k])) / len(gold) for k in FIRST]
-
-
-def line(label: str, rows: np.ndarray, parts: Sequence[np.ndarray] = ()) -> None:
-    """Mean recall of all questions, and of those of each history."""
-    shown = ["  ".join(f"{value:.3f}" for value in part.mean(axis=0)) for part in (rows, *parts)]
-    print(f"{label:<22}{'     '.join(shown)}", flush=True)
+def line(label: str, found: Sequence[tuple[np.ndarray, Sequence[float], float, float]]) -> None:
+    """Mean recall of all questions, and what they cost."""
+    recall, seconds = np.concatenate([each[0] for each in found]).mean(axis=0), np.concatenate([f[1] for f in found])
+    shown = "/".join(f"{value:.3f}" for value in recall)
+    costs = [float(np.mean([each[n] for each in found])) for n in (2, 3)]
+    spans = " ".join(f"{1000 * value:.1f}" for value in (*costs / np.array(1000), *np.percentile(seconds, (50, 95))))
+    print(f"{label:<14}{shown}     {spans}", flush=True)
 
 
 if __name__ == "__main__":

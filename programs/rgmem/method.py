@@ -148,7 +148,7 @@ class GraphReader(EntryReader):
     def __init__(self, embedder: Embedder, settings: RGMemSettings) -> None:
         indexes = Indexes(
             embedder if settings.hybrid else None,
-            hybrid=True,
+            hybrid=settings.hybrid,
             parts=lambda memory: searched(memory, settings.use_l0),
             made=lambda memory, part: entries_of(part),
         )

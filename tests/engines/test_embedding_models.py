@@ -14,7 +14,7 @@ import pytest
 from mempiler.cli import main
 from mempiler.engines import weights
 from mempiler.engines.embedders import MODELS, embedder
-from mempiler.engines.encoder import Encoder
+from mempiler.engines.encoder import Encoded, Encoder
 from mempiler.engines.vectors import Kept, VectorFile
 from mempiler.engines.weights import WEIGHTS, cache, fetch
 from mempiler.errors import DataError, MissingDependencyError, UserError
@@ -259,7 +259,9 @@ def test_a_folder_that_is_none_is_one_line(tmp_path: Path, caplog: pytest.LogCap
 
 
 def test_other_weights_have_other_vectors(tmp_path: Path) -> None:
-    path, vector = tmp_path / "vectors.sqlite", np.ones(2, np.float32)
-    Kept("a", VectorFile(path)).write({"Ann": vector}, ["Ann"])
-    assert Kept("a", VectorFile(path)).read(["Ann"])["Ann"].tolist() == [1, 1]
+    path, known = tmp_path / "vectors.sqlite", Encoded(np.ones(2, np.float32), np.array([[1, -2], [3, 4]], np.int8))
+    for name, tokens in (("a", []), ("with tokens", [[1, -2], [3, 4]])):
+        Kept(name, VectorFile(path), tokens=bool(tokens)).write({"Ann": known}, ["Ann"])
+        read = Kept(name, VectorFile(path), tokens=bool(tokens)).read(["Ann"])["Ann"]
+        assert (read.vector.tolist(), read.tokens.tolist()) == ([1, 1], tokens)
     assert Kept("b", VectorFile(path)).read(["Ann"]) == {}

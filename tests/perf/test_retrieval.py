@@ -21,7 +21,7 @@ def retrieval(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_turns_that_lend_their_scores_find_no_less(retrieval: Any, name: str) -> None:
     told = retrieval.histories(name)
     raw, lent = (
-        np.concatenate([retrieval.indexed(Index(lent=lent), asked) for asked in told]).mean(axis=0)
+        np.concatenate([retrieval.indexed(Index(lent=lent), asked)[0] for asked in told]).mean(axis=0)
         for lent in ({}, LENT)
     )
     assert (lent >= raw).all()

@@ -1,0 +1,130 @@
+"""What ranks the first hits of a search again; see `memory.signals.Reranker`.
+
+`TokenMatch` compares tokens, which an encoder has of every text already. `FastEmbed` runs the cross-encoders and late
+interaction models of fastembed's list, which read every text anew with each question.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from ..errors import EndpointError, MissingDependencyError, UserError, one_line
+
+TOKENS = "tokens"
+"""The name of `TokenMatch`."""
+_SHORT = 64
+"""Tokens from which the length of a text counts: the longer it is, the more there is to be near to by chance."""
+
+
+class _Tokens(Protocol):
+    def tokens(self, texts: Sequence[str]) -> list[np.ndarray]: ...
+
+    def query_tokens(self, query: str) -> tuple[np.ndarray, list[str]]: ...
+
+
+class TokenMatch:
+    """Late interaction without training: each token of a question looks for the nearest one of a text.
+
+    Cosines below 0 count as 0, and are squared; rare words weigh most, function words nothing. The best passage of a
+    text counts, less what the logarithm of the length of long texts explains.
+    """
+
+    name = TOKENS
+
+    def __init__(self, embedder: _Tokens) -> None:
+        self._embedder = embedder
+
+    def scores(self, query: str, texts: Sequence[Sequence[str]], weight: Callable[[str], float]) -> np.ndarray:
+        """One score a text; see `memory.signals.Reranker`."""
+        tokens, words = self._embedder.query_tokens(query)
+        weighed = {word: weight(word) for word in set(words)}
+        weights = np.array([weighed[word] for word in words], np.float32)
+        asked = tokens[weights > 0].astype(np.float32) / 127**2
+        rows = self._embedder.tokens(list(chain.from_iterable(texts)))
+        lengths = np.array([len(each) for each in rows])
+        scores = np.zeros(len(rows), np.float32)
+        if len(asked) and lengths.any():
+            table = np.concatenate([each for each in rows if len(each)]).astype(np.float32)
+            starts = _starts(lengths[lengths > 0])
+            nearest = np.maximum.reduceat(_cosines(asked, table), starts, axis=1)
+            scores[lengths > 0] = weights[weights > 0] @ np.maximum(nearest, 0) ** 2
+        begins = _starts(np.array([len(each) for each in texts]))
+        return _without_length(np.maximum.reduceat(scores, begins), np.add.reduceat(lengths, begins))
+
+
+class FastEmbed:
+    """A cross-encoder or a late interaction model of fastembed's list; loaded with the first question."""
+
+    def __init__(self, name: str) -> None:
+        self.name = f"fastembed:{name}"
+        self._load = functools.cache(functools.partial(_reranker, name))
+
+    def scores(self, query: str, texts: Sequence[Sequence[str]], weight: Callable[[str], float]) -> np.ndarray:
+        """One score a text, that of its best passage; see `memory.signals.Reranker`."""
+        found = np.asarray(self._load()(query, list(chain.from_iterable(texts))), np.float64)
+        return np.maximum.reduceat(found, _starts(np.array([len(each) for each in texts])))
+
+
+def fastembed_vectors(name: str) -> Callable[[Sequence[str]], np.ndarray]:
+    """Embeds texts with a model of fastembed's list, each by itself; loaded with the first one."""
+    load = functools.cache(functools.partial(_made, "TextEmbedding", name))
+    return lambda texts: np.stack(list(load().embed(list(texts), batch_size=1)))
+
+
+def _reranker(name: str) -> Callable[[str, list[str]], Any]:
+    if any(name == each["model"] for each in _fastembed("LateInteractionTextEmbedding").list_supported_models()):
+        model = _made("LateInteractionTextEmbedding", name)
+
+        def late(query: str, texts: list[str]) -> list[float]:
+            asked = next(iter(model.query_embed(query)))
+            return [float((asked @ rows.T).max(axis=1).sum()) for rows in model.embed(texts)]
+
+        return late
+    cross = _made("TextCrossEncoder", name)
+    return lambda query, texts: list(cross.rerank(query, texts))
+
+
+def _made(kind: str, name: str) -> Any:
+    made = _fastembed(kind)
+    if all(name != each["model"] for each in made.list_supported_models()):
+        raise UserError(f"fastembed has no {kind} {name!r}; see {kind}.list_supported_models()")
+    try:
+        return made(name)
+    except Exception as error:  # Its errors have no class of their own.
+        raise EndpointError(f"fastembed cannot load {name}: {one_line(error, 200)}") from error
+
+
+def _fastembed(kind: str) -> Any:
+    try:
+        import fastembed  # pyright: ignore[reportMissingImports]
+        from fastembed.rerank.cross_encoder import TextCrossEncoder  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise MissingDependencyError("fastembed", "rerank") from error
+    return TextCrossEncoder if kind == "TextCrossEncoder" else getattr(fastembed, kind)
+
+
+def _cosines(asked: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """All cosines, on one thread: others would wait busily for a product as small as this."""
+    import faiss
+
+    api, found = cast("Any", faiss), np.empty((len(asked), len(table)), np.float32)
+    for vector, to in zip(asked, found, strict=True):
+        api.fvec_inner_products_ny(*map(api.swig_ptr, (to, vector, table)), table.shape[1], len(table))
+    return found
+
+
+def _starts(lengths: np.ndarray) -> np.ndarray:
+    """Where each of some parts begins that stand one after the other."""
+    return np.cumsum(lengths) - lengths
+
+
+def _without_length(scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    size = np.log(np.maximum(lengths, _SHORT))
+    size -= size.mean()
+    slope = float(size @ (scores - scores.mean())) / max(float(size @ size), 1e-9)
+    return scores - max(slope, 0) * size

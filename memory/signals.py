@@ -1,0 +1,161 @@
+"""What a question asks for beside its words: whose words, and of when; in English and Chinese.
+
+*Who* is the one speaker that a question names, or the user where it speaks in the first person. *When* is a month or a
+year that it names. What they and a reranker weigh was chosen on LoCoMo's conv-26 and conv-30 (`perf/retrieval.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..records.items import folded
+
+WHO, WHEN = 2.0, 2.0
+"""Deviations that a turn of the speaker, and one of the month, gains."""
+COSINES = 0.6
+"""The part of what turns lend one another by their words that they lend by their cosines."""
+FIRST, PASSAGES, BESIDE = 100, 150, 0.3
+"""Hits that are ranked again, how many passages of them at most, and what words and cosines weigh beside a reranker."""
+USERS = frozenset(("user", "human", "用户"))
+"""Speakers that speak for themselves in the first person, folded."""
+_NEXT_MONTH, _YEAR = 0.4, 0.3
+"""What the month after the one named gains, as a part of it, and any of a year that is named alone."""
+_PASSAGE, _SHORTEST = 900, 300
+"""Characters of a passage, at most, and at least where a blank is looked for."""
+
+_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
+_DATE = re.compile(
+    rf"(?:\d{{4}}年)?\d{{1,2}}月(?:\d{{1,2}}[日号])?|\d{{4}}年|\b(?:19|20)\d\d-\d\d?(?:-\d\d?)?\b"
+    rf"|(?:\b\d{{1,2}}(?:st|nd|rd|th)?(?: of)? )?\b(?:{_MONTHS})\b"
+    rf"(?: \d{{1,2}}(?:st|nd|rd|th)?\b)?(?:(?: of)?,? (?:19|20)\d\d\b)?|\b(?:19|20)\d\d\b",
+    re.IGNORECASE,
+)
+_NO_MONTH = re.compile("may|march|^March|^May")
+"""Words that are no months without a number."""
+_FIRST_PERSON = re.compile(r"\b(?:i|me|my|mine|myself)\b|我")
+_HAN = re.compile("[\u3400-\u9fff]")
+
+
+class Reranker(Protocol):
+    """Compares a question with each of a few texts by more than their vectors; `engines.rerankers` has some."""
+
+    name: str
+
+    def scores(self, query: str, texts: Sequence[Sequence[str]], weight: Callable[[str], float]) -> np.ndarray:
+        """One score a text, shape [texts]; higher is nearer.
+
+        Args:
+            query: The question, without the names of speakers.
+            texts: Texts, each as its passages.
+            weight: How rare the words of a text are in the memory.
+        """
+        ...
+
+
+class Speakers:
+    """The speakers of an index, by number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str | None, int] = {}
+        self._aliases: dict[str, int | None] = {}
+
+    def number(self, speaker: str | None) -> int:
+        """The number of a speaker, a new one if there is none yet."""
+        if speaker not in self.numbers:
+            self.numbers[speaker] = number = len(self.numbers)
+            whole = folded(speaker or "").strip()
+            # Two speakers of one first name are not told apart by it.
+            for alias in {whole, whole.partition(" ")[0]} - {""}:
+                self._aliases[alias] = None if alias in self._aliases and alias != whole else number
+        return self.numbers[speaker]
+
+    def asked(self, query: str) -> list[int]:
+        """The numbers of those whose words a question asks for: nobody's where it names two speakers."""
+        text = folded(query)
+        named = {number for alias, number in self._aliases.items() if number is not None and _names(text, alias)}
+        if named:
+            return list(named) if len(named) == 1 else []
+        users = [self.numbers[each] for each in self.numbers if folded(each or "") in USERS]
+        return users if users and _FIRST_PERSON.search(text) else []
+
+    def left_out(self, query: str) -> str:
+        """The question without names of speakers, which turns of all kinds are near to; as it is if nothing is left."""
+        left = query
+        for alias in sorted((each for each, number in self._aliases.items() if number is not None), key=len)[::-1]:
+            if _names(folded(left), alias):
+                edge = "" if _HAN.search(alias) else r"\b"
+                left = re.sub(rf"{edge}{re.escape(alias)}{edge}(?:['’]s\b)?", " ", left, flags=re.IGNORECASE)
+        return query if left == query else " ".join(left.split()) or query
+
+
+def _names(text: str, alias: str) -> bool:
+    if alias not in text:
+        return False
+    return bool(_HAN.search(alias) or re.search(rf"(?<!\w){re.escape(alias)}(?!\w)", text))
+
+
+def month_of(time: datetime | None) -> int:
+    """A month as a number, 0 for none."""
+    return 12 * time.year + time.month if time else 0
+
+
+def months_asked(query: str, months: np.ndarray) -> np.ndarray | None:
+    """How near each month of rows is to those that a question names, from 0 to 1; None where it names none."""
+    spans = [
+        found[0] for found in _DATE.finditer(query) if not _NO_MONTH.fullmatch(query[: found.end()], found.start())
+    ]
+    nearness = [_nearness(span, months) for span in spans]
+    found = [near for near in nearness if near is not None]
+    return np.where(months > 0, np.maximum.reduce(found), 0.0) if found else None
+
+
+def _nearness(span: str, months: np.ndarray) -> np.ndarray | None:
+    read = _read(span)
+    if read is None:
+        return None
+    period, month = read
+    if period == "year":
+        return _YEAR * ((months - 1) // 12 == (month - 1) // 12)
+    after = months - month if re.search(r"\d{4}", span) else (months - month) % 12
+    return (after == 0) + _NEXT_MONTH * (after == 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(span: str) -> tuple[str, int] | None:
+    """The period that a date means, and its month."""
+    found = _reader().get_date_data(re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|\bof\b|,", " ", span))
+    return (str(found.period), month_of(found.date_obj)) if found.date_obj else None
+
+
+@functools.cache
+def _reader() -> Any:
+    from dateparser.date import DateDataParser
+
+    return DateDataParser(languages=["en", "zh"], settings={"PREFER_DAY_OF_MONTH": "first"})
+
+
+def passages(text: str, speaker: str | None) -> list[str]:
+    """The lines of a text, long ones cut at blanks, without the speaker's name at the beginning."""
+    found: list[str] = []
+    for line in text.removeprefix(f"{speaker}: ").splitlines():
+        while len(line) > _PASSAGE:
+            cut = line.rfind(" ", _SHORTEST, _PASSAGE)
+            cut = cut if cut > 0 else _PASSAGE
+            found.append(line[:cut])
+            line = line[cut:].lstrip()
+        found.append(line)
+    return found or [""]
+
+
+def deviations(scores: np.ndarray) -> np.ndarray:
+    """How many deviations each score is from the mean; 0 where all are the same."""
+    wide = scores.astype(np.float64)
+    wide -= wide.mean() if len(wide) else 0
+    spread = wide.std() if len(wide) else 0
+    return wide / spread if spread > 1e-9 else np.zeros_like(wide)

@@ -1,0 +1,127 @@
+"""What a question asks for beside its words: who said it, and when; and what a reranker does with the first hits."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import numpy as np
+import pytest
+from mempiler.engines.embedders import TextEmbedder
+from mempiler.memory import index as module
+from mempiler.memory.index import DIALOGUE, Entry, Index
+from mempiler.memory.signals import Speakers, month_of, months_asked, passages
+
+NAMES = ("Ann Lee", "Bob", "user", "小满", None, "Speaker 1", "Speaker 2")
+
+
+def speakers(*names: str | None) -> Speakers:
+    found = Speakers()
+    for name in names:
+        found.number(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "asked", "left"),
+    [
+        ("What does Ann's dog eat?", ["Ann Lee"], "What does dog eat?"),
+        ("What did ANN LEE say?", ["Ann Lee"], "What did say?"),
+        ("Did Ann meet Bob?", [], "Did meet ?"),
+        ("Is it annual?", [], "Is it annual?"),
+        ("What did I say about jazz?", ["user"], "What did I say about jazz?"),
+        ("What did Bob tell me?", ["Bob"], "What did tell me?"),
+        ("我喜欢什么？", ["user"], "我喜欢什么？"),
+        ("小满喜欢什么？", ["小满"], "喜欢什么？"),
+        ("What did speaker 2 say?", ["Speaker 2"], "What did say?"),
+        ("What did the speaker say?", [], "What did the speaker say?"),
+        ("Ann?", ["Ann Lee"], "?"),
+        ("Bob", ["Bob"], "Bob"),
+    ],
+)
+def test_a_question_asks_for_the_words_of_the_one_who_is_named_or_of_the_user(
+    query: str, asked: list[str], left: str
+) -> None:
+    known = speakers(*NAMES)
+    assert known.asked(query) == [known.numbers[name] for name in asked]
+    assert known.left_out(query) == left
+
+
+def test_a_first_name_that_two_share_names_nobody() -> None:
+    assert speakers("Ann Lee", "Ann May").asked("What did Ann say?") == []
+    assert speakers("Ann Lee", "Ann May").asked("What did Ann May say?") == [1]
+
+
+@pytest.mark.parametrize(
+    ("query", "near"),
+    [
+        ("What did Ann do in May 2023?", [0, 1, 0.4, 0]),
+        ("What happened on 5 May, 2023?", [0, 1, 0.4, 0]),
+        ("Where was she on June 3rd, 2023?", [0, 0, 1, 0]),
+        ("2023年5月去了哪里？", [0, 1, 0.4, 0]),
+        ("What happened on 2023-05-07?", [0, 1, 0.4, 0]),
+        ("Who came in May?", [0, 1, 0.4, 1]),
+        ("Who came in 2023?", [0, 0.3, 0.3, 0]),
+        ("In May 2023 or in May 2022?", [0, 1, 0.4, 1]),
+        ("May I come, or may she march?", None),
+        ("Who came?", None),
+    ],
+)
+def test_months_and_years_that_a_question_names(query: str, near: list[float] | None) -> None:
+    times = [None, datetime(2023, 5, 7), datetime(2023, 6, 1), datetime(2022, 5, 1)]
+    found = months_asked(query, np.array([month_of(time) for time in times]))
+    assert (found if found is None else found.tolist()) == near
+
+
+def test_long_texts_are_searched_by_passages() -> None:
+    words = " ".join(f"w{n}" for n in range(600))
+    found = passages(f"Ann: {words}\nshort", "Ann")
+    assert " ".join(found) == f"{words} short"
+    assert found[-1] == "short"
+    assert max(map(len, found)) <= 900
+    assert passages("我" * 1000, None) == ["我" * 900, "我" * 100]
+    assert passages("", None) == [""]
+
+
+@pytest.mark.parametrize("embedder", [None, TextEmbedder("same", lambda texts: np.ones((len(texts), 2)), 2)])
+def test_turns_of_the_speaker_and_the_month_come_first(embedder: TextEmbedder | None) -> None:
+    index = Index(embedder, hybrid=True)
+    index.add(
+        Entry(id=f"{who} {month}", text="Jazz is fine", speaker=who, time=datetime(2023, month, 1))
+        for who in ("Ann", "Bob")
+        for month in (3, 5)
+    )
+    index.add([Entry(id="other", text="Rain", speaker="Bob", time=datetime(2023, 5, 2))])
+    first = [hit.id for hit in index.search(["What did Bob say of jazz in May 2023?"], 5)[0]]
+    assert first[0] == "Bob 5"
+    assert set(first[1:3]) <= {"Bob 3", "Ann 5", "other"}
+    assert ("other" in first) == (embedder is not None)
+
+
+class Backwards:
+    """A reranker that likes long texts."""
+
+    name = "backwards"
+    asked: tuple[str, ...] = ()
+
+    def scores(self, query: str, texts: Sequence[Sequence[str]], weight: Callable[[str], float]) -> np.ndarray:
+        self.asked += (query,)
+        assert weight("jazz") > weight("fine") > weight("of") == 0
+        return np.array([float(sum(map(len, each))) for each in texts])
+
+
+def test_the_first_hits_are_ranked_again_and_the_rest_stay_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST", 4)
+    embedder = TextEmbedder("same", lambda texts: np.array([[1.0, len(t) % 7] for t in texts]), 2)
+    reranker = embedder.reranker = Backwards()
+    entries = [Entry(id=str(n), text="fine " * (12 - n) + "jazz" * (n < 3), tags={DIALOGUE: "a"}) for n in range(9)]
+    plain, index = Index(TextEmbedder("plain", embedder._compute, 2), hybrid=True), Index(embedder, hybrid=True)
+    for each in (plain, index):
+        each.add([*entries, Entry(id="speaker", text="fine", speaker="Ann")])
+    before, after = ([hit.id for hit in each.search(["Ann's jazz"], 9)[0]] for each in (plain, index))
+    assert set(after[:4]) == set(before[:4])
+    assert after[:4] != before[:4]
+    assert after[4:] == before[4:]
+    assert reranker.asked == ("jazz",)
+    hits = index.search(["Ann's jazz"], 9)[0]
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert index.search(["Ann's jazz"], 3)[0] == hits[:3]
+    assert Index(embedder).search(["jazz"], 3) == [[]]
