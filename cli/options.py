@@ -70,9 +70,15 @@ WORKERS = click.option(
     help="processes that share the work, or the address of a Ray cluster (extra: ray)",
 )
 _EMBEDDER_API_BASE = click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server")
+_RERANKER = click.option(
+    "--reranker",
+    help="ranks what a search finds first again: none, tokens or fastembed:NAME [default: tokens, where the embedder "
+    "runs here]",
+)
 reading_options = adds(
     click.option("--embedder", help="the embedder the program was made with; needless for one of this process"),
     _EMBEDDER_API_BASE,
+    _RERANKER,
     ALLOW_CODE,
 )
 """Adds the options by which a saved program is loaded that is asked nothing; `open_saved` takes them."""
@@ -84,7 +90,7 @@ asking_options = adds(
 )
 """Adds the options by which a saved program is loaded and asked; `open_asked` takes them."""
 
-_EMBEDDER = "`minilm`, `e5`, `onnx:DIR`, `offline` (compares spelling), or an embedding model's name"
+_EMBEDDER = "`minilm`, `e5`, `onnx:DIR`, `fastembed:NAME`, `offline` (compares spelling), or an embedding model's name"
 _SILENCE = "seconds of silence after which a call to a model has failed"
 _DEADLINE = "seconds for a call to a model, its retries and waits included"
 _LOST = "mark the run as broken above this share of failed questions, or of lost answers"
@@ -107,6 +113,7 @@ setup_options = adds(
     click.option("--judge-api-base", help="address of its server"),
     click.option("--embedder", default="offline", help=_EMBEDDER),
     _EMBEDDER_API_BASE,
+    _RERANKER,
     click.option("--adapter", help=_ADAPTER),
     click.option("--train", type=_COUNT, help="training questions [default: all of the train split]"),
     click.option("--dev", type=_COUNT, help="dev questions"),
@@ -151,16 +158,18 @@ def said(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
-def open_saved(program: str, embedder: str | None, embedder_api_base: str | None, allow_code: bool) -> Opened:
+def open_saved(
+    program: str, embedder: str | None, embedder_api_base: str | None, reranker: str | None, allow_code: bool
+) -> Opened:
     """A saved program, by its folder or as models:/NAME@ALIAS."""
     from ..runs.artifact import chosen_embedder, open_program
     from ..runs.registry import program_folder
 
     folder = program_folder(program) or program
-    return open_program(folder, allow_code, chosen_embedder(folder, embedder, embedder_api_base))
+    return open_program(folder, allow_code, chosen_embedder(folder, embedder, embedder_api_base, reranker))
 
 
-ASKING = ("lm", "api_base", "lm_settings", "embedder", "embedder_api_base", "allow_code")
+ASKING = ("lm", "api_base", "lm_settings", "embedder", "embedder_api_base", "reranker", "allow_code")
 """What `asking_options` give."""
 
 

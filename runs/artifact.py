@@ -137,21 +137,26 @@ def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedde
     return Opened(program, manifest, folder)
 
 
-def chosen_embedder(folder: str | Path, name: str | None, api_base: str | None) -> Embedder | None:
+def chosen_embedder(
+    folder: str | Path, name: str | None, api_base: str | None, reranker: str | None = None
+) -> Embedder | None:
     """The embedder that whoever runs a saved program chose for it, for `load`.
 
     Args:
         folder: The program's.
         name: Of the embedder.
         api_base: Address of an OpenAI-compatible server, which then knows the program's embedder by its name.
+        reranker: As `engines.embedders.embedder` takes it.
 
     Returns:
-        The program's embedder, if it was named or has an address; else None, and `load` decides.
+        The program's embedder, if it was named or has an address or a reranker; else None, and `load` decides.
     """
     made_with = read_manifest(folder).embedder
+    if made_with in IN_PROCESS and reranker:
+        return make_embedder(made_with, None, reranker)
     if made_with in (None, *IN_PROCESS) or (made_with != name and not api_base):
         return None
-    return make_embedder(made_with, api_base)
+    return make_embedder(made_with, api_base, reranker)
 
 
 def check_writable(folder: str | Path) -> None:

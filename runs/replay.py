@@ -139,7 +139,9 @@ def recorded(embedder: TextEmbedder, folder: RunFolder) -> TextEmbedder:
             known |= made
         return np.stack([known[keys[text]] for text in texts])
 
-    return TextEmbedder(embedder.name, compute, embedder.dimension, **begins)
+    made = TextEmbedder(embedder.name, compute, embedder.dimension, **begins)
+    made.reranker = embedder.reranker
+    return made
 
 
 def _key(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..engines.embedders import IN_PROCESS
+from ..engines.embedders import IN_PROCESS, NO_RERANKER
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.guard import Guard
@@ -251,8 +251,13 @@ class Runtime:
 
     def _embedder(self, name: str) -> Any:
         if self.replay is not None and name != OFFLINE_EMBEDDER:
-            return recorded(self.replay.embedder(name), self.folder)
-        return recorded(self._counted(make_embedder(name, self.setup.embedder_api_base)), self.folder)
+            made = self.replay.embedder(name)
+            if name in IN_PROCESS and self.setup.reranker != NO_RERANKER:
+                # It compares tokens, which no run keeps; those of its weights are the same.
+                made.reranker = make_embedder(name, None, self.setup.reranker).reranker
+            return recorded(made, self.folder)
+        made = make_embedder(name, self.setup.embedder_api_base, self.setup.reranker)
+        return recorded(self._counted(made), self.folder)
 
     def _counted(self, embedder: Any) -> Any:
         account = getattr(embedder, "account", None)
@@ -264,7 +269,7 @@ class Runtime:
         setup, made_with = self.setup, read_manifest(folder).embedder or OFFLINE_EMBEDDER
         if self.replay is not None:
             return load(folder, setup.allow_code, self._embedder(made_with))
-        chosen: Any = chosen_embedder(folder, setup.embedder, setup.embedder_api_base)
+        chosen: Any = chosen_embedder(folder, setup.embedder, setup.embedder_api_base, setup.reranker)
         if chosen is None and made_with in IN_PROCESS:
             chosen = make_embedder(made_with)
         return load(folder, setup.allow_code, chosen and recorded(self._counted(chosen), self.folder))

@@ -26,7 +26,7 @@ from .statistics import MIN_N
 Workers = int | str
 """A number of processes, or the address of a Ray cluster."""
 _FREE = "allow_code threads workers limits resume timeout retries lm_deadline traces"
-_REPLAYED = ("lm", "prompt_lm", "judge_lm", "embedder", "adapter", "lm_settings")
+_REPLAYED = ("lm", "prompt_lm", "judge_lm", "embedder", "reranker", "adapter", "lm_settings")
 """Fields of a setup that a replay takes from the run."""
 _NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_"))}
 """Fields of a setup that a resumed run may change: they do not decide its result."""
@@ -57,6 +57,8 @@ class Setup:
     judge_api_base: str | None = None
     embedder: str = "offline"
     embedder_api_base: str | None = None
+    reranker: str | None = None
+    """None: by tokens, where the embedder runs here."""
     adapter: str | None = None
     """None: `default_adapter`, or what a saved program was compiled under."""
     train: int | None = None
@@ -223,6 +225,7 @@ def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> di
         "judge_hash": benchmark.scorer.judge_hash,
         **{f"lm.{name}": value for name, value in setup.lm_settings.items()},
         "embedder": program.method.embedder.name if program.method.embedder else None,
+        **({"reranker": setup.reranker} if setup.reranker else {}),
         "adapter": setup.adapter or program.adapter,
         "seed": setup.seed,
         "threads": setup.threads,

@@ -36,8 +36,8 @@ from ..home import make_folder
 from ..runtime import Runtime
 from ..setup import Setup
 
-_SETUP = "benchmark data options config allow_code lm api_base lm_settings embedder embedder_api_base adapter train dev"
-_SETUP = (*_SETUP.split(), "test", "seed", "timeout", "retries", "lm_deadline")
+_SETUP = "benchmark data options config allow_code lm api_base lm_settings embedder embedder_api_base reranker"
+_SETUP = (*_SETUP.split(), "adapter", "train", "dev", "test", "seed", "timeout", "retries", "lm_deadline")
 """Fields of a setup that an export keeps."""
 
 

@@ -1,20 +1,22 @@
 """Rerankers: tokens of a tiny encoder, and a cross-encoder and a late interaction model of fastembed's, made here."""
 
 import sys
+import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
-from mempiler.engines.embedders import embedder
-from mempiler.engines.encoder import WIDTH, Encoder, _projection
+from mempiler.engines.embedders import TextEmbedder, embedder
+from mempiler.engines.encoder import WIDTH, Encoded, Encoder, _projection
 from mempiler.engines.rerankers import TokenMatch
 from mempiler.engines.vectors import VectorFile
 from mempiler.engines.weights import WEIGHTS, fetch
 from mempiler.errors import EndpointError, MissingDependencyError, UserError
-from mempiler.memory.index import Entry, Index
+from mempiler.memory.index import DIALOGUE, Entry, Index
 
 from tests.engines.tiny_encoder import TABLE, WORDS, make
 
@@ -182,3 +184,45 @@ def test_models_of_fastembed_embed_and_rank(fastembed: None, tiny: Path) -> None
         embedder("minilm", reranker="fastembed:m/none").reranker.scores("y", texts, len)
     with pytest.raises(EndpointError, match="fastembed cannot load m/broken: Could not load"):
         embedder("fastembed:m/broken").embed(["x"])
+
+
+class _Words:
+    def words(self, text: str, start: int = 0) -> list[str]:
+        return text.split()
+
+
+def _encoded(texts: Sequence[str]) -> list[Encoded]:
+    draw = np.random.default_rng(len(texts))
+    return [
+        Encoded(draw.standard_normal(384, np.float32), draw.integers(-40, 40, (len(text.split()), WIDTH), np.int8))
+        for text in texts
+    ]
+
+
+@pytest.mark.slow
+def test_a_query_at_12000_turns_costs_at_most_twice_one_at_600() -> None:
+    shares = 1 / np.arange(1, 5001)
+    draw, costs = np.random.default_rng(1), dict[int, float]()
+    queries = [f"What did Ann say of {' '.join(f'w{n}' for n in draw.choice(5000, 6))} in May 2023?" for _ in range(40)]
+    for size in (600, 12_000):
+        made: Any = TextEmbedder("drawn", _encoded, 384, 20_000, encoder=cast("Any", _Words()))
+        made.reranker = TokenMatch(made)
+        index, drawn = Index(made, hybrid=True), draw.choice(5000, (size, 25), p=shares / shares.sum())
+        index.add(
+            Entry(
+                id=str(n),
+                text=" ".join(f"w{word}" for word in row),
+                speaker=("Ann", "Bob")[n % 2],
+                time=datetime(2023, 1 + n * 11 // size, 1),
+                tags={DIALOGUE: str(n // 20)},
+            )
+            for n, row in enumerate(drawn)
+        )
+        index.search(queries, 10)
+        taken = list[float]()
+        for query in queries:
+            begun = time.process_time()
+            index.search([query], 10)
+            taken.append(time.process_time() - begun)
+        costs[size] = sorted(taken)[len(taken) // 4]
+    assert costs[12_000] <= 2 * costs[600]
