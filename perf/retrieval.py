@@ -3,11 +3,8 @@
 For every question of a file in LoCoMo's form the share of its evidence among the first five, ten and twenty turns of
 its conversation; LoCoMo's adversarial questions, which have no answer, are left out. `--on beam` reads a chat folder of
 BEAM, by messages. Without a file it takes the bundled samples, which are ours: they show that nothing breaks, not how
-good anything is. The weights of `memory.signals` were chosen on LoCoMo's conv-26 and conv-30.
-
-    words      BM25, each turn for itself         + embedder   with the cosines of an embedder
-    + lent     with what neighbours lend          + reranker   the first hits ranked again
-    + who, when    with the speaker and the month asked for
+good anything is. Each line adds a signal to the one before: BM25, what neighbours lend, the speaker and the month asked
+for, the cosines of an embedder, its reranker.
 
 Usage:
     $ python perf/retrieval.py locomo10.json --embedder minilm --reranker tokens
@@ -17,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -90,13 +88,10 @@ def beam(folder: Path) -> Asked:
     probes = json.loads((folder / "probing_questions" / "probing_questions.json").read_text())
     for probe in (probe for kind in probes.values() for probe in kind):
         # Ids come as lists, and as lists by topic.
-        if gold := ids.intersection(json.dumps(probe.get("source_chat_ids", [])).translate(_MARKS).split()):
+        if gold := ids.intersection(re.findall(r"\w+", json.dumps(probe.get("source_chat_ids", [])))):
             asked.queries.append(probe["question"])
             asked.evidence.append(frozenset(gold))
     return asked
-
-
-_MARKS = str.maketrans('[]{},:"', " " * 7)
 
 
 def ways(used: Any) -> Iterator[tuple[str, Callable[[], Index]]]:
@@ -111,7 +106,7 @@ def ways(used: Any) -> Iterator[tuple[str, Callable[[], Index]]]:
 
 
 def indexed(index: Index, asked: Asked) -> tuple[np.ndarray, Sequence[float], float, float]:
-    """Recall of an index over the turns [questions, first], seconds of each, and CPU ms of a turn and a question."""
+    """Recall of an index over the turns [questions, first], seconds of each, and CPU seconds of a turn and a question."""
     start = time.process_time()
     index.add(asked.entries)
     middle, rows, taken = time.process_time(), list[list[float]](), list[float]()
@@ -120,16 +115,15 @@ def indexed(index: Index, asked: Asked) -> tuple[np.ndarray, Sequence[float], fl
         ids = [hit.id for hit in index.search([query], max(FIRST))[0]]
         taken.append(time.perf_counter() - begun)
         rows.append([len(gold.intersection(ids[:k])) / len(gold) for k in FIRST])
-    costs = (middle - start) / len(asked.entries), (time.process_time() - middle) / len(rows)
-    return np.array(rows), taken, *(1000 * cost for cost in costs)
+    return np.array(rows), taken, (middle - start) / len(asked.entries), (time.process_time() - middle) / len(rows)
 
 
 def line(label: str, found: Sequence[tuple[np.ndarray, Sequence[float], float, float]]) -> None:
     """Mean recall of all questions, and what they cost."""
     recall, seconds = np.concatenate([each[0] for each in found]).mean(axis=0), np.concatenate([f[1] for f in found])
     shown = "/".join(f"{value:.3f}" for value in recall)
-    costs = [float(np.mean([each[n] for each in found])) for n in (2, 3)]
-    spans = " ".join(f"{1000 * value:.1f}" for value in (*costs / np.array(1000), *np.percentile(seconds, (50, 95))))
+    costs = [np.mean([each[n] for each in found]) for n in (2, 3)]
+    spans = " ".join(f"{1000 * value:.1f}" for value in (*costs, *np.percentile(seconds, (50, 95))))
     print(f"{label:<14}{shown}     {spans}", flush=True)
 
 
