@@ -67,11 +67,11 @@ def histories(name: str, path: str | None = None) -> list[Asked]:
             for item in history:
                 memory = memory.with_session(item)
             found[history.digest] = Asked(memory.turns, [], [])
-        asked = found[history.digest]
-        gold = frozenset(example.focus) & {entry.id for entry in asked.entries}
+        entries, queries, evidence = found[history.digest]
+        gold = frozenset(example.focus) & {entry.id for entry in entries}
         if gold and not (name == "locomo" and str(example.get("category")) == "5"):
-            asked.queries.append(example.question)
-            asked.evidence.append(gold)
+            queries.append(example.question)
+            evidence.append(gold)
     return [asked for asked in found.values() if asked.queries]
 
 
@@ -99,14 +99,13 @@ def ways(used: Any) -> Iterator[tuple[str, Callable[[], Index]]]:
     yield "+ lent", Index
     yield "+ who, when", lambda: Index(hybrid=True)
     if used.name != OFFLINE:
-        bare = embedder(used.name, reranker="none")
-        yield "+ embedder", lambda: Index(bare, hybrid=True)
-    if used.reranker is not None:
+        yield "+ embedder", lambda: Index(embedder(used.name, reranker="none"), hybrid=True)
+    if used.reranker:
         yield f"+ {used.reranker.name}", lambda: Index(used, hybrid=True)
 
 
 def indexed(index: Index, asked: Asked) -> tuple[np.ndarray, Sequence[float], float, float]:
-    """Recall of an index over the turns [questions, first], seconds of each, and CPU seconds of a turn and a question."""
+    """Recall of an index over the turns [questions, first], seconds of each, and CPU seconds of a turn, a question."""
     start = time.process_time()
     index.add(asked.entries)
     middle, rows, taken = time.process_time(), list[list[float]](), list[float]()
@@ -121,10 +120,9 @@ def indexed(index: Index, asked: Asked) -> tuple[np.ndarray, Sequence[float], fl
 def line(label: str, found: Sequence[tuple[np.ndarray, Sequence[float], float, float]]) -> None:
     """Mean recall of all questions, and what they cost."""
     recall, seconds = np.concatenate([each[0] for each in found]).mean(axis=0), np.concatenate([f[1] for f in found])
+    costs = *(np.mean([each[n] for each in found]) for n in (2, 3)), *np.percentile(seconds, (50, 95))
     shown = "/".join(f"{value:.3f}" for value in recall)
-    costs = [np.mean([each[n] for each in found]) for n in (2, 3)]
-    spans = " ".join(f"{1000 * value:.1f}" for value in (*costs, *np.percentile(seconds, (50, 95))))
-    print(f"{label:<14}{shown}     {spans}", flush=True)
+    print(f"{label:<14}{shown}     {' '.join(f'{1000 * cost:.1f}' for cost in costs)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def test_vectors_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path:
         return np.array([[len(text), text.count("a"), text.count("e") + 1] for text in texts], np.float32)
 
     monkeypatch.setattr(
-        "mempiler.runs.runtime.make_embedder", lambda name, api_base=None: TextEmbedder(name, compute, query="q: ")
+        "mempiler.runs.runtime.make_embedder", lambda name, *_: TextEmbedder(name, compute, query="q: ")
     )
     sizes = {"train": 4, "dev": 4, "test": 4}
     made = run_evaluate("turn-rag", Setup("locomo", embedder="openai/e", **sizes))
