@@ -24,7 +24,7 @@ from .scoring import computing, is_plain, token_logprobs
 if TYPE_CHECKING:
     from torch import Tensor
 
-_Pair = tuple[tuple[int, ...], tuple[int, ...]]
+_Pair = tuple[Sequence[int], Sequence[int]]
 """Token ids of a prompt and of its completion."""
 
 TINY = 50_000_000
@@ -211,7 +211,7 @@ class LocalModel:
         reference: bool = False,
         batch: int = 32,
     ) -> list[list[float]]:
-        """Log-probability of each token of each completion, as plain numbers; what is there twice is computed once.
+        """Log-probability of each token of each completion, as plain numbers.
 
         Args:
             prompts: Token ids.
@@ -230,14 +230,12 @@ class LocalModel:
             found, _ = self.token_logprobs(asked, answers, temperature)
             return [values[: len(ids)] for values, ids in zip(found.tolist(), answers, strict=True)]
 
-        asked = [(tuple(prompt), tuple(answer)) for prompt, answer in zip(prompts, completions, strict=True)]
-        pairs = list(dict.fromkeys(asked))
-        done: dict[_Pair, list[float]] = {}
+        pairs = list(zip(prompts, completions, strict=True))
+        done: dict[int, list[float]] = {}
         with self.lock, torch.no_grad(), self._weights_of(reference):
             for numbers in buckets([len(prompt) + len(answer) for prompt, answer in pairs], batch):
-                part = [pairs[n] for n in numbers]
-                done |= zip(part, in_halves(scored, part), strict=True)
-        return [list(done[pair]) for pair in asked]
+                done |= zip(numbers, in_halves(scored, [pairs[n] for n in numbers]), strict=True)
+        return [done[n] for n in range(len(pairs))]
 
     def token_logprobs(
         self,

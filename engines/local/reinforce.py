@@ -189,24 +189,22 @@ class LocalReinforceJob(ReinforceJob):
         losses: list[float] = []
         clipped: dict[int, int] = {}
         for epoch in range(settings.epochs):
-            order = _alike(rows)
+            order = list(rows)
             random.Random(f"{settings.seed}-{self.steps}-{epoch}").shuffle(order)
-            for batch in chunks([row for same in order for row in same], settings.batch_size):
-                parts = _alike(batch)
-                lengths = [len(same[0].prompt) + len(same[0].completion) for same in parts]
-                _, mask = _padded([row.old for row in batch], "cpu")
-                total = denominator(mask, settings)
-                losses.append(update.step(parts, lengths, functools.partial(self._loss, total=total, clipped=clipped)))
+            for batch in chunks(order, settings.batch_size):
+                lengths = [len(row.prompt) + len(row.completion) for row in batch]
+                total = denominator(_padded([row.old for row in batch], "cpu")[1], settings)
+                losses.append(update.step(batch, lengths, functools.partial(self._loss, total=total, clipped=clipped)))
         tokens = sum(len(row.completion) for row in rows)
         gap = self._gap(rows) / tokens if settings.beta > 0 else 0.0
         share = sum(clipped.values()) / tokens
         return Step(sum(losses) / len(losses), reward, share, gap, len(rows), tokens, left_out)
 
-    def _loss(self, parts: Sequence[Sequence[_Row]], total: float, clipped: dict[int, int]) -> Tensor:
+    def _loss(self, rows: Sequence[_Row], total: float, clipped: dict[int, int]) -> Tensor:
         """What rows add to the loss of their batch.
 
         Args:
-            parts: Rows that are alike together.
+            rows: Of one forward pass.
             total: The denominator of the batch.
             clipped: Takes the clipped tokens of each row, by its identity: a part is computed again where memory ran
                 out.
@@ -214,11 +212,8 @@ class LocalReinforceJob(ReinforceJob):
         import torch
 
         settings, device = self.settings, self.model.device
-        prompts, completions = [same[0].prompt for same in parts], [same[0].completion for same in parts]
-        found = self.model.token_logprobs(prompts, completions, settings.temperature)
-        rows = [row for same in parts for row in same]
-        of = torch.tensor([n for n, same in enumerate(parts) for _ in same], device=device)
-        now, mask = (values[of] for values in found)
+        prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
+        now, mask = self.model.token_logprobs(prompts, completions, settings.temperature)
         old, _ = _padded([row.old for row in rows], device)
         gains = torch.tensor([row.advantage for row in rows], device=device)
         frozen = _padded([row.reference for row in rows], device)[0] if settings.beta > 0 else None
@@ -239,14 +234,6 @@ def _row(item: Mapping[str, Any], advantage: float) -> _Row:
     if len(old) != len(completion):
         raise ValueError(f"{len(old)} log-probabilities for {len(completion)} tokens")
     return _Row(prompt, completion, advantage, old)
-
-
-def _alike(rows: Sequence[_Row]) -> list[list[_Row]]:
-    """The rows, those with the same prompt and completion together."""
-    found: dict[tuple[tuple[int, ...], tuple[int, ...]], list[_Row]] = {}
-    for row in rows:
-        found.setdefault((row.prompt, row.completion), []).append(row)
-    return list(found.values())
 
 
 def _padded(rows: Sequence[Sequence[float]], device: Any) -> tuple[Tensor, Tensor]:

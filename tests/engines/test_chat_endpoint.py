@@ -48,18 +48,9 @@ def test_pieces_make_the_text_and_the_call_is_counted_as_without(ask_in_pieces: 
         assert server.requests[0][2]["stream_options"] == {"include_usage": True}
 
 
-class Kept(dict[str, Any]):
-    """Answers that a run keeps."""
-
-    def once(self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False) -> tuple[Any, bool]:
-        known = key in self
-        return self.setdefault(key, None if known else compute()), known
-
-
-@pytest.mark.parametrize("settings", [{"cache": True}, {"answers": Kept()}], ids=["cache", "run"])
-def test_answer_that_is_known_has_no_pieces(ask_in_pieces: Any, settings: dict[str, Any]) -> None:
+def test_answer_that_is_known_has_no_pieces(ask_in_pieces: Any) -> None:
     with StubServer(answer=lambda body: "fine") as server:
-        lm = named(server, **settings)
+        lm = named(server, cache=True)
         assert [ask_in_pieces(lm) for _ in range(2)] == [(["fine"], [["fine"]]), (["fine"], [])]
         assert (lm.meter.read().calls, lm.meter.read().cached) == ({"task": 1}, 1)
 

@@ -7,10 +7,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from mempiler.engines.local.engine import local_lm  # noqa: E402
-from mempiler.engines.local.loss import advantages, grpo_loss  # noqa: E402
+from mempiler.engines.local.loss import advantages  # noqa: E402
 from mempiler.engines.local.model import LocalModel  # noqa: E402
-from mempiler.engines.local.settings import Training  # noqa: E402
-from mempiler.engines.local.update import Update  # noqa: E402
 from mempiler.errors import DataError, UserError  # noqa: E402
 
 from tests.engines.local.groups import ASKED, sampled_group, text_group  # noqa: E402
@@ -64,26 +62,6 @@ def test_micro_batches_give_the_gradient_of_the_batch(make_model, kind):
         job_of(model, micro_batch_size=size, loss_type=kind, beta=0.1, learning_rate=1e-3).step([group])
     for name, weights in models[0].state().items():
         assert torch.allclose(weights, models[1].state()[name], atol=2e-5), name
-
-
-def test_equal_rows_are_computed_once_and_weigh_as_many(make_model, monkeypatch):
-    texts, rewards = ["w7", "w8 w9", "w7", "w7"], [1.0, 0.0, 0.3, 0.7]
-    trained, plain = make_model(), make_model()
-    answers = [plain.encode_completion(text) for text in texts]
-
-    def every_row(gains):
-        now, mask = plain.token_logprobs([plain.encode(ASKED)] * len(gains), answers)
-        return grpo_loss(now, now.detach(), torch.tensor(gains), mask)
-
-    seen, group = [], text_group(trained, *texts, rewards=rewards)
-    monkeypatch.setattr(
-        trained, "token_logprobs", lambda *args: seen.append(len(args[0])) or LocalModel.token_logprobs(trained, *args)
-    )
-    job_of(trained, learning_rate=1e-3).step([group])
-    Update(plain, Training(learning_rate=1e-3)).step(advantages(rewards), [1] * 4, every_row)
-    for name, weights in trained.state().items():
-        assert torch.allclose(weights, plain.state()[name], atol=2e-5), name
-    assert seen == [2]
 
 
 def test_batches_and_epochs_are_updates_of_their_own(model):
