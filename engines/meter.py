@@ -30,9 +30,9 @@ from ..reading.answer import marked
 from ..records.scope import holding
 from .call import HEARING, Call, going_on
 from .endpoint.endpoint import BODY, Engine
+from .endpoint.loop import in_thread
 from .guard import Guard
 from .spending import Counted, Spending, note
-from .threads import in_thread
 
 Role = Literal["task", "prompt", "judge"]
 ROLES: tuple[Role, ...] = ("task", "prompt", "judge")

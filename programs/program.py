@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import dspy
 
-from ..engines.threads import in_thread
+from ..engines.endpoint.loop import in_thread
 from ..errors import UserError
 from ..memory.memory import Memory
 from ..records import History, Item, Query

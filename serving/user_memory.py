@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 import dspy
 
-from ..engines.threads import in_thread
+from ..engines.endpoint.loop import in_thread
 from ..memory.entries import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
 from ..memory.incoming import Messages, Scalar, incoming, now, turns_of
 from ..memory.memory import Memory

@@ -90,7 +90,7 @@ ONLY: dict[tuple[str, str], tuple[str, ...]] = {
     ("serving/frameworks", "serving"): (".serving.prompt_text.",),
     ("serving/requests", "serving"): (".serving.bodies.",),
     ("programs", "engines"): (
-        *(".engines.embedders.embedder", ".engines.call.HEARING", ".engines.threads.in_thread"),
+        *(".engines.embedders.embedder", ".engines.call.HEARING", ".engines.endpoint.loop.in_thread"),
         *(".engines.endpoint.endpoint.Take", ".engines.endpoint.endpoint.in_pieces"),
         *(".engines.spending.Spending", ".engines.spending.note", ".engines.spending.taking"),
     ),

@@ -1,4 +1,4 @@
-"""The one event loop that asks endpoints, in a daemon thread of its own.
+"""The one event loop that asks endpoints, in a daemon thread of its own; and threads for what blocks.
 
 Work that is cancelled leaves neither thread nor connection behind. A process that was forked begins a loop of its own.
 Work must not block, for it would hold up all other calls.
@@ -7,6 +7,8 @@ Work must not block, for it would hold up all other calls.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 import math
 import os
 import threading
@@ -14,7 +16,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
@@ -59,7 +60,7 @@ class Deadline:
         self._at = -math.inf
 
 
-_current: ContextVar[Deadline | None] = ContextVar("mempiler_deadline", default=None)
+_current: contextvars.ContextVar[Deadline | None] = contextvars.ContextVar("mempiler_deadline", default=None)
 
 
 def within(deadline: Deadline) -> AbstractContextManager[None]:
@@ -175,3 +176,18 @@ class _Daemons(ThreadPoolExecutor):
 
         threading.Thread(target=work, daemon=True).start()
         return future
+
+
+THREADS = 64
+"""Most of a process for what asyncio calls that blocks: reading a store, searching, a model without asyncio."""
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Runs a call that blocks in a thread, under the settings of the caller's `dspy.context`."""
+    context = contextvars.copy_context()
+    return await asyncio.get_running_loop().run_in_executor(_pool(), lambda: context.run(call))
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="mempiler-memory")

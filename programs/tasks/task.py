@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import dspy
 from pydantic import Field
 
-from ...engines.threads import in_thread
+from ...engines.endpoint.loop import in_thread
 from ...errors import UnknownNameError, UserError
 from ...records import Context, Hit, Item, Query, comparable
 from ...records.context import About, Modality

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from mempiler import Store, UserMemory, build
+from mempiler.engines.endpoint.loop import THREADS
 from mempiler.engines.guard import Guard
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
-from mempiler.engines.threads import THREADS
 
 SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
 
