@@ -25,7 +25,6 @@ from ..signatures.judges import (
     JudgePreferenceStrictly,
     judge_hash,
 )
-from .dataset import Dataset
 
 Asked = TypeVar("Asked")
 Said = TypeVar("Said")
@@ -223,14 +222,13 @@ class StrictPreferenceJudge(PreferenceJudge):
     signature = JudgePreferenceStrictly
 
 
-def informed(dataset: Dataset) -> list[dspy.Example]:
+def informed(examples: Sequence[dspy.Example], group: Callable[[dspy.Example], str]) -> list[dspy.Example]:
     """The examples with all facts about their user: those stated, else the references of all queries of the user."""
     facts: dict[str, dict[str, None]] = {}
-    for example in dataset.examples:
-        facts.setdefault(dataset.group(example), {}).update(dict.fromkeys(_references(example).splitlines()))
+    for example in examples:
+        facts.setdefault(group(example), {}).update(dict.fromkeys(_references(example).splitlines()))
     return [
-        example if "facts" in example else example.copy(facts="\n".join(facts[dataset.group(example)]))
-        for example in dataset.examples
+        example if "facts" in example else example.copy(facts="\n".join(facts[group(example)])) for example in examples
     ]
 
 

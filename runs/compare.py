@@ -200,7 +200,9 @@ def comparisons(page: Page, runs: Sequence[Recorded]) -> list[dict[str, Any]]:
 def _examples(run: Recorded) -> dict[tuple[str, str], dspy.Example]:
     made = run.settings
     benchmark = load_benchmark(made["benchmark"], made.get("data"), **(made.get("options") or {}))
-    return {(str(example.id), str(example.question)): example for example in informed(benchmark)}
+    return {
+        (str(example.id), str(example.question)): example for example in informed(benchmark.examples, benchmark.group)
+    }
 
 
 def _warnings(runs: Sequence[Recorded], shared: int) -> Iterator[str]:

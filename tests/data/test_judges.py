@@ -135,7 +135,7 @@ def test_the_judge_of_pairs_sees_the_user_and_neutral_labels(scripted: Any, choi
 @pytest.mark.parametrize("name", ["memoryquest", "personamem-v2", "implexconv"])
 def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(scripted: Any, name: str) -> None:
     found = load_benchmark(name)
-    examples = informed(found)
+    examples = informed(found.examples, found.group)
     mine = [each for each in examples if found.group(each) == found.group(examples[0])]
     references = {line for each in mine for line in str(each.get("reference") or each.answer).splitlines()}
     last = max(mine, key=lambda each: len(each.facts))
