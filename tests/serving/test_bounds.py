@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import socket
 import sqlite3
 import threading
@@ -13,10 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
-from mempiler import Store
+from mempiler import Store, StoreError
 from mempiler.engines.models import language_model
 from mempiler.serving import operations
 from mempiler.serving.breaker import Breaker
+from mempiler.serving.refusals import cause_of
 
 from tests.stub_server import StubServer, every
 
@@ -232,3 +234,8 @@ def test_a_broken_token_file_is_not_ready_and_the_log_says_why(
     (line,) = [vars(record) for record in caplog.records if "token file is wrong" in record.message]
     assert "expected TENANT TOKEN" in line["cause"]
     assert "nonsense" not in line["cause"]
+
+
+def test_causes_hold_no_contents() -> None:
+    assert cause_of(OSError(28, "SECRET")) == os.strerror(28)
+    assert cause_of(StoreError("SECRET")) == "StoreError"
