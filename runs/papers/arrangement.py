@@ -117,8 +117,12 @@ def plan_paper(
                     continue
                 known.add(key)
                 plans.append(plan_evaluate(variant.program, repeat, each.part))
-                if variant.tuned is not None and not repeat.repeat:
-                    plans += _tuning(label, variant, each.learning(variant), told)
+                tuned = variant.tuned and variant.tuned.model_copy(update={"on": ""})
+                learning = each.learning(variant)
+                key = json.dumps([learning.decisive, variant.program, tuned], default=str)
+                if tuned is not None and not repeat.repeat and key not in known:
+                    known.add(key)
+                    plans += _tuning(label, variant, learning, told)
         if each.setup.judge_lm:
             told["not counted: calls of the judge"] = None
         parts[each.section.name] = sum(plans, Plan())
