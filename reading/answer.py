@@ -151,10 +151,8 @@ def _from_json(signature: type[dspy.Signature], value: Any, needed: list[str]) -
     return named
 
 
-PERIOD = 100
-"""Characters at the end of a text that are looked for before it."""
-ROUNDS = 3
-"""How often they are found in a text that goes round in circles."""
+PERIOD, ROUNDS = 100, 3
+"""So many characters at the end of a text that goes round in circles are found in it so often."""
 
 
 class CutText(str):

@@ -25,12 +25,10 @@ _DECORATION = " \t\n[](){}<>\"'`*#.,;:"
 
 @dataclass(frozen=True)
 class Shown:
-    """Marks a text as an id that an input shows.
+    """Marks a text as an id that some inputs show; other ids are allowed too if it is `new`.
 
-    Args:
-        *fields: The inputs that show it: texts with ids in brackets, or lists of objects or texts that begin with one;
-            `field.key` where it is not the first field of the objects whose name ends with "id".
-        new: Whether other ids are allowed, for things that are not there yet.
+    Inputs are texts with ids in brackets, or lists of objects or texts that begin with one; they are named `field.key`
+    where it is not the first field of the objects whose name ends with "id".
     """
 
     fields: tuple[str, ...]

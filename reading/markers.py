@@ -32,12 +32,7 @@ _TAKE = _pattern(_PLACES, "~")
 
 
 def neutral(value: Any, tags: bool = False) -> Any:
-    """A value with a sign in every marker of its texts; models become objects of their fields.
-
-    Args:
-        value: A text, or a list, mapping or model of values; anything else stays as it is.
-        tags: Whether tags are markers, too.
-    """
+    """A value with a sign in every marker of its texts, `tags` among them; models become objects of their fields."""
     if isinstance(value, str):
         return _PUT[tags].sub(lambda match: f"{match[0]}~", value)
     if isinstance(value, BaseModel) and not isinstance(value, dspy.Type):

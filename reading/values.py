@@ -37,6 +37,7 @@ from .kinds import (
 MOST_VALUES = 20_000
 """Most values of one answer that are read, fields of objects included; what holds further ones counts as unreadable."""
 _NEAR = 0.8
+_BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 _CLAUSE = re.compile(r"[,.;:!?\n]")
 """Where the first clause of a sentence ends."""
 _YES_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
@@ -240,7 +241,8 @@ class ValueReader:
             wrapped = any(isinstance(value, list | tuple | Mapping) for value in raw.values())
             return list(raw) if is_id(kind) and not wrapped else _unwrapped(raw, kind)
         if isinstance(raw, str) and bare(kind) is str:
-            return _listed(raw) if is_id(kind) else [line for line in map(_unbulleted, raw.splitlines()) if line]
+            lines = (_BULLET.sub("", line).strip() for line in raw.splitlines())
+            return _listed(raw) if is_id(kind) else [line for line in lines if line]
         if isinstance(raw, str) and get_origin(bare(kind)) is Literal:
             return _listed(raw)
         return [raw]
@@ -334,10 +336,6 @@ def _unwrapped(raw: Mapping[Any, Any], kind: Any) -> list[Any]:
 def _listed(text: str) -> list[str]:
     """Ids or names that stand in one text."""
     return [part for part in re.split(r"[,;\s、，]+|\band\b", text.strip(" \t\n[](){}")) if part.strip("\"'`.")]
-
-
-def _unbulleted(line: str) -> str:
-    return re.sub(r"^\s*(?:[-*•]|\d+[.)])\s+", "", line).strip()
 
 
 def _first(error: ValidationError) -> str:

@@ -1,6 +1,5 @@
 """MemoryBank: its forgetting curve, what recalls while dialogues are written, its accounts; and ConditionMem."""
 
-import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -40,11 +39,6 @@ def test_what_is_forgotten_stays_so_and_strength_only_helps(id: str, days: list[
     weak, strong = Strength(strength, START), Strength(strength + 1, START)
     assert weak.forgotten(id, late, 5.0) >= weak.forgotten(id, early, 5.0)
     assert strong.forgotten(id, late, 5.0) <= weak.forgotten(id, late, 5.0)
-
-
-def test_of_many_pieces_the_share_of_the_curve_is_remembered() -> None:
-    kept = sum(not Strength(last=START).forgotten(f"p{n}", after(5), 5.0) for n in range(4000))
-    assert kept / 4000 == pytest.approx(math.exp(-1), abs=0.03)
 
 
 # The method ----------------------------------------------------------------------------------------------------------
