@@ -27,7 +27,7 @@ from dspy.utils.exceptions import (
 
 from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number, one_line
 from .endpoint.loop import NobodyWaitsError, arun, run
-from .spending import Spending, working_now
+from .spending import WORKING_FOR, Spending
 
 IN_FLIGHT = 128
 """Calls in flight at one endpoint, unless said otherwise."""
@@ -110,7 +110,7 @@ class Lane:
     @contextmanager
     def _turn(self) -> Generator[Future[None]]:
         """A turn that comes when there is a place, at once where one is free; the place is given on in the end."""
-        turn, whose = Future[None](), working_now()[0]
+        turn, whose = Future[None](), WORKING_FOR.get()[0]
         with self._lock:
             if self.free:
                 self.free -= 1

@@ -88,7 +88,8 @@ def note(taken: Spending) -> None:
         work.calls.append(taken)
 
 
-_for: contextvars.ContextVar[tuple[Hashable, Any]] = contextvars.ContextVar("mempiler_for", default=(None, None))
+WORKING_FOR: contextvars.ContextVar[tuple[Hashable, Any]] = contextvars.ContextVar("working_for", default=(None, None))
+"""For whom a piece of work is, and their shelf; None where that was not said."""
 
 
 def working_for(whose: Hashable, shelf: Any = None) -> AbstractContextManager[None]:
@@ -98,12 +99,7 @@ def working_for(whose: Hashable, shelf: Any = None) -> AbstractContextManager[No
         whose: Names them; others have their turn at an endpoint between two of their calls.
         shelf: An `engines.vectors.Shelf`, where embedders keep the vectors of their texts.
     """
-    return holding(_for, (whose, shelf))
-
-
-def working_now() -> tuple[Hashable, Any]:
-    """For whom this is, and their shelf; None where that was not said."""
-    return _for.get()
+    return holding(WORKING_FOR, (whose, shelf))
 
 
 def litellm_module() -> Any:

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from .encoder import WIDTH, Encoded
-from .spending import working_now
+from .spending import WORKING_FOR
 from .weights import cache
 
 MOST = 128_000_000
@@ -83,7 +83,7 @@ class Kept:
         return Encoded(vector, np.frombuffer(rows, np.int8).reshape(-1, max(min(len(vector), WIDTH), 1)))
 
     def _shelf(self, queries: bool) -> Shelf | None:
-        whose = working_now()[1]
+        whose = WORKING_FOR.get()[1]
         if whose is None:
             return self._file
         return None if queries else whose

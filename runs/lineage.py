@@ -32,7 +32,7 @@ from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
 from ..programs.state import signature_of
 from .results import Evaluation
-from .rows import ANSWER, REASONS, RECALL_AT, SHOWN, Asked, Moments, Row, Seen, shortened
+from .rows import ANSWER, REASONS, RECALL_AT, SHOWN, Moments, Row, Seen, shortened
 from .tracking import Tracker, at_store, tracking_uri
 
 _DIGEST = "mempiler.digest"
@@ -260,19 +260,24 @@ def _question(evaluation: Evaluation, row: Row) -> _Trace:
         judged = moments.answered is not None and call.at >= answered
         within = "score" if judged else "recall" if moments.recalled is not None and call.at < recalled else "answer"
         # By the name that MLflow has for a judge, it would look its price up, which takes seconds and is known already.
-        _add_call(made, call, parents[within], {} if judged else {"model": evaluation.lm})
+        attributes: dict[str, Any] = {} if judged else {"model": evaluation.lm}
+        usage = {"input_tokens": call.input_tokens, "output_tokens": call.output_tokens}
+        if any(usage.values()):
+            attributes["mlflow.chat.tokenUsage"] = {**usage, "total_tokens": sum(usage.values())}
+        messages = [{"role": role, "content": text} for role, text in call.messages]
+        said = {"choices": [{"message": {"role": "assistant", "content": call.answer}}]}
+        made.add(
+            call.predictor or "call",
+            "CHAT_MODEL",
+            (call.at, call.at + call.seconds),
+            {"messages": messages},
+            said,
+            parents[within],
+            call.error if call.outcome == "lost" else None,
+            outcome=call.outcome,
+            **attributes,
+        )
     return made
-
-
-def _add_call(made: _Trace, call: Asked, within: str, attributes: dict[str, Any]) -> None:
-    usage = {"input_tokens": call.input_tokens, "output_tokens": call.output_tokens}
-    if any(usage.values()):
-        attributes["mlflow.chat.tokenUsage"] = {**usage, "total_tokens": sum(usage.values())}
-    messages = [{"role": role, "content": text} for role, text in call.messages]
-    said = {"choices": [{"message": {"role": "assistant", "content": call.answer}}]}
-    error, times = call.error if call.outcome == "lost" else None, (call.at, call.at + call.seconds)
-    name = call.predictor or "call"
-    made.add(name, "CHAT_MODEL", times, {"messages": messages}, said, within, error, outcome=call.outcome, **attributes)
 
 
 def _info(tracker: Tracker, evaluation: Evaluation, row: Row, made: _Trace, phase: str) -> Any:

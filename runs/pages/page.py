@@ -92,23 +92,15 @@ class Question(BaseModel, frozen=True):
 
     rows: tuple[Row | None, ...]
 
-    @property
-    def last(self) -> Row:
-        """Its row in the last phase that asked it."""
-        return next(row for row in reversed(self.rows) if row is not None)
-
-    @property
-    def change(self) -> str:
-        """How the last phase scores against the first: better, worse, same, or "" where there is one phase."""
-        first, last = self.rows[0], self.rows[-1]
-        if len(self.rows) < 2 or first is None or last is None:
-            return ""
-        return "same" if abs(last.score - first.score) < 1e-9 else "better" if last.score > first.score else "worse"
-
     def plain(self, text: Callable[[str], Any] = str, line: Callable[[str], Any] = str) -> dict[str, Any]:
         """Plain JSON; `text` stands for a prompt or an answer to it, `line` for a recalled entry or a turn."""
-        row = self.last
+        row = next(each for each in reversed(self.rows) if each is not None)  # of the last phase that asked it
         evidence = next((each.seen.evidence for each in self.rows if each and each.seen), {})
+        first, last = self.rows[0], self.rows[-1]
+        change = ""
+        if len(self.rows) > 1 and first is not None and last is not None:
+            gain = last.score - first.score
+            change = "same" if abs(gain) < 1e-9 else "better" if gain > 0 else "worse"
         return {
             "id": shortened(row.id, ANSWER),
             "group": shortened(row.group, ANSWER),
@@ -117,7 +109,7 @@ class Question(BaseModel, frozen=True):
             "question": shortened(row.question, ANSWER),
             "gold": shortened(row.gold, ANSWER),
             "evidence": {turn: line(said) for turn, said in evidence.items()},
-            "change": self.change,
+            "change": change,
             "shown": [None if each is None else _answered(each, text, line) for each in self.rows],
         }
 

@@ -69,16 +69,6 @@ def test_two_predictors_with_equal_signatures_are_refused():
         MemoryProgram(method, Twice())
 
 
-@pytest.mark.parametrize("name", [*METHODS, "pgr+turn-rag", "logs+memory-bank"])
-def test_every_method_answers_from_an_empty_history(scripted, name):
-    lm = scripted(lambda kind, text, n: {"reasoning": "", "answer": "unknown"})
-    with dspy.context(lm=lm):
-        prediction = build(name, embedder=embedder())(history=History(id="new"), question="Where?")
-    assert prediction.answer == "unknown"
-    assert prediction.context.hits == ()
-    assert len(lm.engine.prompts) == 1
-
-
 @pytest.mark.parametrize("name", [*METHODS, "pgr+turn-rag", "pgr+memory-r2", "logs+memory-bank"])
 def test_every_method_keeps_the_promises_of_one(name):
     if name == "pramem":
