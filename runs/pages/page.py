@@ -92,9 +92,14 @@ class Question(BaseModel, frozen=True):
 
     rows: tuple[Row | None, ...]
 
+    @property
+    def last(self) -> Row:
+        """Its row in the last phase that asked it."""
+        return next(row for row in reversed(self.rows) if row is not None)
+
     def plain(self, text: Callable[[str], Any] = str, line: Callable[[str], Any] = str) -> dict[str, Any]:
         """Plain JSON; `text` stands for a prompt or an answer to it, `line` for a recalled entry or a turn."""
-        row = next(each for each in reversed(self.rows) if each is not None)  # of the last phase that asked it
+        row = self.last
         evidence = next((each.seen.evidence for each in self.rows if each and each.seen), {})
         first, last = self.rows[0], self.rows[-1]
         change = ""

@@ -92,8 +92,8 @@ def test_the_page_of_a_compile_shows_its_questions_and_what_it_changed(tmp_path,
     assert any(line.startswith("+Demo 1 of") for line in page.changes[0].diff)
     assert page.total is not None
     assert [each.value for each in page.total.scores] == [outcome.start.score, outcome.result.score]
-    assert [question.rows[-1].id for question in page.questions] == [row.id for row in outcome.result.rows]
-    shown = page.questions[0].rows[-1].seen
+    assert [question.last.id for question in page.questions] == [row.id for row in outcome.result.rows]
+    shown = page.questions[0].last.seen
     assert shown is not None
     assert shown.entries[0].line in "\n".join(text for _, text in shown.calls[-1].messages)
     assert str(outcome.run.parent) not in kept

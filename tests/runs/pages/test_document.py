@@ -72,7 +72,7 @@ def only(page: Page) -> Question:
     ],
 )
 def test_a_question_says_where_it_went_wrong(changes: dict[str, Any], why: str, hit: str) -> None:
-    shown = only(run_page("evaluate", "run", {"score": evaluation(row(**changes))})).rows[-1]
+    shown = only(run_page("evaluate", "run", {"score": evaluation(row(**changes))})).last
     assert (shown.reason, shown.hit, shown.right) == (why, hit, why == "right")
 
 
