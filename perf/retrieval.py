@@ -27,7 +27,7 @@ from mempiler.engines.embedders import OFFLINE, embedder
 from mempiler.memory.index import DIALOGUE, Entry, Index
 from mempiler.memory.memory import TurnMemory
 
-FIRST = (5, 10, 20)
+FIRST = 5, 10, 20
 SAMPLES = ("locomo", "longmemeval", "memoryquest", "palbench.restate", "implexconv")
 
 
@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Evidence recall of each signal of a search.")
     parser.add_argument("data", nargs="?", help="the file; the bundled samples without")
     parser.add_argument("--on", default="locomo", help="the benchmark whose form the file has, or beam")
-    parser.add_argument("--embedder", default=OFFLINE, help="an embedder's name")
+    parser.add_argument("--embedder", default=OFFLINE)
     parser.add_argument("--reranker", help="none, tokens or fastembed:NAME")
     arguments = parser.parse_args()
     used = embedder(arguments.embedder, reranker=arguments.reranker)
