@@ -110,15 +110,14 @@ def indexed(index: Index, asked: Asked) -> tuple[np.ndarray, Sequence[float], fl
     index.add(asked.entries)
     middle, rows, taken = time.process_time(), list[list[float]](), list[float]()
     for query, gold in zip(asked.queries, asked.evidence, strict=True):
-        begun = time.perf_counter()
+        taken.append(time.perf_counter())
         ids = [hit.id for hit in index.search([query], max(FIRST))[0]]
-        taken.append(time.perf_counter() - begun)
+        taken[-1] = time.perf_counter() - taken[-1]
         rows.append([len(gold.intersection(ids[:k])) / len(gold) for k in FIRST])
     return np.array(rows), taken, (middle - start) / len(asked.entries), (time.process_time() - middle) / len(rows)
 
 
 def line(label: str, found: Sequence[tuple[np.ndarray, Sequence[float], float, float]]) -> None:
-    """Mean recall of all questions, and what they cost."""
     recall, seconds = np.concatenate([each[0] for each in found]).mean(axis=0), np.concatenate([f[1] for f in found])
     costs = *(np.mean([each[n] for each in found]) for n in (2, 3)), *np.percentile(seconds, (50, 95))
     shown = "/".join(f"{value:.3f}" for value in recall)
