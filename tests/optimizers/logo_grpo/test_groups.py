@@ -137,9 +137,12 @@ def test_a_stage_ends_by_its_steps_or_its_share_of_the_tokens() -> None:
         (Curriculum, {"steps": None}),
         (Curriculum, {"tokens": 0}),
         (RewardSettings, {"compression": -1.0}),
+        (RewardSettings, {"metric": "bleu"}),
         (RewardSettings, {"questions": 0}),
         (TrainingSettings, {"objective": "both"}),
         (TrainingSettings, {"num_rollouts": 1}),
+        (TrainingSettings, {"local_n": 1}),
+        (TrainingSettings, {"local_fraction": 0.0}),
         (TrainingSettings, {"temperature": 0.0}),
     ],
 )
