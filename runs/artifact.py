@@ -19,10 +19,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..engines.embedders import IN_PROCESS
+from ..engines.embedders import IN_PROCESS, NO_RERANKER
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.models import OFFLINE
+from ..engines.rerankers import TOKENS
 from ..errors import ProgramError, UserError
 from ..memory.index import Embedder
 from ..programs.adapter import ADAPTERS
@@ -93,6 +94,7 @@ def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None =
             "config": program.config,
             "adapter": program.adapter,
             "embedder": embedder.name if embedder else None,
+            "reranker": getattr(getattr(embedder, "reranker", None), "name", None),
             "packages": versions(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "signatures": {name: fingerprint(state.fields) for name, state in states.items()},
@@ -182,7 +184,18 @@ def _embedder(folder: Path, manifest: Manifest, given: Embedder | None) -> Embed
             f"{folder}: was made with the embedder {named!r}; "
             f"give --embedder {shlex.quote(named)} (embedder=... in Python) if texts may be sent to it"
         )
-    return given or make_embedder(named)
+    return given or embedder_of(manifest)
+
+
+def embedder_of(manifest: Manifest) -> Embedder:
+    """The embedder of this process that a program was made with, and what ranked its hits again.
+
+    Raises:
+        ProgramError: That was a model of fastembed, which is loaded only where it is named.
+    """
+    if (manifest.reranker or TOKENS) != TOKENS:
+        raise ProgramError(f"it was made with --reranker {manifest.reranker}; give that if the model may be loaded")
+    return make_embedder(manifest.embedder or OFFLINE_EMBEDDER, None, manifest.reranker or NO_RERANKER)
 
 
 def _built(folder: Path, manifest: Manifest, embedder: Embedder | None) -> MemoryProgram:

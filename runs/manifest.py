@@ -36,6 +36,8 @@ class Manifest(BaseModel):
     config: dict[str, Any] = {}
     adapter: str = "chat"
     embedder: str | None = None
+    reranker: str | None = None
+    """What ranked the first hits again; None if nothing did."""
     benchmark: dict[str, Any] = {}
     """Name, path, sha256, whether it is the sample, split digest and sizes."""
     optimizer: dict[str, Any] = {}
@@ -127,8 +129,11 @@ def _check_file(path: Path) -> None:
 
 
 def digest_of(manifest: Manifest) -> str:
-    """The digest of a manifest, without the field that holds it, and without settings where there are none."""
-    left_out = {"manifest_sha256"} if manifest.lm_settings else {"manifest_sha256", "lm_settings"}
+    """The digest of a manifest, without the field that holds it, and without those that earlier versions did not have.
+
+    They count where they hold anything.
+    """
+    left_out = {"manifest_sha256"} | {name for name in ("lm_settings", "reranker") if not getattr(manifest, name)}
     return sha256_of(json.dumps(manifest.model_dump(mode="json", exclude=left_out), sort_keys=True))
 
 

@@ -27,7 +27,7 @@ from ..programs.flight import Flight
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from ..programs.tasks.task import TASK, parted
-from .artifact import chosen_embedder, load, versions
+from .artifact import chosen_embedder, embedder_of, load, versions
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
 from .manifest import read_manifest
@@ -266,10 +266,11 @@ class Runtime:
         return embedder
 
     def _saved(self, folder: Path) -> MemoryProgram:
-        setup, made_with = self.setup, read_manifest(folder).embedder or OFFLINE_EMBEDDER
+        setup, manifest = self.setup, read_manifest(folder)
+        made_with = manifest.embedder or OFFLINE_EMBEDDER
         if self.replay is not None:
             return load(folder, setup.allow_code, self._embedder(made_with))
         chosen: Any = chosen_embedder(folder, setup.embedder, setup.embedder_api_base, setup.reranker)
         if chosen is None and made_with in IN_PROCESS:
-            chosen = make_embedder(made_with)
+            chosen = embedder_of(manifest)
         return load(folder, setup.allow_code, chosen and recorded(self._counted(chosen), self.folder))

@@ -87,8 +87,8 @@ def _make(folder: Path, good: list[Example], poor: list[Example], seed: int) -> 
     model = LocalModel.load(folder, device="cpu")
 
     def warm(examples: list[Example], steps: int, rate: float, seed: int, cosine: bool = True) -> None:
-        size = {"batch_size": BATCH, "micro_batch_size": BATCH, "steps": steps}
-        sft.fit(model, examples, Finetuning(**size, learning_rate=rate, seed=seed, cosine=cosine))
+        sizes = Finetuning(batch_size=BATCH, micro_batch_size=BATCH, steps=steps)
+        sft.fit(model, examples, sizes.model_copy(update={"learning_rate": rate, "seed": seed, "cosine": cosine}))
 
     # A few small steps first: Adam's first ones are too long for an untrained model.
     warm(good, 20, RATE / 4, seed + 1, cosine=False)

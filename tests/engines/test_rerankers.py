@@ -227,3 +227,17 @@ def test_a_query_of_twenty_times_the_turns_costs_four_times_as_much_at_most() ->
             taken.append(time.process_time() - begun)
         costs[size] = sorted(taken)[len(taken) // 4]
     assert costs[12_000] <= 4 * costs[600]
+
+
+def test_a_saved_program_ranks_as_it_was_made_and_loads_nothing_from_afar(tiny: Path, tmp_path: Path) -> None:
+    from mempiler.programs.catalog import build
+    from mempiler.runs.artifact import load, save
+
+    def loaded(reranker: str | None) -> Any:
+        save(build("turn-rag", embedder=embedder("minilm", reranker=reranker)), tmp_path / f"program {reranker}")
+        made: Any = load(tmp_path / f"program {reranker}").method.embedder
+        return getattr(made.reranker, "name", None)
+
+    assert (loaded(None), loaded("none")) == ("tokens", None)
+    with pytest.raises(UserError, match="made with --reranker fastembed:x/y; give that"):
+        loaded("fastembed:x/y")
