@@ -47,9 +47,7 @@ def main() -> None:
     parser.add_argument("--reranker", help="none, tokens or fastembed:NAME")
     arguments = parser.parse_args()
     used = embedder(arguments.embedder, reranker=arguments.reranker)
-    print(
-        f"{'':<14}{used.name}: recall@{'/@'.join(map(str, FIRST))}, CPU ms a turn added and a question, p50 and p95 ms"
-    )
+    print(f"{'':<14}{used.name}: recall@{'/@'.join(map(str, FIRST))}, CPU ms a turn and a question, p50 and p95 ms")
     for name in [arguments.on] if arguments.data else SAMPLES:
         told = [beam(Path(arguments.data))] if name == "beam" else histories(name, arguments.data)
         print(f"{name}: {sum(len(each.queries) for each in told)} questions, {len(told)} histories")
@@ -120,8 +118,10 @@ def indexed(index: Index, asked: Asked) -> tuple[np.ndarray, Sequence[float], fl
 def line(label: str, found: Sequence[tuple[np.ndarray, Sequence[float], float, float]]) -> None:
     recall, seconds = np.concatenate([each[0] for each in found]).mean(axis=0), np.concatenate([f[1] for f in found])
     costs = *(np.mean([each[n] for each in found]) for n in (2, 3)), *np.percentile(seconds, (50, 95))
-    shown = "/".join(f"{value:.3f}" for value in recall)
-    print(f"{label:<14}{shown}     {' '.join(f'{1000 * cost:.1f}' for cost in costs)}", flush=True)
+    print(
+        f"{label:<14}{'/'.join(f'{value:.3f}' for value in recall)}     {' '.join(f'{1000 * cost:.1f}' for cost in costs)}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
