@@ -65,11 +65,11 @@ def histories(name: str, path: str | None = None) -> list[Asked]:
             for item in history:
                 memory = memory.with_session(item)
             found[history.digest] = Asked(memory.turns, [], [])
-        entries, queries, evidence = found[history.digest]
-        gold = frozenset(example.focus) & {entry.id for entry in entries}
+        asked = found[history.digest]
+        gold = frozenset(example.focus) & {entry.id for entry in asked.entries}
         if gold and not (name == "locomo" and str(example.get("category")) == "5"):
-            queries.append(example.question)
-            evidence.append(gold)
+            asked.queries.append(example.question)
+            asked.evidence.append(gold)
     return [asked for asked in found.values() if asked.queries]
 
 
@@ -118,10 +118,8 @@ def indexed(index: Index, asked: Asked) -> tuple[np.ndarray, Sequence[float], fl
 def line(label: str, found: Sequence[tuple[np.ndarray, Sequence[float], float, float]]) -> None:
     recall, seconds = np.concatenate([each[0] for each in found]).mean(axis=0), np.concatenate([f[1] for f in found])
     costs = *(np.mean([each[n] for each in found]) for n in (2, 3)), *np.percentile(seconds, (50, 95))
-    print(
-        f"{label:<14}{'/'.join(f'{value:.3f}' for value in recall)}     {' '.join(f'{1000 * cost:.1f}' for cost in costs)}",
-        flush=True,
-    )
+    shown = "/".join(f"{value:.3f}" for value in recall)
+    print(f"{label:<14}{shown}     {' '.join(f'{1000 * cost:.1f}' for cost in costs)}", flush=True)
 
 
 if __name__ == "__main__":
