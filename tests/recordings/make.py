@@ -85,7 +85,7 @@ def make(name: str, models: list[str]) -> None:
     from mempiler.runs.folder import RunFolder
 
     target, started = HERE / name, time.monotonic()
-    embedder = ["--embedder", EMBEDDERS.get(name, "offline")]
+    embedder = ["--embedder", EMBEDDERS.get(name, "offline"), "--reranker", "none"]
     found = run([*command(name), *models, *embedder, "--threads", "1"])
     ran = RunFolder.open("last")
     record = {part: ran.read()[part] for part in ("settings", "status", "models")}
