@@ -91,11 +91,11 @@ def test_an_unreadable_answer_fails_its_row_alone(folder, monkeypatch, stub):
 
 
 def test_a_registered_program_answers_behind_mlflow_s_interface(folder):
-    from mlflow.pyfunc import load_model
-
     address = register(folder, "served", "prod", force=True).address
     with at_store(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of type hints that the model's signature stands for
+        warnings.simplefilter("ignore")  # of MLflow's own type hints, and of those that a signature stands for
+        from mlflow.pyfunc import load_model
+
         loaded = load_model(address)
     (found,) = loaded.predict([ROW])
     assert (found["answer"], found["sources"]) == ("I moved to Lisbon.", ["D1:1"])
