@@ -24,10 +24,9 @@ from ..errors import DataError, UserError
 SELDOM = """
 adapter allow_code categories embedder_api_base force judge_api_base lm_deadline max_calls max_lost max_minutes
 max_tokens min_n option prompt_api_base replay reranker retries seed threads timeout traces train workers
-answer_api_base
+answer_api_base answer_lm
 """
 """Options that the help of a command with a `--config` leaves to `mempiler list settings`."""
-
 
 MODELS = ("store", "lm", "api_base", "embedder", "embedder_api_base", "reranker")
 """Options of verbs that have a variable; one left in a shell must not say whose memory is changed or forgotten."""

@@ -98,6 +98,10 @@ _ADAPTER = "auto, chat, json or compact [default: auto for named models, else ch
 _TRACES = "questions whose traces MLflow gets, wrong answers first"
 _COUNT = click.IntRange(0)
 
+answer_options = adds(
+    click.option("--answer-lm", help="answers from the memory [default: the task LM, which writes it]"),
+    click.option("--answer-api-base", help="address of its server"),
+)
 setup_options = adds(
     click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `mempiler list`"),
     click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UserError
-from .options import make_setup, setup_options
+from .options import answer_options, make_setup, setup_options
 from .printing import first_line, report, show_plan, spanned, table
 from .progress import progress
 
@@ -34,6 +34,7 @@ _NOT_HERE = ("benchmark", "data", "metric", "categories", "config", "allow_code"
 )
 @click.option("--seeds", type=click.IntRange(1), help="repetitions; cells show mean and spread [default: the paper's]")
 @setup_options
+@answer_options
 def command(
     paper: str, sections: tuple[str, ...], named: tuple[str, ...], seeds: int | None, planned: bool, **values: Any
 ) -> None:

@@ -34,8 +34,9 @@ from .endpoint.loop import in_thread
 from .guard import Guard
 from .spending import Counted, Spending, note
 
-Role = Literal["task", "prompt", "judge"]
+Role = Literal["task", "prompt", "judge", "answer"]
 ROLES: tuple[Role, ...] = ("task", "prompt", "judge")
+"""Those that are counted everywhere; "answer" is where one is named apart."""
 ANSWER = 2048
 """Tokens that are reserved for an answer at least, where nothing bounds it."""
 PROMPT = 2

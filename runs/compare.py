@@ -29,6 +29,7 @@ BASIS = {
     "metric": "metric",
     "lm": "LM",
     "judge_lm": "judge LM",
+    "answer_lm": "answering LM",
     "judge_hash": "judge prompt (hash)",
 }
 """What two runs should have in common for their difference to be that of the programs."""

@@ -82,7 +82,7 @@ def run_evaluate(
     runtime = Runtime.start(setup, "evaluate", name, {"part": part}, meter, parent)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
-        program = runtime.program(thing, benchmark)
+        program = runtime.answered(runtime.program(thing, benchmark))
         scoring = Scoring(runtime, runtime.company(benchmark, program), note, thing)
         with closing(program.method):
             found = _tracked(scoring, program, examples, part)

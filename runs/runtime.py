@@ -118,6 +118,7 @@ class Runtime:
             "task": (setup.lm, setup.api_base),
             "prompt": (setup.prompt_lm or setup.lm, setup.prompt_api_base if setup.prompt_lm else setup.api_base),
             "judge": (setup.judge_lm or "", setup.judge_api_base),
+            "answer": (setup.answer_lm or "", setup.answer_api_base),
         }
         name, api_base = names[role]
         if role == "judge" and not name:
@@ -148,7 +149,7 @@ class Runtime:
             deadline=setup.lm_deadline,
             loaded=self.loaded,
             slots=setup.threads,
-            repeat=setup.repeat if role == "task" else 0,
+            repeat=setup.repeat if role in ("task", "answer") else 0,
             replay=self.replay,
             **settings,
         )
@@ -201,6 +202,18 @@ class Runtime:
             return benchmark
         lm, adapter = self.model("judge"), self.adapter(self.setup.adapter or "chat")
         return benchmark.bound(lambda judge: judge(lm, adapter))
+
+    def answered(self, program: MemoryProgram) -> MemoryProgram:
+        """The program, which answers by the model of `answer_lm` where one is named.
+
+        Raises:
+            UserError: Its task asks no model.
+        """
+        if self.setup.answer_lm:
+            if not program.task.predictors():
+                raise UserError(f"{program.name} answers without a prompt of ours: --answer-lm does not reach it")
+            program.task.set_lm(self.model("answer"))
+        return program
 
     def company(self, benchmark: Benchmark, program: MemoryProgram) -> Benchmark:
         """The benchmark with its user, played by the prompt model, and its rival, where it is a conversation."""

@@ -26,9 +26,9 @@ from .statistics import MIN_N
 Workers = int | str
 """A number of processes, or the address of a Ray cluster."""
 _FREE = "allow_code threads workers limits resume timeout retries lm_deadline traces"
-_REPLAYED = ("lm", "prompt_lm", "judge_lm", "embedder", "reranker", "adapter", "lm_settings")
+_REPLAYED = ("lm", "prompt_lm", "judge_lm", "answer_lm", "embedder", "reranker", "adapter", "lm_settings")
 """Fields of a setup that a replay takes from the run."""
-_NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "embedder_"))}
+_NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "answer_", "embedder_"))}
 """Fields of a setup that a resumed run may change: they do not decide its result."""
 
 
@@ -55,6 +55,9 @@ class Setup:
     judge_lm: str | None = None
     """Judges answers, for benchmarks that need it."""
     judge_api_base: str | None = None
+    answer_lm: str | None = None
+    """Answers from the memory, in an evaluation; None: the task LM, which writes it."""
+    answer_api_base: str | None = None
     embedder: str = "offline"
     embedder_api_base: str | None = None
     reranker: str | None = None
@@ -108,7 +111,7 @@ class Setup:
             raise UserError(f"workers = {given!r}: {told}")
         if importlib.util.find_spec("ray") is None:
             raise MissingDependencyError("ray", "ray")
-        for name in (self.lm, self.prompt_lm, self.judge_lm):
+        for name in (self.lm, self.prompt_lm, self.judge_lm, self.answer_lm):
             if name and (is_local(name) or name.startswith(GGUF)):
                 raise UserError(f"--workers: each would load {name} for itself; serve it, and name its --api-base")
         if self.replay:
@@ -147,6 +150,7 @@ class Setup:
             "task": (self.lm, self.api_base),
             "prompt": (self.prompt_lm, self.prompt_api_base),
             "judge": (self.judge_lm, self.judge_api_base),
+            "answer": (self.answer_lm, self.answer_api_base),
         }
         for role, (name, api_base) in roles.items():
             if name:
@@ -222,6 +226,7 @@ def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> di
         "lm": setup.lm,
         "prompt_lm": setup.prompt_lm or setup.lm,
         "judge_lm": setup.judge_lm,
+        **({"answer_lm": setup.answer_lm} if setup.answer_lm else {}),
         "judge_hash": benchmark.scorer.judge_hash,
         **{f"lm.{name}": value for name, value in setup.lm_settings.items()},
         "embedder": program.method.embedder.name if program.method.embedder else None,

@@ -148,7 +148,7 @@ def ask(shard: Shard) -> Generator[Told]:
     with _folder(shard) as folder:
         runtime = Runtime(shard.setup, meter, guard, folder)
         benchmark = runtime.judged(shard.setup.load())
-        program = runtime.program(shard.name, benchmark)
+        program = runtime.answered(runtime.program(shard.name, benchmark))
         for name, predictor in program.all_predictors().items():
             parse_predictor(predictor, shard.states[name], name)()
         if program_digest(program) != shard.identity:

@@ -37,6 +37,7 @@ _FACTS = {
     "lm": "Language model",
     "prompt_lm": "Prompt model",
     "judge_lm": "Judge",
+    "answer_lm": "Answering model",
     "embedder": "Embedder",
     "adapter": "Adapter",
     "seed": "Seed",

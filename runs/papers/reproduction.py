@@ -242,7 +242,7 @@ class _Work:
     def _tuned(self, label: str, arranged: Arranged) -> RunFolder | None:
         variant = self.paper.variants[label]
         how, program = variant.tuned or Tuning(optimizer=""), variant.program
-        setup = arranged.learning(variant)
+        setup = replace(arranged.learning(variant), answer_lm=None)
         setup = setup if how.train is None else replace(setup, train=how.train)
         command = "train" if how.optimizer == LOGO else "compile"
         settings = _settings(command, program, setup, tuned=how.model_dump(exclude={"on"}))

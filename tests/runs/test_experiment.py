@@ -18,6 +18,7 @@ from mempiler.runs.pages.page import open_page
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 
+from ..stub_server import StubServer
 from .evaluations import own_questions, script_models
 
 LABELED = Compilation("labeled")
@@ -187,3 +188,19 @@ def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene)
     assert (again.start.score, again.promoted, len(load(tmp_path / "again").task.answer.demos)) == (1.0, False, 8)
     with pytest.raises(UserError, match="keeps its settings"):
         run_evaluate(str(tmp_path / "out"), replace(setup, config={"k": 3}))
+
+
+def test_another_model_answers_than_the_one_that_writes() -> None:
+    with StubServer() as server:
+        setup = Setup(benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url)
+        found = run_evaluate("memory-r2", setup, "test")
+        assert (found.calls["answer"], len(server.texts)) == (3, 3)
+    assert all("first_speaker_memories" in text for text in server.texts)
+    assert found.calls["task"] > 3
+    assert mlflow_run(found.run_id).data.params["answer_lm"] == server.model
+
+
+def test_a_model_for_answers_is_refused_where_no_prompt_of_ours_answers() -> None:
+    setup = Setup(benchmark="memory-env", options={"users": 10}, test=2, answer_lm="offline")
+    with pytest.raises(UserError, match="answers without a prompt of ours: --answer-lm does not reach it"):
+        run_evaluate("memory-r2", setup, "test")
