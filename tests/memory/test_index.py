@@ -116,7 +116,7 @@ WHERE = (None, Spoken("Ada"), Spoken("Ada", same=False), Spoken("Zoe"), lambda e
 
 
 @of_each_kind
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     *(changes, st.sampled_from([0, module.SPARE]), st.booleans(), st.sampled_from(WHERE)),
     *(st.sampled_from([-9.0, 0.0, 0.3, 1.0]), st.sampled_from([LENT, {}, {1: 0.5, 2: 0.2, -1: 0.3, -2: 0.1}])),
