@@ -184,17 +184,17 @@ def _embedder(folder: Path, manifest: Manifest, given: Embedder | None) -> Embed
             f"{folder}: was made with the embedder {named!r}; "
             f"give --embedder {shlex.quote(named)} (embedder=... in Python) if texts may be sent to it"
         )
-    return given or embedder_of(manifest)
+    return given or embedder_of(folder, manifest)
 
 
-def embedder_of(manifest: Manifest) -> Embedder:
+def embedder_of(folder: Path, manifest: Manifest) -> Embedder:
     """The embedder of this process that a program was made with, and what ranked its hits again.
 
     Raises:
         ProgramError: That was a model of fastembed, which is loaded only where it is named.
     """
     if (manifest.reranker or TOKENS) != TOKENS:
-        raise ProgramError(f"it was made with --reranker {manifest.reranker}; give that if the model may be loaded")
+        raise ProgramError(f"{folder}: was made with --reranker {manifest.reranker}; give that if it may be loaded")
     return make_embedder(manifest.embedder or OFFLINE_EMBEDDER, None, manifest.reranker or NO_RERANKER)
 
 

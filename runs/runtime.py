@@ -285,5 +285,5 @@ class Runtime:
             return load(folder, setup.allow_code, self._embedder(made_with))
         chosen: Any = chosen_embedder(folder, setup.embedder, setup.embedder_api_base, setup.reranker)
         if chosen is None and made_with in IN_PROCESS:
-            chosen = embedder_of(manifest)
+            chosen = embedder_of(folder, manifest)
         return load(folder, setup.allow_code, chosen and recorded(self._counted(chosen), self.folder))

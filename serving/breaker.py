@@ -66,7 +66,8 @@ class Breaker(Guard):
         caller, until = self._caller(), self._clock() + self._pause
         with self._lock:
             self._row += 1
-            self._failing.add(caller)
+            if len(self._failing) < 2:  # two are several, however many users somebody makes up
+                self._failing.add(caller)
             self._failures[caller] = self._failures.pop(caller, 0) + 1
             if self._row >= DEAD_AFTER and (not caller or len(self._failing) > 1):
                 self._closed_from = until
