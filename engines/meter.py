@@ -213,7 +213,7 @@ class MeteredLM(dspy.LM):
     @property
     def endpoint(self) -> str:
         """What answers its calls: an address, or else the provider."""
-        return self.engine.address if isinstance(self.engine, Engine) else self.model.partition("/")[0]
+        return getattr(self.engine, "address", None) or self.model.partition("/")[0]
 
     def dump_state(self) -> dict[str, Any]:
         """That of a `dspy.LM` of the same name: an address is nothing that a program keeps."""

@@ -22,7 +22,7 @@ from dspy.utils.exceptions import LMConfigurationError, LMError
 
 from ..errors import EndpointError, UserError, one_line
 from .endpoint import DEADLINE, RETRIES, TIMEOUT
-from .endpoint.endpoint import BODY, Endpoint, Engine, engines
+from .endpoint.endpoint import BODY, Engine, engines
 from .endpoint.loop import run
 from .guard import Guard
 from .meter import Answers, Meter, MeteredLM, Replayed, Role
@@ -124,13 +124,13 @@ def language_model(
     else:
         # Servers of one's own mostly want no key.
         key = "none" if api_base and "OPENAI_API_KEY" not in os.environ else None
-    endpoint = Endpoint(api_base, key, timeout, deadline, retries, server)
+    engine = Engine(name, api_base, key, timeout, deadline, retries, server)
     try:
-        lm = MeteredLM(name, meter, **shared, **settings, **engines(endpoint, name))
+        lm = MeteredLM(name, meter, **shared, **settings, **engines(engine))
     except (ValueError, LMConfigurationError) as error:
         raise UserError(f"language model {name!r}: {one_line(error, 300)}") from error
     if live:
-        _check_provider(name, endpoint)
+        _check_provider(name, engine)
     lm.window = server and server.context
     return lm
 
@@ -164,17 +164,17 @@ _PER_CALL |= {"api_key", "api_base", "base_url", "headers", "extra_headers", "ex
 _LIKE_OPTIONS_OF_DSPY = {BODY, "provider"}
 
 
-def _check_provider(name: str, endpoint: Endpoint) -> None:
+def _check_provider(name: str, engine: Engine) -> None:
     """Refuses a name of which DSPy would find out only with the first call that nobody provides it.
 
     Raises:
         UserError: The message says how models are named.
     """
-    if endpoint.route(name):
+    if engine.route(name):
         return
     litellm = litellm_module()
     try:
-        litellm.get_llm_provider(name, api_base=endpoint.address)
+        litellm.get_llm_provider(name, api_base=engine.address)
     except litellm.exceptions.BadRequestError:
         raise UserError(
             f"language model {name!r}: no provider is known for it; write PROVIDER/MODEL, e.g. "
@@ -193,18 +193,18 @@ def check_askable(lm: Any) -> None:
     """
     if not isinstance(lm.engine, Engine):
         return
-    endpoint, told = lm.engine.endpoint, f"language model {lm.model!r}: "
+    engine, told = lm.engine, f"language model {lm.model!r}: "
     try:
-        if endpoint.route(lm.model):
-            endpoint.client(lm.model)
+        if engine.route(lm.model):
+            engine.client(lm.model)
             return
     except LM15Error as error:
         names = " or ".join(getattr(error, "env_keys", ()))
         reason = f"there is no key; set {names}" if names else str(error).partition("\n")[0]
         raise UserError(told + reason) from error
-    missing = litellm_module().validate_environment(lm.model, endpoint.key, endpoint.address)["missing_keys"]
+    missing = litellm_module().validate_environment(lm.model, engine.key, engine.address)["missing_keys"]
     # Other settings may come from elsewhere, e.g. the rights of a machine in a cloud.
-    if missing and not endpoint.address and all(each.endswith("_API_KEY") for each in missing):
+    if missing and not engine.address and all(each.endswith("_API_KEY") for each in missing):
         raise UserError(f"{told}there is no key; set {' and '.join(missing)}")
 
 
@@ -217,9 +217,9 @@ def check_known(lm: Any) -> None:
     Raises:
         UserError: There is no such model; the message names those that are called much the same.
     """
-    if not isinstance(lm.engine, Engine) or not lm.engine.endpoint.route(lm.model):
+    if not isinstance(lm.engine, Engine) or not lm.engine.route(lm.model):
         return
-    client, listed = lm.engine.endpoint.client(lm.model), list[str]()
+    client, listed = lm.engine.client(lm.model), list[str]()
     try:
         listed = [found.id for found in run(client.lm.list_models(), _PATIENCE)]
         ends = (f"/{client.model}", f":{client.model}")

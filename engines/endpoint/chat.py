@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from dspy.lm15 import AsyncOpenAIChatLM, LM15Error, ProviderError, TransportError
-from dspy.lm15 import TimeoutError as EndpointTimeoutError
-from dspy.utils.exceptions import LMAuthError, LMTimeoutError, LMTransportError
+from dspy.clients.errors import error_boundary
+from dspy.lm15 import AsyncOpenAIChatLM, LM15Error
+from dspy.utils.exceptions import LMAuthError, LMTransportError
 
-from ...errors import one_line
 from ..call import MOST_TOLD
 from ..meter import MeteredLM
 from .endpoint import Client, Engine
@@ -63,8 +62,8 @@ class Upstream:
         with (
             guard.lane(self.lm.endpoint).place(),
             self.lm.admitted(),
-            self._named_errors(),
-            closing(iterate(self._parts(body), engine.endpoint.seconds)) as parts,
+            error_boundary(self.model),
+            closing(iterate(self._parts(body), engine.seconds)) as parts,
         ):
             status, headers = next(parts)
             yield Reply(status, headers, _lines(parts))
@@ -91,21 +90,13 @@ class Upstream:
             async for chunk in reply:
                 yield chunk
 
-    @contextmanager
-    def _named_errors(self) -> Generator[None]:
-        try:
-            yield
-        except (TransportError, ProviderError, EndpointTimeoutError) as error:
-            kind = LMTimeoutError if isinstance(error, EndpointTimeoutError) else LMTransportError
-            raise kind(one_line(error, 300) or type(error).__name__, model=self.model) from error
-
 
 def upstream_of(lm: Any) -> Upstream | None:
     """The endpoint of a language model; None for one of this process, or that does not speak OpenAI's chat."""
     if not isinstance(lm, MeteredLM) or not isinstance(lm.engine, Engine):
         return None
     try:
-        client = lm.engine.endpoint.client(lm.model)
+        client = lm.engine.client(lm.model)
     except LM15Error:  # there is no key
         return None
     return Upstream(lm, client) if isinstance(client.lm, AsyncOpenAIChatLM) else None

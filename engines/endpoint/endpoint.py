@@ -1,9 +1,7 @@
 """Endpoints of language models, behind DSPy's engine interface: `dspy.LM(name, engine=..., async_engine=...)`.
 
-An endpoint knows who answers for a name there, and what a call may take in time, retries and waits. Names that
-`dspy.lm15` knows are asked by its clients, over `http.Transport`. All others are asked by litellm: what it reads is
-bounded in time, not in bytes, and waits that such a provider asks for are not heard of. DSPy keeps its cache, history,
-callbacks and candidates; one request comes here, and one response goes back.
+Names that `dspy.lm15` knows are asked by its clients, over `http.Transport`. All others are asked by litellm: what it
+reads is bounded in time, not in bytes, and waits that such a provider asks for are not heard of.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -122,9 +120,10 @@ class Client:
 
 
 @dataclass(eq=False, repr=False)
-class Endpoint:
-    """An address, a key, and the bounds of every call there; shared by the copies of a model."""
+class Engine:
+    """Asks for a model by its name in DSPy; errors are those of `dspy.lm15`. Copies of a model share it."""
 
+    model: str
     address: str | None = None
     """Up to and including its /v1; None takes the provider's own."""
     key: str | None = None
@@ -136,8 +135,16 @@ class Endpoint:
     retries: int = RETRIES
     """How often a call is repeated that could not reach its model."""
     server: Any = None
-    """What answers there, if it runs in this process: it runs as long as anybody holds the endpoint."""
+    """What answers there, if it runs in this process: it runs as long as anybody holds the engine."""
     _clients: dict[str, Client] = field(default_factory=dict[str, Client], init=False)
+
+    def complete(self, request: Request) -> Response:
+        """One answer, retries and waits included; see `answer`."""
+        return run(self.answer(request), self.seconds)
+
+    def stream(self, request: Request) -> Iterator[Any]:
+        """The events of one answer, without retries."""
+        return iterate(self.client(request.model).stream(request), self.seconds)
 
     def route(self, name: str) -> tuple[str, str] | None:
         """Provider and model of a name as `dspy.LM` takes it; None where litellm has to ask for it."""
@@ -164,13 +171,13 @@ class Endpoint:
             self._clients[name] = self._other(name) if route is None else self._known(*route)
         return self._clients[name]
 
-    async def complete(self, client: Client, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """The answer to a request, retries and waits included; runs in the loop, for `seconds` at most.
 
         Raises:
             LM15Error: The last attempt failed.
         """
-        end = time.monotonic() + self.seconds
+        client, end = self.client(request.model), time.monotonic() + self.seconds
         for number in itertools.count():
             try:
                 return await client.complete(request)
@@ -208,38 +215,9 @@ class Endpoint:
         given = {setting: value for setting, value in settings.items() if value is not None}
         return Client(name.partition("/")[0], name, AsyncLiteLLMEngine(**given))
 
-    def __deepcopy__(self, memo: object = None) -> Endpoint:
-        return self
-
-    def __reduce__(self) -> tuple[type[Endpoint], tuple[Any, ...]]:
-        return Endpoint, (self.address, self.key, self.silence, self.seconds, self.retries)
-
-
-class Engine:
-    """Asks an endpoint for a model by its name in DSPy; errors are those of `dspy.lm15`."""
-
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
-        self.endpoint, self.model = endpoint, model
-
-    @property
-    def address(self) -> str:
-        """What tells the endpoint from others: its address, or else the provider."""
-        return self.endpoint.address or self.model.partition("/")[0]
-
-    def complete(self, request: Request) -> Response:
-        """One answer, retries and waits included; see `Endpoint.complete`."""
-        return run(self._asked(request), self.endpoint.seconds)
-
-    def stream(self, request: Request) -> Iterator[Any]:
-        """The events of one answer, without retries."""
-        return iterate(self.endpoint.client(request.model).stream(request), self.endpoint.seconds)
-
-    def _asked(self, request: Request) -> Coroutine[Any, Any, Response]:
-        return self.endpoint.complete(self.endpoint.client(request.model), request)
-
     def settle(self, result: CallResult) -> None:
         """Gives a result what DSPy cannot tell without the provider: its cost, and how usage is counted there."""
-        parts, client = [], self.endpoint.client(self.model)
+        parts, client = [], self.client(self.model)
         for response in result.responses:
             parts.append(CallResult(usage=usage_dict(response, client.provider)))
             if _priced(client.provider, response.model, client.model):
@@ -258,25 +236,39 @@ class Engine:
         found = self.__dict__[name] = getattr(dspy.LM(self.model), name)
         return found
 
-    def __deepcopy__(self, memo: object = None) -> Any:
+    def __deepcopy__(self, memo: object = None) -> Engine:
+        return self
+
+    def __reduce__(self) -> tuple[type[Engine], tuple[Any, ...]]:
+        return Engine, (self.model, self.address, self.key, self.silence, self.seconds, self.retries)
+
+
+class AsyncEngine:
+    """The same for asyncio, whatever loop the caller has."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def complete(self, request: Request) -> Response:
+        """One answer, retries and waits included."""
+        return await arun(self._engine.answer(request), self._engine.seconds)
+
+    def stream(self, request: Request) -> AsyncIterator[Any]:
+        """The events of one answer, without retries."""
+        return aiterate(self._engine.client(request.model).stream(request), self._engine.seconds)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("support"):
+            raise AttributeError(name)
+        return getattr(self._engine, name)
+
+    def __deepcopy__(self, memo: object = None) -> AsyncEngine:
         return self
 
 
-class AsyncEngine(Engine):
-    """The same for asyncio, whatever loop the caller has."""
-
-    async def complete(self, request: Request) -> Response:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One answer, retries and waits included."""
-        return await arun(self._asked(request), self.endpoint.seconds)
-
-    def stream(self, request: Request) -> AsyncIterator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The events of one answer, without retries."""
-        return aiterate(self.endpoint.client(request.model).stream(request), self.endpoint.seconds)
-
-
-def engines(endpoint: Endpoint, model: str) -> dict[str, Any]:
-    """What a `dspy.LM` is made with to ask an endpoint: both engines, and no retries but theirs."""
-    return {"engine": Engine(endpoint, model), "async_engine": AsyncEngine(endpoint, model), "num_retries": 0}
+def engines(engine: Engine) -> dict[str, Any]:
+    """What a `dspy.LM` is made with to ask by an engine: it, its like for asyncio, and no retries but its own."""
+    return {"engine": engine, "async_engine": AsyncEngine(engine), "num_retries": 0}
 
 
 @functools.lru_cache(maxsize=1024)

@@ -17,7 +17,7 @@ from typing import Any
 
 import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
 
-from ...engines.endpoint.endpoint import Endpoint, engines
+from ...engines.endpoint.endpoint import Engine, engines
 from ...engines.meter import Meter, MeteredLM
 from ...engines.models import endpoint_errors
 from ...errors import MempilerError
@@ -110,8 +110,9 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
         ) -> vf.ProgramResult:
             environment, setup = self.environment, self.environment.setup
             # The framework sets what is sampled, and repeats rollouts that failed.
-            asked, name = Endpoint(endpoint, secret, setup.timeout, setup.lm_deadline, 0), f"openai/{ctx.model}"
-            lm = MeteredLM(name, Meter(), cache=False, **engines(asked, name))
+            name = f"openai/{ctx.model}"
+            engine = Engine(name, endpoint, secret, setup.timeout, setup.lm_deadline, 0)
+            lm = MeteredLM(name, Meter(), cache=False, **engines(engine))
             past = environment.past(data.model_dump()["history"])
 
             def write() -> None:

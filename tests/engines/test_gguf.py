@@ -61,10 +61,10 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, own: 
     (wanted,) = llama.seen
     assert (wanted.n_parallel, wanted.n_ctx, wanted.sampling.temp) == (3, 3 * 8192, 0)
     assert not hasattr(wanted, "no_extra_bufts")
-    assert (wanted.speculative.types, wanted.api_keys) == (["ngrams"], [lm.engine.endpoint.key])
+    assert (wanted.speculative.types, wanted.api_keys) == (["ngrams"], [lm.engine.key])
     assert language_model(f"gguf:{own}", loaded=loaded).model == lm.model
     assert len(llama.seen) == 1
-    assert lm.copy(temperature=0.5).engine.endpoint.server is loaded[f"gguf:{own}"]
+    assert lm.copy(temperature=0.5).engine.server is loaded[f"gguf:{own}"]
     own.write_bytes(CONTENT + b"!")
     other = language_model(f"gguf:{own}").model
     assert other != lm.model
