@@ -8,16 +8,14 @@ Nothing is lost: every wording that an update replaced is kept with its entry, a
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
-from rpds import HashTrieMap
 
 from ...memory.amending import is_as_written
 from ...memory.index import Entry
@@ -42,11 +40,6 @@ class StoredFact(Stored):
     """Date of the latest session that mentioned it."""
     earlier: tuple[str, ...] = ()
     """Wordings that updates replaced, oldest first."""
-
-    @property
-    def said(self) -> tuple[str, str]:
-        """Who said what: two facts that are alike in this are one."""
-        return self.speaker, self.content
 
 
 @dataclass(frozen=True)
@@ -90,26 +83,23 @@ class FactMemory(Memory):
         for edit in edits:
             draft.apply(edit)
         after = self.changed(
-            facts=tuple(draft.facts),
+            facts=tuple(draft.facts.values()),
             removed=(*self.removed, *draft.removed),
             issued=draft.issued,
             counts=dict(Counter(self.counts) + draft.counts),
         )
-        vars(after)["wordings"] = draft.wordings
+        vars(after).update(by_id=draft.facts, contents=draft.contents)
         return after
 
-    def having(self, ids: Collection[str]) -> list[StoredFact]:
-        """The facts of some ids, in order; ids that are not there are passed over."""
-        places = sorted(place for id in ids if (place := place_of(self.facts, id)) is not None)
-        return [self.facts[place] for place in places]
+    @cached_property
+    def by_id(self) -> dict[str, StoredFact]:
+        """The facts by their ids, in order; only to be read."""
+        return {fact.id: fact for fact in self.facts}
 
     @cached_property
-    def wordings(self) -> HashTrieMap[tuple[str, str], tuple[str, ...]]:
-        """The facts of a speaker in the same words; what a memory has in common with the next one, they share."""
-        found: dict[tuple[str, str], tuple[str, ...]] = {}
-        for fact in self.facts:
-            found[fact.said] = (*found.get(fact.said, ()), fact.id)
-        return HashTrieMap(found)
+    def contents(self) -> set[str]:
+        """What facts say, or said once; only to be read."""
+        return {fact.content for fact in self.facts}
 
     def entries(self) -> list[Entry]:
         return list(map(self.entry, self.facts))
@@ -126,14 +116,11 @@ class _Draft:
     """The mutable state of one `apply`."""
 
     def __init__(self, memory: FactMemory, shown: set[str], time: datetime | None) -> None:
-        self.facts = list(memory.facts)
-        self._entry = memory.entry
-        self.wordings = memory.wordings
+        self.facts, self.contents = dict(memory.by_id), set(memory.contents)
         self.removed: list[StoredFact] = []
         self.issued = memory.issued
         self.counts: Counter[str] = Counter()
-        self._shown = shown
-        self._time = time
+        self._entry, self._shown, self._time = memory.entry, shown, time
 
     def apply(self, edit: Edit) -> None:
         act = {"INSERT": self._insert, "UPDATE": self._update, "DELETE": self._delete}.get(edit.op)
@@ -143,79 +130,50 @@ class _Draft:
         content = one_line(edit.content)
         if not content:
             return "refused"
-        found = [place_of(self.facts, id) for id in self.wordings.get((edit.speaker, content), ())]
-        same = [place for place in found if place is not None and is_as_written(self.facts[place], self._entry)]
-        if same:
-            place = min(same)
-            fact = self.facts[place]
-            self._put(place, {"sources": _united(fact.sources, edit.sources), "updated": self._latest(fact)})
+        every = self.facts.values() if content in self.contents else ()
+        same = (fact for fact in every if fact.content == content and fact.speaker == edit.speaker)
+        known = next((fact for fact in same if is_as_written(fact, self._entry)), None)
+        if known is not None:
+            self._put(known, sources=_united(known.sources, edit.sources))
             return "merged"
         self._add(edit.speaker, content, _united((), edit.sources), self._time)
         return "inserted"
 
     def _update(self, edit: Edit) -> str:
-        place, content = self._target(edit), one_line(edit.content)
-        if place is None or not content:
+        fact, content = self._target(edit), one_line(edit.content)
+        if fact is None or not content:
             return "refused"
-        fact = self.facts[place]
         sources = _united(fact.sources, edit.sources)
         if not is_as_written(fact, self._entry):
             self._delete(edit)
             self._add(fact.speaker, content, sources, fact.time)
             return "updated"
-        changes: dict[str, object] = {"sources": sources, "updated": self._latest(fact)}
-        if content != fact.content:
-            changes |= {"content": content, "earlier": (*fact.earlier, fact.content)[-WORDINGS:]}
-        self._put(place, changes)
+        earlier = fact.earlier if content == fact.content else (*fact.earlier, fact.content)[-WORDINGS:]
+        self.contents.add(content)
+        self._put(fact, sources=sources, content=content, earlier=earlier)
         return "updated"
 
     def _delete(self, edit: Edit) -> str:
-        place = self._target(edit)
-        if place is None:
+        fact = self._target(edit)
+        if fact is None:
             return "refused"
-        self._unsay(self.facts[place])
-        self.removed.append(self.facts.pop(place))
+        self.removed.append(self.facts.pop(fact.id))
         return "deleted"
 
     def _add(self, speaker: str, content: str, sources: tuple[str, ...], time: datetime | None) -> None:
         self.issued += 1
+        self.contents.add(content)
         id, updated = f"m{self.issued}", self._time or time
-        new = StoredFact(id=id, speaker=speaker, content=content, sources=sources, time=time, updated=updated)
-        self.facts.append(new)
-        self._say(new)
+        self.facts[id] = StoredFact(
+            id=id, speaker=speaker, content=content, sources=sources, time=time, updated=updated
+        )
 
-    def _put(self, place: int, changes: dict[str, object]) -> None:
-        before = self.facts[place]
-        self.facts[place] = after = before.model_copy(update=changes)
-        if after.said != before.said:
-            self._unsay(before)
-            self._say(after)
+    def _put(self, fact: StoredFact, **changes: Any) -> None:
+        self.facts[fact.id] = fact.changed(**changes, updated=latest(fact.updated, self._time))
 
-    def _say(self, fact: StoredFact) -> None:
-        self.wordings = self.wordings.insert(fact.said, (*self.wordings.get(fact.said, ()), fact.id))
-
-    def _unsay(self, fact: StoredFact) -> None:
-        others = tuple(id for id in self.wordings.get(fact.said, ()) if id != fact.id)
-        self.wordings = self.wordings.insert(fact.said, others) if others else self.wordings.discard(fact.said)
-
-    def _latest(self, fact: StoredFact) -> datetime | None:
-        return latest(fact.updated, self._time)
-
-    def _target(self, edit: Edit) -> int | None:
-        known = edit.memory_id is not None and edit.memory_id in self._shown
-        return place_of(self.facts, edit.memory_id) if known and edit.memory_id else None
-
-
-def place_of(facts: Sequence[StoredFact], id: str) -> int | None:
-    """Where the fact of an id is; None if it is not there. Ids rise, so that nearly always a few looks are enough."""
-    place = bisect_left(facts, _number(id), key=lambda fact: _number(fact.id))
-    if place < len(facts) and facts[place].id == id:
-        return place
-    return next((place for place, fact in enumerate(facts) if fact.id == id), None)
-
-
-def _number(id: str) -> int:
-    return int(id[1:]) if id[1:].isdecimal() else 0
+    def _target(self, edit: Edit) -> StoredFact | None:
+        shown = edit.memory_id is not None and edit.memory_id in self._shown
+        return self.facts.get(edit.memory_id or "") if shown else None
 
 
 def _united(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

@@ -122,10 +122,8 @@ class FactWriter(Writer):
             texts = [facts[n].fact for n in own]
             known = np.stack([vectors[text] for text in texts]) if vectors else None
             found = self.indexes.search(memory, texts, settings.related, settings.min_score, where, known)
-            near = memory.having({hit.id for each in found for hit in each})
-            there = {fact.id for fact in near if as_left(fact, memory.entry) is not None}
             for n, each in zip(own, found, strict=True):
-                hits[n] = [hit for hit in each if hit.id in there]
+                hits[n] = [hit for hit in each if as_left(memory.by_id[hit.id], memory.entry) is not None]
         ranked = sorted((hit for found in hits for hit in found), key=lambda hit: -hit.score)
         shown = set(list(dict.fromkeys(hit.id for hit in ranked))[: settings.related_total])
         return [[hit.id for hit in found if hit.id in shown] for found in hits]
@@ -257,8 +255,8 @@ def _stored(memory: FactMemory, shown: set[str]) -> list[StoredMemory]:
             content=left.text,
             date=format_time(fact.time) if fact.time else None,
         )
-        for fact in memory.having(shown)
-        if (left := as_left(fact, memory.entry)) is not None
+        for id, fact in memory.by_id.items()
+        if id in shown and (left := as_left(fact, memory.entry)) is not None
     ]
 
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.programs.memory_r2.memory import Edit, FactMemory, StoredFact
+from mempiler.programs.memory_r2.memory import Edit, FactMemory
 
 BASE = FactMemory().apply(
     [
@@ -68,15 +68,4 @@ def test_a_memory_that_was_read_anew_takes_edits_as_one_that_was_written(batch: 
         written = written.apply(part, shown)
         read = FactMemory.model_validate_json(read.apply(part, shown).model_dump_json())
     assert written == read
-    said = [(fact.speaker, fact.content) for fact in written.facts]
-    assert {key: set(ids) for key, ids in written.wordings.items()} == {
-        key: {fact.id for fact, one in zip(written.facts, said, strict=True) if one == key} for key in said
-    }
-
-
-@pytest.mark.parametrize("ids", [("m1", "m3", "m2"), ("a", "b", "c")])
-def test_facts_are_found_by_id_whatever_the_ids_are(ids: tuple[str, ...]) -> None:
-    facts = tuple(StoredFact(id=id, speaker="Ann", content=id, sources=()) for id in ids)
-    memory = FactMemory(facts=facts)
-    assert [fact.id for fact in memory.having({*ids[1:], "m7"})] == list(ids[1:])
-    assert memory.apply([Edit("DELETE", memory_id=ids[0])], ids).facts == facts[1:]
+    assert written.by_id == read.by_id
