@@ -200,31 +200,26 @@ class CorrectingAdapter(dspy.ChatAdapter):
 
 
 class JsonAdapter(CorrectingAdapter, dspy.JSONAdapter):
-    """`dspy.JSONAdapter`, read tolerantly."""
-
-    layout = "json"
-    pipeline = dspy.JSONAdapter
-
-
-class SchemaAdapter(CorrectingAdapter, dspy.JSONAdapter):
-    """Prompts of `dspy.JSONAdapter`, answers held to a schema by the endpoint and read tolerantly.
-
-    DSPy's own choice of what an endpoint is asked for goes by tables of known models, and is left out.
+    """`dspy.JSONAdapter`, read tolerantly.
 
     Args:
-        schema: Of the outputs.
+        schema: What the endpoint holds answers to; DSPy's own choice of what it is asked for goes by tables of known
+            models, and is left out then.
         corrections: How often an answer that cannot be read is asked for again.
     """
 
     layout = "json"
 
-    def __init__(self, schema: Mapping[str, Any], corrections: int = 1) -> None:
-        super().__init__(corrections, use_native_function_calling=False)
-        self.schema = schema
+    def __init__(self, schema: Mapping[str, Any] | None = None, corrections: int = 1) -> None:
+        super().__init__(corrections, use_native_function_calling=schema is None)
+        self.schema, self.pipeline = schema, dspy.JSONAdapter if schema is None else dspy.ChatAdapter
 
     def _request(self, lm: Any, lm_kwargs: dict[str, Any]) -> dict[str, Any]:
+        request = super()._request(lm, lm_kwargs)
+        if self.schema is None:
+            return request
         form = {"name": "answer", "strict": True, "schema": self.schema}
-        return {**super()._request(lm, lm_kwargs), "response_format": {"type": "json_schema", "json_schema": form}}
+        return {**request, "response_format": {"type": "json_schema", "json_schema": form}}
 
 
 class AutoAdapter(CorrectingAdapter):
@@ -265,7 +260,7 @@ class AutoAdapter(CorrectingAdapter):
         here = (lm.model, str(address), outputs)
         known = self._takes.get(here, self._takes.get((lm.model, "", outputs)))
         if known is not False:
-            under = SchemaAdapter(schema, self.corrections)
+            under = JsonAdapter(schema, self.corrections)
             under._rendered = self._rendered
             try:
                 yield from under._attempts(lm, signature, inputs)

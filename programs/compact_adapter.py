@@ -18,17 +18,19 @@ from typing import Any, TypeAlias, get_args
 import dspy
 from dspy.adapters.utils import apply_output_field_defaults
 from dspy.utils.exceptions import AdapterParseError
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from ..errors import one_line
 from ..reading.answer import LONGEST
 from ..reading.markers import neutral, restored
-from .state import type_adapter
 
 _Value: TypeAlias = (
     "BaseModel | Mapping[str, _Value] | list[_Value] | tuple[_Value, ...] | set[_Value] | str | float | None"
 )
 """What a field of a prompt or an answer holds."""
+
+
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 class CompactAdapter(dspy.ChatAdapter):
@@ -60,19 +62,14 @@ class CompactAdapter(dspy.ChatAdapter):
     ) -> str:
         """One line per input field; a list that another field refers to keeps only what is not written out there."""
         owned = _references(signature)
-        pools = {
-            name: {str(_plain(entry).get(id)): entry for entry in _listed(inputs.get(name))}
-            for name, id in owned.items()
-        }
+        listed = {name: _listed(inputs.get(name)) for name in owned}
+        pools = {f"{id}s": {str(_plain(each).get(id)): each for each in listed[name]} for name, id in owned.items()}
         named: set[int] = set()
-        lines = {}
-        for name in signature.input_fields:
-            if name in inputs and name not in owned:
-                lines[name] = _input_text(inputs[name], pools, owned, named)
-        for name in owned:
-            rest = [entry for entry in _listed(inputs.get(name)) if id(entry) not in named]
-            if rest:
-                lines[name] = _input_text(rest, {}, {}, set())
+        others = [name for name in signature.input_fields if name in inputs and name not in owned]
+        lines = {name: _input_text(inputs[name], pools, named) for name in others}
+        for name, entries in listed.items():
+            if rest := [entry for entry in entries if id(entry) not in named]:
+                lines[name] = _input_text(rest, {}, named)
         ordered = [f"{name}: {lines[name]}" for name in signature.input_fields if name in lines]
         return "\n".join(part for part in (prefix, *map(neutral, ordered), suffix) if part) or "-"
 
@@ -145,31 +142,26 @@ def _plain(entry: _Value) -> Mapping[str, Any]:
     return dict(entry) if isinstance(entry, BaseModel | Mapping) else {}
 
 
-def _input_text(
-    value: _Value, pools: Mapping[str, Mapping[str, Any]], owned: Mapping[str, str], named: set[int]
-) -> str:
+def _input_text(value: _Value, pools: Mapping[str, Mapping[str, Any]], named: set[int]) -> str:
     """A value on one line; ids that `pools` know are replaced by their objects, which are added to `named`."""
     if isinstance(value, str):
         return " | ".join(" ".join(line.split()) for line in value.splitlines() if line.strip())
     if isinstance(value, BaseModel | Mapping):
-        parts = [_part(key, part, pools, owned, named) for key, part in _plain(value).items()]
-        return " ".join(part for part in parts if part)
+        return " ".join(filter(None, (_part(key, part, pools, named) for key, part in _plain(value).items())))
     if isinstance(value, list | tuple):
-        return " | ".join(_input_text(part, pools, owned, named) for part in value)
+        return " | ".join(_input_text(part, pools, named) for part in value)
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _part(
-    key: str, value: Any, pools: Mapping[str, Mapping[str, Any]], owned: Mapping[str, str], named: set[int]
-) -> str:
+def _part(key: str, value: Any, pools: Mapping[str, Mapping[str, Any]], named: set[int]) -> str:
     if value is None or value in ("", [], ()):
         return ""
-    pool = next((pools[name] for name, id in owned.items() if key.endswith(f"{id}s")), None)
+    pool = next((pool for ids, pool in pools.items() if key.endswith(ids)), None)
     if pool is None:
-        text = _input_text(value, pools, owned, named)
+        text = _input_text(value, pools, named)
         return f"({text})" if isinstance(value, list | tuple | BaseModel | Mapping) else text
     named.update(id(pool[ref]) for ref in value if ref in pool)
-    return " ".join(f"({_input_text(pool[ref], {}, {}, set()) if ref in pool else ref})" for ref in value)
+    return " ".join(f"({_input_text(pool[ref], {}, named) if ref in pool else ref})" for ref in value)
 
 
 def _output_text(value: Any, annotation: Any, names: Sequence[str] | Mapping[str, Any]) -> str:
@@ -180,17 +172,8 @@ def _output_text(value: Any, annotation: Any, names: Sequence[str] | Mapping[str
         if plain and (annotation is str or not _is_json(value)):
             return value
         return json.dumps(value, ensure_ascii=False)
-    return json.dumps(_trimmed(value), ensure_ascii=False, default=str)
-
-
-def _trimmed(value: _Value) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude_defaults=True)
-    if isinstance(value, list | tuple | set):
-        return [_trimmed(part) for part in value]
-    if isinstance(value, Mapping):
-        return {str(key): _trimmed(part) for key, part in value.items()}
-    return value
+    trimmed = _ANY.dump_python(value, mode="json", exclude_defaults=True, fallback=str)
+    return json.dumps(trimmed, ensure_ascii=False)
 
 
 def _sections(signature: type[dspy.Signature], completion: str) -> dict[str, str]:
@@ -212,7 +195,7 @@ def _read(text: str, annotation: Any) -> Any:
         text = text[3:-3].removeprefix("json").strip()
     if annotation is str:
         return json.loads(text) if text.startswith('"') and _is_json(text) else text
-    kind = type_adapter(annotation)
+    kind = TypeAdapter[Any](annotation)
     try:
         return kind.validate_python(json.loads(text))
     except ValueError:

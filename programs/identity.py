@@ -24,7 +24,7 @@ from .. import __version__
 from ..records.scope import holding
 from .flight import Flight
 from .method import Writer
-from .part import Part
+from .predictor import Part
 from .state import dump_predictor, signature_of
 
 _rollout: contextvars.ContextVar[str] = contextvars.ContextVar("rollout", default="")

@@ -19,8 +19,7 @@ from ..memory.index import Embedder, Entry
 from ..memory.indexes import Indexes
 from ..memory.memory import Memory, turn_entries
 from ..records import Context, Hit, Item, Query
-from .part import Part
-from .predictor import adopt
+from .predictor import Part, adopt
 from .recording import RECORDING
 from .relative_dates import dated
 from .settings import Settings

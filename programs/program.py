@@ -23,7 +23,7 @@ from ..records import History, Item, Query
 from .adapter import adapter as make_adapter
 from .flight import Flight
 from .method import Method
-from .predictor import adopt
+from .predictor import adopt, predictors_of
 from .recording import RECORDING
 from .remember import MemoryCache, Node, replay
 from .state import signature_of
@@ -50,6 +50,8 @@ class MemoryProgram(dspy.Module):
         UserError: The method is put together wrongly, or two predictors have equal signatures: GEPA and GRPO could not
             tell them apart.
     """
+
+    all_predictors = predictors_of
 
     def __init__(
         self, method: Method, task: Task, cache: MemoryCache | None = None, adapter: str = "chat", name: str = ""
@@ -185,11 +187,6 @@ class MemoryProgram(dspy.Module):
         from .. import UserMemory
 
         return UserMemory.of(self, store, user, tenant, lm)
-
-    def all_predictors(self) -> dict[str, dspy.Predict]:
-        """Every predictor by name, frozen ones and those of compiled sub-modules included."""
-        found: Any = self.named_sub_modules(dspy.Predict)
-        return {path.removeprefix("self."): module for path, module in found}
 
     def writer_names(self) -> frozenset[str]:
         """The names, in `all_predictors`, of the predictors that write memories."""

@@ -13,7 +13,7 @@ from ...records import Item, Turn, latest, one_line
 from ...signatures.h2memory import AspectSummary, DraftOutline, LogLinks
 from ..gather import gather
 from ..method import Lost
-from ..part import Ask
+from ..predictor import Ask
 from .memory import ASPECTS, KINDS, Aspect, HeterogeneousMemory, Link, Situation, Solution, Topic, earliest
 
 Span = tuple[int, int]

@@ -17,7 +17,7 @@ from pydantic import Field
 from ...errors import one_line
 from ...memory.index import Embedder
 from ..gather import gather
-from ..part import Ask
+from ..predictor import Ask
 from ..settings import Settings
 from .memory import HeterogeneousMemory, Principle, Topic
 

@@ -33,8 +33,7 @@ from ...signatures.pgr import (
     refined_tree_examples,
     tree_examples,
 )
-from ..part import Part
-from ..predictor import predictor
+from ..predictor import Part, predictor
 from ..settings import Settings
 
 Search = Callable[[Sequence[str], int, float], list[list[Hit]]]

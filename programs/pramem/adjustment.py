@@ -12,7 +12,7 @@ from typing import Literal
 
 from ...reading.kinds import is_nothing
 from ...signatures.pramem import ExperienceChange, PooledProposal
-from ..part import Ask
+from ..predictor import Ask
 from .memory import Experience, ExperienceMemory, Kind, Proposal
 from .samples import PracticeSettings, known
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...reading.kinds import is_nothing
 from ...signatures.pramem import DraftProposal, GeneralityVerdict, GroundednessVerdict, Perturbation, ReviewedProposal
 from ..gather import gather
-from ..part import Ask
+from ..predictor import Ask
 from .memory import ExperienceMemory, Proposal
 from .samples import PracticeSettings, Sample, known
 

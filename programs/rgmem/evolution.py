@@ -15,7 +15,7 @@ from typing import Any
 from ...records import Failure, format_time
 from ...signatures.rgmem import SubSummary
 from ..gather import gather
-from ..part import Ask
+from ..predictor import Ask
 from ..recording import record_failure
 from .extraction import conclusion_line
 from .memory import GraphMemory, Mention, Node, Relation, Theory, seeds

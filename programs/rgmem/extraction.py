@@ -19,7 +19,7 @@ from ...memory.words import tokens
 from ...records import Item, Turn, format_time, one_line
 from ...signatures.rgmem import DrawnConclusion, EntityPath, PathSegment, SegmentLabel
 from ..method import Lost
-from ..part import Ask
+from ..predictor import Ask
 from .memory import USER, ClassEdge, Conclusion, Evidence, GraphMemory, Mention, Node, Relation, Tier
 
 _DIGITS = re.compile(r"\d+")

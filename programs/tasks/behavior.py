@@ -24,9 +24,6 @@ class BehaviorPrediction(Task):
     """One of the options, from the recalled context and the newest records; a free answer where there are none.
 
     The memory is searched with the question. Lines that are in the suffix already are not shown a second time.
-
-    Args:
-        suffix_tokens: Most tokens of records, as `records.estimate_tokens` counts them.
     """
 
     name = "behavior-prediction"
@@ -34,10 +31,8 @@ class BehaviorPrediction(Task):
     inputs = ("question", "options")
     optional = ("options",)
     shows_history = True
-
-    def __init__(self, suffix_tokens: int = SUFFIX_TOKENS) -> None:
-        super().__init__()
-        self.suffix_tokens = suffix_tokens
+    suffix_tokens = SUFFIX_TOKENS
+    """Most tokens of records, as `records.estimate_tokens` counts them."""
 
     def shown(self, past: Sequence[Item], recent: Sequence[Item]) -> list[Item]:
         """Profiles, and the newest records of history and `recent` within the budget."""

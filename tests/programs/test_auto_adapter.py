@@ -9,7 +9,7 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError, LMError
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.programs.adapter import AutoAdapter, SchemaAdapter, adapter, output_schema, outputs_name
+from mempiler.programs.adapter import AutoAdapter, JsonAdapter, adapter, output_schema, outputs_name
 from mempiler.reading.answer import CutText
 from pydantic import create_model
 
@@ -98,7 +98,7 @@ class Replying(dspy.utils.DummyLM):
 
 
 def _under_schema(lm: Replying, outputs: str, **settings: Any) -> Any:
-    return SchemaAdapter({"type": "object"})(
+    return JsonAdapter({"type": "object"})(
         lm, settings, dspy.Signature(f"question -> {outputs}"), [], {"question": "?"}
     )
 

@@ -8,7 +8,7 @@ import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.programs.adapter import SchemaAdapter, adapter, output_schema
+from mempiler.programs.adapter import JsonAdapter, adapter, output_schema
 from mempiler.reading.kinds import annotated
 from mempiler.reading.markers import neutral
 from pydantic import BaseModel, TypeAdapter
@@ -33,7 +33,7 @@ SIGNATURES = suite()
 
 def _adapter(layout: str, signature: Any) -> Any:
     if layout == "schema":
-        return SchemaAdapter(output_schema(signature) or {}, corrections=0)
+        return JsonAdapter(output_schema(signature) or {}, corrections=0)
     made: Any = adapter(layout)
     made.corrections = 0
     return made

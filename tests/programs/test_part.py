@@ -8,8 +8,7 @@ import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.errors import UserError
 from mempiler.memory.indexes import Indexes
-from mempiler.programs.part import Part
-from mempiler.programs.predictor import predictor
+from mempiler.programs.predictor import Part, predictor
 from mempiler.programs.recording import recording
 from mempiler.signatures.answering import AnswerFromContext
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.programs.adapter import ADAPTERS, SchemaAdapter, adapter, output_schema
+from mempiler.programs.adapter import ADAPTERS, JsonAdapter, adapter, output_schema
 from mempiler.programs.catalog import build
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks.task import TASKS
@@ -25,7 +25,7 @@ def values(signature: Any, n: int) -> dict[str, Any]:
 
 
 def _adapter(name: str, signature: Any) -> dspy.Adapter:
-    return SchemaAdapter(output_schema(signature) or {}) if name == "schema" else adapter(name)
+    return JsonAdapter(output_schema(signature) or {}) if name == "schema" else adapter(name)
 
 
 @pytest.mark.parametrize("task", SIGNATURES)
