@@ -52,23 +52,12 @@ def adds(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
-def _workers(ctx: click.Context, param: click.Parameter, value: Any) -> int | str:
-    return click.IntRange(1).convert(value, param, ctx) if value.lstrip("-").isdecimal() else value
-
-
 def _traces(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     from ..runs.lineage import traces_in
 
     return traces_in(value)
 
 
-WORKERS = click.option(
-    "--workers",
-    metavar="N|ADDRESS",
-    default="1",
-    callback=_workers,
-    help="processes that share the work, or the address of a Ray cluster (extra: ray)",
-)
 _EMBEDDER_API_BASE = click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server")
 _RERANKER = click.option(
     "--reranker",

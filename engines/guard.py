@@ -174,19 +174,10 @@ class Guard:
         with self._lock:
             return self._until_now()
 
-    def left(self, share: float) -> Limits:
-        """A share of what is left of limits and phase, for another process; all of the time, which passes for all."""
-        spent, left, phase = self.spent(), dict[str, Any](), self._phase.given
-        for each, limit in self.limits.given.items():
-            rest = max(0, min(limit, phase.get(each, limit)) - spent_of(spent, each))
-            part = rest if each == "max_minutes" else rest * share
-            left[each] = part if each in ("max_minutes", "max_usd") else int(part)
-        return Limits(**left)
-
-    def charge(self, spent: Spending) -> None:
-        """Counts what another process has spent but for the time."""
-        with self._lock:
-            self._spent += replace(spent, seconds=0)
+    def calls_left(self) -> int | None:
+        """Calls that the limits, and those of the phase, still allow; None where they allow any number."""
+        given = [limit for each in (self.limits, self._phase) if (limit := each.max_calls) is not None]
+        return max(0, int(min(given) - self.spent().calls)) if given else None
 
     def admit(self) -> None:
         """Called before a call that costs.

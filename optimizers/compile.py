@@ -129,7 +129,7 @@ def compile_program(
         predictors = len(job.student.named_predictors())
         done = effort(how.optimizer, job.settings, len(job.train), len(job.val), predictors)
         history.most = math.ceil(done.runs.high + done.recalls.high)
-        if few := few_proposals(how.optimizer, job, guard.left(1.0).max_calls):
+        if few := few_proposals(how.optimizer, job, guard.calls_left()):
             _log.warning(few)
             history.note(few)
     before = guard.refused

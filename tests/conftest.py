@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
-import psutil
 import pytest
 
 # Before the first import of dspy, litellm, mlflow or datasets: they read these once.
@@ -220,30 +219,6 @@ def make_history() -> Callable[..., Any]:
 def stub() -> Iterator[Callable[..., Any]]:
     """Starts servers that speak the OpenAI chat protocol: `stub(script)`, see `stub_server.py` for the faults."""
     yield from _stubs()
-
-
-@pytest.fixture(scope="module")
-def ray() -> Iterator[Any]:
-    """Ray, which ends with the tests of a file."""
-    found = pytest.importorskip("ray")
-    yield found
-    found.shutdown()
-
-
-@pytest.fixture
-def kill_worker(ray: Any) -> Callable[[int], Callable[[int, str], None]]:
-    """What a stub server does: `kill_worker(8)` kills the first worker after eight requests."""
-    once = threading.Lock()
-
-    def killing(after: int) -> Callable[[int, str], None]:
-        def script(n: int, text: str) -> None:
-            if n > after and once.acquire(blocking=False):
-                below = psutil.Process().children(recursive=True)
-                min((one for one in below if "ray::_telling" in one.name()), key=lambda one: one.pid).kill()
-
-        return script
-
-    return killing
 
 
 @pytest.fixture(scope="module")

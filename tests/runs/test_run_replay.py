@@ -80,7 +80,6 @@ def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, wor
         (["--replay", "last", "--lm", "openai/other"], "ran with --lm "),
         (["--replay", "last", "--lm-set", "temperature=0.4"], "ran with --lm-set {}, not {'temperature': 0.4}"),
         (["--replay", "last", "--resume", "last"], "--replay does not go with --resume"),
-        (["--replay", "last", "--workers", "2"], "--workers does not go with --replay"),
     ],
 )
 def test_what_cannot_be_replayed_is_one_line(stub, mempiler_cli, capsys, words, line):
