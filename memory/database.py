@@ -235,14 +235,6 @@ def batches(values: Sequence[T]) -> Iterator[list[T]]:
     return (list(values[n : n + BATCH]) for n in range(0, len(values), BATCH))
 
 
-class DamagedRowError(StoreError):
-    """A row of a store that cannot be read."""
-
-    def __init__(self, message: str, table: str, key: Any) -> None:
-        super().__init__(message)
-        self.table, self.key = table, key
-
-
 def read_row(table: str, owner: Owner, row: Any, read: Callable[[Any], T], key: str = "position") -> T:
     """Reads a row of a user; a damaged one is a `StoreError` that names it and does not say what it holds.
 
@@ -257,5 +249,4 @@ def read_row(table: str, owner: Owner, row: Any, read: Callable[[Any], T], key: 
         return read(row)
     except (ValueError, TypeError, LookupError):
         named = f"mempiler_{table}: user {owner.user!r}, {key} {getattr(row, key)!r}"
-        message = f"{named}: the row is damaged; restore a backup, or delete the row"
-        raise DamagedRowError(message, table, getattr(row, key)) from None
+        raise StoreError(f"{named}: the row is damaged; restore a backup, or delete the row") from None

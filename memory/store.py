@@ -24,18 +24,26 @@ from .amending import Amendment
 from .database import OWN, batches, put, run
 from .entries import Added
 from .incoming import Scalar, check_turns, checked, checked_metadata, digest_of, json_of, name_of
-from .store_forgetting import Forgetting, delete_all, drop_open, record
-from .store_queue import Queue, any_session_of, forgotten_as, forgotten_since, lock, make, put_memory, refusal, refuse
+from .store_claims import (
+    Claims,
+    any_session_of,
+    delete_all,
+    drop_open,
+    forgotten_since,
+    lock,
+    make,
+    put_memory,
+    record,
+    refuse,
+)
 from .store_reading import Reading, metadata_of, open_sessions
 from .stored import Contents, Owner, StoredItem
 
 MOST_AMENDMENTS = 10_000
 """Most amendments of a user."""
-NEVER = 2**31 - 1
-"""More than anybody can have been forgotten."""
 
 
-class Store(Reading, Queue, Forgetting):
+class Store(Reading, Claims):
     """Raw items, queues and memories of many users in one database; for any number of threads and processes.
 
     Args:
@@ -87,7 +95,9 @@ class Store(Reading, Queue, Forgetting):
         since = self.forgets() if since is None else since
         digest = digest or digest_of(item, said)
         with self._write() as db:
-            return _queue(db, owner, item, digest, said, since)
+            position = make(db, owner)
+            refuse(db, owner, since)
+            return _queue(db, owner, position, item, digest, said)
 
     def append(
         self,
@@ -112,7 +122,8 @@ class Store(Reading, Queue, Forgetting):
                 make(db, owner)
             else:
                 lock(db, owner)
-            there = _there(db, owner, session, since)
+            refuse(db, owner, since)
+            there = _there(db, owner, session)
             if there.digest is not None:
                 raise ConflictError(f"session {session!r} of user {owner.user!r} has ended; begin one with another id")
             if not there.last and not begin:
@@ -133,7 +144,7 @@ class Store(Reading, Queue, Forgetting):
                 return None
             digest = digest_of(found, metadata_of(db, owner, [session]).get(session, {}))
             drop_open(db, owner, session)
-            return _queue(db, owner, found, digest, {}, NEVER)
+            return _queue(db, owner, make(db, owner), found, digest, {})
 
     def keep_vectors(self, owner: Owner, made: Mapping[bytes, bytes], since: int) -> bool:
         """Keeps vectors of a user's texts by key; not if the user or one of their sessions was forgotten since."""
@@ -246,10 +257,11 @@ def _restore(db: Connection, contents: Contents, since: int) -> None:
     _put_amendments(db, owner, contents.amendments)
 
 
-def _queue(db: Connection, owner: Owner, item: Item, digest: str, metadata: Mapping[str, Scalar], since: int) -> Added:
-    """Appends a checked item to a user's queue; the user is made if there is none."""
-    number = position = make(db, owner)
-    there = _there(db, owner, item.id or f"D{number}", since)
+def _queue(
+    db: Connection, owner: Owner, position: int, item: Item, digest: str, metadata: Mapping[str, Scalar]
+) -> Added:
+    """Puts a checked item at the end of a user's queue."""
+    number, there = position, _there(db, owner, item.id or f"D{position}")
     if item.id and there.digest == digest:
         return Added(id=item.id, position=there.position, new=False)
     if item.id and (there.digest is not None or there.last):
@@ -259,7 +271,7 @@ def _queue(db: Connection, owner: Owner, item: Item, digest: str, metadata: Mapp
         )
     while there.digest is not None or there.last:
         number += 1
-        there = _there(db, owner, f"D{number}", since)
+        there = _there(db, owner, f"D{number}")
     id = item.id or f"D{number}"
     item = item.model_copy(update={"id": id, "turns": _numbered(item.turns, id)})
     _put_item(db, owner, StoredItem(position, cast("AnyItem", item), "queued", digest=digest))
@@ -268,17 +280,13 @@ def _queue(db: Connection, owner: Owner, item: Item, digest: str, metadata: Mapp
     return Added(id=id, position=position, new=True)
 
 
-def _there(db: Connection, owner: Owner, id: str, since: int) -> Any:
+def _there(db: Connection, owner: Owner, id: str) -> Any:
     """What there is of an id: `position` and `digest` of the item, the `last` turn of the open session; else None."""
     statement = f"""SELECT
         (SELECT position FROM mempiler_items WHERE {OWN} AND id = :id) AS position,
         (SELECT digest FROM mempiler_items WHERE {OWN} AND id = :id) AS digest,
-        (SELECT max(number) FROM mempiler_open_turns WHERE {OWN} AND session = :id) AS last,
-        (SELECT max(number) FROM mempiler_forgotten WHERE name = :name AND number > :since) AS refused"""
-    row = run(db, statement, owner, id=id, name=forgotten_as(owner), since=since).one()
-    if row.refused is not None:
-        raise refusal(owner)
-    return row
+        (SELECT max(number) FROM mempiler_open_turns WHERE {OWN} AND session = :id) AS last"""
+    return run(db, statement, owner, id=id).one()
 
 
 def _put_item(db: Connection, owner: Owner, stored: StoredItem) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import unicodedata
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from sqlalchemy import Connection
 from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from .amending import Amendment
-from .database import OWN, DamagedRowError, Database, among, read_row, run
+from .database import OWN, Database, among, read_row, run
 from .deltas import applied
 from .entries import MemoryStatus
 from .incoming import Range, meets
@@ -46,6 +47,9 @@ _HEAD = f"""
         (SELECT max(number) FROM mempiler_amendments WHERE {OWN}) AS amended
     FROM (SELECT 1 AS one) one LEFT JOIN mempiler_memories m ON m.tenant = :tenant AND m."user" = :user"""
 """What there is to know of a user and their memory beside its text: NULL where there is none."""
+_SET_ASIDE = f"""UPDATE mempiler_items SET state = 'failed', error = 'the row is damaged'
+    WHERE {OWN} AND position = :position AND state = 'queued'"""
+_log = logging.getLogger("mempiler")
 
 
 class Reading(Database):
@@ -81,6 +85,7 @@ class Reading(Database):
             stamp = _stamp(head)
             made = _document(db, owner, head, stamp, since) if stamp and not known(head.version) else None
         values, waiting, opened = dict[Hashable, Any](), list[StoredItem](), dict[str, list[Any]]()
+        damaged = list[tuple[int, StoreError]]()
         for row in rows:
             value: Any = parsed.get(row.json)
             if row.state == "open":
@@ -89,12 +94,18 @@ class Reading(Database):
             else:
                 try:
                     value = value or read_row("items", owner, row, lambda row: _ITEM.validate_json(row.json))
-                except DamagedRowError:
-                    if row.state == "failed":
-                        continue  # it was set aside
-                    raise
+                except StoreError as error:
+                    if row.state not in ("queued", "failed"):
+                        raise
+                    damaged += [(row.position, error)] if row.state == "queued" else []
+                    continue
                 waiting.append(StoredItem(row.position, value, row.state, row.attempts, row.error, row.digest))
             values[row.json] = value
+        for position, error in damaged:
+            # So that the user's others are written.
+            _log.warning("%s: it is set aside", error)
+            with self._write() as db:
+                run(db, _SET_ASIDE, owner, position=position)
         sessions = list[Session]()
         for id, said in opened.items():
             turns, key = tuple(values[one] for one in said), (id, *said)

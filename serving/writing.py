@@ -23,7 +23,6 @@ from pydantic_core import to_json
 
 from ..errors import MempilerError, one_line
 from ..memory.amending import Amendments, in_force, writing_under
-from ..memory.database import DamagedRowError
 from ..memory.deltas import delta
 from ..memory.memory import Memory
 from ..memory.stored import LONGEST_LEASE, Change, Claim, Document, Log, Owner, StoredItem
@@ -106,7 +105,7 @@ def write_claimed(
     """
     steps = None
     try:
-        seen = _read(memories, claim.owner)
+        seen = memories.read(claim.owner)
         if seen.snapshot.version != claim.version:
             return Remembered(), False
         steps = _StoredSteps(memories, claim, seen, lease, stop)
@@ -116,17 +115,6 @@ def write_claimed(
     finally:
         if steps is None or not steps.released:
             memories.store.release(claim)
-
-
-def _read(memories: Memories, owner: Owner) -> View:
-    """What is known of a user, after queued items that cannot be read were set aside."""
-    while True:
-        try:
-            return memories.read(owner)
-        except DamagedRowError as error:
-            if error.table != "items" or not memories.store.set_aside(owner, error.key):
-                raise
-            _log.warning("%s: it is set aside", error)
 
 
 def _busy(memories: Memories, owner: Owner) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from mempiler import ConflictError, Session, Store, Turn
-from mempiler.memory import store_forgetting
+from mempiler.memory import store_claims
 from mempiler.memory.stored import Document, Owner
 
 from .conftest import ADA, BOB, WRITER, session
@@ -110,7 +110,7 @@ def _timed(call: Callable[[], Any]) -> float:
 
 
 def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_forgetting, "MOST", 0)
+    monkeypatch.setattr(store_claims, "MOST", 0)
     with Store(tmp_path / "s.sqlite") as store:
         store.add(ADA, session("one"))
         found = store.forget(ADA)
