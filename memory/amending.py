@@ -1,14 +1,8 @@
 """Amendments: what a user changed in single entries of a memory, applied to the memory whenever it is read.
 
-The memory that a writer goes on with stays as it was written: an amendment is one row, costs no language model, and is
-taken back by another row. It holds after every further session and after a rebuild, as long as it can be found again:
-
-    the entry of its id                     that rests on a turn in common
-    an entry in the same words              of the same kind that rests on a turn in common: a rebuild gives other ids
-    an entry that quotes it                 that rests on a turn in common, or is an abstract (`records.ABSTRACT`)
-    what came of a turn that is gone        an entry that rests on nothing else
-
-Writers show entries `as_left`. What a model made of one in words of its own stays, unless its session is forgotten.
+The memory that a writer goes on with stays as it was written, and an amendment holds after every further session and
+after a rebuild, which gives other ids: for the entry of its id, those in the same words or that quote it, and those of
+a turn that is gone. What a model made of an entry in words of its own stays, unless its session is forgotten.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """What changed from one version of a memory to the next, as JSON: as large as the change, not as the memory.
 
-    delta(before, after) ──> {"facts": {"items": [[7, 1, [...]], [9, 0, [...]]]}, "issued": {"value": 9}}
-    applied(before, delta) ──> after; of the JSON of before, the JSON of after
-
 Memories are frozen and share what did not change: only what is another object is looked into. A change is one of
 
     {"value": v}                                                    another value

@@ -1,12 +1,7 @@
 """What comes in from outside, checked: names, texts, messages, and what callers say of sessions.
 
-    metadata    {"channel": "phone", "year": 2025, "paid": true}
-    conditions  {"channel": "phone"}                     this value
-                {"channel": {"in": ["phone", "mail"]}}   one of these
-                {"year": {"gte": 2024, "lt": 2026}}      a range: gt, gte, lt, lte, of numbers or of texts
-
-Truth values, numbers and texts are never equal to one another, and texts are compared letter by letter: dates in ISO
-form have ranges. A session without the value fulfils no condition of it, and all conditions must hold.
+A condition of metadata is a value, `{"in": [...]}`, or a range of `gt`, `gte`, `lt`, `lte`. Truth values, numbers and
+texts are never equal to one another, and texts are compared letter by letter: dates in ISO form have ranges.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What can be searched: entries go in, ranked hits with their provenance come out.
 
 Hits are found by words (`Words`), by exact cosines, or by both, each counted in its own deviations from the mean, with
-what else a question asks for (`signals`); equal scores in the order in which their ids were first added. Where words
-count too, the nearest passage of an entry counts: a vector of a session of a hundred turns is near to nothing. The
-first hits are ranked again where the embedder has a `reranker`. Scores are compared within one search only.
+what else a question asks for (`signals`). Beside words the nearest passage of an entry counts: a vector of a session of
+a hundred turns is near to nothing. Scores are compared within one search only.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ STEPS = 2048
 """Steps from 0 to 1 of a number of a vector beside words: products of two add up exactly in any order."""
 SPARE = 1000
 """Empty rows that are kept beyond those in use before rows are numbered anew."""
-_BLOCK, _WIDER = 16, 8
-"""Scores of which only the highest is looked at; how many times as many are, where a filter leaves too few."""
+_BLOCK = 16
+"""Scores of which only the highest is looked at."""
 _LEAST, _LOWEST = 5e-324, float(np.finfo(np.float32).min)
 """The lowest score above 0, and one lower than any: what is no hit is lower still."""
 _NOBODY, _CACHED = -1, 1024
@@ -216,9 +215,10 @@ class Index:
         found: list[list[Hit]] = []
         for query, (scores, least, alike) in zip(queries, self._scored(queries, min_score, vectors), strict=True):
             most = k if reranker is None else max(k, FIRST)
-            ranked = _best(scores if passed is None else np.where(passed, scores, -math.inf), least, most)
-            entries = ((row, self._entries[row], score) for row, score in ranked)
-            good = ((row, score) for row, entry, score in entries if entry and (where is None or where(entry)))
+            if passed is not None:
+                scores = np.where(passed, scores, -math.inf)
+            ranked = _best(scores, least, most if where is None else len(scores))
+            good = (each for each in ranked if where is None or ((entry := self._entries[each[0]]) and where(entry)))
             best = list(islice(good, most))
             if reranker is not None and alike is not None and best:
                 best = self._reranked(reranker, query, best, alike)
@@ -311,20 +311,15 @@ class Index:
 
 
 def _best(scores: np.ndarray, low: float, most: int) -> Iterator[tuple[int, float]]:
-    """The rows that score so much at least, best first, equal ones in their order; the first `most` cost least."""
-    done = 0
-    while True:
-        reached, columns = low, len(scores) // _BLOCK
-        if columns > most:
-            # The highest of a column is a score as well, so that `most` of them are so many rows.
-            tops = scores[: _BLOCK * columns].reshape(_BLOCK, columns).max(axis=0)
-            reached = max(low, float(np.partition(tops, columns - most)[columns - most]))
-        rows = np.flatnonzero(scores >= reached)
-        rows = rows[np.argsort(-scores[rows], kind="stable")[:most]]
-        yield from zip(rows[done:].tolist(), scores[rows[done:]].tolist(), strict=True)
-        if len(rows) < most:
-            return
-        done, most = most, most * _WIDER
+    """The rows that score so much at least, best first, equal ones in their order."""
+    columns = len(scores) // _BLOCK
+    if columns > most:
+        # The highest of a column is a score as well, so that `most` of them are so many rows.
+        tops = scores[: _BLOCK * columns].reshape(_BLOCK, columns).max(axis=0)
+        low = max(low, float(np.partition(tops, columns - most)[columns - most]))
+    rows = np.flatnonzero(scores >= low)
+    rows = rows[np.argsort(-scores[rows], kind="stable")[:most]]
+    return zip(rows.tolist(), scores[rows].tolist(), strict=True)
 
 
 @dataclass(eq=False)

@@ -56,7 +56,7 @@ class Stamp:
     program: str = ""
     """Digest of the whole program; a changed reading prompt changes it and needs no rebuild."""
     embedder: str = ""
-    schema: int = DOCUMENT
+    schema: Annotated[int, Field(alias="schema_version")] = DOCUMENT
 
     def writes_like(self, other: Stamp) -> bool:
         """Whether both would have written the same memory."""

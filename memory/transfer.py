@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TextIO, cast
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from ..errors import ConflictError, DataError, UserError, misfit
-from ..records.json_input import decode
+from ..errors import DataError, UserError, misfit
+from ..records.json_input import parse_json
 from .incoming import checked, name_of
 from .store import Store
 from .stored import Contents
@@ -26,8 +26,10 @@ MARK = '{"mempiler": "memories"'
 SCHEMA = 1
 _USER: TypeAdapter[Contents] = TypeAdapter(Contents)
 _DOCUMENT = ("memory", "position", "settled", "settled_position", "speakers")
-_STAMP = {"writer": "writer", "program": "program", "embedder": "embedder", "schema_version": "schema"}
-"""What a line has of a memory as it is, and of who wrote it; by the names of `Stamp`."""
+_STAMP = ("writer", "program", "embedder", "schema_version")
+"""What a line has of a memory as it is, and of who wrote it."""
+_LATER = ("amendments", "metadata", "open_metadata")
+"""Left out where there are none: a file without them can be read by a version that does not know them."""
 
 
 def export_users(store: Store, file: TextIO, tenant: str | None = None, user: str | None = None) -> int:
@@ -44,7 +46,7 @@ def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = 
 
     Args:
         store: Where they go.
-        lines: Of a file.
+        lines: Of a file, or of several that were joined.
         name: Names the file in errors.
         replace: Whether a user who is there already is forgotten first.
 
@@ -56,29 +58,46 @@ def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = 
 
 
 def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
-    for number, raw in _objects(lines, name):
-        where = f"{name}: line {number}"
-        try:
-            yield _contents(raw, where)
-        except ValidationError as error:
-            raise DataError(f"{where}: {misfit(error)!a:.200}") from error
-        except ConflictError:
-            raise
-        except (UserError, OverflowError) as error:
-            raise DataError(f"{where}: {error}") from error
+    begun, where = False, name
+    try:
+        for number, text in enumerate(lines, 1):
+            if not text.strip():
+                continue
+            where = f"{name}: line {number}"
+            found = parse_json(text, where)
+            if not isinstance(found, dict):
+                raise DataError(f"{where}: is no JSON object; the file was changed")
+            line = cast("dict[str, Any]", found)
+            header = line.get("mempiler") == "memories"
+            if header and line.get("schema") != SCHEMA:
+                version = f"version {line.get('schema')!a:.40}"
+                raise DataError(f"{name}: {version} of the format, this Mempiler reads {SCHEMA}")
+            if not begun and not header:
+                raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
+            begun = True
+            if not header:
+                yield _contents(line, where)
+    except ValidationError as error:
+        raise DataError(f"{where}: {misfit(error)!a:.200}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: is no UTF-8 text ({error.reason}); give the file as it was exported") from error
+    except DataError:
+        raise
+    except (UserError, OverflowError) as error:
+        raise DataError(f"{where}: {error}") from error
+    if not begun:
+        raise DataError(f"{name}: the file is empty")
 
 
 def _contents(line: dict[str, Any], where: str) -> Contents:
     """What a line holds, as a store takes it; times are kept in UTC, as everywhere."""
-    rest = dict(line)
-    rest["owner"] = {"user": rest.pop("user", None), "tenant": rest.pop("tenant", None)}
-    if isinstance(given := rest.get("document"), dict):
-        document = cast(dict[str, Any], given)
+    line["owner"] = {"user": line.pop("user", None), "tenant": line.pop("tenant", None)}
+    if isinstance(given := line.get("document"), dict):
+        document = cast("dict[str, Any]", given)
         if document.keys() != {*_DOCUMENT, *_STAMP}:
             raise DataError(f"{where}: document: has other fields than one of an export; export it again")
-        stamp = {name: document[here] for here, name in _STAMP.items()}
-        rest["document"] = {name: document[name] for name in _DOCUMENT} | {"stamp": stamp}
-    found = _USER.validate_python(rest)
+        document["stamp"] = {name: document.pop(name) for name in _STAMP}
+    found = _USER.validate_python(line)
     _check(found, where)
     return replace(
         found,
@@ -89,13 +108,10 @@ def _contents(line: dict[str, Any], where: str) -> Contents:
 
 
 def _line(found: Contents) -> dict[str, Any]:
-    line = {**vars(found.owner), **_USER.dump_python(found, mode="json", exclude={"owner"})}
+    line = {**vars(found.owner), **_USER.dump_python(found, mode="json", exclude={"owner"}, by_alias=True)}
     if document := line["document"]:
-        stamp = {here: document["stamp"][name] for here, name in _STAMP.items()}
-        line["document"] = {name: document[name] for name in _DOCUMENT} | stamp
-    # A file without them can be read by a version that does not know them.
-    unsaid = {name for name in ("amendments", "metadata", "open_metadata") if not line[name]}
-    return {name: value for name, value in line.items() if name not in unsaid}
+        line["document"] = {name: document[name] for name in _DOCUMENT} | document["stamp"]
+    return {name: value for name, value in line.items() if value or name not in _LATER}
 
 
 def _check(found: Contents, where: str) -> None:
@@ -105,7 +121,7 @@ def _check(found: Contents, where: str) -> None:
     ids = [item.item.id for item in found.items] + opened
     last = document.position if document else 0
     texts = (document.memory, document.settled or "{}") if document else ()
-    values = [_parsed(text, f"{where}: document") for text in texts]
+    values = [parse_json(text, f"{where}: document") for text in texts]
     for wrong, what in (
         (positions != sorted(set(positions)), "the positions of its items do not rise"),
         (numbers != sorted(set(numbers)), "the numbers of its amendments do not rise"),
@@ -120,37 +136,3 @@ def _check(found: Contents, where: str) -> None:
     ):
         if wrong:
             raise DataError(f"{where}: {what}; export it again")
-
-
-def _objects(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The JSON objects of the lines after the header, numbered; headers of joined files are passed over."""
-    begun = False
-    try:
-        for number, text in enumerate(lines, 1):
-            if not text.strip():
-                continue
-            found = _parsed(text, f"{name}: line {number}")
-            header = found if isinstance(found, dict) and found.get("mempiler") == "memories" else None
-            if header and header.get("schema") != SCHEMA:
-                version = f"version {header.get('schema')!a:.40}"
-                raise DataError(f"{name}: {version} of the format, this Mempiler reads {SCHEMA}")
-            if not begun and not header:
-                raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
-            begun = True
-            if not isinstance(found, dict):
-                raise DataError(f"{name}: line {number}: is no JSON object; the file was changed")
-            if not header:
-                yield number, found
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: is no UTF-8 text ({error.reason}); give the file as it was exported") from error
-    if not begun:
-        raise DataError(f"{name}: the file is empty")
-
-
-def _parsed(text: str, where: str) -> JsonValue:
-    try:
-        return decode(text)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where} is not valid JSON ({error.msg}); the file was cut") from error
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from error

@@ -1,9 +1,7 @@
 """Search by words: BM25 over stems, kept up to date instead of rebuilt, and turns that lend one another their scores.
 
 Scores are those of rank_bm25's Okapi to the last bit; but a term in half of the entries or more has a small weight, so
-that the first facts of a memory can be found. An answer is found by its question: turns lend their neighbours shares.
-
-Function words and stems are English, Chinese is cut by jieba, words of other alphabets are matched whole. Texts are
+that the first facts of a memory can be found. Function words and stems are English, Chinese is cut by jieba. Texts are
 hostile, and jieba and the stemmer take the square of a length: long runs are cut, long words are terms as they are.
 """
 

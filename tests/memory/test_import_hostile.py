@@ -39,7 +39,7 @@ DOCUMENT |= {"program": "p", "embedder": "", "schema_version": 2}
         (line(open=[{"id": "s", "turns": [{"id": "x", "speaker": "a"}]}]), "is empty or there twice"),
         (line(document={**DOCUMENT, "memory": "[1]"}), "the memory is no JSON object"),
         (line(**{"a\nb": 1}), r"line 3: 'a\nb: Unexpected"),
-        (line()[:40], "line 3 is not valid JSON"),
+        (line()[:40], "line 3: not valid JSON"),
         (line(item={"state": "remembered"}), "the memory ends at position 0"),
         (line(item={"position": 0}), "position: Input should be greater than or equal to 1"),
     ],
