@@ -207,9 +207,8 @@ def test_predictors_of_a_module_are_the_program_s():
     [
         (Lines, {"size": 3}, "'mine' has no setting 'size'; it has: timeout=600.0, k=10"),
         (Lines, {"k": 0}, "'mine': k = 0: .* greater than 0"),
-        (Lines, {"k": True}, "'mine': k = True: .* integer"),
-        (Lines, {"timeout": float("nan")}, "'mine': timeout = nan: .* finite"),
         (plain, {"k": 3}, "'mine' has no setting 'k'; it has: timeout"),
+        (plain, {"task.reasoning": True}, r"answers by itself: task\.reasoning does not reach it"),
         (Endpoint, {}, "'mine': model = '': .*which of its models"),
         (object(), {}, "mine: has neither add and search nor"),
         (type("Locked", (Lines,), {"__deepcopy__": lambda self, memo: 1 / 0})(), {}, "mine: cannot be copied"),

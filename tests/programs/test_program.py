@@ -110,6 +110,8 @@ def test_wrong_method_names_are_one_line(name, error, message):
             "all off",
         ),
         ("pgr", {"kk": 1}, "'pgr' has no setting 'kk'; it has: every=3"),
+        ("turn-rag", {"task.reasons": True}, "task 'question-answering' has no setting 'reasons'; it has: reasoning="),
+        ("turn-rag", {"task.abstain": 2}, "task 'question-answering': abstain = 2: input should be a valid boolean"),
     ],
 )
 def test_settings_without_sense_are_one_line(name, settings, message):
