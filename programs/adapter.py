@@ -1,10 +1,7 @@
 """The adapters programs run under, by name: they read tolerantly, and ask once more for what cannot be read.
 
-prompt ──> answer ── read (`reading`) ──> outputs, mends
-             └ unreadable ── the same request, the answer and what was wrong with it ──> answer
-             └ cut short ─── the same request with twice the room, unless it goes round in circles ──> answer
-
-A second malformed answer is raised, and becomes a typed failure.
+An unreadable answer is asked for again with what was wrong with it; one that was cut short with twice the room, unless
+it goes round in circles. A second malformed answer is raised, and becomes a typed failure.
 """
 
 from __future__ import annotations
@@ -69,17 +66,19 @@ class CorrectingAdapter(dspy.ChatAdapter):
         self.corrections, self.use_json_adapter_fallback = corrections, False
         self._rendered = Flight(capacity=256)
         self._inputs: Mapping[str, Any] = {}
+        self._more: Mapping[str, Any] = {}
+        """Settings of its requests, beside those of the caller."""
         self._error: AdapterParseError | None = None
 
     def __call__(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        attempts = self._attempts(lm, signature, inputs)
+        attempts = self._attempts(lm, lm_kwargs, signature, inputs)
         one = next(attempts)
         while True:
             try:
                 with overheard(signature, one.layout) if ANSWERING.get() else nullcontext():
-                    found = one.pipeline.__call__(one, lm, one._request(lm, lm_kwargs), signature, demos, inputs)
+                    found = one.pipeline.__call__(one, lm, {**lm_kwargs, **one._more}, signature, demos, inputs)
             except Exception as error:
                 one = attempts.throw(error)
             else:
@@ -89,21 +88,23 @@ class CorrectingAdapter(dspy.ChatAdapter):
     async def acall(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        attempts = self._attempts(lm, signature, inputs)
+        attempts = self._attempts(lm, lm_kwargs, signature, inputs)
         one = next(attempts)
         while True:
             try:
                 with overheard(signature, one.layout) if ANSWERING.get() else nullcontext():
-                    found = await one.pipeline.acall(one, lm, one._request(lm, lm_kwargs), signature, demos, inputs)
+                    found = await one.pipeline.acall(one, lm, {**lm_kwargs, **one._more}, signature, demos, inputs)
             except Exception as error:
                 one = attempts.throw(error)
             else:
                 next(attempts, None)
                 return found
 
-    def _attempts(self, lm: Any, signature: Any, inputs: Mapping[str, Any]) -> Generator[CorrectingAdapter, None, None]:
-        """What asks, attempt by attempt: is thrown the error of one that failed, and raises it if there is no other."""
-        # Copies, since adapters are shared by threads.
+    def _attempts(
+        self, lm: Any, lm_kwargs: Mapping[str, Any], signature: Any, inputs: Mapping[str, Any]
+    ) -> Generator[CorrectingAdapter, None, None]:
+        # Is thrown the error of an attempt that failed, and raises it if there is no other. Adapters are shared by
+        # threads: it is copies that ask.
         one = copy.copy(self)
         one._inputs = inputs
         while True:
@@ -118,14 +119,10 @@ class CorrectingAdapter(dspy.ChatAdapter):
                     call.faults["cut" if isinstance(error, CutShortError) else "parse"] += 1
                 one = copy.copy(one)
                 one.corrections, one._error = one.corrections - 1, error
-
-    def _request(self, lm: Any, lm_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The settings of a request: after an answer that was cut, twice its room."""
-        if not isinstance(self._error, CutShortError):
-            return dict(lm_kwargs)
-        given = {**getattr(lm, "kwargs", {}), **lm_kwargs}
-        name = "max_completion_tokens" if given.get("max_completion_tokens") else "max_tokens"
-        return {**lm_kwargs, name: 2 * int(given.get(name) or ROOM)}
+                if isinstance(error, CutShortError):
+                    given = {**getattr(lm, "kwargs", {}), **lm_kwargs}
+                    name = "max_completion_tokens" if given.get("max_completion_tokens") else "max_tokens"
+                    one._more = {**one._more, name: 2 * int(given.get(name) or ROOM)}
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         """Reads an answer, and tells the running call what was mended.
@@ -205,21 +202,18 @@ class JsonAdapter(CorrectingAdapter, dspy.JSONAdapter):
     Args:
         schema: What the endpoint holds answers to; DSPy's own choice of what it is asked for goes by tables of known
             models, and is left out then.
-        corrections: How often an answer that cannot be read is asked for again.
+        corrections: As above.
     """
 
     layout = "json"
 
     def __init__(self, schema: Mapping[str, Any] | None = None, corrections: int = 1) -> None:
         super().__init__(corrections, use_native_function_calling=schema is None)
-        self.schema, self.pipeline = schema, dspy.JSONAdapter if schema is None else dspy.ChatAdapter
-
-    def _request(self, lm: Any, lm_kwargs: dict[str, Any]) -> dict[str, Any]:
-        request = super()._request(lm, lm_kwargs)
-        if self.schema is None:
-            return request
-        form = {"name": "answer", "strict": True, "schema": self.schema}
-        return {**request, "response_format": {"type": "json_schema", "json_schema": form}}
+        if schema is None:
+            self.pipeline = dspy.JSONAdapter
+        else:
+            form = {"name": "answer", "strict": True, "schema": schema}
+            self._more = {"response_format": {"type": "json_schema", "json_schema": form}}
 
 
 class AutoAdapter(CorrectingAdapter):
@@ -227,9 +221,6 @@ class AutoAdapter(CorrectingAdapter):
 
     The schema is tried, and what came of it is remembered by endpoint, model and outputs, and shared by all copies.
     Outputs that no strict schema describes (an open mapping) and models of this process are asked in the chat layout.
-
-    Args:
-        corrections: How often an answer that cannot be read is asked for again.
     """
 
     def __init__(self, corrections: int = 1) -> None:
@@ -248,12 +239,14 @@ class AutoAdapter(CorrectingAdapter):
         for model, known in found.items():
             self._takes |= {(model, "", outputs): kind == "schema" for outputs, kind in known.items()}
 
-    def _attempts(self, lm: Any, signature: Any, inputs: Mapping[str, Any]) -> Generator[CorrectingAdapter, None, None]:
+    def _attempts(
+        self, lm: Any, lm_kwargs: Mapping[str, Any], signature: Any, inputs: Mapping[str, Any]
+    ) -> Generator[CorrectingAdapter, None, None]:
         engine = getattr(lm, "engine", None)
         # Models of this process have neither a provider's name nor an address.
         schema = output_schema(signature) if isinstance(engine, str) or hasattr(engine, "address") else None
         if schema is None:
-            yield from super()._attempts(lm, signature, inputs)
+            yield from super()._attempts(lm, lm_kwargs, signature, inputs)
             return
         outputs = outputs_name(schema)
         address = getattr(engine, "address", None) or lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or ""
@@ -263,7 +256,7 @@ class AutoAdapter(CorrectingAdapter):
             under = JsonAdapter(schema, self.corrections)
             under._rendered = self._rendered
             try:
-                yield from under._attempts(lm, signature, inputs)
+                yield from under._attempts(lm, lm_kwargs, signature, inputs)
                 self._takes[here] = True
                 return
             except (LMInvalidRequestError, LMUnsupportedFeatureError) as error:
@@ -274,7 +267,7 @@ class AutoAdapter(CorrectingAdapter):
                     or kind_of(error) == "too-long"
                 ):
                     raise
-        yield from super()._attempts(lm, signature, inputs)
+        yield from super()._attempts(lm, lm_kwargs, signature, inputs)
         if known is None:
             # The schema was refused and not the prompt.
             self._takes.setdefault(here, False)
@@ -302,7 +295,6 @@ def output_schema(signature: type[dspy.Signature]) -> dict[str, Any] | None:
 
 
 def _strict(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A part of a schema as strict decoding takes it: objects closed, all properties required, no idle keywords."""
     known = {key: value for key, value in node.items() if key not in _IDLE}
     if not known or known.keys() & {"prefixItems", "allOf", "patternProperties"}:
         raise ValueError("a strict schema cannot describe it")
@@ -326,12 +318,7 @@ def outputs_name(schema: Mapping[str, Any]) -> str:
     return f"{', '.join(schema['properties'])} {hashlib.sha256(json.dumps(schema).encode()).hexdigest()[:8]}"
 
 
-ADAPTERS = {
-    "auto": AutoAdapter,
-    "chat": CorrectingAdapter,
-    "json": JsonAdapter,
-    "compact": CompactAdapter,
-}
+ADAPTERS = {"auto": AutoAdapter, "chat": CorrectingAdapter, "json": JsonAdapter, "compact": CompactAdapter}
 
 
 def adapter(name: str = "chat") -> dspy.Adapter:

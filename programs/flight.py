@@ -70,11 +70,5 @@ class Flight:
             for key in [key for key, future in self._futures.items() if future.done() and unwanted(key)]:
                 del self._futures[key]
 
-    def __len__(self) -> int:
-        return len(self._futures)
-
     def __deepcopy__(self, memo: object = None) -> Flight:
         return self
-
-    def __reduce__(self) -> tuple[type[Flight], tuple[int | None]]:
-        return Flight, (self._capacity,)

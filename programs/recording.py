@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextvars
 import re
 import sysconfig
-import threading
 import time
 import traceback
 from collections import Counter
@@ -128,7 +127,6 @@ class Call:
     lost: bool = False
     at: tuple[int, ...] = ()
     """Place in program order."""
-    thread: int = 0
     started: float = field(default_factory=time.perf_counter)
     """When it began, on the clock of `time.perf_counter`."""
     taken: Spending = field(default_factory=Spending)
@@ -198,7 +196,7 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
     piece of work around it takes too.
     """
     record, here = RECORDING.get(), place.get()
-    call = Call(predictor, dict(inputs), at=here.tick() if here else (), thread=threading.get_ident())
+    call = Call(predictor, dict(inputs), at=here.tick() if here else ())
     meter = getattr(call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm, "meter", None)
     try:
         with ExitStack() as stack:
@@ -230,10 +228,8 @@ def record_failure(failure: Failure) -> None:
 
 
 def refuse(predictor: Any, count: int) -> None:
-    """Says that code refused operations which the latest call of a predictor, in this thread, asked for."""
-    record, thread = RECORDING.get(), threading.get_ident()
-    if record is None or count < 1:
-        return
-    own = [call for call in record.calls if call.predictor is predictor and call.thread == thread]
+    """Says that code refused operations which the latest call of a predictor asked for."""
+    record = RECORDING.get()
+    own = [call for call in record.calls if call.predictor is predictor] if record else []
     if own:
         own[-1].refused += count

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import dspy
 from dspy.dsp.utils.settings import main_thread_config
@@ -96,6 +97,7 @@ class MemoryCache:
         self.heard: Callable[[], None] | None = None
         """Called for every item of a history that is written, or read from the store, by any thread."""
         self._nodes, self._free = Flight(), Flight(capacity=FREE)
+        self._free_keys: WeakKeyDictionary[Writer, str] = WeakKeyDictionary()
 
     def remember(self, writer: Writer, history: History) -> Node:
         """The settled memory of a history, written under the LM and adapter of the current context.
@@ -103,9 +105,14 @@ class MemoryCache:
         Raises:
             Exception: What the endpoint raised; every thread that waits for the same item gets the same.
         """
-        key = writer_key(writer)
-        # What is written without asking anything can be written again.
-        nodes = self._nodes if writer.asks else self._free
+        # What is written without asking anything can be written again, and depends on no model or adapter.
+        key, nodes = self._free_keys.get(writer), self._free
+        if key is None:
+            key = writer_key(writer)
+            if writer.asks:
+                nodes = self._nodes
+            else:
+                self._free_keys[writer] = key
         whole = (key, f"{history.digest}:whole")
         node = nodes.peek(whole)
         if node is None:
@@ -126,9 +133,6 @@ class MemoryCache:
 
     def __deepcopy__(self, memo: object = None) -> MemoryCache:
         return self
-
-    def __reduce__(self) -> tuple[type[MemoryCache], tuple[()]]:
-        return MemoryCache, ()
 
 
 class _SharedSteps(Steps):

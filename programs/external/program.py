@@ -1,9 +1,6 @@
 """Anything that answers questions about a history, as a program like ours: same questions, same reader, same scorers.
 
-    store: add(session), search(query, k) ──> hits ──> the benchmark's task; or its own `ask(question)` answers
-    thing(history, question)                 answer, or (answer, recalled), or a mapping or `dspy.Prediction` of these
-    http://...                               a chat endpoint with a memory of its own (`stores.Endpoint`)
-
+A store has `add(session)` and `search(query, k)` or `ask(question)`; anything else takes a history and a question.
 The memory is the history itself, so memories stay values; a store is written when it settles (docs/own_systems.md).
 """
 
@@ -233,7 +230,6 @@ class External(Method):
         return Recalled(asked, Context(hits=hits_of(found, history)), ())
 
     def _answer(self, history: History, query: Query) -> Any:
-        """What the system, or the thing, answers to a query about a history."""
         text = query.line if query.modality == "question" else query.probe
         whole = "\n".join([text, *query.options])
         if self.stores is not None:
@@ -301,7 +297,6 @@ def _within(one: str, other: str) -> bool:
 
 
 def _read(given: Any) -> tuple[dict[str, Any], Any]:
-    """The outputs of an answer and what was recalled for it."""
     outputs, found = {"answer": given}, None
     if isinstance(given, dspy.Prediction | Mapping):
         outputs = {name: value for name, value in given.items() if name != "memory"}

@@ -7,11 +7,10 @@ that does not name two candidates scores 0; the released code asks for it up to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import UserError
-from ...records import Context, Item, Query
+from ...records import Context, Query
 from ...signatures.pal import (
     ASSISTANT_ACTIONS,
     ProposeSolution,
@@ -60,14 +59,8 @@ class DialogueReply(Task):
     modality = "dialogue"
     about = "solutions"
 
-    def query(
-        self,
-        fields: Mapping[str, Any],
-        past: Sequence[Item] = (),
-        recent: Sequence[Item] = (),
-        speakers: Sequence[str] = (),
-    ) -> Query:
-        query = super().query(fields, past, recent, speakers)
+    def query(self, *given: Any, **named: Any) -> Query:
+        query = super().query(*given, **named)
         about = "needs" if _action(query) == "requirement prediction" else self.about
         return query.model_copy(update={"about": about})
 

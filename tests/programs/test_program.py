@@ -71,12 +71,13 @@ def test_two_predictors_with_equal_signatures_are_refused():
 
 @pytest.mark.parametrize("name", [*METHODS, "pgr+turn-rag", "pgr+memory-r2", "logs+memory-bank"])
 def test_every_method_keeps_the_promises_of_one(name):
+    quicker = {"pramem": {"rounds": 5}, "h2memory": {"clusters": 1}}.get(name, {})
     if name == "pramem":
         # Practice on records whose answers cannot be read is over and counted: they are not practised on again.
         with pytest.raises(UserError, match="breaks 1 of its promises: turns are lost where no answer can be read"):
-            check_method(name, rounds=5)
+            check_method(name, **quicker)
     else:
-        check_method(name)
+        check_method(name, **quicker)
 
 
 @pytest.mark.parametrize(
