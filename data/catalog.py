@@ -13,12 +13,12 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ProgramError, UnknownNameError, UserError
+from ..errors import ProgramError, UnknownNameError
+from ..records.own_code import imported
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
@@ -125,11 +125,7 @@ def plugins() -> dict[str, EntryPoint]:
 def _imported(name: str, path: str) -> type[Benchmark]:
     from .benchmark import Benchmark
 
-    module, _, attribute = path.partition(":")
-    try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"benchmark {name!r}: cannot be imported: {error}") from error
+    found = imported("benchmark", name, path)
     if not (isinstance(found, type) and issubclass(found, Benchmark)):
         raise ProgramError(f"benchmark {name!r} is not a subclass of mempiler.data.benchmark.Benchmark")
     return found

@@ -27,7 +27,6 @@ Limits: one gold answer per question; token metrics see words, not meaning; the 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
@@ -39,6 +38,7 @@ from pydantic import ConfigDict
 
 from ..errors import DataError, MempilerError, UnknownNameError, UserError, one_line
 from ..records import History
+from ..records.own_code import imported
 from .benchmark import Benchmark
 from .dataset import Note, Reading
 from .rows import Listed, Place, Row, Text, Words, json_rows
@@ -145,7 +145,9 @@ class OwnScorer(Scorer):
     def __init__(self, path: str) -> None:
         self.title = path
         self._part = path.rpartition(":")[2].rpartition(".")[2]
-        self._function = _imported(path)
+        self._function: Callable[[dspy.Example, dspy.Prediction], Any] = imported("metric", path)
+        if not callable(self._function):
+            raise UserError(f"metric {path!r} is {self._function!r:.60}, not a function(example, prediction)")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         """The score of one answer.
@@ -167,19 +169,3 @@ class OwnScorer(Scorer):
             raise UserError(f"metric {self.title!r} returned {found!r:.80} for {example.id!r}; it must return {wanted}")
         value = float(value)
         return Score(value, said or explained(example, answer_of(prediction), value), {self._part: value})
-
-
-def _imported(path: str) -> Callable[[dspy.Example, dspy.Prediction], Any]:
-    module, _, name = path.partition(":")
-    try:
-        found = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        # Importing a module can raise any exception.
-        hint = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
-        reason = one_line(f"{type(error).__name__}: {error}")
-        raise UserError(f"metric {path!r} cannot be imported: {reason}{hint}") from error
-    if not callable(found):
-        raise UserError(f"metric {path!r} is {found!r:.60}, not a function(example, prediction)")
-    return found

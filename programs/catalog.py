@@ -11,9 +11,10 @@ from pydantic import create_model
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.index import Embedder
+from ..records.own_code import imported
 from .external.program import program_of, takes_embedder, thing_of
 from .method import Method, Policy
-from .names import METHODS, POLICIES, imported, plugins
+from .names import METHODS, POLICIES, plugins
 from .program import MemoryProgram
 from .remember import MemoryCache
 from .settings import Settings
@@ -112,7 +113,7 @@ def method_class(name: str) -> type[Method]:
         if name not in others:
             raise UnknownNameError("method", name, [*METHODS, *others])
         path = others[name].value
-    found = imported(name, path)
+    found = imported("method", name, path)
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ProgramError(f"method {name!r} is not a subclass of mempiler.Method")
     return found

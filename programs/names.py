@@ -11,10 +11,8 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
 
 from .. import programs as package
-from ..errors import UserError
 
 
 @dataclass(frozen=True)
@@ -44,20 +42,3 @@ PLUGINS = "mempiler.methods"
 def plugins() -> dict[str, EntryPoint]:
     """Methods of installed packages by name: their entry points of the group `mempiler.methods`."""
     return {each.name: each for each in entry_points(group=PLUGINS) if each.name not in METHODS}
-
-
-def imported(name: str, path: str = "") -> Any:
-    """What `module:attribute` names.
-
-    Args:
-        name: What failures call it.
-        path: Where it is; the name itself if empty.
-
-    Raises:
-        UserError: It cannot be imported.
-    """
-    module, _, attribute = (path or name).partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"method {name!r}: cannot be imported: {error}") from error

@@ -25,7 +25,7 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 DECLARED = {text.partition(" = ")[0]: text for language, text in BLOCKS if text.startswith(("METHODS", "BENCHMARKS"))}
 CHECKS = [text for language, text in BLOCKS if text.startswith("from mempiler.testing")]
 (ENTRY_POINTS,) = [text for language, text in BLOCKS if language == "toml"]
-COMMANDS = re.findall(r"^\$ PYTHONPATH=\. mempiler (.*)$", PAGE, re.MULTILINE)
+COMMANDS = re.findall(r"^\$ mempiler (.*)$", PAGE, re.MULTILINE)
 
 DRIVER = """
 import contextlib, io, json, shlex, sys
@@ -88,7 +88,7 @@ def importable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_every_code_block_of_the_page_is_a_file_or_a_command() -> None:
     """What the other tests do not see would not be tested."""
     lines = [line for language, text in BLOCKS if language == "console" for line in text.splitlines()]
-    assert [f"$ PYTHONPATH=. mempiler {line}" for line in COMMANDS] == lines
+    assert [f"$ mempiler {line}" for line in COMMANDS] == lines
     used = [*FILES.values(), *DECLARED.values(), *CHECKS, ENTRY_POINTS]
     assert sorted(text for language, text in BLOCKS if language != "console") == sorted(used)
 

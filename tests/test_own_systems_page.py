@@ -53,7 +53,7 @@ def results(folder: Path) -> Iterator[dict[str, Any]]:
 
 def test_every_code_block_of_the_page_is_run() -> None:
     consoles = [line for language, text in BLOCKS if language == "console" for line in text.splitlines()]
-    assert [f"$ PYTHONPATH=. {line}" for line in COMMANDS] == consoles
+    assert [f"$ {line}" for line in COMMANDS] == consoles
     assert sorted(text for language, text in BLOCKS if language != "console") == sorted([*FILES.values(), SNIPPET])
 
 

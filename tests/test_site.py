@@ -15,7 +15,8 @@ import pytest
 import yaml
 from mempiler.data.catalog import BENCHMARKS
 from mempiler.optimizers.catalog import OPTIMIZERS
-from mempiler.programs.names import METHODS, POLICIES, imported
+from mempiler.programs.names import METHODS, POLICIES
+from mempiler.records.own_code import imported
 
 from tests.browser import CHROMIUM, Browser, serious_faults
 
@@ -91,7 +92,7 @@ def test_methods_benchmarks_and_optimizers_are_all_on_their_pages(hooks: Any) ->
     assert [name for name in METHODS if f"`{name}`" not in own] == []
     assert [name for name in POLICIES if f"`{name}+METHOD`" not in own] == []
     for name, entry in {**METHODS, **POLICIES}.items():
-        model = getattr(imported(entry.path), "Settings", None)
+        model = getattr(imported("method", entry.path), "Settings", None)
         shown = (
             f"<!-- settings: {model.__module__}:{model.__name__} -->"
             if model

@@ -24,8 +24,8 @@ from ...errors import ProgramError, UserError
 from ...memory.index import Embedder, Entry
 from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
+from ...records.own_code import imported
 from ..method import Method, Reader, Writer
-from ..names import imported
 from ..program import MemoryProgram
 from ..recording import ExternalError
 from ..remember import MemoryCache
@@ -70,7 +70,7 @@ def thing_of(name: str) -> Any | None:
         return Endpoint
     if ":" not in name or "+" in name:
         return None
-    found = imported(name)
+    found = imported("method", name)
     if inspect.isclass(found) and issubclass(found, Method):
         return None
     if kind_of(found) is None:

@@ -127,9 +127,9 @@ def test_a_function_of_ones_own_scores(own, name, answer, value, feedback):
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
-        ("no_such_module:city", "cannot be imported: ModuleNotFoundError: .*; is its folder on PYTHONPATH"),
+        ("no_such_module:city", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'$"),
         ("own_metrics:town", "cannot be imported: AttributeError"),
-        ("own_broken:city", "cannot be imported: OSError: no disk"),
+        ("own_broken:city", "cannot be imported: OSError: no disk \\(own_broken.py:"),
         ("own_metrics:number", "is 3, not a function"),
         ("own_metrics:Returns.too_much", "returned 1.5"),
         ("own_metrics:Returns.nan", "returned nan"),

@@ -1,0 +1,37 @@
+"""Classes and functions of a user's own, named `module:attribute` wherever a name is taken."""
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError, one_line
+
+
+def imported(kind: str, name: str, path: str = "") -> Any:
+    """What a `module:attribute` names. Modules of the current folder are found, behind all that are installed.
+
+    Args:
+        kind: What it is to be, for failures: "method", "benchmark", "metric".
+        name: What failures call it.
+        path: Where it is; the name itself if empty.
+
+    Raises:
+        UserError: It cannot be imported; the line says where the module failed.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    module, _, attribute = (path or name).partition(":")
+    try:
+        found = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        # Importing a module can raise any exception.
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = "" if last.filename.startswith(("<", __file__)) else f" ({Path(last.filename).name}:{last.lineno})"
+        reason = one_line(f"{type(error).__name__}: {error}")
+        raise UserError(f"{kind} {name!r}: cannot be imported: {reason}{place}") from error
+    return found
