@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 
@@ -23,21 +22,6 @@ def test_the_command_line_imports_nothing_heavy():
     assert python("-c", code).stdout.strip() == "[]"
 
 
-def cpu_seconds(*arguments: str) -> float:
-    def used() -> float:
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return usage.ru_utime + usage.ru_stime
-
-    before = used()
-    assert python(*arguments).returncode == 0
-    return used() - before
-
-
-def test_help_uses_little_cpu():
-    # The best of three, and room for a busy machine, which slows a process.
-    assert min(cpu_seconds("-m", "mempiler", "--help") for _ in range(3)) < 0.5
-
-
 def test_the_names_are_listed_without_what_they_name():
     heavy = [name for name in HEAVY if name != "rich"]
     code = (
@@ -46,18 +30,9 @@ def test_the_names_are_listed_without_what_they_name():
     assert python("-c", code).stdout.splitlines()[-1] == "[]"
 
 
-CHECK = ["evaluate", "turn-rag", "--on", "locomo", "--data", "file.json", "--check", "--json"]
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["list", "--json"], pytest.param(CHECK, marks=pytest.mark.slow)], ids=" ".join
-)
-def test_a_reader_that_leaves_early_is_no_error(tmp_path, arguments):
-    rows = [{"sample_id": f"c{n}"} for n in range(3000)]
-    (tmp_path / "file.json").write_text(json.dumps(rows))
-    process = subprocess.Popen(
-        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
-    )
+@pytest.mark.parametrize("arguments", [["--help"], ["list", "--json"]], ids=" ".join)
+def test_a_reader_that_leaves_early_is_no_error(arguments):
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.close()
     _, err = process.communicate(timeout=60)

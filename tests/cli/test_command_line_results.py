@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from mempiler.cli import COMMANDS, main
 from mempiler.cli.progress import progress
-from mempiler.runs.artifact import load
+from mempiler.programs.catalog import build
+from mempiler.runs.artifact import load, save
+from mempiler.runs.manifest import Manifest
+from mempiler.signatures.judges import JudgeAnswer, judge_hash
 
 EVALUATION = {"program", "benchmark", "lm", "n", "score", "interval", "metrics", "by", "retrieval", "calls", "run_id"}
 COMPILATION = {"start", "result", "difference", "promoted", "program", "run_id"}
@@ -28,7 +31,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_evaluate_prints_one_json_object(cli):
-    code, out, err = cli("evaluate", "turn-rag", "--on", "locomo", "--json", "--test", "6")
+    code, out, err = cli("evaluate", "turn-rag", "--on", "locomo", "--json", "--test", "6", "--part", "test")
     found = json.loads(out)
     assert code == 0
     assert set(found) >= EVALUATION
@@ -61,24 +64,17 @@ def test_compile_prints_one_json_object_and_saves(cli, tmp_path):
     assert load(found["program"]).name == "turn-rag"
     assert found["start"]["run_id"] == found["run_id"]
     assert len(err.splitlines()) == 1
+    assert "(12 train, 4 dev, 6 test questions)" in err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "asked"),
-    [
-        (["evaluate", "turn-rag", "--test", "4"], "(4 questions)"),
-        (["compile", "turn-rag", "--with", "labeled", *SMALL], "(12 train, 4 dev, 6 test questions)"),
-    ],
-    ids=["evaluate", "compile"],
-)
-def test_the_first_line_says_what_the_numbers_rest_on(cli, arguments, asked):
-    code, out, err = cli(*arguments, "--on", "locomo")
-    first = out.splitlines()[0]
+def test_the_first_line_says_what_the_numbers_rest_on(cli):
+    code, out, err = cli("evaluate", "turn-rag", "--test", "4", "--on", "locomo", "--part", "test")
+    first, rest = out.split("\n", 1)
     assert (code, err) == (0, "")
-    told = "bundled sample", asked, "LM: offline engine", "embedder: offline", "adapter: chat", "not comparable"
-    assert all(words in first for words in told)
-    assert "wiring check, not comparable" in out.split("\n", 1)[1]
-    assert "MLflow run" in out
+    told = "bundled sample", "(4 questions)", "LM: offline engine", "embedder: offline", "adapter: chat"
+    assert all(words in first for words in (*told, "not comparable"))
+    assert "wiring check, not comparable" in rest
+    assert "MLflow run" in rest
 
 
 @pytest.mark.parametrize(
@@ -86,7 +82,6 @@ def test_the_first_line_says_what_the_numbers_rest_on(cli, arguments, asked):
     [
         ("minilm", "我住在哪里？", "embedder: minilm (knows English alone; --embedder e5 knows"),
         ("minilm", "Where do I live?", "embedder: minilm; adapter"),
-        ("e5", "我住在哪里？", "embedder: e5; adapter"),
     ],
 )
 def test_the_first_line_prefers_an_embedder_that_knows_the_language_of_the_questions(
@@ -165,6 +160,48 @@ def test_every_command_explains_itself(cli):
         code, out, err = cli(*command, "--help")
         assert (code, err) == (0, "")
         assert out.startswith(f"Usage: mempiler{''.join(f' {word}' for word in command)}")
+
+
+VERDICT = "[[ ## reasoning ## ]]\nSo.\n\n[[ ## verdict ## ]]\n{}\n\n[[ ## completed ## ]]"
+
+
+def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(cli, stub, tmp_path):
+    rows = [("Rome", "right"), ("It was Rome.", "paraphrased-right"), ("A city.", "vague-wrong"), ("Oslo", "right")]
+    rows.append(("What?", "vague-wrong"))
+    lines = [{"question": "Where?", "gold_answer": "Rome", "answer": text, "kind": kind} for text, kind in rows]
+    (tmp_path / "labelled.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    def answer(body):
+        asked = str(body["messages"])
+        said = VERDICT.format("WRONG" if "It was Rome." in asked else "CORRECT")
+        return "no fields" if "What?" in asked else said
+
+    server, check = stub(answer=answer), ("evaluate", "judge", "--on", "judge-check")
+    model = ["--judge-lm", server.model, "--judge-api-base", server.url]
+    code, out, _ = cli(*check, *model, "--data", tmp_path / "labelled.jsonl", "--json")
+    found = json.loads(out)
+    assert (code, found["judge_lm"], found["judge_hash"]) == (0, server.model, judge_hash(JudgeAnswer))
+    rates = {"right": 1.0, "paraphrased-right": 0.0, "vague-wrong": 1.0, "specific-wrong": None}
+    assert {kind: each["rate"] for kind, each in found["kinds"].items()} == rates
+    assert (found["right"]["accepted"], found["right"]["n"], found["wrong"]["rate"]) == (2, 3, 1.0)
+    assert (found["kinds"]["vague-wrong"]["n"], found["kinds"]["vague-wrong"]["unreadable"]) == (2, 1)
+    told = f"prompt {judge_hash(JudgeAnswer)[:12]}", "wiring check", *rates, "all wrong"
+    assert all(words in cli(*check)[1] for words in told)
+
+
+def test_what_is_published_is_asked_by_its_address(cli, tmp_path):
+    gate = {"split": "dev", "score": 0.5, "n": 20, "stopped": None, "lm": "offline", "judge": None}
+    made = Manifest(method="", task="", scores={"gate": gate}, lms={"task": "offline"})
+    save(build("turn-rag"), tmp_path / "program", made)
+    address = "models:/cli-published@prod"
+    code, out, _ = cli("publish", tmp_path / "program", address)
+    assert code == 0
+    assert f"version 1 of cli-published: {address}" in out
+    assert "gate: dev 0.500 (n = 20, offline), nothing to compare with" in out
+    assert f"mlflow models serve -m {address} --env-manager local" in out
+    (tmp_path / "chat.json").write_text(json.dumps([{"role": "user", "content": "I moved to Lisbon."}]))
+    asked = cli("ask", address, "Where did I move?", "--history", tmp_path / "chat.json", "--json")
+    assert "Lisbon" in json.loads(asked[1])["answer"]
 
 
 def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):

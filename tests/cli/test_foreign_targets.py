@@ -50,14 +50,9 @@ def test_a_file_that_is_not_ours_is_overwritten_by_force_alone(run: Run, name: s
     first = notes.read_text()
     assert run(*command, "notes")[0] == 0, "ours by now"
     assert notes.read_text() == first != "my notes on mempiler"
+    other = next(command for each, command in FILES.items() if each != name)
+    assert run(*other, "notes")[0] == 2, "ours, and of another kind"
     assert [path.name for path in Path().iterdir()] == ["notes"], "nothing is left beside it"
-
-
-def test_a_page_does_not_take_the_place_of_an_export(run: Run) -> None:
-    assert run(*FILES["export"], "backup")[0] == 0
-    before = Path("backup").read_text()
-    assert run(*FILES["compare"], "backup")[0] == 2
-    assert Path("backup").read_text() == before
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -77,9 +72,3 @@ def test_a_folder_that_is_not_ours_is_left_alone(run: Run, name: str) -> None:
     code, _, err = run(*FOLDERS[name], "site")
     assert (code, err.splitlines()[-1].partition(" ")[0]) == (2, "mempiler:")
     assert {path.name: path.read_text() for path in Path("site").iterdir()} == mine
-
-
-def test_a_folder_of_ours_is_written_anew(run: Run) -> None:
-    sizes = "--train", "4", "--dev", "2", "--test", "2"
-    for _ in range(2):
-        assert run(*FOLDERS["compile"], "ours", *sizes)[0] == 0

@@ -3,14 +3,11 @@
 import io
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-import pytest
 from mempiler.cli.progress import progress, spent
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Usage
-from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation
 from mempiler.runs.compile import run_compile
 from mempiler.runs.experiment import run_evaluate
@@ -65,14 +62,3 @@ def test_an_optimizer_says_how_many_questions_it_has_asked() -> None:
     asked = told["compiling with bootstrap"]
     assert [done for done, _ in asked] == sorted(done for done, _ in asked)
     assert 0 < asked[-1][0] <= asked[-1][1]
-
-
-@pytest.mark.parametrize("role", ["lm", "prompt_lm", "judge_lm"])
-def test_a_missing_key_of_any_role_is_found_before_anything_is_begun(
-    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    setup = Setup(benchmark="locomo", embedder="offline", **{role: "openai/gpt-4.1-mini"})
-    with pytest.raises(UserError, match="there is no key; set OPENAI_API_KEY"):
-        run_evaluate("turn-rag", setup)
-    assert list(tmp_path.glob("*-evaluate-*")) == []

@@ -16,26 +16,14 @@ from mempiler.optimizers.logo_grpo import LoGoGRPO
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.programs.catalog import build, preset
 
+from tests.tiny_model import warmed_up
+
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has seen some demonstrations: it is right now and then, and malformed now and then."""
-    from mempiler.data.synthesis.memory_env import vocabulary
-    from mempiler.engines.local import sft
-    from mempiler.engines.local.settings import Finetuning
-    from mempiler.engines.local.tiny import create
-    from mempiler.optimizers.demonstrations import demonstrate
-    from mempiler.programs.compact_adapter import CompactAdapter
-
-    folder = tmp_path_factory.mktemp("tiny") / "model"
-    shown = demonstrate(build_program().method, CompactAdapter(), 12, sessions=2, seed=1)
-    words = [*vocabulary(), *(f"m{n}" for n in range(1, 9)), *(f"D{s}:{t}" for s in (1, 2) for t in (1, 2))]
-    create(folder, shown, words, seed=0)
-    model = LocalModel.load(folder, device="cpu")
-    sft.fit(model, shown, Finetuning(steps=30, learning_rate=3e-3, batch_size=12))
-    return model.save(folder)
+    return warmed_up(tmp_path_factory.mktemp("tiny") / "model", 12, steps=30, batch_size=12)
 
 
 def build_program(**config: Any) -> Any:

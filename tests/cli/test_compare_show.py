@@ -1,11 +1,14 @@
-"""`compare` and `show --failed` at the command line: what they print, refuse, and end with."""
+"""`compare` and `show`: what they print, refuse, and end with, and which questions a run got wrong, and why."""
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from mempiler.programs.catalog import build
 from mempiler.records import Failure
+from mempiler.runs.artifact import save
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import keep_page
 from mempiler.runs.pages.page import run_page
@@ -13,6 +16,8 @@ from mempiler.runs.results import Evaluation
 
 from ..runs.evaluations import evaluation as made
 from ..runs.evaluations import row
+from ..runs.pages.test_document import evaluation as seen_evaluation
+from ..runs.pages.test_document import row as seen_row
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -125,14 +130,18 @@ def test_what_cannot_be_compared_is_one_line_and_code_2(call, runs):
         assert (code, words in err.splitlines()[-1], "A = " in out) == (2, True, False)
 
 
-def test_a_compile_is_compared_with_its_start_on_the_same_questions(call):
+def test_a_compile_is_compared_with_its_start_on_the_same_questions_in_a_page_too(call, tmp_path):
     options = ["--on", "locomo", "--test", 6, "--json"]
     made = json.loads(call("compile", "turn-rag", "--with", "labeled", "--dev", 2, "--force", *options)[1])
     start = json.loads(call("evaluate", "turn-rag", "--part", "test", *options)[1])
-    found = json.loads(call("compare", start["run_id"], made["run"], "--json")[1])
+    found = json.loads(call("compare", start["run_id"], made["run"], "--page", tmp_path / "both.html", "--json")[1])
     compared = found["comparisons"][0]
     assert (compared["shared"], compared["warnings"]) == (6, [])
     assert compared["overall"]["difference"] == made["difference"]
+    html = (tmp_path / "both.html").read_text(encoding="utf-8")
+    data = json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    assert (data["phases"], len(data["questions"])) == (["A", "B"], 6)
+    assert all(shown["calls"] and shown["entries"] for each in data["questions"] for shown in each["shown"])
 
 
 def test_failures_are_listed_with_question_and_message(call):
@@ -167,10 +176,57 @@ def test_failures_of_an_unfinished_run_say_how_to_go_on(call):
     assert "--resume" in err
 
 
-def test_the_name_of_before_says_what_it_is_now(call, runs):
-    renamed = {"failures": "show RUN --failed", "diff": "show PROGRAM", "arena": "compare RUN..."}
-    for name, now in renamed.items():
-        code, out, err = call(name, runs["half"])
-        assert (code, out) == (2, "")
-        assert f"mempiler {name} is now: mempiler {now}" in err
-    assert "is now: mempiler memories edit PROGRAM" in call("memories", "undo")[2]
+@pytest.fixture
+def run(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A run of three questions in a results folder of its own, one of them wrong for want of evidence."""
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
+    folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
+    missed = seen_row(1, "What \x1b[31mcolour?", 0.0, category="2", recall={"shown": 0.0}, answer="red", gold="blue")
+    scores = {"score": seen_evaluation(seen_row(), missed, seen_row(2))}
+    keep_page(folder.path, run_page("evaluate", folder.path.name, scores))
+    return folder.path.name
+
+
+def test_a_run_says_how_many_are_wrong_and_how_to_see_them(call: Call, run: str) -> None:
+    code, out, _ = call("show")
+    assert code == 0
+    assert "turn-rag on locomo" in out
+    assert f"mempiler show {run} --wrong: these 1 questions" in out
+    assert "wrong: none of the gold evidence was recalled" in out
+    assert "task.answer, score: 2 lost, 0 asked again" in out
+    assert f"{run}/report.html" in out
+
+
+def test_wrong_questions_are_listed_with_what_went_wrong(call: Call, run: str) -> None:
+    out = call("show", run, "--wrong")[1]
+    assert out.splitlines() == [
+        "q1 (2) 0.000: wrong: none of the gold evidence was recalled",
+        "  question: What \\x1b[31mcolour?",
+        "  gold: blue",
+        "  answer: red",
+        "1 of 3 questions",
+        f"mempiler show {run} --question q1: what stood behind one",
+    ]
+
+
+def test_a_question_shows_its_evidence_and_its_prompt(call: Call, run: str) -> None:
+    out = call("show", run, "--question", "q1")[1]
+    assert "gold evidence that was not recalled:\n  [D4:2] Ann: Elsewhere." in out
+    assert "* [D1:1] Ann: What \\x1b[31mcolour?" in out
+    assert "prompt of task.answer (ok):\n--- user\nWhat?\n[D1:2] Bob: Yes.\n--- answer\nA" in out
+    assert "\x1b[31m" not in out
+
+
+def test_what_is_not_there_is_refused(call: Call, run: str) -> None:
+    missing = {"q9": "has no question 'q9'", "q": "has 3 questions 'q'"}
+    asked = [(["--question", id], told) for id, told in missing.items()] + [(["--category", "nine"], "category of")]
+    for options, told in asked:
+        code, out, err = call("show", run, *options)
+        assert (code, out, err.count("\n"), told in err) == (2, "", 1, True)
+
+
+def test_the_prompts_of_a_program_are_plain_text(cli: Call, tmp_path: Path) -> None:
+    save(build("turn-rag"), tmp_path / "program")
+    code, out, _ = cli("show", tmp_path / "program", "--prompts")
+    assert (code, out.splitlines()[:2]) == (0, ["task.answer", "==========="])
+    assert cli("show", tmp_path, "--prompts")[0] == 2
