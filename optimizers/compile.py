@@ -12,7 +12,6 @@ program as compiled.
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -28,18 +27,15 @@ from ..engines.models import context_window
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
-from .catalog import Optimizer
+from .catalog import ENDLESS, Job, Optimizer
 from .catalog import optimizer as entry
 from .constructors import checked
-from .effort import EFFORTS, effort, few_proposals
+from .effort import EFFORTS, effort
 from .history import CandidateHistory
-from .job import ENDLESS, Job
 from .labelled import fit_window, plain
 from .metric_views import MetricViews
 from .proposals import ProposingLM
 from .runners import trained_lm
-
-_log = logging.getLogger("mempiler")
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,6 @@ def plan_job(
         views=MetricViews(benchmark, how.threshold, sorted(program.writer_names())),
         task_lm=dspy.settings.lm,
         prompt_lm=prompt_lm or dspy.settings.lm,
-        lookup=entry,
         settings=settings,
         seed=how.seed,
         threads=how.threads,
@@ -129,9 +124,6 @@ def compile_program(
         predictors = len(job.student.named_predictors())
         done = effort(how.optimizer, job.settings, len(job.train), len(job.val), predictors)
         history.most = math.ceil(done.runs.high + done.recalls.high)
-        if few := few_proposals(how.optimizer, job, guard.calls_left()):
-            _log.warning(few)
-            history.note(few)
     before = guard.refused
     compiled = _run(entry(how.optimizer), job, history, guard)
     if guard.dead is not None:

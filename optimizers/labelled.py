@@ -35,7 +35,7 @@ from ..programs.recording import Call, recording
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.tasks.behavior import newest
 from ..records import Context, Hit, Query, estimate_tokens
-from .job import Job
+from .catalog import Job
 
 MOST_HITS = 6
 """Entries of a demo's context, those that hold evidence not counted."""

@@ -20,8 +20,8 @@ from ..engines.models import is_local
 from ..errors import MissingDependencyError, UserError
 from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
+from .catalog import ENDLESS, Job, optimizer
 from .constructors import taken, with_objects
-from .job import ENDLESS, Job
 from .labelled import Labelling, TaskExample, question_of
 from .proposals import InferRules, Mipro
 
@@ -199,7 +199,7 @@ class _Step(Teleprompter):
 
     def __init__(self, job: Job, name: str) -> None:
         super().__init__()
-        self._job, self._entry = job, job.lookup(name)
+        self._job, self._entry = job, optimizer(name)
 
     def compile(
         self, student: Any, *, trainset: list[Any], teacher: Any = None, valset: Any = None, **kwargs: Any
@@ -262,22 +262,22 @@ def trained_lm(program: MemoryProgram, start: Any) -> Any:
     return next((lm for lm in bound if lm is not None and start is not None and lm.model != start.model), None)
 
 
-def check_optuna(job: Job) -> None:
+def check_mipro(job: Job) -> None:
     """Without optuna, MIPROv2 would fail only after its paid proposals."""
     if importlib.util.find_spec("optuna") is None:
         raise MissingDependencyError("optuna", "dev")
 
 
-def check_strategy(job: Job) -> None:
+def check_better_together(job: Job) -> None:
     """Every step of a strategy is an optimizer whose own needs are met."""
     for step in strategy_steps(job.settings):
         if step == "better-together":
             raise UserError("better-together cannot hold itself; name other optimizers in its strategy")
-        entry = job.lookup(step)
+        entry = optimizer(step)
         entry.check(replace(job, settings=entry.settings))
 
 
-def check_provider(job: Job) -> None:
+def check_finetune(job: Job) -> None:
     """The LM can be fine-tuned."""
     # DSPy's provider for openai/... sends the data to OpenAI itself, whatever the model's own address is.
     elsewhere = "api_base" in job.task_lm.kwargs

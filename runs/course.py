@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
-from ..errors import UserError
+from pydantic import PositiveInt, ValidationError
+from pydantic.dataclasses import dataclass
+
+from ..errors import UserError, misfit
 from ..optimizers.logo_grpo.reward import RewardSettings, SessionReward
 from ..optimizers.logo_grpo.settings import Curriculum, Objective, TrainingSettings
 
@@ -32,22 +35,16 @@ class Course:
     settings: TrainingSettings = field(default_factory=TrainingSettings)
     """Objective and seed in it are overwritten, the session reward too where the objective has one."""
     train_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    lora: int | None = None
+    lora: PositiveInt | None = None
     """Rank of an adapter to train, with twice that as `lora_alpha`; None trains all weights."""
     dtype: str | None = None
     """Of the weights; None: float32 on the CPU, bfloat16 on a GPU."""
-    answer_tokens: int = 2048
+    answer_tokens: PositiveInt = 2048
     """Most tokens of one completion, as released."""
     answer_lm: str | None = None
     """Answers the questions that rewards come from; the model itself if None."""
     answer_api_base: str | None = None
     """Address of its server."""
-
-    def __post_init__(self) -> None:
-        for name in ("lora", "answer_tokens"):
-            value = getattr(self, name)
-            if not (isinstance(value, int) and value >= 1) and (name, value) != ("lora", None):
-                raise UserError(f"{name} = {value!r}: give a whole number, at least 1")
 
     @classmethod
     def for_model(cls, lm: str) -> Course:
@@ -60,7 +57,7 @@ class Course:
         Raises:
             UserError: One is of the wrong kind or does not fit.
         """
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+        given = dict(settings)
         own, training, stages, rewards = (
             {name: given.pop(name) for name in [*given] if name in {each.name for each in fields(kind)}}
             for kind in (Course, TrainingSettings, Curriculum, RewardSettings)
@@ -68,9 +65,9 @@ class Course:
         try:
             parts = {"curriculum": replace(self.settings.curriculum, **stages)}
             shaped = replace(self.settings, **parts, reward=replace(self.settings.reward, **rewards), **training)
-        except TypeError as error:
-            raise UserError(f"a setting of the training is of the wrong kind: {error}") from error
-        return replace(self, settings=shaped, train_kwargs={**self.train_kwargs, **given}, **own)
+            return replace(self, settings=shaped, train_kwargs={**self.train_kwargs, **given}, **own)
+        except ValidationError as error:
+            raise UserError(f"a setting of the training: {misfit(error)}") from error
 
     def training(self, seed: int) -> TrainingSettings:
         """The settings of its objective.

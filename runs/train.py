@@ -93,7 +93,7 @@ def run_train(
     """
     course = course or Course()
     if setup.temperature is not None:
-        course = replace(course, settings=replace(course.settings, temperature=setup.temperature))
+        course = course.changed({"temperature": setup.temperature})
     course = replace(course, settings=course.training(setup.seed))
     if not is_local(setup.lm):
         raise UserError(

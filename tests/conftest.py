@@ -109,9 +109,7 @@ class ScriptedEngine:
         if self.delay:
             time.sleep(self.delay)
         reply = self.reply(name, text, n)
-        if isinstance(reply, dict):
-            fields = [f"[[ ## {key} ## ]]\n{v if isinstance(v, str) else json.dumps(v)}" for key, v in reply.items()]
-            reply = "\n\n".join([*fields, "[[ ## completed ## ]]"])
+        reply = chat_fields(**reply) if isinstance(reply, dict) else reply
         usage = Usage(input_tokens=len(text) // 4, output_tokens=len(reply) // 4)
         return Response(
             id=None, model=request.model, message=Message.assistant(reply), finish_reason="stop", usage=usage
@@ -133,21 +131,34 @@ def scripted() -> Callable[..., Any]:
     return make
 
 
+def lines_of(prompt: str) -> list[dict[str, str]]:
+    """The turns of a prompt of Memory-R2 as facts, one for each line."""
+    text = prompt.rpartition("[[ ## dialogue ## ]]")[2].partition("[[ ## earlier")[0]
+    lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", text, re.MULTILINE)
+    return [{"speaker": who, "turn_id": id, "fact": said} for id, who, said in lines]
+
+
+def facts_of(prompt: str) -> list[dict[str, str]]:
+    """The facts that a prompt of Memory-R2 gives to its manager."""
+    return json.loads(prompt.split("[[ ## new_facts ## ]]")[1].split("[[ ##")[0].split("Respond with")[0])
+
+
+def chat_fields(**values: Any) -> str:
+    """A completion in the chat format."""
+    parts = [f"[[ ## {key} ## ]]\n{v if isinstance(v, str) else json.dumps(v)}" for key, v in values.items()]
+    return "\n\n".join([*parts, "[[ ## completed ## ]]"])
+
+
 @pytest.fixture
 def fact_replies() -> Callable[[str, str, int], dict[str, Any]]:
     """Scripted Memory-R2: every line is a fact, every fact is inserted, the answer is the first memory's text."""
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind == "facts":
-            text = text.rpartition("[[ ## dialogue ## ]]")[2].partition("[[ ## earlier")[0]
-            lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", text, re.MULTILINE)
-            return {"facts": [{"speaker": who, "turn_id": id, "fact": said} for id, who, said in lines]}
+            return {"facts": lines_of(text)}
         if kind == "operations":
-            facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("[[ ##")[0].split("Respond with")[0])
-            insert = [
-                {"op": "INSERT", "speaker": f["speaker"], "content": f["fact"], "turn_id": f["turn_id"]} for f in facts
-            ]
-            return {"operations": insert}
+            said = [(f["speaker"], f["fact"], f["turn_id"]) for f in facts_of(text)]
+            return {"operations": [{"op": "INSERT", "speaker": w, "content": c, "turn_id": t} for w, c, t in said]}
         found = re.search(r"^\[\w+(?::\d+)?\](?: \(.*?\))? (?:\w+: )?(.*)$", text, re.MULTILINE)
         return {**({"reasoning": ""} if kind == "reasoning" else {}), "answer": found.group(1) if found else "nothing"}
 

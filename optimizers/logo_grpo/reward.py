@@ -28,9 +28,10 @@ from statistics import fmean
 from typing import Any, Literal
 
 import dspy
+from pydantic import NonNegativeFloat, PositiveInt
+from pydantic.dataclasses import dataclass as checked
 
 from ...data.text_metrics import squad_words
-from ...errors import UserError
 from ...memory.memory import Memory
 from ...programs.gather import gather
 from ...programs.program import MemoryProgram
@@ -43,36 +44,22 @@ SessionReward = Literal["session", "cumulative", "trajectory"]
 _WORD = re.compile(r"\b\w+\b")
 
 
-@dataclass(frozen=True)
+@checked(frozen=True)
 class RewardSettings:
     """What a reward is made of."""
 
     metric: Literal["benchmark", "released"] = "benchmark"
     """The benchmark's own metric, or the released code's set-overlap F1 (`released_f1`)."""
-    compression: float = 0.3
+    compression: NonNegativeFloat = 0.3
     """lambda; the released scripts use .2 and .3."""
-    threshold: float = 0.7
+    threshold: NonNegativeFloat = 0.7
     """Share of the sessions' words that a memory may have for free."""
-    format_penalty: float = 0.5
-    unknown_id_penalty: float = 0.2
-    questions: int = 64
+    format_penalty: NonNegativeFloat = 0.5
+    unknown_id_penalty: NonNegativeFloat = 0.2
+    questions: PositiveInt = 64
     """Most questions that a whole trajectory is asked, the same ones for all members of a group."""
-    local_questions: int = 16
+    local_questions: PositiveInt = 16
     """Most questions right after one session."""
-
-    def __post_init__(self) -> None:
-        """Refuses what would turn a penalty into a prize.
-
-        Raises:
-            UserError: A weight is negative, or no question would be asked.
-        """
-        for name in ("compression", "threshold", "format_penalty", "unknown_id_penalty"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} = {getattr(self, name)} is negative; a penalty is 0 or more")
-        if self.metric not in ("benchmark", "released"):
-            raise UserError(f"metric = {self.metric!r}; choose benchmark or released")
-        if min(self.questions, self.local_questions) < 1:
-            raise UserError("questions and local_questions must be at least 1")
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,8 @@ class Environment:
         """The histories of the exported part, whole, by their ids."""
         try:
             reward = RewardSettings(**export.reward)
-        except TypeError as error:
-            raise UserError(f"--reward-set: {error}; it has: {', '.join(vars(RewardSettings()))}") from error
+        except ValidationError as error:
+            raise UserError(f"--reward-set: {misfit(error)}; it has: {', '.join(vars(RewardSettings()))}") from error
         metric = released_f1 if reward.metric == "released" else MetricViews(benchmark).number
         reader = self._reader() if self.program.task.predictors() else None
         self.rewarded = Rewarded(self.program, metric, self._questions, reader, reward, self.setup.seed)

@@ -1,17 +1,14 @@
 """Compiling: demos from the right calls, for the right predictors, and nothing else changed."""
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
 import dspy
 import pytest
-from dspy.lm15 import AuthError, ServerError
 from mempiler.data.dataset import Source
 from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import embedder
-from mempiler.engines.guard import Guard, Limits
-from mempiler.errors import EndpointError, UnknownNameError, UserError
+from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation, compile_program, tidy
 from mempiler.programs.catalog import build
 from mempiler.programs.state import dump_predictor
@@ -140,23 +137,22 @@ def gepa(**settings: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "how", "error", "words"),
+    ("how", "words"),
     [
-        ("turn-rag", {"optimizer": "bootstrp"}, UnknownNameError, "did you mean 'bootstrap'"),
-        ("turn-rag", {"stage": "write"}, UserError, "no prompt to tune in stage 'write'"),
-        ("turn-rag", {"settings": {"rounds": 2}}, UserError, "no setting 'rounds'"),
-        ("turn-rag", {"settings": {"max_rounds": True}}, UserError, "max_rounds = True: Input should be"),
-        ("turn-rag", gepa(auto="huge"), UserError, "auto = 'huge': Input should be 'light'"),
-        ("turn-rag", gepa(use_merge="no"), UserError, "use_merge = 'no'"),
-        ("turn-rag", gepa(sampling_strategy="Sampling(2)"), UserError, "proposal_sampling has: .*PxNSampling"),
-        ("turn-rag", gepa(stop_callbacks="[open('x')]"), UserError, "stop_condition has"),
-        ("turn-rag", gepa(use_wandb=True), UserError, "no setting 'use_wandb'"),
+        ({"settings": {"max_rounds": True}}, "max_rounds = True: Input should be"),
+        (gepa(auto="huge"), "auto = 'huge': Input should be 'light'"),
+        (gepa(use_merge="no"), "use_merge = 'no'"),
+        (gepa(sampling_strategy="Sampling(2)"), "proposal_sampling has: .*PxNSampling"),
+        (gepa(stop_callbacks="[open('x')]"), "stop_condition has"),
+        (gepa(use_wandb=True), "no setting 'use_wandb'"),
+        ({"optimizer": "finetune"}, "cannot fine-tune"),
+        ({"optimizer": "better-together", "settings": {"strategy": "knn -> better-together"}}, "cannot hold itself"),
     ],
 )
-def test_a_wrong_request_is_refused_before_any_call(scripted, knowing, make_history, name, how, error, words):
+def test_a_wrong_request_is_refused_before_any_call(scripted, knowing, make_history, how, words):
     lm = scripted(knowing)
-    with pytest.raises(error, match=words):
-        compiled(lm, program_of(name), questions(make_history(1), ["D1:1"]), **how)
+    with pytest.raises(UserError, match=words):
+        compiled(lm, program_of("turn-rag"), questions(make_history(1), ["D1:1"] * 6), **how)
     assert lm.engine.prompts == []
 
 
@@ -180,31 +176,6 @@ def test_settings_of_constructors_and_their_objects_reach_gepa(scripted, knowing
     assert heard["acceptance_criterion"] == "improvement_or_equal"
 
 
-@pytest.mark.parametrize(
-    ("settings", "calls", "says"),
-    [
-        ({"max_metric_calls": 8}, None, "one proposal at most (max_metric_calls = 8 with 2 questions"),
-        ({"max_metric_calls": 2}, None, "no proposal (max_metric_calls = 2"),
-        ({"max_metric_calls": 9}, None, None),
-        ({"max_metric_calls": 99}, 9, "one proposal at most (the 9 calls that are left"),
-        ({"max_metric_calls": 99}, 10, None),
-    ],
-)
-def test_a_budget_of_one_proposal_says_so_before_it_starts(
-    scripted, knowing, make_history, monkeypatch, caplog, settings, calls, says
-):
-    def stops(**given: Any) -> None:
-        raise UserError("begun")
-
-    monkeypatch.setattr("gepa.optimize", stops)
-    lm = scripted(knowing, guard=Guard(Limits(max_calls=calls)))
-    with pytest.raises(UserError, match="begun"):
-        compiled(lm, program_of("turn-rag"), questions(make_history(4), ["D1:1"] * 6), **gepa(**settings))
-    told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
-    assert len(told) == (says is not None)
-    assert all(str(says) in line for line in told)
-
-
 def test_what_an_optimizer_leaves_behind_is_tidied(make_history):
     program = program_of("memory-r2").staged("read")
     program.set_lm(dspy.LM("openai/x", api_key="sk-secret"))
@@ -215,26 +186,9 @@ def test_what_an_optimizer_leaves_behind_is_tidied(make_history):
     assert {name for name, _ in tidied.named_predictors()} == WRITERS | READERS
 
 
-@pytest.mark.parametrize(
-    ("failure", "error", "words", "calls"),
-    [(AuthError("wrong key"), UserError, "refuses the key", 1), (ServerError("is down"), EndpointError, "is down", 5)],
-)
-def test_a_dead_endpoint_ends_the_optimizer(scripted, make_history, failure, error, words, calls):
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        raise failure
-
-    lm, program = scripted(reply), program_of("turn-rag")
-    before = copy.deepcopy(states(program))
-    with pytest.raises(error, match=words):
-        compiled(lm, program, questions(make_history(1), ["D1:1"] * 30))
-    assert len(lm.engine.prompts) == calls
-    assert states(program) == before
-
-
-@pytest.mark.parametrize("optimizer", ["labeled", "bootstrap"])
-def test_a_program_of_multiple_choice_compiles_and_loads_with_its_demos(tmp_path, optimizer):
-    setup = Setup(benchmark="personamem", train=12, dev=6, test=6)
-    run_compile("turn-rag", setup, Compilation(optimizer), out=tmp_path / "out", force=True)
+def test_a_program_of_multiple_choice_compiles_and_loads_with_its_demos(tmp_path):
+    setup = Setup(benchmark="personamem", train=12, dev=2, test=2)
+    run_compile("turn-rag", setup, Compilation("labeled"), out=tmp_path / "out", force=True)
     program = load(tmp_path / "out")
     assert program.task.name == "multiple-choice"
     demos = program.task.answer.demos

@@ -122,12 +122,3 @@ def test_a_budget_that_strikes_while_scoring_is_kept_exactly(
     assert (len(server.texts), asked(ran.found["start"]), ran.found["promoted"]) == (calls, n, False)
     assert loads_untuned(tmp_path / "out")
     assert answers(tmp_path / "out", make_history)
-
-
-@pytest.mark.parametrize("limit", [["--max-tokens", "15000"], ["--max-minutes", "0.005"]], ids=["tokens", "minutes"])
-def test_other_limits_end_cleanly_too(stub, mempiler_cli, make_history, tmp_path, limit):
-    server = stub(delay=0.02)
-    ran = mempiler_cli(server, *compile_words("bootstrap", tmp_path / "out", *limit))
-    assert ran.code == 0
-    assert ran.found["stopped"].startswith(limit[0].removeprefix("--"))
-    assert answers(tmp_path / "out", make_history)

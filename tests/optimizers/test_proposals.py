@@ -9,11 +9,10 @@ import dspy
 import pytest
 from mempiler.cli import main
 from mempiler.errors import UserError
-from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
 from mempiler.runs.artifact import load
 from mempiler.runs.manifest import read_manifest
 
-from ..runs.evaluations import own_questions, script_models
+from ..runs.evaluations import break_optimizer, own_questions, script_models
 
 SETTINGS = {
     "mipro": ["num_candidates=3", "num_trials=2", "max_tries=4", "max_bootstrapped_demos=1", "max_labeled_demos=2"],
@@ -140,7 +139,7 @@ def evaluated(job: Any, programs: list[Any]) -> None:
         dspy.Evaluate(devset=list(job.train), metric=job.views.number, num_threads=1)(program)
 
 
-def breaks(score: Any, error: BaseException) -> Optimizer:
+def breaks(score: Any, error: BaseException) -> Any:
     """Scores the start, a better program and the start again, and breaks."""
 
     def run(job: Any) -> Any:
@@ -150,11 +149,11 @@ def breaks(score: Any, error: BaseException) -> Optimizer:
         score(job, [job.student, better, job.student])
         raise error
 
-    return Optimizer(run, {}, "nothing", "nothing")
+    return run
 
 
 def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_with, tmp_path, monkeypatch):
-    monkeypatch.setitem(OPTIMIZERS, "broken", breaks(evaluated, BrokenError("two\nlines")))
+    break_optimizer(monkeypatch, breaks(evaluated, BrokenError("two\nlines")))
     model, again, out = Model(0), Model(0), str(tmp_path / "out")
     table = compile_with("broken", model, "--out", out)["out"]
     run = re.findall(
@@ -175,7 +174,7 @@ def test_an_optimizer_that_breaks_before_it_scored_anything_leaves_the_start(com
     def asks_once(job: Any, programs: list[Any]) -> None:
         programs[0](**job.train[0].inputs())
 
-    monkeypatch.setitem(OPTIMIZERS, "broken", breaks(asks_once, BrokenError()))
+    break_optimizer(monkeypatch, breaks(asks_once, BrokenError()))
     table = compile_with("broken", Model(0), "--out", str(tmp_path / "out"))["out"]
     assert "broken ended before its time (BrokenError): no candidate was scored yet, so the start goes on" in table
     assert BETTER not in load(tmp_path / "out").task.answer.signature.instructions
@@ -185,7 +184,7 @@ def test_an_optimizer_that_breaks_before_it_scored_anything_leaves_the_start(com
     "error", [UserError("choose another"), KeyboardInterrupt()], ids=lambda error: type(error).__name__
 )
 def test_what_has_a_meaning_of_its_own_still_ends_the_run(compile_with, tmp_path, monkeypatch, error):
-    monkeypatch.setitem(OPTIMIZERS, "broken", breaks(evaluated, error))
+    break_optimizer(monkeypatch, breaks(evaluated, error))
     with pytest.raises(SystemExit) as ended:
         compile_with("broken", Model(0), "--out", str(tmp_path / "out"))
     assert ended.value.code == (130 if isinstance(error, KeyboardInterrupt) else 2)

@@ -6,13 +6,11 @@ import sys
 
 import dspy
 import pytest
-from dspy.clients.provider import Provider
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.engines.offline.engine import OfflineEngine
-from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import Compilation, compile_program
 from mempiler.programs.catalog import build
@@ -110,32 +108,3 @@ def test_proposals_see_no_whole_history(answers, proposals, questions, name):
     assert max((sum(words in text for words in elsewhere) for text in asked), default=0) < len(elsewhere) / 2
     assert all("turns=(" not in text for text in asked)
     assert asked or name not in ("mipro", "copro", "gepa")
-
-
-class Tuned(Provider):
-    """A provider that can fine-tune: it only remembers what it was given."""
-
-    def __init__(self):
-        super().__init__()
-        self.finetunable = True
-        self.rows = []
-
-    @staticmethod
-    def finetune(job, model, train_data, train_data_format, train_kwargs=None):
-        return model
-
-
-def test_finetune_hands_passing_traces_to_a_provider_that_can(questions, scripted):
-    found, train, _ = questions
-    gold = {example.question: example.answer for example in train}
-    lm = scripted(lambda kind, text, n: {"answer": next(answer for asked, answer in gold.items() if asked in text)})
-    lm.provider = Tuned()
-    with dspy.context(lm=lm):
-        compiled = compile_program(build("turn-rag"), found, train, Compilation("finetune", threads=1))
-    assert compiled.all_predictors()["task.answer"].lm is None
-
-
-def test_finetune_is_refused_where_the_provider_cannot(questions):
-    found, train, _ = questions
-    with dspy.context(lm=language_model()), pytest.raises(UserError, match="cannot fine-tune"):
-        compile_program(build("turn-rag"), found, train, Compilation("finetune"))

@@ -10,6 +10,8 @@ import pytest
 from mempiler.data.dataset import Source
 from mempiler.data.locomo import Locomo
 from mempiler.engines.meter import MeteredLM
+from mempiler.optimizers import runners
+from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
 from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import Row
 
@@ -64,6 +66,12 @@ def own_questions(folder: Path) -> str:
     ]
     (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return str(folder / "questions.jsonl")
+
+
+def break_optimizer(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
+    """Lets the catalog have an optimizer `broken`, which is run like this."""
+    monkeypatch.setitem(OPTIMIZERS, "broken", Optimizer("broken", {}, "nothing", "nothing"))
+    monkeypatch.setattr(runners, "run_broken", run, raising=False)
 
 
 def script_models(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from dspy.lm15 import ServerError
 from mempiler.errors import EndpointError, UserError
-from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
 from mempiler.optimizers.compile import Compilation
 from mempiler.runs.artifact import load
 from mempiler.runs.compile import run_compile
@@ -19,7 +18,7 @@ from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 
 from ..stub_server import StubServer
-from .evaluations import own_questions, script_models
+from .evaluations import break_optimizer, own_questions, script_models
 
 LABELED = Compilation("labeled")
 
@@ -109,18 +108,14 @@ def test_without_a_gain_the_start_is_kept_unless_forced(tmp_path, scene, force):
     assert bool(read_manifest(tmp_path / "out").optimizer) is force
 
 
-def broken(error: BaseException) -> Optimizer:
-    def run(job: Any) -> Any:
-        raise error
-
-    return Optimizer(run, {}, "nothing", "nothing")
-
-
 @pytest.mark.parametrize(
     ("error", "status"), [(KeyboardInterrupt(), "KILLED"), (RuntimeError("it broke"), "FAILED")], ids=str
 )
 def test_out_holds_a_program_also_when_the_optimizer_dies(tmp_path, scene, monkeypatch, error, status):
-    monkeypatch.setitem(OPTIMIZERS, "broken", broken(error))
+    def run(job: Any) -> Any:
+        raise error
+
+    break_optimizer(monkeypatch, run)
     with pytest.raises(type(error)):
         run_compile("turn-rag", scene(learning), Compilation("broken"), out=tmp_path / "out")
     assert load(tmp_path / "out").task.answer.demos == []

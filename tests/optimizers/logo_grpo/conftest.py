@@ -21,25 +21,19 @@ from mempiler.optimizers.logo_grpo import LoGoGRPO
 from mempiler.programs.catalog import build
 from mempiler.programs.program import MemoryProgram
 
+from tests.conftest import chat_fields as fields
+from tests.conftest import facts_of, lines_of
+
 Reply = Callable[[str, str, random.Random], str]
 """From the name of the first output field, the user message and a source of chance to a raw completion."""
-
-
-def fields(**values: Any) -> str:
-    """A completion in the chat format."""
-    parts = [f"[[ ## {key} ## ]]\n{v if isinstance(v, str) else json.dumps(v)}" for key, v in values.items()]
-    return "\n\n".join([*parts, "[[ ## completed ## ]]"])
 
 
 def diligent(kind: str, text: str, rng: random.Random, share: float = 0.5) -> str:
     """Extracts every line; inserts each fact with that chance."""
     if kind == "facts":
-        text = text.rpartition("[[ ## dialogue ## ]]")[2].partition("[[ ## earlier")[0]
-        lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", text, re.MULTILINE)
-        return fields(facts=[{"speaker": who, "turn_id": id, "fact": said} for id, who, said in lines])
+        return fields(facts=lines_of(text))
     if kind == "operations":
-        facts = json.loads(text.split("[[ ## new_facts ## ]]")[1].split("[[ ##")[0].split("Respond with")[0])
-        kept = [fact for fact in facts if rng.random() < share]
+        kept = [fact for fact in facts_of(text) if rng.random() < share]
         return fields(operations=[{"op": "INSERT", "content": f["fact"], "turn_id": f["turn_id"]} for f in kept])
     return fields(reasoning="", answer=text)
 

@@ -9,11 +9,7 @@ from mempiler.optimizers.logo_grpo.given import Rewarded
 from mempiler.optimizers.logo_grpo.reward import RewardSettings, answer, penalty, reward
 from mempiler.optimizers.logo_grpo.rollout import single_attempt
 
-from tests.optimizers.logo_grpo.conftest import diligent, fields
-
-
-def colour(example: dspy.Example, prediction: dspy.Prediction) -> float:
-    return float(example.answer in str(prediction.answer))
+from tests.optimizers.logo_grpo.conftest import diligent, fields, names_the_colour
 
 
 def careless(kind: str, text: str, rng: Any) -> str:
@@ -30,7 +26,9 @@ def rewarded(made: Any, **settings: Any) -> Rewarded:
     questions = {
         each.history.id: [other for other in made.train if other.history == each.history] for each in made.train
     }
-    return Rewarded(made.program, colour, lambda history, n: questions[history.id], None, RewardSettings(**settings))
+    return Rewarded(
+        made.program, names_the_colour, lambda history, n: questions[history.id], None, RewardSettings(**settings)
+    )
 
 
 @pytest.fixture
@@ -67,7 +65,9 @@ def test_their_reward_is_that_of_the_rollout_less_the_mean_penalty(sampled: Any)
     made, rollout, said = sampled
     own, history = rewarded(made), made.train[0].history
     with dspy.context(adapter=single_attempt(made.program)):
-        value = reward(answer(made.program, history, rollout.memory, made.train, colour), rollout, own.settings)
+        value = reward(
+            answer(made.program, history, rollout.memory, made.train, names_the_colour), rollout, own.settings
+        )
     costs = [penalty(call, True, own.settings) for call in rollout.calls]
     assert {0.0, 0.2, 0.5} == set(costs)
     found = own.worth(own.written(history, said), history)
