@@ -13,6 +13,8 @@ from mempiler.runs.artifact import load, save
 from mempiler.runs.manifest import Manifest
 from mempiler.signatures.judges import JudgeAnswer, judge_hash
 
+from ..conftest import chat_fields
+
 EVALUATION = {"program", "benchmark", "lm", "n", "score", "interval", "metrics", "by", "retrieval", "calls", "run_id"}
 COMPILATION = {"start", "result", "difference", "promoted", "program", "run_id"}
 SMALL = ["--train", "12", "--dev", "4", "--test", "6"]
@@ -162,9 +164,6 @@ def test_every_command_explains_itself(cli):
         assert out.startswith(f"Usage: mempiler{''.join(f' {word}' for word in command)}")
 
 
-VERDICT = "[[ ## reasoning ## ]]\nSo.\n\n[[ ## verdict ## ]]\n{}\n\n[[ ## completed ## ]]"
-
-
 def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(cli, stub, tmp_path):
     rows = [("Rome", "right"), ("It was Rome.", "paraphrased-right"), ("A city.", "vague-wrong"), ("Oslo", "right")]
     rows.append(("What?", "vague-wrong"))
@@ -173,7 +172,7 @@ def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(cli, stub, t
 
     def answer(body):
         asked = str(body["messages"])
-        said = VERDICT.format("WRONG" if "It was Rome." in asked else "CORRECT")
+        said = chat_fields(reasoning="So.", verdict="WRONG" if "It was Rome." in asked else "CORRECT")
         return "no fields" if "What?" in asked else said
 
     server, check = stub(answer=answer), ("evaluate", "judge", "--on", "judge-check")

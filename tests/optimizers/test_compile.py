@@ -5,8 +5,6 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.dataset import Source
-from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation, compile_program, tidy
@@ -16,9 +14,9 @@ from mempiler.runs.artifact import load
 from mempiler.runs.compile import run_compile
 from mempiler.runs.setup import Setup
 
-SAMPLE = Source("sample.json", "0" * 64, sample=True)
-PLACES = dict(zip("12345678", ("Oslo", "Quito", "Hanoi", "Accra", "Perth", "Turin", "Dakar", "Lisbon"), strict=True))
-"""What the sessions of `make_history` are about."""
+from ..runs.evaluations import locomo
+from .conftest import PLACES, asked
+
 WRITERS = {"method.writer.extract", "method.writer.manage"}
 READERS = {"task.answer"}
 
@@ -29,23 +27,20 @@ def program_of(name: str) -> Any:
 
 
 def questions(history: Any, evidence: Sequence[str], category: str = "4") -> list[dspy.Example]:
+    """Questions that are numbered in their words."""
     return [
-        dspy.Example(
-            id=f"{history.id}:{category}:{n}",
-            history=history,
-            question=f"Who saw {PLACES[turn[1]]} with {turn[3]}, of question-{category}-{n}?",
-            answer="the marker",
-            category=category,
-            focus=(turn,),
-            evidence=(turn,),
-        ).with_inputs("history", "question", "focus")
+        asked(
+            *(history, turn, category),
+            **{"id": f"{history.id}:{category}:{n}", "answer": "the marker"},
+            question=f"Who saw {PLACES[int(turn[1]) % 8]} with {turn[3]}, of question-{category}-{n}?",
+        )
         for n, turn in enumerate(evidence)
     ]
 
 
 def compiled(lm: Any, program: Any, examples: Sequence[dspy.Example], **how: Any) -> Any:
     with dspy.context(lm=lm):
-        return compile_program(program, Locomo(examples, SAMPLE), examples, Compilation(**how))
+        return compile_program(program, locomo(examples), examples, Compilation(**how))
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import dspy
 import pytest
 from mempiler import Action, Behavior, History, Session, Turn
 from mempiler.data.dataset import Source
-from mempiler.data.locomo import Locomo
 from mempiler.data.movielens import MovieLens
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
@@ -19,30 +18,14 @@ from mempiler.programs.catalog import build
 from mempiler.programs.method import EntryReader
 from mempiler.records import Context, Hit, estimate_tokens
 
-SAMPLE = Source("sample.json", "0" * 64, sample=True)
-PLACES = ("Lisbon", "Oslo", "Quito", "Hanoi", "Accra", "Perth", "Turin", "Dakar")
+from ..runs.evaluations import locomo
+from .conftest import asked
+
 SETTINGS: dict[str, dict[str, Any]] = {
     "labeled": {"max_labeled_demos": 6},
     "knn": {"k": 2},
     "bootstrap": {"max_bootstrapped_demos": 1, "max_labeled_demos": 6},
 }
-
-
-def asked(history: Any, turn: str, category: str = "4", **changes: Any) -> dspy.Example:
-    """A question that a search for its words finds the turn of."""
-    session, number = turn[1:].split(":")
-    return dspy.Example(
-        **{
-            "id": f"{history.id}:{turn}:{category}",
-            "history": history,
-            "question": f"Who saw {PLACES[int(session) % 8]} with {number}, of category {category}?",
-            "answer": ("Ann", "Bob")[int(number) % 2],
-            "category": category,
-            "focus": (turn,),
-            "evidence": (turn,),
-            **changes,
-        }
-    ).with_inputs("history", "question", "focus")
 
 
 def lost(history: Any, turn: str) -> dspy.Example:
@@ -56,9 +39,7 @@ def compiled(program: Any, examples: Sequence[dspy.Example], optimizer: str, lm:
     history = CandidateHistory(lm.meter)
     with dspy.context(lm=lm):
         how = {"settings": SETTINGS[optimizer], **how}
-        made = compile_program(
-            program, Locomo(examples, SAMPLE), examples, Compilation(optimizer, **how), history=history
-        )
+        made = compile_program(program, locomo(examples), examples, Compilation(optimizer, **how), history=history)
     return made, history.notes
 
 
@@ -186,7 +167,12 @@ def test_all_inputs_of_another_task_are_there_and_bounded():
     ]
     with dspy.context(lm=language_model()):
         how = Compilation("labeled", settings={"max_labeled_demos": 2})
-        program = compile_program(build("turn-rag", "behavior-prediction"), MovieLens(examples, SAMPLE), examples, how)
+        program = compile_program(
+            build("turn-rag", "behavior-prediction"),
+            MovieLens(examples, Source("sample.json", "0" * 64, sample=True)),
+            examples,
+            how,
+        )
     for demo in labelled(program):
         assert set(demo.keys()) == {"context", "records", "question", "options", "answer"}
         assert demo.options == ["4", "5"]

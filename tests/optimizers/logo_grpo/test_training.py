@@ -14,7 +14,7 @@ from mempiler.errors import DataError, UserError
 from mempiler.optimizers.logo_grpo.policy import score_policy
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 
-from tests.optimizers.logo_grpo.conftest import WeighedJob, diligent
+from tests.optimizers.logo_grpo.conftest import WeighedJob, diligent, fields
 
 
 def short(**changes: Any) -> TrainingSettings:
