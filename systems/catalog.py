@@ -32,8 +32,6 @@ class Shipped:
 
     name: str
     what: str
-    writes_with_lm: bool = True
-    """Whether it asks a language model when it is given a session."""
 
     @property
     def file(self) -> Path:

@@ -69,7 +69,7 @@ class Environment:
             folder().mkdir(parents=True, exist_ok=True)
             with FileLock(folder() / f".{self.name}.lock"):
                 if not self.here:
-                    self.remove()
+                    shutil.rmtree(self.path, ignore_errors=True)
                     self._run([sys.executable, "-m", "venv", str(self.path)])
                     pip = [str(self.path / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
                     self._run([*pip, "--quiet", "--no-deps", "--requirement", str(self.pins)])
@@ -79,16 +79,6 @@ class Environment:
                 f"{folder()}: cannot be written: {error.strerror or error}; set MEMPILER_SYSTEMS"
             ) from error
         return self.path
-
-    def remove(self) -> bool:
-        """Removes it, with those of other pins; returns whether there was any."""
-        place = folder() / self.name
-        # The stamp first: a removal that is broken off leaves nothing that looks whole.
-        for stamp in place.glob(f"*/{STAMP}"):
-            stamp.unlink()
-        found = place.is_dir()
-        shutil.rmtree(place, ignore_errors=True)
-        return found
 
     def _run(self, command: list[str]) -> None:
         # Settings of the user's pip hold, such as an index of their own; their Python path would mix environments.

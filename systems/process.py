@@ -4,9 +4,8 @@
       └── Proxy <── HTTP on loopback ── its calls of models
 
 The worker gets a folder to store in, an environment without the user's keys, and bounds of memory and of any one file.
-One that hangs is for the caller to `kill`.
-
-Limits: order among programs that mean no harm, no prison (see `inside.worker`).
+It runs with the user's rights: order among programs that mean no harm, no prison. One that hangs is for the caller to
+`kill`.
 """
 
 from __future__ import annotations
@@ -90,10 +89,6 @@ class System:
         except BaseException:
             self._end("is closed")
             raise
-
-    def __len__(self) -> int:
-        """How many entries it stores."""
-        return int(self._ask("count"))
 
     def add(self, session: Item) -> None:
         """Gives it one more session, if anything was said in it."""
@@ -191,20 +186,16 @@ class System:
         return f"ended by {how}; last said: {said[:300]}"
 
     def _end(self, reason: str) -> SystemFailedError:
-        """Ends the worker and lets go of the endpoint, once; the error that says why."""
+        """Ends the worker with all that it started, and lets go of the endpoint, once; the error that says why."""
         if not self._dead:
             self._dead = reason
-            self._stop()
+            if self._process is not None:
+                self._signal()
+                self._process.wait()
+            if self._worker is not None:
+                self._worker.close()
             self._proxy.close()
         return SystemFailedError(self.name, reason)
-
-    def _stop(self) -> None:
-        """Ends the process with all that it started, and lets go of the connection."""
-        if self._process is not None:
-            self._signal()
-            self._process.wait()
-        if self._worker is not None:
-            self._worker.close()
 
     def _signal(self) -> None:
         with suppress(ProcessLookupError):

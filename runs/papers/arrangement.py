@@ -194,7 +194,7 @@ def _missing(variant: Variant, setup: Setup) -> str:
     system = shipped(variant.program.removeprefix(SYSTEM))
     if not system.environment.here:
         return f"{variant.program} is not installed; run: mempiler fetch system:{system.name}"
-    if system.writes_with_lm and setup.offline:
+    if setup.offline:
         return f"{variant.program} writes with a language model, which the offline engine is not; name one with --lm"
     return ""
 

@@ -38,7 +38,7 @@ class System:
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
         """The nearest notes, and all that they say."""
-        if not len(self):
+        if not self.memory.retriever.count():
             return []
         found = [(hit["id"], self.memory.read(hit["id"])) for hit in self.memory.search(query, k=k)]
         return [
@@ -49,6 +49,3 @@ class System:
             }
             for name, note in found
         ]
-
-    def __len__(self) -> int:
-        return int(self.memory.retriever.count())

@@ -74,10 +74,6 @@ class System:
             for edge in found
         ]
 
-    def __len__(self) -> int:
-        rows, _, _ = self._wait(self.driver.execute_query("MATCH (e:RelatesToNode_) RETURN count(e) AS facts"))
-        return int(rows[0]["facts"])
-
     def _wait(self, work: Any) -> Any:
         return self.loop.run_until_complete(work)
 

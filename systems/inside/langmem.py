@@ -44,9 +44,6 @@ class System:
         found = sorted(alike, key=lambda item: (-(item.score or 0.0), _text(item.value)))[:k]
         return [{"text": f"({item.value['time']}) {_text(item.value)}", "ids": item.value["turns"]} for item in found]
 
-    def __len__(self) -> int:
-        return len(self._items())
-
     def _items(self) -> list[Any]:
         return self.store.search(SPACE, limit=EVERY)
 

@@ -46,6 +46,3 @@ class System:
         return [
             {"text": f"({hit['metadata']['time']}) {hit['memory']}", "ids": hit["metadata"]["turns"]} for hit in hits
         ]
-
-    def __len__(self) -> int:
-        return len(self.memory.get_all(filters={"user_id": USER}, top_k=1_000_000)["results"])

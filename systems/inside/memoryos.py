@@ -57,13 +57,6 @@ class System:
             *(self._page(page) for page in reversed(recent)),
         ][:k]
 
-    def __len__(self) -> int:
-        memory = self.memory
-        pages = sum(len(each["details"]) for each in memory.mid_term_memory.sessions.values())
-        long_term = memory.user_long_term_memory.get_user_knowledge()
-        assistant = memory.assistant_long_term_memory.get_assistant_knowledge()
-        return pages + len(memory.short_term_memory.get_all()) + len(long_term) + len(assistant)
-
     def _page(self, page: dict[str, Any]) -> dict[str, Any]:
         said, answered = page.get("user_input", ""), page.get("agent_response", "")
         text = f"({page.get('timestamp', '')}) {said}\n{answered}"

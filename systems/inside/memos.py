@@ -64,9 +64,6 @@ class System:
             for item in self.memory.search(query, top_k=k)
         ]
 
-    def __len__(self) -> int:
-        return len(self.memory.get_all())
-
 
 def _turns(sources: Any) -> list[str]:
     read = [each if isinstance(each, dict) else each.model_dump() for each in sources or []]

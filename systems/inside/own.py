@@ -44,6 +44,3 @@ class System:
 
     def close(self) -> Any:
         return self.system.close() if hasattr(self.system, "close") else None
-
-    def __len__(self) -> int:
-        return len(self.system)

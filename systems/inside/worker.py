@@ -5,14 +5,12 @@
     {"call": "open", "folder": ..., "settings": {...}}      {"result": null}
     {"call": "add", "session": {...}}                       {"result": null}
     {"call": "search", "query": ..., "k": 5}                {"result": [{"text": ..., "ids": [...]}]}
-    {"call": "count"}                                       {"result": 12}
     {"call": "close"}                                       {"error": "RuntimeError: ..."}
 
     class System:
         def __init__(self, folder: str, settings: dict): ...     keeps what it stores below the folder
         def add(self, session: dict): ...                         {"id", "time", "turns"}, as `process` sends it
         def search(self, query: str, k: int): ...                 texts, or objects {"text", "ids"}, best first
-        def __len__(self): ...                                    entries stored
         def close(self): ...                                      writes what is not written yet; may be left out
 
 A method may be a coroutine. Objects in an answer are sent as those of their fields that say something of an entry.
@@ -20,8 +18,7 @@ A method may be a coroutine. Objects in an answer are sent as those of their fie
 They go over a socket; what the package prints goes to the log. The worker ends, with all that it has started, as soon
 as nobody holds the other end, be the package busy or not.
 
-Limits: memory and the size of one file are limited by the system, where it can. The package runs with the rights of the
-user: this is order among programs that mean no harm, no prison.
+Memory and the size of one file are limited by the operating system, where it can.
 """
 
 from __future__ import annotations
@@ -67,8 +64,6 @@ def main() -> None:
             kind = call.pop("call")
             if kind == "open":
                 system, result = load(sys.argv[1])(**call), None
-            elif kind == "count":
-                result = len(system)
             else:
                 drawn.seed(json.dumps(call))
                 result = getattr(system, kind, lambda: None)(**call)

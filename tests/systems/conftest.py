@@ -39,8 +39,6 @@ class Plain:
         self.texts += [[turn["id"], turn["text"]] for turn in session["turns"]]
     def search(self, query, k):
         return [{"text": text, "ids": [name]} for name, text in self.texts]
-    def __len__(self):
-        return len(self.texts)
     def close(self):
         (self.folder / "texts.json").write_text(json.dumps(self.texts))
 """

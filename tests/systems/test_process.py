@@ -10,17 +10,19 @@ from mempiler.systems.process import LOG, SystemFailedError
 
 from .conftest import ITEM, Start
 
+NOISY = """
+    def add(self, session):
+        print('{}'); os.system('echo noise'); print('more', file=sys.stderr)
+        super().add(session)
+"""
 
-def test_what_is_added_is_found_with_its_turns(start: Start) -> None:
-    system = start()
+
+def test_what_is_added_is_found_and_what_it_prints_goes_to_its_log(
+    start: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    system = start(NOISY)
     system.add(ITEM)
     assert system.search("Where does Ann live?", k=5) == [{"text": "I moved to Lisbon.", "ids": ["D1:1"]}]
-    assert len(system) == 1
-
-
-def test_what_it_prints_goes_to_its_log(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
-    system = start("def add(self, session): print('{}'); os.system('echo noise'); print('more', file=sys.stderr)")
-    system.add(ITEM)
     system.close()
     assert capfd.readouterr() == ("", "")
     log = (system.folder / LOG).read_text()
@@ -68,21 +70,16 @@ def test_a_crash_is_one_error_and_so_is_every_call_after_it(start: Start, method
         system.search("x", k=1)
 
 
-def test_one_that_does_not_start_is_one_error(start: Start) -> None:
-    with pytest.raises(SystemFailedError, match=r"^scripted: open: ImportError: no such thing \(\w+\.py:\d+\)$"):
-        start("raise ImportError('no such thing')")
-
-
 SPAWNING = """
     def add(self, session):
         child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
         (self.folder / 'child').write_text(str(child.pid))
-        {then}
+        time.sleep(600)
 """
 
 
 def test_one_that_hangs_can_be_ended_from_another_thread_with_all_it_started(start: Start) -> None:
-    system = start(SPAWNING.format(then="time.sleep(600)"))
+    system = start(SPAWNING)
     child = system.folder / "store" / "child"
 
     def end() -> None:
@@ -99,7 +96,7 @@ def test_one_that_hangs_can_be_ended_from_another_thread_with_all_it_started(sta
 
 def test_one_that_holds_on_ends_when_nobody_listens(start: Start) -> None:
     """As when the process that started it was killed, and could end nothing."""
-    system = start(SPAWNING.format(then="time.sleep(600)"))
+    system = start(SPAWNING)
     child = system.folder / "store" / "child"
     system._worker.send_bytes(b'{"call": "add", "session": {"turns": []}}')
     _until(lambda: child.exists() and child.read_text() != "")

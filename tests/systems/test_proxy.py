@@ -2,7 +2,8 @@
 
 import json
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import dspy
@@ -55,13 +56,19 @@ def test_a_system_without_a_model_hears_so(start: Start) -> None:
     assert "no language model was given" in system.search("x", k=1)[0]["text"]
 
 
-def test_a_client_of_openai_gets_what_it_asks_for() -> None:
-    with dspy.context(lm=language_model("offline")), closing(Proxy(embedder())) as proxy:
+@contextmanager
+def serving(lm: Any) -> Iterator[Proxy]:
+    """A proxy of a model."""
+    with dspy.context(lm=lm), closing(Proxy(embedder())) as proxy:
         proxy.serve_here()
-        with openai.OpenAI(base_url=proxy.url, api_key=proxy.key, max_retries=0) as client:
-            texts = ["Ann moved", "", "Bob likes jazz"]
-            rows = [each.embedding for each in client.embeddings.create(model="any", input=texts).data]
-            whole = client.chat.completions.create(model="any", temperature=0.1, max_tokens=9, **ASKED)  # type: ignore
+        yield proxy
+
+
+def test_a_client_of_openai_gets_what_it_asks_for() -> None:
+    with serving(language_model("offline")) as proxy, openai.OpenAI(base_url=proxy.url, api_key=proxy.key) as client:
+        texts = ["Ann moved", "", "Bob likes jazz"]
+        rows = [each.embedding for each in client.embeddings.create(model="any", input=texts).data]
+        whole = client.chat.completions.create(model="any", temperature=0.1, max_tokens=9, **ASKED)  # type: ignore
     np.testing.assert_allclose(rows, embedder().embed(texts), atol=1e-6)
     assert "Lisbon" in str(whole.choices[0].message.content)
     assert whole.choices[0].finish_reason == "stop"
@@ -71,38 +78,33 @@ def test_a_strict_tool_is_called_as_any() -> None:
     function = {"name": "Memory", "parameters": {"type": "object", "properties": {}}, "strict": True}
     tools: Any = [{"type": "function", "function": function}]
     told: Any = [{"role": "user", "content": "Ann: I moved to Lisbon."}]
-    with dspy.context(lm=scripted_lm()), closing(Proxy(embedder())) as proxy:
-        proxy.serve_here()
-        with openai.OpenAI(base_url=proxy.url, api_key=proxy.key, max_retries=0) as client:
-            answer: Any = client.chat.completions.create(model="any", messages=told, tools=tools)
+    with serving(scripted_lm()) as proxy, openai.OpenAI(base_url=proxy.url, api_key=proxy.key) as client:
+        answer: Any = client.chat.completions.create(model="any", messages=told, tools=tools)
     (call,) = answer.choices[0].message.tool_calls
     assert json.loads(call.function.arguments) == {"content": "Ann: I moved to Lisbon."}
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "key", "status", "reason"),
-    [
-        ("/embeddings", {"input": ["x"]}, "another", 400, "the key is another"),
-        ("/embeddings", {"input": [[1, 2]]}, None, 400, "a text or a list of texts"),
-        ("/embeddings", {"input": "x", "dimensions": 7}, None, 400, "384 numbers, not 7"),
-        ("/chat/completions", {**ASKED, "stream": True}, None, 400, "stream"),
-        ("/chat/completions", ["x"], None, 422, "valid dictionary"),
-        ("/audio", {}, None, 400, "there is no audio"),
-    ],
-)
-def test_other_requests_are_refused(path: str, body: Any, key: str | None, status: int, reason: str) -> None:
-    with dspy.context(lm=language_model("offline")), closing(Proxy(embedder())) as proxy:
-        proxy.serve_here()
-        headers = {"Authorization": f"Bearer {key or proxy.key}"}
-        found = httpx.post(proxy.url + path, json=body, headers=headers)
-    assert found.status_code == status
-    assert reason in found.text
+REFUSED: list[tuple[str, Any, str | None, int, str]] = [
+    ("/embeddings", {"input": ["x"]}, "another", 400, "the key is another"),
+    ("/embeddings", {"input": [[1, 2]]}, None, 400, "a text or a list of texts"),
+    ("/embeddings", {"input": "x", "dimensions": 7}, None, 400, "384 numbers, not 7"),
+    ("/chat/completions", {**ASKED, "stream": True}, None, 400, "stream"),
+    ("/chat/completions", ["x"], None, 422, "valid dictionary"),
+    ("/audio", {}, None, 400, "there is no audio"),
+]
+
+
+def test_other_requests_are_refused() -> None:
+    with serving(language_model("offline")) as proxy:
+        for path, body, key, status, reason in REFUSED:
+            headers = {"Authorization": f"Bearer {key or proxy.key}"}
+            found = httpx.post(proxy.url + path, json=body, headers=headers)
+            assert (found.status_code, reason in found.text) == (status, True), path
 
 
 def test_many_threads_are_answered_and_counted() -> None:
     meter = Meter()
-    with dspy.context(lm=language_model("offline", meter)), closing(Proxy(embedder())) as proxy, taking() as work:
-        proxy.serve_here()
+    with taking() as work, serving(language_model("offline", meter)) as proxy:
         asking = [threading.Thread(target=proxy.answer, args=("chat/completions", ASKED)) for _ in range(16)]
         for each in asking:
             each.start()
