@@ -5,12 +5,12 @@ the user `postgres` that the package makes.
 """
 
 import os
-import pwd
 import shutil
 import socket
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 
 class Postgres:
@@ -21,20 +21,15 @@ class Postgres:
     """
 
     def __init__(self) -> None:
-        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-        on_path = shutil.which("initdb")
-        if not found and not on_path:
+        found = [*Path("/usr/lib/postgresql").glob("*/bin/initdb"), *filter(None, [shutil.which("initdb")])]
+        if not found:
             raise RuntimeError("PostgreSQL is not installed; run: apt-get install postgresql")
-        self._programs = (found[-1] if found else Path(on_path or "")).parent
+        self._programs = Path(found[0]).parent
         self._folder = Path(tempfile.mkdtemp(prefix="mempiler-postgres-"))
         self._account: str | None = None
         if os.geteuid() == 0:
-            try:
-                account = pwd.getpwnam("postgres")
-            except KeyError:
-                raise RuntimeError("PostgreSQL does not run as root, and there is no user postgres") from None
-            self._account = account.pw_name
-            os.chown(self._folder, account.pw_uid, account.pw_gid)
+            shutil.chown(self._folder, "postgres", "postgres")
+            self._account = "postgres"
         try:
             self._start()
         except (RuntimeError, OSError, subprocess.SubprocessError):
@@ -67,16 +62,8 @@ class Postgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]
-        done = subprocess.run(
-            command,
-            user=self._account,
-            cwd=self._folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        # No pipe for its output: the server would hold it open.
+        streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        done = subprocess.run(command, user=self._account, cwd=self._folder, text=True, timeout=60, **streams)
         if done.returncode:
             raise RuntimeError(f"{program} failed: {' '.join(done.stderr.split())[:300]}")

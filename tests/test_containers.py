@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,48 +16,29 @@ SERVICES: dict[str, Any] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
+SERVE: Any = app.get_command(click.Context(app), "serve")
+
+
 def instructions(name: str) -> list[str]:
     """The arguments of every instruction of a kind, lines joined."""
     joined = re.sub(r"\\\n\s*", " ", DOCKERFILE)
     return [line.partition(" ")[2] for line in joined.splitlines() if line.startswith(f"{name} ")]
 
 
-def variables() -> set[str]:
-    """Every variable of the environment that an option of `serve` reads."""
-    serve = app.get_command(click.Context(app), "serve")
-    assert serve is not None
-    return {str(parameter.envvar) for parameter in serve.params if parameter.envvar}
-
-
 def test_every_variable_is_one_that_serve_reads():
     pairs = [pair for line in instructions("ENV") for pair in shlex.split(line)]
     image = {pair.partition("=")[0] for pair in pairs}
     asked = {name for name in image | set(SERVICES["mempiler"]["environment"]) if name.startswith("MEMPILER_")}
-    assert asked - {"MEMPILER_HOME"} <= variables()
+    assert asked - {"MEMPILER_HOME"} <= {parameter.envvar for parameter in SERVE.params}
     assert {"MEMPILER_PROGRAM", "MEMPILER_STORE", "MEMPILER_TOKEN_FILE"} <= asked
 
 
-def test_who_waits_for_another_waits_for_its_health_and_ports_are_of_this_machine():
-    for service in SERVICES.values():
-        assert all("healthcheck" in SERVICES[other] for other in service.get("depends_on", {}))
-        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
-
-
-def test_every_option_of_the_mlflow_server_exists():
-    with warnings.catch_warnings():
-        # Its tables warn of what their own dependencies will drop.
-        warnings.simplefilter("ignore")
-        from mlflow.cli import cli
-
-    server = cli.commands["server"]
-    known = {name for parameter in server.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    assert {word.partition("=")[0] for word in SERVICES["mlflow"]["command"]} <= known
-
-
-def test_no_secret_is_written_down():
+def test_no_secret_is_written_down_and_ports_are_of_this_machine():
     held = json.dumps(SERVICES) + DOCKERFILE
     assert not re.search(r"(?i)(password|key|token)\w*[\"']?\s*[:=]\s*[\"']?(?!\$\{|/run/secrets|null)[\w-]{6,}", held)
     for service in SERVICES.values():
+        assert all("healthcheck" in SERVICES[other] for other in service.get("depends_on", {}))
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
         for name, value in service["environment"].items():
             if "PASSWORD" in name:
                 assert str(value).startswith("${POSTGRES_PASSWORD:?")
@@ -85,9 +65,7 @@ def test_the_builder_sees_every_room_and_nothing_else():
 
 
 def test_the_proxy_has_the_limits_of_the_service():
-    serve = app.get_command(click.Context(app), "serve")
-    assert serve is not None
-    default = {parameter.name: parameter.default for parameter in serve.params}
+    default = {parameter.name: parameter.default for parameter in SERVE.params}
     content = COMPOSE["configs"]["proxy"]["content"]
     found = dict(re.findall(r"(read_header|read_body|idle|max_size|reverse_proxy) (\S+)", content))
     assert found == {

@@ -55,25 +55,19 @@ def _anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_links_lead_somewhere(name: str) -> None:
+def test_links_lead_somewhere_and_what_a_page_takes_from_elsewhere_is_there(name: str, hooks: Any) -> None:
     page = DOCS / name
-    broken = []
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        if link.startswith(("https://", "http://")):
-            continue
+    text, broken = page.read_text(encoding="utf-8"), []
+    for link in re.findall(r"\]\((?!https?://)([^)\s]+)\)", text):
         path, _, anchor = link.partition("#")
         found = (page.parent / path).resolve() if path else page
         if not found.is_file() or not found.is_relative_to(DOCS) or (anchor and anchor not in _anchors(found)):
             broken.append(link)
     assert broken == []
-
-
-@pytest.mark.parametrize("name", [page for page in PAGES if page.endswith(".md")])
-def test_what_a_page_takes_from_elsewhere_is_there(name: str, hooks: Any) -> None:
-    text = (DOCS / name).read_text(encoding="utf-8")
-    found = hooks.filled(text)
-    assert "<!-- " not in found
-    assert (found != text) == ("<!-- " in text)
+    if name.endswith(".md"):
+        filled = hooks.filled(text)
+        assert "<!-- " not in filled
+        assert (filled != text) == ("<!-- " in text)
 
 
 def test_a_table_shows_columns_of_records_and_what_is_not_there_is_said(hooks: Any) -> None:
@@ -93,17 +87,9 @@ def test_methods_benchmarks_and_optimizers_are_all_on_their_pages(hooks: Any) ->
     assert [name for name in POLICIES if f"`{name}+METHOD`" not in own] == []
     for name, entry in {**METHODS, **POLICIES}.items():
         model = getattr(imported("method", entry.path), "Settings", None)
-        shown = (
-            f"<!-- settings: {model.__module__}:{model.__name__} -->"
-            if model
-            else f"::: {entry.path.replace(':', '.')}\n"
-        )
-        assert shown in own, name
-    for page, names in (
-        ("methods/index", METHODS),
-        ("benchmarks", BENCHMARKS),
-        ("optimizers", OPTIMIZERS),
-    ):
+        settings = model and f"<!-- settings: {model.__module__}:{model.__name__} -->"
+        assert (settings or f"::: {entry.path.replace(':', '.')}\n") in own, name
+    for page, names in (("methods/index", METHODS), ("benchmarks", BENCHMARKS), ("optimizers", OPTIMIZERS)):
         shown = hooks.filled((DOCS / f"{page}.md").read_text(encoding="utf-8"))
         assert [name for name in names if f"| `{name}` |" not in shown] == []
 
@@ -123,16 +109,12 @@ def test_pictures_are_small_and_all_shown() -> None:
         assert f"pictures/{picture.name})" in text
 
 
-@pytest.mark.parametrize("name", [page for page in PAGES if page.endswith(".ipynb")])
-def test_notebooks_are_kept_without_what_they_print(name: str, hooks: Any) -> None:
-    notebook = json.loads((DOCS / name).read_text(encoding="utf-8"))
-    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert code
-    assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
-    assert hooks.as_page(notebook).startswith("# ")
-
-
-def test_a_notebook_shows_what_was_printed_and_no_progress(hooks: Any) -> None:
+def test_notebooks_are_kept_without_what_they_print_and_shown_with_it_and_no_progress(hooks: Any) -> None:
+    for page in DOCS.rglob("*.ipynb"):
+        notebook = json.loads(page.read_text(encoding="utf-8"))
+        code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+        assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
+        assert hooks.as_page(notebook).startswith("# ")
     told = [{"output_type": "stream", "name": name, "text": [f"{name}\n"]} for name in ("stdout", "stderr")]
     cells = [{"cell_type": "code", "source": ["f()"], "outputs": told}]
     assert hooks.as_page({"cells": cells}) == "```python\nf()\n```\n\n```text\nstdout\n```\n"

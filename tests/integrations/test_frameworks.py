@@ -22,6 +22,7 @@ from mempiler.systems.environment import Environment
 
 from tests.own_systems_page import OF_A_GRAPH, write_files
 
+from ..conftest import chat_fields as fields
 from ..stub_server import StubServer
 
 HERE = Path(__file__).parent
@@ -55,12 +56,6 @@ def answer(body: dict[str, Any]) -> str:
         tool, args = ("finish", {}) if "observation_0" in last else ("search_memory", {"query": "move", "k": 3})
         return fields(next_thought="Look.", next_tool_name=tool, next_tool_args=json.dumps(args))
     return fields(reasoning="It says so.", answer=said) if "[[ ##" in prompt else said
-
-
-def fields(**values: str) -> str:
-    """Outputs as DSPy reads them."""
-    shown = [f"[[ ## {name} ## ]]\n{value}" for name, value in values.items()]
-    return "\n\n".join([*shown, "[[ ## completed ## ]]"])
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +94,10 @@ def run(stub: StubServer, tmp_path: Path) -> Run:
     return ran
 
 
-@pytest.mark.parametrize(
-    ("framework", "heading"),
-    [
-        ("dspy", "DSPy"),
-        ("langgraph", "LangGraph"),
-        ("llamaindex", "LlamaIndex"),
-        ("openai-agents", "OpenAI Agents SDK"),
-    ],
-)
+SECTIONS = {"dspy": "DSPy", "langgraph": "LangGraph", "llamaindex": "LlamaIndex", "openai-agents": "OpenAI Agents SDK"}
+
+
+@pytest.mark.parametrize(("framework", "heading"), SECTIONS.items(), ids=SECTIONS)
 def test_agent_remembers_in_another_process_and_tells_nobody_else(run: Run, framework: str, heading: str) -> None:
     assert run(framework, heading, f"answer('ada', {TOLD!r})") == ["Good to know."]
     other = "[memory_of('ada').items().__len__(), memory_of('ben').items().__len__()]"

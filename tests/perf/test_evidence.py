@@ -1,17 +1,14 @@
 """perf/evidence.py: a cell is run once and keeps its figures; tables over all cells are those of the documentation."""
 
-import io
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "docs" / "data" / "evidence.json"
@@ -23,25 +20,17 @@ CELL = {
 
 
 @pytest.fixture
-def evidence(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def evidence(cli: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The script, with the offline engine in the place of the model, its commands in this process."""
     monkeypatch.syspath_prepend(str(ROOT / "perf"))
     import evidence
 
     def offline(command: list[str], env: dict[str, str], **settings: Any) -> Any:
         swapped = [{"gguf:qwen2.5-coder-0.5b": "offline"}.get(part, part) for part in command[3:]]
-        home, code = Path(env["MEMPILER_HOME"]), 0
-        with (
-            monkeypatch.context() as patch,
-            redirect_stdout(io.StringIO()) as out,
-            redirect_stderr(io.StringIO()) as err,
-        ):
+        home = Path(env["MEMPILER_HOME"])
+        with monkeypatch.context() as patch:
             patch.setenv("MEMPILER_HOME", str(home))
-            try:
-                main(swapped)
-            except SystemExit as ended:
-                code = int(ended.code or 0)
-        return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+            return subprocess.CompletedProcess(command, *cli(*swapped))
 
     monkeypatch.setattr(evidence, "subprocess", SimpleNamespace(run=offline))
     yield evidence

@@ -88,8 +88,13 @@ def test_a_mutant_is_noticed_or_survives_and_is_not_run_again(mutants, mutation,
     nursery.outcome = None
     assert list(mutants.outcomes(nursery, [mutation, unnoticed], results)) == again
 
+    (nursery.copy / mutation.file).write_text("LIMIT = 4\n")
+    del nursery.outcome
+    with pytest.raises(SystemExit, match="test_limit fails without any mutation"):
+        list(mutants.outcomes(nursery, [mutation], tmp_path / "broken.jsonl"))
 
-@pytest.mark.parametrize("last", [f"{TEST}::test_limit", f"{TEST}::test_gone", "tests/gone.py::test_limit"])
+
+@pytest.mark.parametrize("last", [f"{TEST}::test_limit", "tests/gone.py::test_limit"])
 def test_the_test_that_noticed_a_mutant_last_is_run_first_and_the_others_where_it_does_not(
     mutants, mutation, nursery, tmp_path, monkeypatch, last
 ):
@@ -105,11 +110,3 @@ def test_the_test_that_noticed_a_mutant_last_is_run_first_and_the_others_where_i
     assert ran == ([[last]] if last == found.noticed else [[last], [TEST]])
     mutants.keep([found])
     assert mutants.noticers() == {"pramem: the limit is ignored": found.noticed}
-
-
-def test_tests_that_fail_without_a_mutation_end_the_run(mutants, mutation, nursery, tmp_path):
-    (nursery.copy / mutation.file).write_text("LIMIT = 4\n")
-    with pytest.raises(SystemExit, match="test_limit fails without any mutation"):
-        list(mutants.outcomes(nursery, [mutation], tmp_path / "results.jsonl"))
-    (line,) = (tmp_path / "results.jsonl").read_text().splitlines()
-    assert json.loads(line)["breaks"] == "unchanged"
