@@ -2,9 +2,6 @@
 
     program ── staged copy ──> teleprompter ──> compiled copy ── unfrozen, only its own demos, no LM bound
 
-The program that is passed in is not changed. Questions that are not part of the benchmark's headline score (LoCoMo's
-adversarial ones) are not trained on. Optimizers that choose by a valset get a third of the training questions for it.
-
 When the budget is exhausted while an optimizer runs, or the optimizer breaks after calls were made, the best candidate
 that was scored in full is returned; when the endpoint dies, nothing is: DSPy's optimizers would hand back an untuned
 program as compiled.

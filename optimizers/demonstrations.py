@@ -1,8 +1,7 @@
 """Demonstrations of a memory method by a teacher, as the messages and answers that its model would see and give.
 
-The method itself runs, with its own search for related memories, on conversations that no test uses; only its
-predictors are replaced by a teacher who makes a set share of mistakes. So a model that is warmed up on them meets the
-same prompts as later in training, earlier mistakes in the memory included.
+Only the predictors of the method are replaced, by a teacher who makes a set share of mistakes: a model that is warmed
+up meets the same prompts as later in training, earlier mistakes in the memory included.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 T is the number of training questions it learns from, V of its valset, P of the predictors it may change. Bootstrapping
 stops early when enough demos pass, so it is between the demos wanted and the questions tried.
 
-Example:
-    >>> from mempiler.optimizers.effort import effort
-    >>> effort("gepa", {"max_metric_calls": 300}, train=100, val=50, predictors=1).runs
-    Range(low=137.5, high=356)
 """
 
 from __future__ import annotations

@@ -3,16 +3,8 @@
     question ── remember, recall ──> context ── holds the evidence? ── shortened around it ──> inputs of the task
                                                  └ no: another question                        + gold answer
 
-DSPy's optimizers take an example itself for a labelled demo, and an example of a memory benchmark has no `context`. So
-the questions that DSPy is given are `TaskExample`s: as demos they hold every input of the answering predictor, as the
-task renders it, and for anything else they are the question.
-
-A question is passed over where its gold evidence is not among what was recalled, for an answer out of nothing teaches
-guessing. Where none is recalled with all of it, those with half of it or more are taken. The context is shortened to
-the entries that hold the evidence and those nearest to them in rank; the raw items that a task shows beside it, to the
-newest. Demos that DSPy makes of passed answers keep what the model saw, unless they overflow their share of the prompt.
-
-A task that asks several predictors in a row has demos for the first alone. Lengths are estimates.
+An answer out of nothing teaches guessing: evidence has to be recalled, all of it, or half where no question has all. A
+task that asks several predictors in a row has demos for the first alone. Lengths are estimates.
 """
 
 from __future__ import annotations
@@ -50,7 +42,7 @@ FIELD = 12
 
 
 class TaskExample(dspy.Example):
-    """A training question whose fields are those of a demo; its inputs are still those of the program."""
+    """A training question whose fields are those of a demo, which DSPy takes it for; its inputs are the program's."""
 
     def __init__(self, base: Any = None, *, asked: dspy.Example | None = None, **fields: Any) -> None:
         super().__init__(base, **fields)

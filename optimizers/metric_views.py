@@ -1,11 +1,5 @@
 """One metric, the views of it that optimizers need.
 
-A benchmark scores an answer once (`Score`); passing that to all optimizers would be a silent bug: any object is true.
-
-    passed    bool      bootstrapping (BootstrapFewShot and optimizers that use it)
-    number    float     search and reinforcement learning
-    feedback  Prediction(score, feedback)   GEPA: the score of the answer, and for one predictor what it did to it
-
 Feedback follows the evidence: a writing predictor learns whether its input was never stored, stored but not recalled,
 or recalled and still answered wrongly; the answering one whether the evidence was before it at all.
 """

@@ -3,10 +3,8 @@
     optimizer ── request ──> ProposingLM ── as often as `attempts` ──> the prompt LM
                                   └── what can be read; else the last answers, and the adapter says what is wrong
 
-An answer that cannot be read is asked for again; where several were asked for, only those that can be read are handed
-on; all of it is counted. A proposal that was given up would end MIPRO and rule induction, so it is passed over there:
-MIPRO searches among the other instructions, down to the one it began with, and a candidate of rule induction goes
-without rules. GEPA and SIMBA pass over it themselves. COPRO has nothing to go on with, and ends (`compile`).
+A proposal that was given up would end MIPRO and rule induction, so it is passed over there, as GEPA and SIMBA do
+themselves. COPRO has nothing to go on with, and ends (`compile`).
 """
 
 from __future__ import annotations

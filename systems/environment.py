@@ -27,15 +27,12 @@ STAMP = ".complete"
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a system is installed, or is to be.
-
-    Args:
-        name: Of the system.
-        pins: The file with its packages, all of them with their versions.
-    """
+    """Where a system is installed, or is to be."""
 
     name: str
+    """Of the system."""
     pins: Path
+    """The file with its packages, all of them with their versions."""
 
     @property
     def path(self) -> Path:

@@ -3,14 +3,9 @@
     package ── POST /v1/chat/completions ──> Proxy ──> `dspy.settings.lm`    counted, limited, recorded as any call
             ── POST /v1/embeddings       ──>       ──> the run's embedder
 
-It listens on loopback and answers those who have its key. The model is that of the thread which said `serve_here`, and
-calls are counted for the piece of work that runs there.
-
-An error that ends a run (a budget, a dead endpoint) is kept, so that whoever waits for the package can raise it: the
-package itself hears of a refused request, which its client does not send again.
-
-Limits: answers come whole, never as a stream. Token ids are no text, and refused. Names of models, and whether a tool
-is strict, are not looked at. A run's temperature stands above the package's.
+It listens on loopback and answers those who have its key, whole, never as a stream. The model is that of the thread
+which said `serve_here`, and calls are counted for the piece of work that runs there. An error that ends a run (a
+budget, a dead endpoint) is kept for whoever waits for the package, which hears of a refused request.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
     history ── num_rollouts x ──> trajectories ──────────────────────────────> global groups
                                    └─ per session, by chance: one snapshot ── local_n x ──> local groups
 
-All rollouts of a step run at the same time, and so do all reruns, so that an engine can batch their calls. Everything
-random (conversations, sessions, snapshots, questions, tokens) follows from the seed and the number of the step: a step
-that is done again after a kill is the same step.
+Everything random (conversations, sessions, snapshots, questions, tokens) follows from the seed and the number of the
+step: a step that is done again after a kill is the same step.
 """
 
 from __future__ import annotations

@@ -2,12 +2,8 @@
 
     completions ── in the order of the calls ──> writer ──> rollout ──> questions ──> reward
 
-A writer is asked as in any rollout, but its answers are there already, so what a completion does to a memory and what
-that is worth are the same here and there. Where completions end before the calls do, the rest is empty, which no
-adapter can read, so that it costs what unreadable output costs.
-
-The reward of a rollout is the mean of what its completions are rewarded by: R less the mean of their penalties (see
-`reward`).
+Where completions end before the calls do, the rest is empty, which no adapter can read, so that it costs what
+unreadable output costs.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ class Worth:
 
     @property
     def reward(self) -> float:
-        """Of the whole rollout: the mean of what its completions are rewarded by."""
+        """Of the whole rollout: R less the mean penalty of its completions."""
         return self.value - (sum(self.penalties) / len(self.penalties) if self.penalties else 0.0)
 
 

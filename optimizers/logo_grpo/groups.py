@@ -4,12 +4,9 @@
              rewarded by the questions about that session at the end, or by the whole trajectory
     local    the same, across reruns of one session from one memory; rewarded right after that session
 
-Both are plain groups to the trainer, whose advantages are (r - mean) / std within each (Memory-R2's released code
-concatenates them with ids of their own). Their balance is a matter of counts.
-
-A group whose rewards are all equal teaches nothing: it is dropped and counted.
-
-In a global group the memories of the members differ from the second session on; local groups correct that bias.
+Both are plain groups to the trainer, whose advantages are (r - mean) / std within each; one whose rewards are all equal
+is dropped and counted. In a global group the memories of the members differ from the second session on; local groups
+correct that bias.
 """
 
 from __future__ import annotations

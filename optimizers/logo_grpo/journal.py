@@ -1,11 +1,8 @@
 """The progress of a training, stored beside its checkpoints: where a killed run resumes.
 
 The journal is written right after a checkpoint, in one piece, so that it never names weights that are not there. Steps
-after it are done again; since a step follows from the seed and its number, they are the same steps.
-
-Limits: with several threads the batches of an engine depend on timing, and rounding with them (one part in 10^7 of a
-logit). A resumed run then may differ from an unbroken one wherever a draw falls on a border that narrow; with one
-thread it does not differ.
+after it are done again, as they were: with one thread; with several the batches of an engine, and rounding, depend on
+timing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """How good a policy is: it writes the memories of held-out users, and questions about them are scored.
 
-Greedy and sampled decoding are two policies of one model: a model can be sharper without being better. Malformed
-completions are counted, not asked for again.
+Greedy and sampled decoding are two policies of one model: a model can be sharper without being better.
 """
 
 from __future__ import annotations
@@ -48,9 +47,6 @@ class Counts:
 class PolicyScore:
     """Scores of a policy."""
 
-    ids: tuple[str, ...]
-    groups: tuple[str, ...]
-    """The user of each question."""
     scores: tuple[float, ...]
     counts: Counts
 
@@ -105,11 +101,8 @@ def score_policy(
     with dspy.context(adapter=single_attempt(program), trace=None, disable_history=True):
         found = together([lambda part=part, n=n: one(*part, n) for part in parts for n in range(samples)], threads)
     counts = Counts.of([call for taken, _ in found for call in taken.calls])
-    asked = [example for _, group in parts for example in group]
     again = [[scores for _, scores in found[n : n + samples]] for n in range(0, len(found), samples)]
     return PolicyScore(
-        tuple(str(example.id) for example in asked),
-        tuple(example.history.id for example in asked),
         tuple(fmean(each) for many in again for each in zip(*many, strict=True)),
         counts,
     )

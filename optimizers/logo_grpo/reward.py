@@ -44,7 +44,7 @@ SessionReward = Literal["session", "cumulative", "trajectory"]
 _WORD = re.compile(r"\b\w+\b")
 
 
-@checked(frozen=True)
+@checked(frozen=True, config={"extra": "forbid"})
 class RewardSettings:
     """What a reward is made of."""
 

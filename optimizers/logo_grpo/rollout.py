@@ -3,12 +3,9 @@
     memory 0 ── session 1 ──> memory 1 ── session 2 ──> memory 2 ...      `roll_out`: one whole trajectory
                               memory 1 ── session 2 ──> memory 2'         `rerun`: that session once more
 
-`write` never changes its argument, so the memory before a session is its own snapshot: a rerun starts from the very
-object, and nothing that one rollout does can reach another one. What needs no memory (`prepare`) is sampled too, anew
-in every rollout and rerun.
-
-Limits: an adapter asks for no correction here, so that one call is one sample. A writer that waits for several sessions
-(PGR's facts) acts in the session that ends the wait, or when the history ends; such calls are credited there.
+`write` never changes its argument, so the memory before a session is its own snapshot. An adapter asks for no
+correction here, so that one call is one sample. A writer that waits for several sessions (PGR's facts) is credited in
+the session that ends the wait, or at the end of the history.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from .reward import RewardSettings, SessionReward
 Objective = Literal["logo", "grpo", "local"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config={"extra": "forbid"})
 class Curriculum:
     """Stages and when each ends: after its steps, or once it has used its share of a budget of generated tokens.
 
@@ -54,7 +54,7 @@ class Curriculum:
         return self.tokens is not None and tokens >= self.tokens * (stage + 1) / stages
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config={"extra": "forbid"})
 class TrainingSettings:
     """Settings of a training."""
 

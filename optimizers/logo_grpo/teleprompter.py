@@ -6,13 +6,8 @@
     the best of all is kept, which may be the start
 
 The best is the one whose sampled score is highest, averaged over `samples` samples of each validation history: that is
-what is trained. The greedy score is told beside it.
-
-Any method that writes session by session can be trained; every writing predictor is a role with groups of its own. Only
-weights change, prompts stay as they are.
-
-Deviations from the released code are listed in docs/coverage.md; not there are importance weights for what the policy
-does after a rerun session.
+what is trained. Every writing predictor is a role with groups of its own. Deviations from the released code are listed
+in docs/coverage.md.
 """
 
 from __future__ import annotations

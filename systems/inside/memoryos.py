@@ -1,8 +1,7 @@
 """MemoryOS of its authors' package: short, middle and long-term memory of pairs of what was said and answered.
 
 The history's first speaker is its user, all others are its assistant. The run's embedder stands in for
-sentence-transformers. What it requires, `faiss-gpu` and an old numpy, has no build for this Python: faiss-cpu and a
-present numpy stand in.
+sentence-transformers, and faiss-cpu for faiss-gpu.
 """
 
 from __future__ import annotations

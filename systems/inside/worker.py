@@ -15,10 +15,7 @@
 
 A method may be a coroutine. Objects in an answer are sent as those of their fields that say something of an entry.
 
-They go over a socket; what the package prints goes to the log. The worker ends, with all that it has started, as soon
-as nobody holds the other end, be the package busy or not.
-
-Memory and the size of one file are limited by the operating system, where it can.
+The worker ends, with all that it has started, as soon as nobody holds the other end, be the package busy or not.
 """
 
 from __future__ import annotations

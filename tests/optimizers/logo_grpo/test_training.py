@@ -33,6 +33,7 @@ def steps(rows: list[Any]) -> list[tuple[int, int]]:
     return [(row["step"], row["horizon"]) for row in rows if "horizon" in row]
 
 
+@pytest.mark.slow
 def test_stages_train_at_their_horizon_and_validation_sees_whole_histories(world: Any) -> None:
     made = world()
     trained = made.compile(short(), valset=made.dev)
@@ -57,7 +58,6 @@ def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> N
     ]
     assert (row["validation"], row["validation_greedy"]) == (scored[0].score, scored[2].score)
     assert scored[0].score != scored[1].score
-    assert scored[0].ids == scored[1].ids
     assert scored[0].counts.completions == 3 * scored[1].counts.completions
 
 
@@ -96,7 +96,7 @@ def best_at(world: Any, best: int) -> Any:
     return made
 
 
-@pytest.mark.parametrize("best", [0, 1])
+@pytest.mark.parametrize("best", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_next_stage_begins_from_the_best_checkpoint_and_the_best_is_kept(world: Any, best: int) -> None:
     made = best_at(world, best)
     trained = made.compile(short(), valset=made.dev)
