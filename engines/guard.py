@@ -174,11 +174,6 @@ class Guard:
         with self._lock:
             return self._until_now()
 
-    def calls_left(self) -> int | None:
-        """Calls that the limits, and those of the phase, still allow; None where they allow any number."""
-        given = [limit for each in (self.limits, self._phase) if (limit := each.max_calls) is not None]
-        return max(0, int(min(given) - self.spent().calls)) if given else None
-
     def admit(self) -> None:
         """Called before a call that costs.
 
