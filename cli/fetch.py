@@ -40,7 +40,7 @@ def command(name: str, source: str | None, out: str | None, sha256: str | None) 
     if data:
         found = _data(name, out, sha256 or "")
     elif name in weights.WEIGHTS:
-        wanted = weights.weights(name)
+        wanted = weights.WEIGHTS[name]
         found = {"path": str(weights.fetch(wanted, source)), "state": "whole", "use": wanted.use}
     elif name.startswith(_SYSTEM):
         path = shipped(name.removeprefix(_SYSTEM)).environment.install()

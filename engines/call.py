@@ -1,8 +1,4 @@
-"""One call of a metered model while it goes on: what it asks for, what came of it, and who hears of it.
-
-DSPy's callbacks tell it too, but are asked at every module and adapter of a call: for two words a question that takes
-more time than all else of the suite's own. So a metered model tells who listens by itself.
-"""
+"""One call of a metered model while it goes on: what it asks for, what came of it, and who hears of it."""
 
 from __future__ import annotations
 
@@ -20,9 +16,7 @@ import dspy
 from dspy.clients.call_result import CallResult
 
 from ..records import estimate_tokens
-
-MOST_TOLD = 10**12
-"""Tokens that no call takes: an endpoint that says so, or less than none, has not told them."""
+from .spending import MOST_TOLD
 
 
 @dataclass

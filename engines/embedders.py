@@ -16,6 +16,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,7 +72,6 @@ class TextEmbedder:
         name: What its vectors are known by.
         compute: Turns distinct texts, none of them blank, into vectors; their length need not be 1.
         dimension: Length of a vector; 0 if only the first answer will tell.
-        capacity: The most texts the cache holds (10 000 vectors of 384 numbers are 15 MB).
         kept: Keeps vectors from one process to the next; None for those that cost too little.
         query: What a query begins with, and what a passage begins with, for models that tell them apart.
         passage: See `query`.
@@ -86,7 +86,6 @@ class TextEmbedder:
         name: str,
         compute: Compute,
         dimension: int = 0,
-        capacity: int = 10_000,
         kept: Kept | None = None,
         query: str = "",
         passage: str = "",
@@ -95,7 +94,6 @@ class TextEmbedder:
         self.name = name
         self.dimension = dimension
         self._compute = compute
-        self._capacity = capacity
         self._kept = kept
         self.query, self.passage = query, passage
         self.account = compute if isinstance(compute, EndpointEmbedding) else None
@@ -126,10 +124,9 @@ class TextEmbedder:
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The tokens of texts, each int8 [tokens, width]; from the same pass as their vectors."""
-        rows = self._encoded(_begun(texts, self.passage), False)
-        return [
-            rows[text].tokens if text in rows else np.zeros((0, 1), np.int8) for text in _begun(texts, self.passage)
-        ]
+        given, nothing = _begun(texts, self.passage), np.zeros((0, 1), np.int8)
+        rows = self._encoded(given, False)
+        return [rows[text].tokens if text in rows else nothing for text in given]
 
     def query_tokens(self, query: str) -> tuple[np.ndarray, list[str]]:
         """The tokens of a query, and the word that each is a part of."""
@@ -199,7 +196,7 @@ class TextEmbedder:
             for text, row in found.items():
                 self._size += _bytes(row) - (_bytes(self._cache[text]) if text in self._cache else 0)
                 self._cache[text] = row
-            while len(self._cache) > self._capacity or self._size > ROOM:
+            while self._size > ROOM:
                 self._size -= _bytes(self._cache.popitem(last=False)[1])
         return new
 
@@ -294,7 +291,7 @@ def _encoder(name: str) -> TextEmbedder:
         return encode
 
     kept = Kept(f"{digests} {longest} tokens", tokens=True)
-    return TextEmbedder(name, lambda texts: checked()(texts), 0, 10_000, kept, query, passage, encode)
+    return TextEmbedder(name, lambda texts: checked()(texts), 0, kept, query, passage, encode)
 
 
 def hashed(texts: Sequence[str]) -> np.ndarray:
@@ -311,7 +308,9 @@ def _hashed_text(text: str) -> np.ndarray:
     parts = []
     for run in _RUN.finditer(folded(text)):
         if run["han"]:
-            parts += [_features(piece) for piece in _pieces(run["han"])]
+            # Chinese words are short and not set apart: single characters and pairs stand for them.
+            pairs = map("".join, pairwise(run["han"]))
+            parts += [_features(piece) for piece in chain(run["han"], pairs)]
         elif run[0] not in _FUNCTION_WORDS:
             parts.append(_features(run[0][:_LONGEST]))
     if not parts:
@@ -320,11 +319,6 @@ def _hashed_text(text: str) -> np.ndarray:
     features, first, counts = np.unique(hashes, return_index=True, return_counts=True)
     values = weights[first] * (1 + np.log(counts)) * np.where(features >> 31, 1.0, -1.0)
     return np.bincount(features % DIMENSION, weights=values, minlength=DIMENSION).astype(np.float32)
-
-
-def _pieces(han: str) -> list[str]:
-    """Chinese words are short and not set apart: single characters and pairs stand for them."""
-    return [*han, *(han[start : start + 2] for start in range(len(han) - 1))]
 
 
 @functools.lru_cache(maxsize=50_000)

@@ -202,8 +202,7 @@ class Guard:
     def reserving(self, expected: Spending) -> Iterator[None]:
         """Reserves what a call may take until the block ends; first waits while those in flight may take all there is.
 
-        Args:
-            expected: What it takes at most. A call that takes more may overrun a limit by the difference, too.
+        A call that takes more than is expected may overrun a limit by the difference, too.
         """
         if not self.limits:
             yield
@@ -232,11 +231,7 @@ class Guard:
         )
 
     def lane(self, endpoint: str) -> Lane:
-        """The places for calls at an endpoint.
-
-        Args:
-            endpoint: Its address, or whatever else names it.
-        """
+        """The places for calls at an endpoint, by its address or whatever else names it."""
         with self._lock:
             if endpoint not in self._lanes:
                 self._lanes[endpoint] = Lane(self.in_flight)
@@ -289,11 +284,7 @@ class Guard:
 
     @contextmanager
     def phase(self, reserve: Spending) -> Iterator[None]:
-        """Keeps a part of the budget back while the block runs, for the scoring that comes after it.
-
-        Args:
-            reserve: What must be left of each limit when the block ends.
-        """
+        """Keeps `reserve` of each limit back while the block runs, for the scoring that comes after it."""
         kept: dict[str, Any] = {
             each: max(0, limit - spent_of(reserve, each)) for each, limit in self.limits.given.items()
         }

@@ -1,13 +1,4 @@
-"""Counts calls, tokens and cost of language models; copies of a model count into the same meter.
-
-Example:
-    >>> from mempiler.engines.meter import Meter
-    >>> from mempiler.engines.models import language_model
-    >>> meter = Meter()
-    >>> _ = language_model("offline", meter=meter)("question: Where?")
-    >>> meter.read().calls["task"]
-    1
-"""
+"""Counts calls, tokens and cost of language models; copies of a model count into the same meter."""
 
 from __future__ import annotations
 
@@ -16,9 +7,8 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import dspy
 from dspy.clients.call_result import CallResult
@@ -32,47 +22,12 @@ from .call import HEARING, Call, going_on
 from .endpoint.endpoint import BODY, Engine
 from .endpoint.loop import in_thread
 from .guard import Guard
-from .spending import Counted, Spending, note
+from .spending import Role, Spending, Usage, note
 
-Role = Literal["task", "prompt", "judge", "answer"]
-ROLES: tuple[Role, ...] = ("task", "prompt", "judge")
-"""Those that are counted everywhere; "answer" is where one is named apart."""
 ANSWER = 2048
 """Tokens that are reserved for an answer at least, where nothing bounds it."""
 PROMPT = 2
 """How many times its estimated tokens are reserved for a prompt: tokenizers differ."""
-
-
-@dataclass(frozen=True)
-class Usage(Counted):
-    """What was used up to one moment, or between two."""
-
-    calls: Counter[str] = field(default_factory=Counter)
-    """Calls that reached a model, by role."""
-    cached: int = 0
-    """Calls that DSPy's LM cache answered."""
-    failed: int = 0
-    """Calls that raised, retries of the client library not counted."""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: float = 0.0
-    """US dollars, of those calls whose price is known."""
-    unpriced: int = 0
-    """Calls whose price is not known (offline and local engines among them)."""
-    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Predictor calls by predictor and outcome: ok, salvaged, asked again, lost."""
-    faults: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """What was wrong with answers, by predictor and kind."""
-    told_tokens: int = 0
-    """Those of `input_tokens` of which the server said how many it had in its own cache."""
-    reused_tokens: int = 0
-    """Those that it had."""
-    estimated: int = 0
-    """Calls of which the endpoint did not say how many tokens they took; theirs are estimated."""
-
-    def by_role(self) -> dict[str, int]:
-        """Calls by role with zeros, and the cached ones: what reports print; "embedding" where an endpoint was."""
-        return {**{role: self.calls[role] for role in ROLES}, **self.calls, "cached": self.cached}
 
 
 class Meter:
@@ -93,26 +48,6 @@ class Meter:
         with self._lock:
             self._usage += used
 
-    def add(
-        self, role: str, usage: dict[str, Any], cost: float | None, calls: int = 1, estimated: bool = False
-    ) -> None:
-        """Counts calls that reached a model; `estimated` where the endpoint did not tell their usage."""
-        sent, generated = (int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion"))
-        reused = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        self.longest = max(self.longest, generated)
-        self.include(
-            Usage(
-                Counter({role: calls}),
-                input_tokens=sent,
-                output_tokens=generated,
-                cost=cost or 0.0,
-                unpriced=int(cost is None),
-                told_tokens=0 if reused is None else sent,
-                reused_tokens=int(reused or 0),
-                estimated=calls * estimated,
-            )
-        )
-
     def add_answer(self, predictor: str, outcome: str, faults: Counter[str]) -> None:
         """Counts a predictor call by how it ended."""
         of_kinds = Counter({(predictor, kind): count for kind, count in faults.items()})
@@ -125,24 +60,6 @@ class Meter:
         return Meter, ()
 
 
-class Answers(Protocol):
-    """Answers of earlier calls, kept by the run; `runs.run_store` has one over SQLite."""
-
-    def once(
-        self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False
-    ) -> tuple[dict[str, Any], bool]:
-        """The record of a call, created if missing, and whether it existed."""
-        ...
-
-
-class Replayed(Protocol):
-    """A run whose answers are given again; `runs.replay` has one over its store."""
-
-    def answer(self, call: Call) -> CallResult:
-        """The answer to a call; a `UserError` where the run has none."""
-        ...
-
-
 class MeteredLM(dspy.LM):
     """A `dspy.LM` that counts its calls, asks the guard before each, and looks into the run's answers first.
 
@@ -151,9 +68,9 @@ class MeteredLM(dspy.LM):
         meter: Where calls are counted.
         role: What the model is used for.
         guard: Refuses calls over budget or to an unreachable endpoint; one without limits if None.
-        answers: Answers of earlier calls of the run, so that a resumed run calls the model only for missing ones.
+        answers: Has those of earlier calls (`once` of `runs.run_store`): a resumed run asks for missing ones only.
         prices: US dollars per input and output token, for answers that come without a cost.
-        replay: A run whose answers are given instead of any call.
+        replay: Gives the answer to a call instead of any model; see `runs.replay`.
         **settings: Everything else that `dspy.LM` takes.
     """
 
@@ -166,9 +83,9 @@ class MeteredLM(dspy.LM):
         meter: Meter,
         role: Role = "task",
         guard: Guard | None = None,
-        answers: Answers | None = None,
+        answers: Any = None,
         prices: tuple[float, float] | None = None,
-        replay: Replayed | None = None,
+        replay: Callable[[Call], CallResult] | None = None,
         **settings: Any,
     ) -> None:
         self.meter, self.guard, self.prices = meter, guard or Guard(), prices
@@ -264,7 +181,7 @@ class MeteredLM(dspy.LM):
         # A place first: who waits for one has asked for nothing yet, and is refused when the guard trips meanwhile.
         with self.guard.lane(self.endpoint).place(), self.guard.reserving(self._expected(call)):
             with self.admitted():
-                known = call.cached() if self.replay is None else self.replay.answer(call)
+                known = call.cached() if self.replay is None else self.replay(call)
                 if known is None:
                     with dspy.context(disable_history=False):
                         call.outputs = ask()
@@ -296,10 +213,23 @@ class MeteredLM(dspy.LM):
         estimated: bool = False,
     ) -> None:
         """Counts calls that were answered, by their tokens and what else their usage tells."""
-        cost, usage = self.priced(cost, sent, generated), {"total_tokens": 0, **(usage or {})}
-        counted = {**usage, "prompt_tokens": sent, "completion_tokens": generated}
-        self.meter.add(self.role, counted, cost, calls, estimated)
-        self.guard.worked(max(0 if estimated else int(usage["total_tokens"] or 0), sent + generated), cost, calls)
+        cost, usage = self.priced(cost, sent, generated), usage or {}
+        reused = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        self.meter.longest = max(self.meter.longest, generated)
+        self.meter.include(
+            Usage(
+                Counter({self.role: calls}),
+                input_tokens=sent,
+                output_tokens=generated,
+                cost=cost or 0.0,
+                unpriced=int(cost is None),
+                told_tokens=0 if reused is None else sent,
+                reused_tokens=int(reused or 0),
+                estimated=calls * estimated,
+            )
+        )
+        told = 0 if estimated else int(usage.get("total_tokens") or 0)
+        self.guard.worked(max(told, sent + generated), cost, calls)
 
     def _expected(self, call: Call) -> Spending:
         """What a call takes at most, going by the length of its prompt and of the answers so far."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dspy.clients.call_result import CallResult
 from dspy.lm15 import (
     Config,
     LM15Error,
@@ -21,11 +22,12 @@ from dspy.lm15 import (
 from dspy.utils.exceptions import LMConfigurationError, LMError
 
 from ..errors import EndpointError, UserError, one_line
+from .call import Call
 from .endpoint import DEADLINE, RETRIES, TIMEOUT
 from .endpoint.endpoint import BODY, Engine, engines
 from .endpoint.loop import run
 from .guard import Guard
-from .meter import Answers, Meter, MeteredLM, Replayed, Role
+from .meter import Meter, MeteredLM, Role
 from .spending import litellm_module
 from .weights import gguf_file
 
@@ -48,7 +50,7 @@ def language_model(
     role: Role = "task",
     api_base: str | None = None,
     guard: Guard | None = None,
-    answers: Answers | None = None,
+    answers: Any = None,
     prices: tuple[float, float] | None = None,
     cache: bool | None = None,
     timeout: float = TIMEOUT,
@@ -57,7 +59,7 @@ def language_model(
     repeat: int = 0,
     loaded: dict[str, Any] | None = None,
     slots: int = 1,
-    replay: Replayed | None = None,
+    replay: Callable[[Call], CallResult] | None = None,
     **settings: Any,
 ) -> MeteredLM:
     """Makes a metered language model.
@@ -78,7 +80,7 @@ def language_model(
         repeat: Which repetition of the same run: from 1 on, a model that samples answers anew instead of from a cache.
         loaded: Models of this process by name: one that is there is not loaded again, one that is not is added.
         slots: Prompts that a GGUF model works on at the same time.
-        replay: A run whose answers are given; `name` is then the one that the model had in it, and neither weights
+        replay: Gives the answers of a run; `name` is then the one that the model had in it, and neither weights
             nor a key are needed.
         **settings: Of every request: temperature (0 for models in this process), max_tokens, top_p, seed,
             reasoning_effort, or any other field of the body that the endpoint takes, e.g. top_k, chat_template_kwargs.
@@ -232,17 +234,6 @@ def check_known(lm: Any) -> None:
         raise UserError(f"language model {lm.model!r}: {told}") from error
     except (LM15Error, OSError, ValueError):
         return
-
-
-def context_window(lm: Any) -> int | None:
-    """Tokens that a prompt and its answer may have together; None where it is not known.
-
-    Args:
-        lm: A language model; one that runs here, GGUF or local, knows it.
-    """
-    model = getattr(getattr(lm, "engine", None), "model", None)
-    known = getattr(lm, "window", None), getattr(model, "context", None)
-    return next((found for found in known if isinstance(found, int)), None)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,12 +21,6 @@ _SHORT = 64
 """Tokens from which the length of a text counts: the longer it is, the more there is to be near to by chance."""
 
 
-class _Tokens(Protocol):
-    def tokens(self, texts: Sequence[str]) -> list[np.ndarray]: ...
-
-    def query_tokens(self, query: str) -> tuple[np.ndarray, list[str]]: ...
-
-
 class TokenMatch:
     """Late interaction without training: each token of a question looks for the nearest one of a text.
 
@@ -36,7 +30,7 @@ class TokenMatch:
 
     name = TOKENS
 
-    def __init__(self, embedder: _Tokens) -> None:
+    def __init__(self, embedder: Any) -> None:
         self._embedder = embedder
 
     def scores(self, query: str, texts: Sequence[Sequence[str]], weight: Callable[[str], float]) -> np.ndarray:

@@ -9,14 +9,20 @@ from __future__ import annotations
 import contextvars
 import os
 import time
+from collections import Counter
 from collections.abc import Generator, Hashable
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ..errors import UserError
 from ..records.scope import holding
 
+Role = Literal["task", "prompt", "judge", "answer"]
+ROLES: tuple[Role, ...] = ("task", "prompt", "judge")
+"""Those that are counted everywhere; "answer" is where one is named apart."""
+MOST_TOLD = 10**12
+"""Tokens that no call takes: an endpoint that says so, or less than none, has not told them."""
 _FREE = ("offline", "local:", "local/", "gguf:")
 
 
@@ -52,6 +58,38 @@ class Spending(Counted):
     def minutes(self) -> float:
         """The time in minutes."""
         return self.seconds / 60
+
+
+@dataclass(frozen=True)
+class Usage(Counted):
+    """What was used up to one moment, or between two."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    """Calls that reached a model, by role."""
+    cached: int = 0
+    """Calls that DSPy's LM cache answered."""
+    failed: int = 0
+    """Calls that raised, retries of the client library not counted."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    """US dollars, of those calls whose price is known."""
+    unpriced: int = 0
+    """Calls whose price is not known (offline and local engines among them)."""
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Predictor calls by predictor and outcome: ok, salvaged, asked again, lost."""
+    faults: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What was wrong with answers, by predictor and kind."""
+    told_tokens: int = 0
+    """Those of `input_tokens` of which the server said how many it had in its own cache."""
+    reused_tokens: int = 0
+    """Those that it had."""
+    estimated: int = 0
+    """Calls of which the endpoint did not say how many tokens they took; theirs are estimated."""
+
+    def by_role(self) -> dict[str, int]:
+        """Calls by role with zeros, and the cached ones: what reports print; "embedding" where an endpoint was."""
+        return {**{role: self.calls[role] for role in ROLES}, **self.calls, "cached": self.cached}
 
 
 @dataclass

@@ -97,10 +97,6 @@ class VectorFile:
 
     It may be deleted at any time: a file that is damaged or locked costs time and nothing else, and of one that cannot
     be written one line of warning says so.
-
-    Args:
-        path: The file; that in the user's cache if None.
-        most: Numbers that are kept.
     """
 
     def __init__(self, path: Path | None = None, most: int = MOST) -> None:

@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..errors import DataError, EndpointError, MissingDependencyError, UnknownNameError, UserError, one_line
-
-Kind = Literal["language model", "embedder"]
+from ..errors import DataError, EndpointError, MissingDependencyError, UserError, one_line
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Weights:
     """The files of one model."""
 
     name: str
-    kind: Kind
+    kind: Literal["language model", "embedder"]
     repository: str
     """On the hub."""
     revision: str
@@ -97,24 +95,13 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mempiler"
 
 
-def weights(name: str) -> Weights:
-    """The weights of a name.
-
-    Raises:
-        UnknownNameError: There are none of it.
-    """
-    if name not in WEIGHTS:
-        raise UnknownNameError("model", name, WEIGHTS)
-    return WEIGHTS[name]
-
-
 def present(name: str) -> Weights:
-    """The weights of a name, if they are here.
+    """The weights of a known name, if they are here.
 
     Raises:
         UserError: They are not.
     """
-    found = weights(name)
+    found = WEIGHTS[name]
     if not found.here:
         raise UserError(f"the weights of {name} are not in {folder()}; run: mempiler fetch {name}")
     return found

@@ -20,7 +20,6 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..engines.guard import Guard
 from ..engines.meter import MeteredLM
-from ..engines.models import context_window
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
@@ -132,7 +131,7 @@ def compile_program(
     if compiled is not None:
         history.trained = trained_lm(compiled, lm)
     result = tidy(compiled if compiled is not None else job.student, program)
-    window = context_window(lm)
+    window = getattr(lm, "window", None)
     for line in fit_window(result, window) if window else ():
         history.note(line)
     return result

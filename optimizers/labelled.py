@@ -19,7 +19,6 @@ from typing import Any
 
 import dspy
 
-from ..engines.models import context_window
 from ..errors import MempilerError, ProgramError
 from ..programs.predictor import MEANT_FOR
 from ..programs.program import MemoryProgram
@@ -149,7 +148,7 @@ class Labelling:
 
     def _budget(self) -> tuple[int, str]:
         """Tokens that the demos of a prompt may have, and why."""
-        budget, window = self._job.settings["max_demo_tokens"], context_window(self._job.task_lm)
+        budget, window = self._job.settings["max_demo_tokens"], getattr(self._job.task_lm, "window", None)
         instructions = max((_tokens({"": signature_of(p).instructions}) for p in self._own.values()), default=0)
         left = int((window or 0) * USED) - ROOM - instructions - max(self._lengths, default=0)
         if window is None or left >= budget:

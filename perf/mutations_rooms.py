@@ -42,8 +42,8 @@ BUDGET = of(
     ("guard", "Spending(calls - 1, tokens, cost", "Spending(calls - 1, 2 * tokens, cost", "tokens count twice"),
     (
         "meter",
-        "self.meter.add(self.role, counted, cost, calls, estimated)",
-        "self.meter.add(self.role, counted, cost, 1, estimated)",
+        "Counter({self.role: calls})",
+        "Counter({self.role: 1})",
         "one of n counts",
     ),
 )

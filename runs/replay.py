@@ -22,7 +22,7 @@ from ..engines.call import Call
 from ..engines.embedders import OFFLINE, TextEmbedder
 from ..engines.guard import Guard
 from ..engines.meter import MeteredLM
-from ..engines.models import context_window, is_local
+from ..engines.models import is_local
 from ..errors import UserError
 from .folder import RunFolder
 from .run_store import RunStore
@@ -112,7 +112,7 @@ class Replay:
 def note_model(folder: RunFolder, role: str, asked: str, lm: MeteredLM) -> None:
     """Writes down which model a role had, for a replay."""
     models = folder.read().get("models", {})
-    sizes = {"max_tokens": lm.kwargs.get("max_tokens"), "window": context_window(lm)}
+    sizes = {"max_tokens": lm.kwargs.get("max_tokens"), "window": lm.window}
     found = {"lm": asked, "model": lm.model, **sizes}
     if models.get(role) != found:
         folder.update(models={**models, role: found})

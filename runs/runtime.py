@@ -150,7 +150,7 @@ class Runtime:
             loaded=self.loaded,
             slots=setup.threads,
             repeat=setup.repeat if role in ("task", "answer") else 0,
-            replay=self.replay,
+            replay=self.replay and self.replay.answer,
             **settings,
         )
         if self.replay is not None:

@@ -16,7 +16,7 @@ from typing import Any
 from dspy.utils.exceptions import LMTransportError
 from fastapi.responses import Response
 
-from ..engines.endpoint.chat import Reply, Upstream
+from ..engines.endpoint.endpoint import Reply, Upstream
 from ..engines.endpoint.loop import Deadline
 from ..records import Context
 from .bodies import ChatRequest

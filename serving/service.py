@@ -15,7 +15,7 @@ from anyio import CapacityLimiter
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 
-from ..engines.endpoint.chat import Upstream, upstream_of
+from ..engines.endpoint.endpoint import Upstream, upstream_of
 from ..engines.endpoint.loop import Deadline, within
 from ..engines.meter import Usage
 from ..memory.store import Store

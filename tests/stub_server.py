@@ -10,10 +10,6 @@ Answers are a pure function of the messages, so two runs that ask the same get t
     wait     refused for now, with Retry-After: 3600     trickle  an answer of which a byte comes now and then
     endless  an answer that does not end                 headers  headers of which a byte comes now and then
     dead     the connection is cut, and from then on nobody listens
-
-Example:
-    >>> with StubServer(lambda n, text: "500" if n == 1 else None) as server:
-    ...     lm = language_model("openai/stub", api_base=server.url)
 """
 
 from __future__ import annotations
@@ -31,10 +27,7 @@ Fault = str
 Script = Callable[[int, str], Fault | None]
 """Number of the request (from 1) and its messages as one text -> the fault it meets, or None."""
 Answer = Callable[[dict[str, Any]], "str | dict[str, Any] | bytes"]
-"""The body of a request -> the text of the completion, its message, e.g. with calls of tools, or a body as it is."""
-
-Schemas = Literal["honour", "ignore", "refuse"]
-"""What the server makes of a `response_format` of type json_schema."""
+"""The body of a request -> the text of the completion, its message, or a body as it is, with or without its head."""
 
 LIMITS = {"x-request-id": "req-stub", "x-ratelimit-remaining-requests": "41", "openai-organization": "ours"}
 """Headers of every answer."""
@@ -44,6 +37,7 @@ _STATUS = {
     "404": "the model does not exist",
     "429": "slow down",
     "500": "the server has a fault",
+    "wait": "slow down for an hour",
 }
 
 
@@ -97,35 +91,31 @@ class StubServer:
         models: The models that it says it has; None lists none.
     """
 
+    headers: Mapping[str, str] = LIMITS
+
     def __init__(
         self,
         script: Script | None = None,
         answer: Answer = offline_answer,
         delay: float = 0.0,
-        schemas: Schemas = "ignore",
+        schemas: Literal["honour", "ignore", "refuse"] = "ignore",
         reused: float | None = None,
         between: Callable[[int], None] = lambda n: None,
         models: Sequence[str] | None = None,
         usage: bool = True,
     ) -> None:
-        self.reused, self.between, self.usage = reused, between, usage
-        self.models = models
-        self.script = script or (lambda n, text: None)
-        self.answer = answer
-        self.delay = delay
-        self.schemas = schemas
+        self.reused, self.between, self.usage, self.models = reused, between, usage, models
+        self.script, self.answer, self.delay, self.schemas = script or at({}), answer, delay, schemas
         self.formats: list[Any] = []
         """The `response_format` of every request that came in, or None."""
         self.model = f"openai/stub-{uuid.uuid4().hex[:8]}"
-        """What `--lm` takes; a name of its own, so that DSPy's LM cache does not know its answers yet."""
+        """What `--lm` takes; DSPy's LM cache does not know its answers yet."""
         self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         """Path, headers and body of every request that came in."""
         self.texts: list[str] = []
         """The messages of every request that came in."""
         self.answered = 0
         """Requests that got a completion."""
-        self.sent = 0
-        """Bytes of answers that do not end."""
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._dead = False
@@ -161,7 +151,6 @@ class StubServer:
             while not self._closing.wait(0.05 if fault != "endless" else 0):
                 connection.write(part)
                 connection.flush()
-                self.sent += len(part)
         except OSError:
             pass
 
@@ -170,16 +159,10 @@ class StubServer:
         with self._changed:
             return self._changed.wait_for(lambda: self.answered >= answered, seconds)
 
-    def answered_with(self, body: dict[str, Any]) -> str | dict[str, Any] | bytes:
-        """Text or message of the completion; it fits the schema that is asked for, where this server does that."""
-        if self.schemas == "honour" and "response_format" in body:
-            return json.dumps(fill(body["response_format"]["json_schema"]["schema"]))
-        return self.answer(body)
-
     def reply(self, body: dict[str, Any]) -> tuple[int, bytes] | None:
         """Status and body of the answer to a request, or None to cut the connection."""
         if "input" in body:
-            return 200, _embedded(body, self.usage)
+            return 200, self.embedded(body)
         text = "\n".join(str(message.get("content")) for message in body["messages"])
         with self._changed:
             self.texts.append(text)
@@ -187,28 +170,61 @@ class StubServer:
             fault = "dead" if self._dead else self.script(len(self.texts), text)
         if fault is None and self.schemas == "refuse" and "response_format" in body:
             fault = "400"
-        if fault == "dead":
-            self.die()
-            return None
-        if fault == "stall":
-            self._closing.wait()
+        if fault in ("dead", "stall"):
+            self.die() if fault == "dead" else self._closing.wait()
             return None
         if fault in _STATUS:
             code = {"code": "model_not_found"} if fault == "404" else {}
-            return int(fault), json.dumps({"error": {"message": _STATUS[fault], **code}}).encode()
-        if fault == "wait":
-            return 429, b'{"error": {"message": "slow down for an hour"}}'
+            status = 429 if fault == "wait" else int(fault)
+            return status, json.dumps({"error": {"message": _STATUS[fault], **code}}).encode()
         if fault in ("trickle", "endless", "headers"):
             return 0, fault.encode()
         if fault == "no-json":
             return 200, b"<html>bad gateway</html>"
         if self.delay:
             time.sleep(self.delay)
-        said = "I would rather not say." if fault == "garbled" else self.answered_with(body)
+        if fault == "garbled":
+            said = "I would rather not say."
+        elif self.schemas == "honour" and "response_format" in body:
+            said = json.dumps(fill(body["response_format"]["json_schema"]["schema"]))
+        else:
+            said = self.answer(body)
         with self._changed:
             self.answered += 1
             self._changed.notify_all()
-        return 200, said if isinstance(said, bytes) else _completion(body, text, said, self.reused, self.usage)
+        return 200, said if isinstance(said, bytes) else self.completion(body, text, said)
+
+    def completion(self, body: dict[str, Any], text: str, said: str | dict[str, Any]) -> bytes:
+        """What is said, or a message, as the body of an answer."""
+        message = {"role": "assistant", **({"content": said} if isinstance(said, str) else said)}
+        asked, told = len(text) // 4, len(message.get("content") or "") // 4
+        reason = "tool_calls" if message.get("tool_calls") else "stop"
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        found: dict[str, Any] = {
+            "id": "stub",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [choice],
+        }
+        details = {} if self.reused is None else {"prompt_tokens_details": {"cached_tokens": int(asked * self.reused)}}
+        if self.usage:
+            found["usage"] = {
+                "prompt_tokens": asked,
+                "completion_tokens": told,
+                "total_tokens": asked + told,
+                **details,
+            }
+        return json.dumps(found).encode()
+
+    def embedded(self, body: dict[str, Any]) -> bytes:
+        """The offline embedder's vectors as the body of an answer."""
+        from mempiler.engines.embedders import embedder
+
+        rows = embedder().embed(body["input"]).tolist()
+        data = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate(rows)]
+        told = {"usage": {"prompt_tokens": 100, "total_tokens": 100}} if self.usage else {}
+        return json.dumps({"object": "list", "model": body["model"], "data": data, **told}).encode()
 
 
 class _Listener(ThreadingHTTPServer):
@@ -227,44 +243,40 @@ def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             known = stub.models if self.path.endswith("/models") else None
-            body = json.dumps({"data": [{"id": name, "object": "model"} for name in known or ()]}).encode()
-            self.send_response(404 if known is None else 200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            body = {"data": [{"id": name, "object": "model"} for name in known or ()]}
+            self.send(404 if known is None else 200, json.dumps(body).encode())
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             stub.requests.append((self.path, dict(self.headers), body))
-            found = stub.reply(body)
-            if found is None:
-                self.close_connection = True
-                return
-            status, sent = found
+            status, sent = stub.reply(body) or (0, b"")
             if status == 0:
-                stub.drip(self.wfile, sent.decode())
                 self.close_connection = True
-                return
-            self.send_response(status)
-            for name, value in LIMITS.items():
-                self.send_header(name, value)
-            if status == 429:
-                self.send_header("Retry-After", "3600" if b"hour" in sent else "0")
-            if status == 200 and body.get("stream") and sent.startswith(b"{"):
+                if sent:
+                    stub.drip(self.wfile, sent.decode())
+            elif sent.startswith(b"HTTP"):
+                self.close_connection = True
+                self.wfile.write(sent)
+            elif status == 200 and body.get("stream") and sent.startswith(b"{"):
                 self.stream(json.loads(sent), bool((body.get("stream_options") or {}).get("include_usage")))
-                return
-            events = bool(body.get("stream")) and sent.startswith(b"data:")
-            self.send_header("Content-Type", "text/event-stream" if events else "application/json")
-            self.send_header("Content-Length", str(len(sent)))
+            else:
+                more = {"Retry-After": "3600" if b"hour" in sent else "0"} if status == 429 else {}
+                events = bool(body.get("stream")) and sent.startswith(b"data:")
+                self.send(status, sent, "text/event-stream" if events else "application/json", more)
+
+        def send(self, status: int, body: bytes, kind: str = "application/json", more: Mapping[str, str] = {}) -> None:
+            self.head(status, {**more, "Content-Type": kind, "Content-Length": str(len(body))})
+            self.wfile.write(body)
+
+        def head(self, status: int, headers: Mapping[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {**stub.headers, **headers}.items():
+                self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(sent)
 
         def stream(self, completion: dict[str, Any], usage: bool) -> None:
             """Sends a completion as events."""
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Connection", "close")
-            self.end_headers()
+            self.head(200, {"Content-Type": "text/event-stream", "Connection": "close"})
             self.close_connection = True
             for number, event in enumerate(_chunks(completion, usage)):
                 stub.between(number)
@@ -300,32 +312,3 @@ def _chunks(completion: dict[str, Any], usage: bool) -> Iterator[Any]:
     if usage:
         yield {**head, "choices": [], "usage": completion["usage"]}
     yield "[DONE]"
-
-
-def _embedded(body: dict[str, Any], usage: bool) -> bytes:
-    """The offline embedder's vectors."""
-    from mempiler.engines.embedders import embedder
-
-    rows = [row.tolist() for row in embedder().embed(body["input"])]
-    data = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate(rows)]
-    told = {"usage": {"prompt_tokens": 100, "total_tokens": 100}} if usage else {}
-    return json.dumps({"object": "list", "model": body["model"], "data": data, **told}).encode()
-
-
-def _completion(
-    body: dict[str, Any], text: str, said: str | dict[str, Any], reused: float | None = None, usage: bool = True
-) -> bytes:
-    message = {"role": "assistant", **({"content": said} if isinstance(said, str) else said)}
-    asked, told = len(text) // 4, len(message.get("content") or "") // 4
-    reason = "tool_calls" if message.get("tool_calls") else "stop"
-    details = {} if reused is None else {"prompt_tokens_details": {"cached_tokens": int(asked * reused)}}
-    found = {
-        "id": "stub",
-        "object": "chat.completion",
-        "created": 0,
-        "model": body["model"],
-        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-    }
-    if usage:
-        found["usage"] = {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told, **details}
-    return json.dumps(found).encode()

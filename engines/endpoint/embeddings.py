@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from ...errors import EndpointError, UserError, one_line
 from ...records import estimate_tokens
-from ..spending import Spending, litellm_module, needed_prices, token_prices
+from ..spending import Spending, Usage, litellm_module, needed_prices, token_prices
 
 if TYPE_CHECKING:
     from ..guard import Guard
@@ -67,8 +68,10 @@ class EndpointEmbedding:
             return np.array(rows, dtype=np.float32)
         except (openai.OpenAIError, AttributeError, KeyError, TypeError, ValueError) as error:
             said, named = f"{type(error).__name__}: {one_line(error, 300)}", f"embedder {self._name!r}"
-            if missing := self._missing_keys():
-                raise UserError(f"{named}: {said}; set {missing} if the key is what is missing") from error
+            # Asked only after a failure: some providers take credentials from elsewhere, such as AWS profiles.
+            missing = [] if self._model else litellm_module().validate_environment(self._name)["missing_keys"]
+            if missing:
+                raise UserError(f"{named}: {said}; set {' or '.join(missing)} if the key is what is missing") from error
             if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
                 raise UserError(f"{named}: the key was refused; check OPENAI_API_KEY or the provider's") from error
             if isinstance(error, openai.BadRequestError | openai.NotFoundError):
@@ -89,7 +92,8 @@ class EndpointEmbedding:
             told = getattr(getattr(answer, "usage", None), "prompt_tokens", 0)
             tokens = told or estimated
             cost = None if price is None else tokens * price
-            meter.add("embedding", {"prompt_tokens": tokens}, cost, estimated=not told)
+            paid = {"cost": cost or 0.0, "unpriced": int(cost is None), "estimated": int(not told)}
+            meter.include(Usage(Counter(embedding=1), input_tokens=tokens, **paid))
             guard.worked(tokens, cost)
         return answer
 
@@ -112,7 +116,3 @@ class EndpointEmbedding:
         # It refers to itself: left to the collector, its sockets might go before what closes them.
         weakref.finalize(made, connections.close)
         return made
-
-    def _missing_keys(self) -> str:
-        """Asked only after a failure: some providers take credentials from elsewhere, such as AWS profiles."""
-        return "" if self._model else " or ".join(litellm_module().validate_environment(self._name)["missing_keys"])

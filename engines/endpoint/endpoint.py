@@ -10,21 +10,25 @@ import asyncio
 import contextvars
 import functools
 import itertools
+import json
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, aclosing, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import dspy
 from dspy.clients.call_result import CallResult, combine, usage_dict
 from dspy.clients.costs import estimate_cost
+from dspy.clients.errors import error_boundary
 from dspy.lm15 import (
     RETRYABLE_ERRORS,
     AsyncLMRouter,
     AsyncOpenAIChatLM,
+    LM15Error,
     Message,
     ProviderError,
     Request,
@@ -37,9 +41,10 @@ from dspy.lm15 import (
     amaterialize_response,
     registered_providers,
 )
+from dspy.utils.exceptions import LMAuthError, LMTransportError
 
 from ...records.scope import holding
-from ..spending import litellm_module
+from ..spending import MOST_TOLD, litellm_module
 from . import DEADLINE, RETRIES, TIMEOUT
 from .loop import aiterate, arun, iterate, run
 
@@ -224,7 +229,7 @@ class Engine:
                 priced = estimate_cost(response, provider=client.provider, requested_model=client.model)
                 parts[-1].cost, parts[-1].cost_details = priced
         if parts:
-            whole = parts[0] if len(parts) == 1 else combine(parts, model_type="chat")
+            whole = combine(parts, model_type="chat")
             result.cost, result.cost_details = whole.cost, whole.cost_details
             if not result.cache_hit:
                 result.usage = whole.usage
@@ -282,3 +287,91 @@ def _priced(provider: str, answered: str, asked: str) -> bool:
 def _router(**settings: Any) -> AsyncLMRouter:
     declared = tuple(each.definition for each in registered_providers())
     return AsyncLMRouter(RouterConfig(providers=declared, **settings))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What an endpoint answers, while it is read."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in small letters."""
+    lines: Iterator[bytes]
+    """The body as it comes, cut behind newlines."""
+
+
+class Upstream:
+    """An endpoint that speaks OpenAI's chat; what it answers is handed on as it is, without retries.
+
+    Args:
+        lm: Whose guard, meter and bounds hold; the key of its endpoint is never in any answer.
+    """
+
+    def __init__(self, lm: Any) -> None:
+        client = lm.engine.client(lm.model)
+        self.lm, self._client = lm, client.lm
+        self.model: str = client.model
+        """What the endpoint calls the model."""
+
+    @contextmanager
+    def ask(self, body: Mapping[str, Any]) -> Generator[Reply]:
+        """Sends a request of chat completions.
+
+        Args:
+            body: As the endpoint takes it; its `model` is replaced.
+
+        Raises:
+            LMError: It cannot be reached, is cut off, silent, or refuses the key; what it says of that is not told.
+            EndpointError: It has failed again and again, and is not asked for a while.
+        """
+        guard = self.lm.guard
+        with (
+            guard.lane(self.lm.endpoint).place(),
+            self.lm.admitted(),
+            error_boundary(self.model),
+            closing(iterate(self._parts(body), self.lm.engine.seconds)) as parts,
+        ):
+            status, headers = next(parts)
+            yield Reply(status, headers, _lines(parts))
+        if status >= 500:
+            guard.failed(LMTransportError(f"status {status}", model=self.model))
+
+    def count(self, usage: Any) -> None:
+        """Counts a call by the usage that its answer tells, if it tells one."""
+        told = usage if isinstance(usage, dict) else {}
+        counted = (told.get(name) for name in ("prompt_tokens", "completion_tokens"))
+        sent, generated = (n if isinstance(n, int) and 0 <= n < MOST_TOLD else 0 for n in counted)
+        self.lm.count(sent, generated)
+
+    async def _parts(self, body: Mapping[str, Any]) -> AsyncGenerator[Any]:
+        headers = [("Authorization", f"Bearer {self._client.api_key or 'none'}"), ("Content-Type", "application/json")]
+        headers += [("Accept", "text/event-stream" if body.get("stream") else "application/json")]
+        content = json.dumps({**body, "model": self.model}).encode()
+        url = f"{self._client.base_url.rstrip('/')}/chat/completions"
+        request = SimpleNamespace(method="POST", url=url, headers=headers, body=content)
+        async with self._client.transport.stream(request) as reply:
+            if reply.status in (401, 403):
+                raise LMAuthError(f"the endpoint refuses the key ({reply.status})", model=self.model)
+            yield reply.status, {name.lower(): value for name, value in reply.headers}
+            async for chunk in reply:
+                yield chunk
+
+
+def upstream_of(lm: Any) -> Upstream | None:
+    """The endpoint of a metered model; None for one of this process, or that does not speak OpenAI's chat."""
+    if not isinstance(getattr(lm, "engine", None), Engine):
+        return None
+    try:
+        found = Upstream(lm)
+    except LM15Error:  # there is no key
+        return None
+    return found if isinstance(found._client, AsyncOpenAIChatLM) else None
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+    if rest:
+        yield rest

@@ -33,11 +33,7 @@ IDLE = 30.0
 
 
 class Transport:
-    """What the asynchronous clients of `dspy.lm15` send their requests through.
-
-    Args:
-        silence: Seconds without a byte after which a reply has failed.
-    """
+    """What clients of `dspy.lm15` send requests through; a reply has failed after seconds of silence."""
 
     def __init__(self, silence: float) -> None:
         self._waits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)

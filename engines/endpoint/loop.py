@@ -34,11 +34,7 @@ _lock = threading.Lock()
 
 
 class Deadline:
-    """When work must have ended, down to the calls deep inside it; the deadline it was made within holds for it too.
-
-    Args:
-        seconds: From now on.
-    """
+    """When work must have ended, seconds from now, down to the calls deep inside it; an outer one holds for it too."""
 
     def __init__(self, seconds: float = math.inf) -> None:
         self._at = time.monotonic() + seconds
@@ -76,12 +72,7 @@ class NobodyWaitsError(LMTimeoutError):
 
 
 def run(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) -> T:
-    """Does work in the loop, and waits for it.
-
-    Args:
-        work: What is done; it is cancelled when nobody waits any more.
-        seconds: How long it may take.
-        end: Until when it may, by the monotonic clock.
+    """Does work in the loop, and waits for it, so many seconds and until `end` by the monotonic clock.
 
     Raises:
         TimeoutError: Of lm15; the time is over.

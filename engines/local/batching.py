@@ -26,14 +26,13 @@ SLACK = 1024
 class Batcher(Generic[Row, Result]):
     """Coalesces concurrent calls; one thread of its own runs the batches.
 
-    A batch sets out when nobody else has come for a few milliseconds, or when it is full. Threads that go in step come
-    one after the other: a batch that set out after a fixed time would leave half of them behind, and run twice.
+    Threads that go in step come one after the other: a batch that set out after a fixed time would leave half of them
+    behind, and run twice.
 
     Args:
         run: Gets the rows of a batch and returns their results, in order. Its failure fails every call of the batch;
             where memory ran out, the batch is tried again in halves first.
         window: Seconds a batch waits for a further call after each that came, at most `PATIENCE` times that in all.
-        limit: Rows of a batch at most.
     """
 
     def __init__(

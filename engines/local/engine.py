@@ -1,10 +1,7 @@
-"""The DSPy engine over a local model, and the LM made of both.
+"""The DSPy engine over a local model, and the LM made of both; calls of concurrent threads are sampled as one batch.
 
-Calls of concurrent threads are sampled as one batch. What a call gets depends on the weights, its prompt, its seed and
-its settings, not on its batch: `Config.seed` (the meter derives one from a rollout id) or else the number of times the
-prompt was sampled before enters the seed. At temperature 0 the same prompt has the same answer.
-
-The running call of a metered LM keeps what was sampled. Tokens are metered; calls have no price.
+What a call gets depends on the weights, its prompt, its seed and its settings, not on its batch: `Config.seed` (the
+meter derives one from a rollout id) or else the number of times the prompt was sampled before enters the seed.
 """
 
 from __future__ import annotations
@@ -29,13 +26,7 @@ _Row = tuple[tuple[int, ...], float, int, int]
 
 
 class LocalEngine:
-    """A DSPy engine that samples a local model.
-
-    Args:
-        model: The model.
-        seed: Enters the seed of every call.
-        window: Seconds a batch waits for further calls.
-    """
+    """A DSPy engine that samples a local model; a batch waits `window` seconds for further calls."""
 
     supports_function_calling: ClassVar[bool] = False
     supports_reasoning: ClassVar[bool] = False
@@ -95,9 +86,6 @@ class LocalEngine:
         """Optimizers copy programs; the copies share one model."""
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self.load_state, (self.dump_state(),)
-
     def _run(self, rows: Sequence[_Row]) -> list[Sample]:
         prompts, heats, limits, seeds = map(list, zip(*rows, strict=True))
         return self.model.sample(prompts, heats, limits, seeds)
@@ -137,15 +125,9 @@ def local_lm(
 ) -> LocalLM:
     """An LM over a model that is loaded already; several may share one model.
 
-    Args:
-        model: The model.
-        meter: Where calls are counted; a new one if None.
-        temperature: Sampling temperature; 0 takes the likeliest tokens.
-        max_tokens: Most tokens of an answer; 512 if None.
-        seed: Enters the seed of every call.
-        **settings: What else `MeteredLM` takes: role, guard, answers, prices.
+    The seed enters that of every call; `settings` is what else `MeteredLM` takes: role, guard, answers, prices.
     """
-    return LocalLM(
+    made = LocalLM(
         f"local/{model.name}",
         meter or Meter(),
         engine=LocalEngine(model, seed),
@@ -154,6 +136,8 @@ def local_lm(
         max_tokens=max_tokens or MAX_NEW_TOKENS,
         **{"cache": False, "num_retries": 0, **settings},
     )
+    made.window = model.context
+    return made
 
 
 def _messages(request: Request) -> list[dict[str, str]]:

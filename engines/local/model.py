@@ -1,8 +1,7 @@
 """One transformers model with its tokenizer: sampling with log-probabilities, scoring, state, saving.
 
-Weights: float32 on the CPU, bfloat16 on a GPU, or as `load` is told. A model that was loaded as bfloat16 computes in
-bfloat16 from then on; the first update turns its trainable weights into float32 (small steps would be rounded away
-otherwise). With LoRA only the adapter is trainable.
+A model that was loaded as bfloat16 computes in bfloat16; the first update turns its trainable weights into float32, for
+small steps would be rounded away otherwise. With LoRA only the adapter is trainable.
 """
 
 from __future__ import annotations
@@ -73,17 +72,16 @@ class LocalModel:
         seed: int = 0,
         dtype: str | None = None,
     ) -> LocalModel:
-        """Loads a model from a folder or the Hugging Face hub.
+        """Loads a model.
 
         Args:
-            name_or_path: A folder in the format of transformers, one that `save` wrote, or the id of a hub model.
+            name_or_path: A folder in the format of transformers, or the id of a model of the Hugging Face hub.
             device: "cpu", "cuda", ...; a GPU where there is one if None.
             lora: Arguments of `peft.LoraConfig` (e.g. {"r": 16}) for a new adapter; every linear layer gets one unless
                 `target_modules` says otherwise, and `lora_alpha` is twice the rank. None trains all weights, or the
                 adapter that the folder holds.
             seed: Of the new adapter's weights.
-            dtype: "float32" or "bfloat16": of the weights as they are loaded. None: float32 on the CPU, bfloat16 on a
-                GPU. CPUs with AMX compute bfloat16 faster.
+            dtype: "float32" or "bfloat16": of the weights as they are loaded; bfloat16 on a GPU, else float32 if None.
 
         Raises:
             MissingDependencyError: torch, transformers or peft is not installed.
@@ -211,14 +209,9 @@ class LocalModel:
         reference: bool = False,
         batch: int = 32,
     ) -> list[list[float]]:
-        """Log-probability of each token of each completion, as plain numbers.
+        """Log-probability of each token of each completion at a temperature, by the frozen reference if that is wanted.
 
-        Args:
-            prompts: Token ids.
-            completions: Token ids of the answers.
-            temperature: Of the distribution they are scored under.
-            reference: Whether the frozen reference scores them; see `freeze_reference`.
-            batch: Most rows of a forward pass; fewer where memory runs out.
+        A forward pass takes `batch` rows at most, fewer where memory runs out.
 
         Raises:
             UserError: There is no reference, or memory does not suffice for one row.
@@ -292,9 +285,9 @@ class LocalModel:
 
         with self.lock, torch.no_grad():
             own = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-            wrong = {name for name in {*own, *state} if _shape(own, name) != _shape(state, name)}
-            if wrong:
-                raise UserError(f"the weights are not those of {self.name}: {min(wrong)} differs; load their own model")
+            shapes, given = ({name: p.shape for name, p in each.items()} for each in (own, state))
+            if shapes != given:
+                raise UserError(f"the weights are not those of {self.name}; load their own model")
             for name, parameter in own.items():
                 parameter.data = parameter.data.to(state[name].dtype)
                 parameter.copy_(state[name])
@@ -318,10 +311,6 @@ class LocalModel:
             self.model.save_pretrained(str(folder))
             self.tokenizer.save_pretrained(str(folder))
         return Path(folder)
-
-
-def _shape(weights: Mapping[str, Tensor], name: str) -> Any:
-    return tuple(weights[name].shape) if name in weights else None
 
 
 def _prompt_ids(tokenizer: Any, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:

@@ -1,7 +1,5 @@
 """Reinforcement of a local model by groups of completions with rewards, on DSPy's protocol.
 
-    step(groups): advantages within each group -> old and reference log-probabilities -> epochs of clipped updates
-
 A group is {"group": [{"prompt_ids", "completion_ids", "logprobs", "reward"}, ...], "weight"}, of what was sampled (see
 `sampling.Sample`); its weight, 1 if there is none, multiplies its advantages. The order of rows is drawn from the seed
 and the count of steps, so a job that is resumed from a checkpoint gives the same weights as an unbroken one.
@@ -21,7 +19,7 @@ from dspy.clients.utils_finetune import TrainDataFormat
 
 from ...errors import DataError, UserError, one_line
 from .batching import chunks
-from .loss import advantages, denominator, divergence, grpo_loss, ratios
+from .loss import advantages, denominator, divergence, grpo_loss
 from .model import LocalModel
 from .settings import Reinforcement
 from .update import Update
@@ -38,8 +36,6 @@ class Step:
     """Mean over the updates of the step."""
     reward: float = 0.0
     """Mean of all rewards that were sent."""
-    clipped: float = 0.0
-    """Share of tokens whose ratio lay outside the clip range, in the last epoch."""
     divergence: float = 0.0
     """Mean k3 estimate from the reference before the step; 0 without a reference."""
     rows: int = 0
@@ -187,28 +183,23 @@ class LocalReinforceJob(ReinforceJob):
             return Step(reward=reward, left_out=left_out)
         settings = self.settings
         losses: list[float] = []
-        clipped: dict[int, int] = {}
         for epoch in range(settings.epochs):
             order = list(rows)
             random.Random(f"{settings.seed}-{self.steps}-{epoch}").shuffle(order)
             for batch in chunks(order, settings.batch_size):
                 lengths = [len(row.prompt) + len(row.completion) for row in batch]
                 total = denominator(_padded([row.old for row in batch], "cpu")[1], settings)
-                losses.append(update.step(batch, lengths, functools.partial(self._loss, total=total, clipped=clipped)))
+                losses.append(update.step(batch, lengths, functools.partial(self._loss, total=total)))
         tokens = sum(len(row.completion) for row in rows)
-        gap = self._gap(rows) / tokens if settings.beta > 0 else 0.0
-        share = sum(clipped.values()) / tokens
-        return Step(sum(losses) / len(losses), reward, share, gap, len(rows), tokens, left_out)
+        gap = 0.0
+        if settings.beta > 0:  # before the step
+            old, mask = _padded([row.old for row in rows], "cpu")
+            frozen, _ = _padded([row.reference for row in rows], "cpu")
+            gap = float((divergence(old, frozen) * mask).sum()) / tokens
+        return Step(sum(losses) / len(losses), reward, gap, len(rows), tokens, left_out)
 
-    def _loss(self, rows: Sequence[_Row], total: float, clipped: dict[int, int]) -> Tensor:
-        """What rows add to the loss of their batch.
-
-        Args:
-            rows: Of one forward pass.
-            total: The denominator of the batch.
-            clipped: Takes the clipped tokens of each row, by its identity: a part is computed again where memory ran
-                out.
-        """
+    def _loss(self, rows: Sequence[_Row], total: float) -> Tensor:
+        """What the rows of one forward pass add to the loss of their batch, whose denominator is `total`."""
         import torch
 
         settings, device = self.settings, self.model.device
@@ -217,16 +208,7 @@ class LocalReinforceJob(ReinforceJob):
         old, _ = _padded([row.old for row in rows], device)
         gains = torch.tensor([row.advantage for row in rows], device=device)
         frozen = _padded([row.reference for row in rows], device)[0] if settings.beta > 0 else None
-        rho = ratios(now.detach(), old, mask, settings)
-        outside = ((rho < 1 - settings.clip_low) | (rho > 1 + settings.clip_high)) & (mask > 0)
-        clipped |= zip(map(id, rows), outside.sum(-1).tolist(), strict=True)
         return grpo_loss(now, old, gains, mask, frozen, settings, total)
-
-    def _gap(self, rows: Sequence[_Row]) -> float:
-        """The sum of the k3 estimates from the reference, before the step."""
-        old, mask = _padded([row.old for row in rows], "cpu")
-        frozen, _ = _padded([row.reference for row in rows], "cpu")
-        return float((divergence(old, frozen) * mask).sum())
 
 
 def _row(item: Mapping[str, Any], advantage: float) -> _Row:

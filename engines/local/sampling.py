@@ -1,9 +1,8 @@
-"""Drawing completions token by token, for a batch of prompts of different lengths.
+"""Sampling token by token, for a batch of prompts of different lengths.
 
-Prompts are padded in front; keys and values of what was read are kept; rows that ended are dropped from the batch once
-they are half of it. Each token is drawn by inverse transform: row r, step t uses the t-th uniform number of a generator
-seeded for that row alone, so what a row gets does not depend on its neighbours in the batch (up to rounding in the
-logits, which can tip a draw that falls on the border between two tokens; bfloat16 makes that likelier).
+Each token is drawn by inverse transform: row r, step t uses the t-th uniform number of a generator seeded for that row
+alone, so what a row gets does not depend on its neighbours in the batch (up to rounding in the logits, which can tip a
+draw that falls on the border between two tokens).
 """
 
 from __future__ import annotations

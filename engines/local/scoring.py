@@ -3,10 +3,9 @@
     prompt | completion | padding
     log p(token t) = log softmax(logits[t - 1] / temperature)[token t]
 
-Padding comes last, where a causal model cannot see it, so no mask is needed. Logits of 8 completions of 512 tokens fill
-2.5 GB with a vocabulary of 152 thousand, and a loss needs them four times. So they are made of the hidden states in
-chunks, and the backward pass makes them again; architectures that scale or cap them afterwards (Gemma 2, Cohere,
-Granite) are found by a trial with one token, and make all of theirs.
+Padding comes last, where a causal model cannot see it. Logits would fill gigabytes, so they are made of the hidden
+states in chunks, and the backward pass makes them again; architectures that scale or cap them afterwards (Gemma 2,
+Cohere, Granite) are found by a trial with one token, and make all of theirs.
 """
 
 from __future__ import annotations
@@ -34,15 +33,8 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each token of each completion; gradients flow where torch's mode lets them.
 
-    Args:
-        model: A transformers causal language model.
-        prompts: Token ids, at least one each.
-        completions: Token ids of the answers; may be empty.
-        temperature: Divides the logits; 0 means 1, as in sampling.
-        pad: Fills rows.
-        half: Whether it computes in bfloat16.
-        plain: Whether its logits are its head's output (`is_plain`), and may be made in chunks of `most`.
-        most: Logits of a chunk.
+    The temperature divides the logits; 0 means 1, as in sampling. Of `plain` ones (`is_plain`) only `most`
+    are there at a time.
 
     Returns:
         Log-probabilities, 0 where there is no token, and the mask of those there are; both (rows, longest completion).

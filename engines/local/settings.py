@@ -1,10 +1,4 @@
-"""Settings of training in `train_kwargs`: names and defaults; unknown ones are refused.
-
-Example:
-    >>> from mempiler.engines.local.settings import Reinforcement
-    >>> Reinforcement.parse({"learning_rate": 2e-4, "beta": 0.02}).batch_size
-    48
-"""
+"""Settings of training in `train_kwargs`: names and defaults; unknown ones are refused."""
 
 from __future__ import annotations
 

@@ -36,11 +36,6 @@ _Pair = tuple[list[int], list[int]]
 def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) -> list[float]:
     """Trains a model, in place, to complete prompts as the examples do.
 
-    Args:
-        model: What learns; its version grows with every step.
-        examples: Prompts with their completions.
-        settings: Epochs or steps, learning rate, batches, seed.
-
     Returns:
         The loss of each step, in nats per token; examples longer than the model's context are left out.
 

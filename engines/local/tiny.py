@@ -37,13 +37,7 @@ _TEMPLATE = (
 
 
 def create(folder: str | Path, examples: Sequence[Example], words: Iterable[str] = (), seed: int = 0) -> Path:
-    """Writes a tokenizer and an untrained model.
-
-    Args:
-        folder: Where to; created if need be.
-        examples: Prompts and answers that the tokenizer must be able to say.
-        words: Further words that will be met.
-        seed: Of the random weights.
+    """Writes a tokenizer, of what the examples and words hold, and an untrained model.
 
     Raises:
         MissingDependencyError: torch or transformers is not installed.
@@ -91,13 +85,7 @@ def make_tokenizer(examples: Sequence[Example], words: Iterable[str] = ()) -> An
 
 
 def scaffolding(answers: Iterable[str]) -> list[str]:
-    """The text between the string values of JSON answers, quotes included; each piece once, sorted.
-
-    Example:
-        >>> from mempiler.engines.local.tiny import scaffolding
-        >>> scaffolding(['[{"op": "NONE"}]'])
-        ['"}]', '[{"op": "']
-    """
+    """The text between the string values of JSON answers, e.g. `[{"op": "` and `"}]`; each piece once, sorted."""
     found = set()
     for answer in answers:
         if answer.startswith(("[", "{")):

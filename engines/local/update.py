@@ -1,12 +1,8 @@
-"""Gradient steps on a local model: accumulation, clipping, and a state to resume from.
-
-A batch is computed in parts of rows of similar length. Where memory runs out, the whole batch is done again in parts of
-half as many rows, which add up to the same gradient; later batches keep that size. With gradient checkpointing the
-forward pass keeps each layer's input alone, and the backward pass computes the rest again.
+"""Gradient steps on a local model, in parts of rows of similar length; halved for good where memory runs out.
 
 The model stays in evaluation mode, without dropout: otherwise the ratio of new to old probabilities would not start at
-1. So layers are wrapped here for one pass; transformers' own switch needs the training mode. A step whose gradient is
-not finite is left out.
+1. So layers that are computed again are wrapped here for one pass; transformers' own switch needs the training mode. A
+step whose gradient is not finite is left out.
 """
 
 from __future__ import annotations
@@ -31,10 +27,6 @@ Row = TypeVar("Row")
 class Update:
     """AdamW over the trainable weights of a model.
 
-    Args:
-        model: What learns.
-        settings: Learning rate, weight decay, the norm that gradients are scaled down to, rows of a forward pass.
-
     Raises:
         UserError: The model has no layers that can be computed again.
     """
@@ -56,13 +48,9 @@ class Update:
         loss: Callable[[Sequence[Row]], Tensor],
         learning_rate: float | None = None,
     ) -> float:
-        """One step on a batch; gradients are accumulated part by part.
+        """One step on a batch, whose rows have so many tokens; gradients are accumulated part by part.
 
-        Args:
-            rows: The batch.
-            lengths: Tokens of every row.
-            loss: What some rows add to the loss of the batch. Called again for rows whose part ran out of memory.
-            learning_rate: Of this step; that of the settings if None.
+        `loss` is what some rows add to that of the batch; called again for rows whose part ran out of memory.
 
         Returns:
             The loss before the step.

@@ -13,14 +13,13 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any, ClassVar, NamedTuple, Self
 
 from dspy import lm15
 
 from .view import (
-    COUNTS,
     TEXT,
-    Moment,
     Schema,
     Unit,
     View,
@@ -30,13 +29,10 @@ from .view import (
     parsed,
     plain,
     read_prompt,
-    read_units,
     render,
-    resolve,
     sentences,
     stems,
     words,
-    written,
 )
 
 _FENCED = re.compile(r"```\w*\n(.*?)\n?```(?=.*```)(.*)", re.S)
@@ -117,11 +113,10 @@ def _reply(view: View) -> str:
 
 
 _ADVICE = re.compile(r"(?:When\b[^.]*?, )?(?i:answer|give|use|write|keep|copy|state|name)\b.{10,200}")
-_AT_MOST = re.compile(rf"\bat most (\d+|{'|'.join(COUNTS)}) words?\b")
-_BLANK = re.compile(r"\s|[，、。；：]")
-_COUNT = re.compile(rf"(?<![\w.])(?:\d+(?:[.,]\d+)*|{'|'.join(COUNTS)})(?!\w)", re.I)
-_LETTER = re.compile(r"\([a-z]\)")
+_AT_MOST = re.compile(r"\bat most (\d+) words?\b")
+_COUNT = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?!\w)")
 _NUMBER = re.compile(r"(?<!\w)-?\d{1,15}(?:\.\d{1,9})?(?!\d)")
+_OPTION = re.compile(r"\([a-z]\)|[^\s，、。；：]+$")
 _ID = re.compile(r"(?:^|_)ids?$")
 
 
@@ -146,21 +141,14 @@ def answer(view: View, name: str) -> str:
     last, inputs = name.rpartition("_")[2], view.prompt.inputs
     if old := next((text for other, text in inputs.items() if other.rpartition("_")[2] == last), ""):
         return with_advice(old, " ".join(plain(parsed(text)) for text in inputs.values() if text != old))
-    if option := _word(view, name):
+    if option := _option(view, name):
         return option
     kind, length, example = _shape(view, name)
     if kind == "yes/no":
         return example
-    if kind == "date" and (moment := _when(view)):
-        return written(moment, example)
-    unit, sentence = _best_sentence(view)
-    # Where the items of a list have letters, or every demo's answer is an item of it, one of them is chosen.
-    for listed, units in view.units.items():
-        demos = [(value, given.get(listed, "")) for given, value in view.taught(name)]
-        taught = demos and all(value in [u.body for u in read_units(text)] for value, text in demos)
-        if len(units) > 1 and (taught or all(_LETTER.match(each.body) for each in units)):
-            told = {each.body: label[0] if (label := _LETTER.match(each.body)) else each.body for each in units}
-            return view.choose([(view.weight(stems(body) & stems(unit.said)), text) for body, text in told.items()])
+    if kind == "date" and (day := _when(view)):
+        return f"{day.day} {day:%B %Y}"
+    sentence = _best_sentence(view)[1]
     if kind == "number" and (found := _COUNT.search(sentence)):
         return found[0]
     if not length:
@@ -169,26 +157,15 @@ def answer(view: View, name: str) -> str:
     return view.choose([(view.weight(stems(span) - view.stems), span) for span in spans]).strip(' .,;:!?"')
 
 
-def _word(view: View, name: str) -> str:
-    """One of the words of the only list of words; "" where there is none."""
-    shown = view.prompt.inputs
-    lists = [[unit.said for unit in units] for key, units in view.units.items() if shown[key][0] == "["]
-    lists = [options for options in lists if len(options) > 1 and not any(_BLANK.search(text) for text in options)]
-    if len(lists) != 1:
-        return ""
-    options, texts = lists[0], [unit.said for unit in view.material]
-    taught = [value for _, value in view.taught(name) if value in options]
-    if taught:
-        return taught[0]
-    scored = []
-    for option in options:
-        naming = [text for text in texts if text not in options and _names(text, option)]
-        scored.append((max((view.weight(view.stems & stems(text)) for text in naming), default=-1.0), option))
-    return view.choose(scored)
-
-
-def _names(text: str, word: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.I) is not None
+def _option(view: View, name: str) -> str:
+    """What demos or the best unit have of a list of words, or of items with letters; "" where there is none."""
+    for listed, units in view.units.items():
+        options = {found[0]: unit.body for unit in units if (found := _OPTION.match(unit.body))}
+        if len(options) == len(units) > 1 and view.prompt.inputs[listed][0] == "[":
+            best = stems(_best_sentence(view)[0].said)
+            scored = [(view.weight(stems(body) & best), option) for option, body in options.items()]
+            return next((value for _, value in view.taught(name) if value in options), view.choose(scored))
+    return ""
 
 
 def with_advice(old: str, others: str) -> str:
@@ -210,14 +187,13 @@ def _best_sentence(view: View) -> tuple[Unit, str]:
     return view.choose(candidates)
 
 
-def _when(view: View) -> Moment | None:
+def _when(view: View) -> date | None:
     """When the thing the query asks about happened, by the best unit that says or bears a date."""
     candidates: list[tuple[float, Any]] = [(-1.0, None)]
     for unit in view.material:
-        day = parse_date(unit.when)
-        said = resolve(unit.body, day)
-        if moment := said or (day and (day, "")):
-            candidates.append((view.weight(view.stems & stems(unit.said)) + 0.5 * bool(said), moment))
+        said = parse_date(unit.body)
+        if day := said or parse_date(unit.when):
+            candidates.append((view.weight(view.stems & stems(unit.said)) + 0.5 * bool(said), day))
     return view.choose(candidates)
 
 
@@ -235,7 +211,7 @@ def _shape(view: View, name: str) -> tuple[str, int, str]:
     if quoted and not set(quoted) & set(words(view.query)):
         return "text", 0, ""
     most = _AT_MOST.search(told)
-    return "date" if "absolute date" in told else "text", int(COUNTS.get(most[1], most[1])) if most else 0, ""
+    return "date" if "absolute date" in told else "text", int(most[1]) if most else 0, ""
 
 
 def _kind(text: str) -> str:
@@ -292,28 +268,19 @@ def _list(view: View, place: Place) -> list[Any]:
 
 
 def _headed(view: View, one: Place) -> list[Any]:
-    """The two options whose items fit best, where options head the items of a list, else one option."""
-    options = one.schema["enum"]
-    texts = {head: unit.body for unit in view.material if (head := unit.id or unit.speaker) in options}
+    """The two options whose items fit the query best, where options head the items of a list, else one option."""
+    texts = {head: unit.body for unit in view.material if (head := unit.id or unit.speaker) in one.schema["enum"]}
     if len(texts) < 3:
         return [_value(view, one)]
-    rest = stems(" ".join(unit.body for unit in view.material if unit.body not in texts.values())) | view.stems
-    first = view.choose([(view.cosine(stems(text), rest), option) for option, text in texts.items()])
-    others = [(view.cosine(stems(text), rest), option) for option, text in texts.items() if option != first]
-    return [first, view.choose(others)]
+    return sorted(texts, key=lambda head: -view.weight(view.stems & stems(texts[head])))[:2]
 
 
 def _mapped(view: View, one: Place) -> list[Any]:
-    demos, values = view.taught(one.name), []
-    items = [item for _, made in demos if isinstance(made, list) for item in made][:40]
-    texts = [plain(item) for item in items]
-    shown = [unit.body for inputs, _ in demos for unit in read_units(inputs.get(view.source, ""))][:40]
-    used = [bool(_nearest(view, body, texts, 0.3)) for body in shown]
+    items = [item for _, made in view.taught(one.name) if isinstance(made, list) for item in made][:40]
+    texts, values = [plain(item) for item in items], []
     for unit in view.units.get(view.source, []):
-        near = _nearest(view, unit.body, shown)[:3]
-        if len(shown) < 10 or len(near) < 3 or any(used[n] for n in near):
-            taught = [items[n] for n in _nearest(view, unit.said, texts)]
-            values.append(unit.said if one.schema == TEXT else _value(view, one._replace(unit=unit, taught=taught)))
+        taught = [items[n] for n in _nearest(view, unit.said, texts)]
+        values.append(unit.said if one.schema == TEXT else _value(view, one._replace(unit=unit, taught=taught)))
     return values
 
 
@@ -340,7 +307,7 @@ def _leaf(view: View, place: Place) -> Any:
         taught = [value for value in place.taught if isinstance(value, int | float)]
         return next(iter([*taught, *_NUMBER.findall(unit.body if unit else _best_sentence(view)[1])]), None)
     if (form := place.schema.get("format")) in ("date", "date-time"):
-        day = (parse_date(unit.when) if unit else (_when(view) or [None])[0]) or "1970-01-01"
+        day = (parse_date(unit.when) if unit else _when(view)) or "1970-01-01"
         return f"{day}" if form == "date" else f"{day}T00:00:00"
     if _ID.search(role):
         return next(iter(_ids(view, place)), None)

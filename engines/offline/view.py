@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -139,8 +139,6 @@ class View:
 
 
 Stems = frozenset[str]
-Moment = tuple[date, str]
-"""A day, and how it is written if it means its month or year: "%B %Y" or "%Y"."""
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+")
 _ENDING = re.compile(r"(?<=...)(?:ing|ed|ies|es|e|y|(?<!s)s)$")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')]*\s+|(?<=[。！？])|\n+|(?<!\s)\s+(?=\[)")
@@ -148,16 +146,10 @@ _FUNCTION_WORDS = """a an and are as at be been but by did do does for from had 
     me my of on or our she so that the their them they this to us was we were will with would you your how what when
     where which who whom whose why"""
 _SILENT = frozenset(_FUNCTION_WORDS.split())
-COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
-_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _YEAR = re.compile(r"\b((?:19|20)\d\d)\b")
 _ISO = re.compile(rf"{_YEAR.pattern}[-/](\d\d?)[-/](\d\d?)(?!\d)")
 _DAY_FIRST = re.compile(rf"\b(\d\d?)(?:st|nd|rd|th)?(?: of)? ([a-z]{{3}})[a-z]*\.?,? {_YEAR.pattern}", re.I)
 _MONTH_FIRST = re.compile(rf"\b([a-z]{{3}})[a-z]*\.? (\d\d?)(?:st|nd|rd|th)?,? {_YEAR.pattern}", re.I)
-_RELATIVE = re.compile(
-    rf"(?i)\b(?:(yesterday|last night|tomorrow)|(\d{{1,3}}|{'|'.join(COUNTS)}|a) (day|week|month|year)s? ago"
-    rf"|(last|next) (week|month|year|{'|'.join(_DAYS)}))\b"
-)
 
 
 def words(text: str) -> list[str]:
@@ -197,36 +189,6 @@ def is_date(text: str) -> bool:
     """Whether a short text is mainly a date: "7 May 2023", "June 2023", "2022", "the week before 9 June 2023"."""
     match = _ISO.search(text) or _DAY_FIRST.search(text) or _MONTH_FIRST.search(text) or _YEAR.search(text)
     return match is not None and len(text.split()) - len(match[0].split()) <= 4
-
-
-def resolve(text: str, said: date | None) -> Moment | None:
-    """When the thing told in `text` happened: its date, or its relative expression counted from the day it was said."""
-    if day := parse_date(text):
-        return day, ""
-    match = _RELATIVE.search(text)
-    if said is None or match is None:
-        return None
-    near, n, ago, side, unit = (part and part.lower() for part in match.groups())
-    count = -int({**COUNTS, "a": 1}.get(n, n)) if ago else 1 if near == "tomorrow" or side == "next" else -1
-    unit = unit or ago or "day"
-    if unit in ("month", "year"):
-        months = said.year * 12 + said.month - 1 + count * (12 if unit == "year" else 1)
-        return date(months // 12, months % 12 + 1, 1), "%Y" if unit == "year" else "%B %Y"
-    days = 7 * count if unit == "week" else count
-    if unit in _DAYS:
-        ahead = (_DAYS.index(unit) - said.weekday()) % 7 or 7
-        days = ahead if count > 0 else ahead - 7 or -7
-    return said + timedelta(days), ""
-
-
-def written(moment: Moment, like: str = "") -> str:
-    """A moment in words, as the date in `like` is written; the day first if there is none."""
-    day, form = moment
-    if form:
-        return day.strftime(form)
-    if _ISO.search(like):
-        return day.isoformat()
-    return f"{day:%B} {day.day}, {day.year}" if _MONTH_FIRST.search(like) else f"{day.day} {day:%B %Y}"
 
 
 Schema = Mapping[str, Any]

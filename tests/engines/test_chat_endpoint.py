@@ -9,9 +9,7 @@ import dspy
 import pytest
 from dspy.utils.exceptions import LMError, LMProviderError, LMTimeoutError
 from mempiler import UserError
-from mempiler.engines.endpoint.chat import Upstream, upstream_of
-from mempiler.engines.endpoint.endpoint import in_pieces
-from mempiler.engines.endpoint.loop import Deadline, NobodyWaitsError, within
+from mempiler.engines.endpoint.endpoint import Upstream, in_pieces, upstream_of
 from mempiler.engines.models import language_model
 
 from ..stub_server import StubServer, at, every
@@ -88,11 +86,6 @@ def test_stream_that_breaks_off_is_a_failed_call(ask_in_pieces: Any, body: bytes
         assert (heard[0][0], len(heard), lm.meter.read().failed) == ("one", 1, 1)
 
 
-def test_stream_ends_at_the_deadline(ask_in_pieces: Any) -> None:
-    with StubServer(every("trickle")) as server, pytest.raises(LMTimeoutError):
-        ask_in_pieces(named(server, deadline=0.4))
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_streamify_gives_the_words_of_a_field(asynchronous: bool) -> None:
     program = dspy.Predict("question -> answer")
@@ -139,13 +132,13 @@ def reach(server: Any, **settings: Any) -> Upstream:
     return found
 
 
-@pytest.mark.parametrize("told", [10**400, -5, None], ids=["long", "negative", "none"])
-def test_tokens_that_no_call_takes_are_not_counted(told: Any) -> None:
-    with StubServer(answer=lambda body: "fine") as server:
+def test_tokens_that_no_call_takes_are_not_counted() -> None:
+    with StubServer() as server:
         upstream = reach(server, prices=(0.5, 0.5))
-        upstream.count({"prompt_tokens": told, "completion_tokens": 2})
+        for told in (10**400, -5, None):
+            upstream.count({"prompt_tokens": told, "completion_tokens": 2})
         used = upstream.lm.meter.read()
-    assert (used.calls, used.input_tokens, used.output_tokens, used.cost) == ({"task": 1}, 0, 2, 1.0)
+    assert (used.calls, used.input_tokens, used.output_tokens, used.cost) == ({"task": 3}, 0, 6, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -164,14 +157,6 @@ def test_what_does_not_end_is_ended(fault: str, settings: dict[str, Any], error:
         assert time.monotonic() - begun < 8
         assert upstream.lm.meter.read().failed == 1
         assert upstream.lm.guard.lane(upstream.lm.endpoint).free == upstream.lm.guard.in_flight
-
-
-def test_a_request_that_nobody_waits_for_is_given_up_and_tells_nothing_of_the_endpoint() -> None:
-    with StubServer(every("stall")) as server:
-        upstream = reach(server)
-        with within(Deadline(0.3)), pytest.raises(NobodyWaitsError), upstream.ask(HI):
-            pass
-        assert upstream.lm.guard.dead is None
 
 
 def test_an_answer_that_is_left_early_leaves_nothing() -> None:

@@ -75,13 +75,11 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, own: 
     ("content", "said"),
     [(None, "no such GGUF file"), (b"PK\3\4 no model", "is no GGUF file"), (b"GGUF", "cannot serve it")],
 )
-def test_files_that_cannot_be_served_are_refused(llama: Any, own: Path, content: Any, said: str) -> None:
+def test_what_cannot_be_served_is_refused(llama: Any, own: Path, monkeypatch: Any, content: Any, said: str) -> None:
     own.unlink() if content is None else own.write_bytes(content)
     with pytest.raises(UserError, match=said):
         language_model(f"gguf:{own}")
-
-
-def test_without_the_extra_the_install_line_is_told(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own.write_bytes(CONTENT)
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(MissingDependencyError, match=r"\[models\]"):
         language_model(f"gguf:{own}")

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from dspy.utils.exceptions import LMError
 from mempiler.engines.endpoint.loop import Deadline, NobodyWaitsError, within
-from mempiler.engines.guard import IN_FLIGHT, Guard, Lane
+from mempiler.engines.guard import Guard, Lane
 from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.models import language_model
 from mempiler.engines.spending import working_for
 from mempiler.errors import EndpointError
 
@@ -51,7 +50,7 @@ def served(lane: Lane, callers: str) -> str:
 
 @pytest.mark.parametrize(
     ("come", "get"),
-    [("aaab", "abaa"), ("aabbc", "abcab"), ("aaaabbcd", "abcdabaa")],
+    [("aaab", "abaa"), ("aaaabbcd", "abcdabaa")],
 )
 def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
     lane = Lane(1)
@@ -128,12 +127,6 @@ def test_calls_of_all_copies_of_a_model_share_the_places(counting: Any, places: 
         thread.join(10)
     assert counting.most == places
     assert guard.lane("counting").free == places
-
-
-def test_each_endpoint_has_places_of_its_own() -> None:
-    guard, hosts = Guard(), ("one", "two", "one")
-    named = [language_model("openai/gpt-5", api_base=f"http://{host}/v1", guard=guard) for host in hosts]
-    assert (len({id(guard.lane(each.endpoint)) for each in named}), IN_FLIGHT) == (2, 128)
 
 
 def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(counting: Any) -> None:

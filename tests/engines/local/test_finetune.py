@@ -1,7 +1,6 @@
-"""`compile --with finetune` and better-together on a local model: a trained copy, saved, named, and asked again."""
+"""`compile --with finetune` on a local model: a trained copy, saved, named, and asked again."""
 
 import json
-from dataclasses import replace
 
 import dspy
 import pytest
@@ -10,13 +9,11 @@ torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from mempiler.cli import main  # noqa: E402
 from mempiler.data.catalog import benchmark  # noqa: E402
-from mempiler.engines.local import sft  # noqa: E402
 from mempiler.engines.local.model import LocalModel  # noqa: E402
 from mempiler.engines.local.settings import Finetuning  # noqa: E402
 from mempiler.engines.local.sft import fit  # noqa: E402
 from mempiler.engines.offline.engine import OfflineEngine  # noqa: E402
 from mempiler.errors import UserError  # noqa: E402
-from mempiler.optimizers import catalog  # noqa: E402
 from mempiler.optimizers.compile import Compilation  # noqa: E402
 from mempiler.programs.catalog import build  # noqa: E402
 from mempiler.runs.compile import run_compile  # noqa: E402
@@ -58,21 +55,17 @@ class Recorder(OfflineEngine):
         return SAID
 
 
-def prompts_of(questions):
-    engine, program = Recorder(), build("turn-rag")
-    with dspy.context(lm=dspy.LM("test/recorder", engine=engine, cache=False), trace=None, disable_history=True):
-        for example in benchmark("jsonl", questions).examples:
-            program(**example.inputs())
-    return engine.prompts
-
-
 @pytest.fixture(scope="module")
 def folder(questions, tmp_path_factory):
     """A model that answers every prompt in DSPy's form with "Oslo in Norway": half right by token F1."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    prompts = prompts_of(questions)
+    engine, program = Recorder(), build("turn-rag")
+    with dspy.context(lm=dspy.LM("test/recorder", engine=engine, cache=False), trace=None, disable_history=True):
+        for example in benchmark("jsonl", questions).examples:
+            program(**example.inputs())
+    prompts = engine.prompts
     pieces = Tokenizer(models.BPE())
     pieces.pre_tokenizer, pieces.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -120,23 +113,6 @@ def test_a_fine_tuned_model_is_saved_named_and_asked_again(setup, folder, tmp_pa
     asked = ["ask", str(tmp_path / "program"), "Where does Gus live?", "--history", str(past), "--json"]
     main([*asked, "--lm", str(outcome.model)])
     assert json.loads(capsys.readouterr().out)["lm"] == outcome.model
-
-
-def test_better_together_keeps_the_fine_tuned_program_where_it_is_best(setup, tmp_path, monkeypatch):
-    def better(row):
-        """What a run with a better teacher would have shown: the whole answer."""
-        return row["messages"][:-1], SAID.replace("Oslo in Norway", "Oslo")
-
-    tuning = {**catalog.OPTIMIZERS["finetune"].settings, "learning_rate": 1e-2, "epochs": 40}
-    monkeypatch.setitem(catalog.OPTIMIZERS, "finetune", replace(catalog.OPTIMIZERS["finetune"], settings=tuning))
-    monkeypatch.setattr(sft, "_example", better)
-    strategy = {"strategy": "bootstrap -> finetune"}
-    outcome = run_compile(
-        "turn-rag", setup, Compilation("better-together", settings=strategy), tmp_path / "program", force=True
-    )
-    assert (outcome.start.score, outcome.result.score) == (0.5, 1.0)
-    assert read_manifest(tmp_path / "program").lms["task"] == outcome.model
-    assert (outcome.run / "model").is_dir()
 
 
 def test_wrong_training_settings_are_refused_before_anything_runs(setup):

@@ -21,15 +21,10 @@ from tests.engines.local.groups import sample, text_group  # noqa: E402
 
 PROMPT, ANSWER = 4096, 512
 SHAPES = {
-    "Qwen2.5-1.5B": {
-        **{"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12},
-        **{"num_key_value_heads": 2, "vocab_size": 151_936, "tie_word_embeddings": True},
-    },
-    "Qwen2.5-7B": {
-        **{"hidden_size": 3584, "intermediate_size": 18_944, "num_hidden_layers": 28, "num_attention_heads": 28},
-        **{"num_key_value_heads": 4, "vocab_size": 152_064, "tie_word_embeddings": False},
-    },
+    "Qwen2.5-1.5B": (1536, 8960, 12, 2, 151_936, True),
+    "Qwen2.5-7B": (3584, 18_944, 28, 4, 152_064, False),
 }
+"""Sizes of states, inside and of the vocabulary; heads, of keys and values; whether embeddings are tied."""
 
 
 def test_numbers_are_those_of_the_cpu(make_model: Any) -> None:
@@ -52,12 +47,11 @@ def shaped(name: str, tokenizer: Any) -> Any:
     """A model of a published shape with random weights and an adapter."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device("cuda"):
-            model = Qwen2ForCausalLM(Qwen2Config(max_position_embeddings=32_768, **SHAPES[name]))
-    finally:
-        torch.set_default_dtype(torch.float32)
+    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
+    shape = dict(zip((*names, "tie_word_embeddings"), SHAPES[name], strict=True))
+    with torch.device("cuda"):
+        config = Qwen2Config(max_position_embeddings=32_768, num_hidden_layers=28, **shape)
+        model = Qwen2ForCausalLM(config).to(torch.bfloat16)
     return LocalModel(with_lora(model.eval(), {"r": 16}), tokenizer, name)
 
 

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="local models need the local extra")
 
 from mempiler.engines.local.engine import local_lm  # noqa: E402
-from mempiler.engines.local.settings import Finetuning, Training  # noqa: E402
+from mempiler.engines.local.settings import Finetuning  # noqa: E402
 from mempiler.engines.local.sft import fit as fit_with  # noqa: E402
 from mempiler.errors import DataError, UserError  # noqa: E402
 
@@ -87,19 +87,11 @@ def test_finetune_gives_an_lm_over_a_trained_copy(model, tmp_path):
         (ROWS, "completion", {}, "'completion'; the local engine fine-tunes on chat"),
         ([], "chat", {}, "no example to learn from"),
         ([{"messages": []}], "chat", {}, "is no chat"),
+        (ROWS, "chat", {"learning_rate": float("nan")}, "training setting learning_rate = "),
+        (ROWS, "chat", {"steps": 0}, "training setting steps = "),
     ],
 )
 def test_what_cannot_be_learned_is_told(model, rows, kind, settings, message):
     found = local_lm(model).finetune(rows, kind, settings).result()
     assert isinstance(found, UserError)
     assert message in str(found)
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [(Training, {"learning_rate": float("nan")}), (Training, {"learning_rate": True}), (Finetuning, {"steps": 0})],
-)
-def test_a_setting_of_the_wrong_kind_is_refused(kind, settings):
-    [name] = settings
-    with pytest.raises(UserError, match=f"training setting {name} = "):
-        kind.parse(settings)

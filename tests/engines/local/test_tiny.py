@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="local models need the local extra")
 
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.model import LocalModel
-from mempiler.engines.local.tiny import create, make_tokenizer, scaffolding
+from mempiler.engines.local.tiny import create, make_tokenizer
 from mempiler.optimizers.demonstrations import demonstrate
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
@@ -44,14 +44,6 @@ def test_a_word_has_one_id_and_scaffolding_is_one_token_each(tokenizer: Any) -> 
     for text in ("[D1:1] Ada: my pet", '[{"speaker": "Ada", "turn_id": "D1:1"', "(m1 Ada)", "Ada's pet?"):
         assert alone in ids(text)
     assert len(ids('[{"op": "DELETE", "memory_id": "m1", "turn_id": "D1:1"}]')) == 7
-
-
-@pytest.mark.parametrize(
-    ("answer", "pieces"),
-    [('{"a": "x", "b": "y"}', ['", "b": "', '"}', '{"a": "']), ('["x", "y"]', ['", "', '"]', '["'])],
-)
-def test_scaffolding_is_what_stands_between_values(answer: str, pieces: list[str]) -> None:
-    assert scaffolding([answer]) == sorted(pieces)
 
 
 def test_a_created_model_loads_and_is_the_same_for_the_same_seed(examples: Any, tmp_path: Path) -> None:
