@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, SerializeAsAny
 
 from ..errors import one_line
-from .items import Item, Record
-from .moment import format_time, read_time
+from .items import Item, Record, format_time
+from .moment import read_time
 
 ABSTRACT = frozenset({"summary", "inference", "trait", "background", "principle"})
 """Kinds of hits that rest on so many turns that finding one proves nothing about any of them."""

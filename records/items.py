@@ -13,7 +13,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
@@ -21,7 +21,19 @@ from pydantic import BaseModel, ConfigDict, Discriminator, JsonValue, Tag, Valid
 
 from ..errors import DataError, misfit, one_line
 from .json_input import read_json
-from .moment import Moment, format_time
+from .moment import Moment
+
+
+def format_time(time: datetime) -> str:
+    """A date as people and prompts read it: `8 May 2023, Monday 13:56` (no clock at midnight)."""
+    # Without its zone, which is not shown: moments that are equal read differently in two of them.
+    return _shown(time.replace(tzinfo=None))
+
+
+@lru_cache(maxsize=4096)
+def _shown(time: datetime) -> str:
+    clock = f" {time:%H:%M}" if (time.hour, time.minute) != (0, 0) else ""
+    return f"{time.day} {time:%B %Y}, {time:%A}{clock}"
 
 
 class Record(BaseModel):

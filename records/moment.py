@@ -1,4 +1,4 @@
-"""Moments: how they are read from outside, and how people and prompts read them.
+"""Moments: how they are read from outside.
 
 A number is no moment: it could be seconds or milliseconds, and either reading would be a guess.
 """
@@ -6,7 +6,6 @@ A number is no moment: it could be seconds or milliseconds, and either reading w
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
@@ -45,7 +44,7 @@ Moment = Annotated[datetime, BeforeValidator(_told), AfterValidator(_in_calendar
 
 
 def read_time(value: Any) -> datetime | None:
-    """The moment that a text in ISO form means, or in that of `format_time`; None for anything else."""
+    """The moment that a text in ISO form means, or in that of `items.format_time`; None for anything else."""
     text = value.strip() if isinstance(value, str) else ""
     with contextlib.suppress(ValueError):
         return datetime.fromisoformat(text)
@@ -53,18 +52,6 @@ def read_time(value: Any) -> datetime | None:
         with contextlib.suppress(ValueError):
             return datetime.strptime(_WEEKDAY.sub("", text), form)
     return None
-
-
-def format_time(time: datetime) -> str:
-    """A date as people and prompts read it: `8 May 2023, Monday 13:56` (no clock at midnight)."""
-    # Without its zone, which is not shown: moments that are equal read differently in two of them.
-    return _shown(time.replace(tzinfo=None))
-
-
-@functools.lru_cache(maxsize=4096)
-def _shown(time: datetime) -> str:
-    clock = f" {time:%H:%M}" if (time.hour, time.minute) != (0, 0) else ""
-    return f"{time.day} {time:%B %Y}, {time:%A}{clock}"
 
 
 def utc(time: datetime | None) -> datetime | None:
