@@ -24,6 +24,9 @@ class BehaviorPrediction(Task):
     """One of the options, from the recalled context and the newest records; a free answer where there are none.
 
     The memory is searched with the question. Lines that are in the suffix already are not shown a second time.
+
+    Args:
+        suffix_tokens: Most tokens of records, as `records.estimate_tokens` counts them.
     """
 
     name = "behavior-prediction"
@@ -31,8 +34,10 @@ class BehaviorPrediction(Task):
     inputs = ("question", "options")
     optional = ("options",)
     shows_history = True
-    suffix_tokens = SUFFIX_TOKENS
-    """Most tokens of records, as `records.estimate_tokens` counts them."""
+
+    def __init__(self, suffix_tokens: int = SUFFIX_TOKENS) -> None:
+        super().__init__()
+        self.suffix_tokens = suffix_tokens
 
     def shown(self, past: Sequence[Item], recent: Sequence[Item]) -> list[Item]:
         """Profiles, and the newest records of history and `recent` within the budget."""
