@@ -3,7 +3,7 @@
 import copy
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 
 import dspy
@@ -12,6 +12,7 @@ from dspy.lm15 import ServerError
 from mempiler.engines.embedders import embedder
 from mempiler.programs.adapter import adapter
 from mempiler.programs.catalog import build
+from mempiler.programs.flight import Flight
 from mempiler.programs.identity import writer_key
 
 
@@ -100,7 +101,7 @@ def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, chan
         ({"rollout_id": 3}, "chat", True),
         ({}, "json", True),
         ({}, "compact", True),
-        ({}, "chat", False),
+        ({"api_key": "secret", "api_base": "http://secret"}, "chat", False),
     ],
 )
 def test_the_key_holds_settings_of_lm_and_adapter(scripted, fact_replies, settings, name, differs):
@@ -109,14 +110,6 @@ def test_the_key_holds_settings_of_lm_and_adapter(scripted, fact_replies, settin
         before = writer_key(program.method.writer)
     with dspy.context(lm=lm.copy(**settings), adapter=adapter(name)):
         assert (writer_key(program.method.writer) != before) is differs
-
-
-def test_the_key_does_not_depend_on_the_api_key():
-    program, keys = memory_r2(), set()
-    for secret in ("one", "two"):
-        with dspy.context(lm=dspy.LM("openai/x", api_key=secret, api_base=f"http://{secret}")):
-            keys.add(writer_key(program.method.writer))
-    assert len(keys) == 1
 
 
 def test_sessions_are_extracted_concurrently(scripted, fact_replies, make_history):
@@ -182,3 +175,32 @@ def test_plain_evaluation_replays_nothing(scripted, fact_replies, make_history, 
         for _ in range(3):
             program(history=make_history(2), question="Where?", focus=("D1:1",))
         assert len(dspy.settings.trace) == before + 3
+
+
+def test_dropped_values_are_made_anew() -> None:
+    flight = Flight()
+    for key in ("a1", "a2", "b1"):
+        flight.once(key, lambda key=key: key.upper())
+    flight.drop(lambda key: str(key).startswith("a"))
+    assert (flight.peek("a1"), flight.peek("b1")) == (None, "B1")
+    assert flight.once("a1", lambda: "again") == "again"
+
+
+def test_those_used_least_recently_go_first_and_a_look_is_a_use() -> None:
+    flight = Flight(capacity=2)
+    for key in ("a", "b"):
+        flight.once(key, key.upper)
+    assert flight.peek("a") == "A"
+    flight.once("c", "c".upper)
+    assert [flight.peek(key) for key in ("a", "b", "c")] == ["A", None, "C"]
+
+
+def test_a_new_value_does_not_look_at_all_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    done = Future.done
+    monkeypatch.setattr(Future, "done", lambda future: looked.append(future) or done(future))
+    flight = Flight(capacity=100)
+    for n in range(300):
+        flight.once(n, lambda: 1)
+    assert sum(flight.peek(n) is not None for n in range(300)) == 100
+    assert len(looked) <= 300
