@@ -101,7 +101,7 @@ def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, chan
         ({"rollout_id": 3}, "chat", True),
         ({}, "json", True),
         ({}, "compact", True),
-        ({"api_key": "secret", "api_base": "http://secret"}, "chat", False),
+        ({}, "chat", False),
     ],
 )
 def test_the_key_holds_settings_of_lm_and_adapter(scripted, fact_replies, settings, name, differs):
@@ -110,6 +110,14 @@ def test_the_key_holds_settings_of_lm_and_adapter(scripted, fact_replies, settin
         before = writer_key(program.method.writer)
     with dspy.context(lm=lm.copy(**settings), adapter=adapter(name)):
         assert (writer_key(program.method.writer) != before) is differs
+
+
+def test_the_key_does_not_depend_on_the_api_key():
+    program, keys = memory_r2(), set()
+    for secret in ("one", "two"):
+        with dspy.context(lm=dspy.LM("openai/x", api_key=secret, api_base=f"http://{secret}")):
+            keys.add(writer_key(program.method.writer))
+    assert len(keys) == 1
 
 
 def test_sessions_are_extracted_concurrently(scripted, fact_replies, make_history):
