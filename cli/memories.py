@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from ..errors import StoreError, UserError, misfit
-from . import options
+from . import Renaming, options
 from .options import open_store
 from .printing import as_json, output, report, table
 
@@ -27,7 +27,7 @@ _ANYBODY = options.adds(options.STORE, options.USER, options.ALL_TENANTS)
 _ENTRIES = options.adds(options.STORE, options.WHOSE, options.TENANT, options.JSON, options.reading_options)
 
 
-@click.group("memories")
+@click.group("memories", cls=Renaming)
 def command() -> None:
     """Stored memories: add sessions, write them, look into them, change, move and forget them."""
 
