@@ -1,34 +1,159 @@
 """memory-env: a generated benchmark whose answers need facts to be kept up to date, scored by exact match.
 
-Two speakers state, change, restate and retract facts over some sessions (`synthesis.memory_env`). There is no file:
-users follow from a seed, and those of train, dev and test are disjoint. An example is the whole history of a user and
-one question about its end; its category is what was last done to the fact.
+Two speakers state, change, restate and retract facts over some sessions. There is no file: users follow from a seed. A
+fact that is new, one that changed and one that is said again use the same sentences, so what is to be done with it
+depends on the memory alone. Small, so that a model of half a million weights learns it: scores compare trainings alone.
 
-Limits: synthetic and small, made so that a model of half a million weights can learn it. Scores on it compare ways of
-training with one another, nothing else.
+Example:
+    >>> from mempiler.data.memory_env import Conversation
+    >>> talk = Conversation.make(seed=0, number=3, sessions=8)
+    >>> talk.history.items[0].turns[0].text
+    'my sport is golf'
+    >>> ask = talk.questions(after=1)[0]
+    >>> ask.question, ask.answer, ask.category
+    ("What is Dan's sport?", 'golf', 'state')
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import dspy
 from pydantic import Field
 
 from ..errors import DataError
-from ..records import History
+from ..records import History, Session, Turn
 from .benchmark import Benchmark, fitted
 from .dataset import Source
 from .scorer import Score, Scorer, answer_of
-from .synthesis.memory_env import Ask, Conversation
 from .text_metrics import exact_match
 
-Users = Annotated[int, Field(ge=10, le=10_000)]
-Sessions = Annotated[int, Field(ge=1, le=32)]
-Seed = Annotated[int, Field(ge=0, le=2**31)]
+Kind = Literal["state", "change", "restate", "retract"]
+"""What was done to a fact."""
+NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo")
+VALUES: Mapping[str, tuple[str, ...]] = {
+    "colour": ("red", "blue", "green", "yellow", "purple", "orange", "black", "white", "pink", "grey"),
+    "pet": ("cat", "dog", "parrot", "rabbit", "hamster", "turtle", "pony", "goat", "lizard", "ferret"),
+    "drink": ("tea", "coffee", "milk", "juice", "water", "cocoa", "cider", "lemonade", "cola", "soda"),
+    "sport": ("tennis", "chess", "golf", "rugby", "judo", "rowing", "hockey", "boxing", "skiing", "polo"),
+    "city": ("Paris", "Rome", "Lima", "Oslo", "Cairo", "Tokyo", "Delhi", "Porto", "Sofia", "Quito"),
+    "dish": ("pizza", "soup", "curry", "salad", "pasta", "sushi", "stew", "rice", "tacos", "pie"),
+}
+"""Subjects and what can be said of them; no word is used for two subjects."""
+STATEMENTS = ("my {key} is {value}", "I picked {value} as my {key}", "these days my {key} is {value}")
+RETRACTIONS = ("I have no {key} any more", "forget about my {key}")
+CHATTER = ("how was your day", "that sounds nice", "see you soon", "what a long week", "good to hear from you")
+NOTHING = "none"
+"""The answer of a question about a fact that was retracted, and what is noted of one."""
+MIXTURE: Mapping[str, float] = {"state": 0.34, "change": 0.30, "restate": 0.10, "retract": 0.14, "chatter": 0.12}
+"""Probability of each kind of utterance, if the history allows it."""
+UTTERANCES = 2
+"""Utterances per session, one by each speaker."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What one utterance does to the facts."""
+
+    turn_id: str
+    session: int
+    """Counted from 1."""
+    speaker: str
+    key: str
+    value: str | None
+    """None where the fact is retracted."""
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What two speakers said, and what it means."""
+
+    history: History
+    events: tuple[Event, ...]
+
+    @classmethod
+    def make(cls, seed: int, number: int, sessions: int) -> Conversation:
+        """Makes a conversation.
+
+        Args:
+            seed: Chooses the world; conversations of one seed and different numbers are independent.
+            number: Which conversation.
+            sessions: How many sessions it has; a longer one begins as the shorter one does.
+        """
+        rng = random.Random(f"memory-env {seed} {number}")
+        speakers, events, items = rng.sample(NAMES, UTTERANCES), [], []
+        known: dict[tuple[str, str], str | None] = {}
+        for session in range(1, sessions + 1):
+            turns = []
+            for n, speaker in enumerate(speakers, 1):
+                event, text = _utterance(rng, known, f"D{session}:{n}", session, speaker)
+                turns.append(Turn(id=f"D{session}:{n}", speaker=speaker, text=text))
+                if event is not None:
+                    events.append(event)
+                    known[event.speaker, event.key] = event.value
+            items.append(Session(id=f"D{session}", turns=tuple(turns)))
+        return cls(History(id=f"world{seed}-{number}", items=tuple(items)), tuple(events))
+
+    def questions(self, after: int | None = None) -> tuple[dspy.Example, ...]:
+        """One question for every fact that was ever stated, with the answer of that moment.
+
+        Args:
+            after: After how many sessions, which alone are the history then; None for all.
+        """
+        head = self.history if after is None else History(id=self.history.id, items=self.history.items[:after])
+        moment = "" if after is None else f"@{after}"
+        decided: dict[tuple[str, str], tuple[Event, tuple[str, ...]]] = {}
+        for event in self.events:
+            if after is None or event.session <= after:
+                # The turns that decide: the last that changed the fact, and those that said it again since.
+                earlier = decided[event.speaker, event.key][1] if event.kind == "restate" else ()
+                decided[event.speaker, event.key] = event, (*earlier, event.turn_id)
+        return tuple(
+            dspy.Example(
+                history=head,
+                question=f"What is {event.speaker}'s {event.key}?",
+                focus=evidence,
+                answer=NOTHING if event.value is None else event.value,
+                evidence=evidence,
+                category=event.kind,
+                id=f"{head.id}{moment}:{n}",
+            ).with_inputs("history", "question", "focus")
+            for n, (event, evidence) in enumerate(decided.values())
+        )
+
+
+def vocabulary() -> Iterator[str]:
+    """Every word that the world's sentences, notes and questions can hold."""
+    for text in (*NAMES, *STATEMENTS, *RETRACTIONS, *CHATTER, "What is 's ?", NOTHING):
+        yield from (word for word in text.split() if not word.startswith("{"))
+    for key, values in VALUES.items():
+        yield from (key, *values)
+
+
+def _utterance(
+    rng: random.Random, known: Mapping[tuple[str, str], str | None], turn_id: str, session: int, speaker: str
+) -> tuple[Event | None, str]:
+    """An utterance of a drawn kind; one that the history does not allow becomes a statement."""
+    kind = rng.choices(list(MIXTURE), list(MIXTURE.values()))[0]
+    if kind == "chatter":
+        return None, rng.choice(CHATTER)
+    held = [key for key in VALUES if known.get((speaker, key)) is not None]
+    free = [key for key in VALUES if key not in held]
+    if (kind == "state" and not free) or (kind != "state" and not held):
+        kind = "change" if held else "state"
+    key = rng.choice(free if kind == "state" else held)
+    now = known.get((speaker, key))
+    if kind == "retract":
+        return Event(turn_id, session, speaker, key, None, kind), rng.choice(RETRACTIONS).format(key=key)
+    value = now if kind == "restate" and now else rng.choice([value for value in VALUES[key] if value != now])
+    said: Kind = "restate" if kind == "restate" else "change" if kind == "change" else "state"
+    return Event(turn_id, session, speaker, key, value, said), rng.choice(STATEMENTS).format(key=key, value=value)
 
 
 class SameWords(Scorer):
@@ -59,16 +184,16 @@ class MemoryEnv(Benchmark):
 
     def __init__(self, conversations: Sequence[Conversation], source: Source) -> None:
         self.talks = {talk.history.id: talk for talk in conversations}
-        super().__init__([row for talk in conversations for row in _examples(talk, talk.history)], source)
+        super().__init__([each for talk in conversations for each in talk.questions()], source)
 
     @classmethod
     def load(
         cls,
         path: str | Path | None = None,
         *,
-        users: Users = 160,
-        sessions: Sessions = 8,
-        seed: Seed = 0,
+        users: Annotated[int, Field(ge=10, le=10_000)] = 160,
+        sessions: Annotated[int, Field(ge=1, le=32)] = 8,
+        seed: Annotated[int, Field(ge=0, le=2**31)] = 0,
         **options: Any,
     ) -> MemoryEnv:
         """Generates the benchmark.
@@ -105,33 +230,5 @@ class MemoryEnv(Benchmark):
     def questions_after(
         self, history: History, sessions: int, examples: Sequence[dspy.Example] = ()
     ) -> tuple[dspy.Example, ...]:
-        """Questions about the state after the first sessions of a user, with the answers of that moment.
-
-        Args:
-            history: The user.
-            sessions: How many sessions have passed, from 1.
-            examples: Not looked at: what is asked differs from moment to moment.
-
-        Returns:
-            Examples over the shortened history; their ids tell the moment.
-        """
-        talk = self.talks[history.id]
-        head = History(id=history.id, items=talk.history.items[:sessions])
-        return tuple(_examples(talk, head, sessions))
-
-
-def _examples(talk: Conversation, history: History, after: int | None = None) -> list[dspy.Example]:
-    moment = "" if after is None else f"@{after}"
-    return [_example(ask, history, f"{history.id}{moment}:{n}") for n, ask in enumerate(talk.questions(after))]
-
-
-def _example(ask: Ask, history: History, id: str) -> dspy.Example:
-    return dspy.Example(
-        history=history,
-        question=ask.question,
-        focus=ask.evidence,
-        answer=ask.answer,
-        evidence=ask.evidence,
-        category=ask.kind,
-        id=id,
-    ).with_inputs("history", "question", "focus")
+        """As `Benchmark.questions_after`; what is asked differs from moment to moment, and ids tell the moment."""
+        return self.talks[history.id].questions(sessions)

@@ -13,7 +13,7 @@ from typing import Any
 
 import dspy
 
-from ..data.synthesis.memory_env import Conversation
+from ..data.memory_env import Conversation
 from ..data.synthesis.memory_teacher import ERRORS, MISHEARD, MISSED, teach_facts, teach_operations
 from ..programs.fold import Steps, fold
 from ..programs.gather import in_order

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..data.synthesis.memory_env import UTTERANCES, vocabulary
+from ..data.memory_env import UTTERANCES, vocabulary
 from ..engines.embedders import embedder
 from ..errors import UserError
 from ..optimizers.demonstrations import Example, demonstrate

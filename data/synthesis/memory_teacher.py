@@ -1,17 +1,8 @@
-"""A teacher of the synthetic world: the outputs of a good and of a poor memory writer at both steps.
-
-    turns      ── teach_facts ──────> the facts in them, with some left out or misheard
-    new facts  ── teach_operations ─> the edits they call for, with some wrong ones
+"""A teacher of `memory_env`: the outputs of a good and of a poor memory writer at both steps.
 
 Warm-up on a poor teacher's demonstrations gives a model that knows the form of every answer and does about half of it
-right: something for reinforcement learning to improve. The teacher reads the regular language of
-`synthesis.memory_env` and its own notes; it does not see the gold answers.
-
-Example:
-    >>> import random
-    >>> from mempiler.data.synthesis.memory_teacher import teach_facts
-    >>> teach_facts("[D1:1] Ada: my pet is cat", random.Random(0))[0].fact
-    'Ada pet cat'
+right: something for reinforcement learning to improve. The teacher reads the world's regular language and its own
+notes; it does not see the gold answers.
 """
 
 from __future__ import annotations
@@ -19,14 +10,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from ...signatures.memory_r2 import Fact, NewFact, Operation, StoredMemory
-from .memory_env import NOTHING, VALUES, note
+from ..memory_env import NOTHING, VALUES, Kind
 
-Situation = Literal["state", "change", "restate", "retract"]
-
-ERRORS: Mapping[Situation, float] = {"state": 0.4, "change": 0.55, "restate": 0.4, "retract": 0.55}
+ERRORS: Mapping[Kind, float] = {"state": 0.4, "change": 0.55, "restate": 0.4, "retract": 0.55}
 """How often the poor teacher's operation is wrong, by what the fact means for the memory it meets.
 
 Never much above one half: what a policy hardly ever tries, no reward can teach it.
@@ -36,12 +24,18 @@ MISSED = 0.06
 MISHEARD = 0.04
 """How often it notes another value than was said."""
 
-LINE = re.compile(r"\[(?P<id>[^\]]+)\](?: \([^)]*\))? (?P<speaker>\w+): (?P<text>.*)")
-"""A turn as `Turn.line` writes it."""
+_LINE = re.compile(r"\[(?P<id>[^\]]+)\](?: \([^)]*\))? (?P<speaker>\w+): (?P<text>.*)")
+_RIGHT: Mapping[Kind, str] = {"state": "INSERT", "change": "UPDATE", "restate": "NONE", "retract": "DELETE"}
+_WRONG: Mapping[Kind, tuple[str, ...]] = {
+    "state": ("NONE", "UPDATE"),
+    "change": ("INSERT",),
+    "restate": ("DELETE", "INSERT"),
+    "retract": ("NONE",),
+}
 
 
 def teach_facts(dialogue: str, rng: random.Random, missed: float = 0.0, misheard: float = 0.0) -> list[Fact]:
-    """The facts of some turns.
+    """The facts of some turns, each as subject, what about it, and value.
 
     Args:
         dialogue: Turns, one per line, as `Turn.line` writes them.
@@ -50,14 +44,16 @@ def teach_facts(dialogue: str, rng: random.Random, missed: float = 0.0, misheard
         misheard: Share of facts with another value of the same subject.
     """
     facts = []
-    for line in dialogue.splitlines():
-        heard = _heard(line)
-        if heard is None or rng.random() < missed:
+    for match in filter(None, map(_LINE.match, dialogue.splitlines())):
+        words = match["text"].split()
+        key = next((word for word in words if word in VALUES), None)
+        if key is None or rng.random() < missed:
             continue
-        turn_id, speaker, key, value = heard
+        value = next((word for word in words if word in VALUES[key]), None)
         if value is not None and rng.random() < misheard:
             value = rng.choice([other for other in VALUES[key] if other != value])
-        facts.append(Fact(speaker=speaker, turn_id=turn_id, fact=note(speaker, key, value)))
+        note = f"{match['speaker']} {key} {value or NOTHING}"
+        facts.append(Fact(speaker=match["speaker"], turn_id=match["id"], fact=note))
     return facts
 
 
@@ -65,7 +61,7 @@ def teach_operations(
     memories: Sequence[StoredMemory],
     new_facts: Sequence[NewFact],
     rng: random.Random,
-    errors: Mapping[Situation, float] | None = None,
+    errors: Mapping[Kind, float] | None = None,
 ) -> list[Operation]:
     """One operation per fact, in their order.
 
@@ -81,19 +77,15 @@ def teach_operations(
         related = [entries[id] for id in fact.related_memory_ids if id in entries]
         situation, target = _situation(fact, related)
         wrong = rng.random() < (errors or {}).get(situation, 0.0)
-        op = _wrong(situation, bool(related), rng) if wrong else _right(situation)
+        choices = _WRONG[situation][: None if related else 1]
+        op = rng.choice(choices) if wrong else _RIGHT[situation]
         # Where the poor teacher takes a new fact for a changed one, it overwrites what is nearest.
         aim = related[0] if wrong and situation == "state" and related else target
-        operations.append(operation(op, fact, aim))
+        operations.append(_operation(op, fact, aim))
     return operations
 
 
-def oldest(entries: Sequence[StoredMemory]) -> StoredMemory | None:
-    """The entry with the lowest number, which is the one that answers."""
-    return min(entries, key=lambda memory: int(memory.memory_id.lstrip("m")), default=None)
-
-
-def operation(op: str, fact: NewFact, target: StoredMemory | None) -> Operation:
+def _operation(op: str, fact: NewFact, target: StoredMemory | None) -> Operation:
     """The operation in full; one that needs an entry where there is none becomes NONE."""
     if op in ("UPDATE", "DELETE") and target is None:
         op = "NONE"
@@ -102,37 +94,13 @@ def operation(op: str, fact: NewFact, target: StoredMemory | None) -> Operation:
     return Operation.model_validate({"op": op, "memory_id": id, "content": content, "turn_id": fact.turn_id})
 
 
-def _heard(line: str) -> tuple[str, str, str, str | None] | None:
-    """Turn id, speaker, subject and value of a line that states a fact."""
-    match = LINE.match(line)
-    words = match["text"].split() if match else []
-    key = next((word for word in words if word in VALUES), None)
-    if match is None or key is None:
-        return None
-    return match["id"], match["speaker"], key, next((word for word in words if word in VALUES[key]), None)
-
-
-def _situation(fact: NewFact, related: Sequence[StoredMemory]) -> tuple[Situation, StoredMemory | None]:
-    """What a fact means for the entries it meets, and the oldest entry about the same subject."""
+def _situation(fact: NewFact, related: Sequence[StoredMemory]) -> tuple[Kind, StoredMemory | None]:
+    """What a fact means for the entries it meets, and the oldest entry about the same subject, which answers."""
     about, value = fact.fact.split()[:2], fact.fact.split()[-1]
     same = [memory for memory in related if memory.content.split()[:2] == about]
-    target = oldest(same)
+    target = min(same, key=lambda memory: int(memory.memory_id.lstrip("m")), default=None)
     if value == NOTHING:
         return "retract", target
     if target is None:
         return "state", None
     return ("restate" if target.content.split()[-1] == value else "change"), target
-
-
-def _right(situation: Situation) -> str:
-    return {"state": "INSERT", "change": "UPDATE", "restate": "NONE", "retract": "DELETE"}[situation]
-
-
-def _wrong(situation: Situation, related: bool, rng: random.Random) -> str:
-    choices = {
-        "state": ("NONE", "UPDATE") if related else ("NONE",),
-        "change": ("INSERT",),
-        "restate": ("DELETE", "INSERT"),
-        "retract": ("NONE",),
-    }
-    return rng.choice(choices[situation])
