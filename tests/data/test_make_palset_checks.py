@@ -20,11 +20,13 @@ from mempiler.data.synthesis.palset.life import (
     in_time,
     log_problems,
     moments,
-    months_of,
     situation_problems,
 )
-from mempiler.data.synthesis.palset.people import Topic, foreign, length_problems
-from mempiler.data.synthesis.palset.persona import (
+from mempiler.data.synthesis.palset.people import (
+    Topic,
+    foreign,
+    length_problems,
+    months_of,
     people_problems,
     preference_problems,
     timeline_problems,

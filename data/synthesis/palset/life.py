@@ -13,7 +13,6 @@ order, as there.
 
 from __future__ import annotations
 
-import random
 import re
 from calendar import monthrange
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from ....signatures.synthesis_palset import DescribeExperience, DraftSituation, 
 from ....signatures.synthesis_palset_records import DraftLog, WriteLogs
 from ...rows import day, read_date
 from ..runner import Checked, Step, whole
-from .people import Part, Persona, Session, Setting, blank, length_problems, text_problems
+from .people import Part, Persona, Session, Setting, blank, drawn_by, length_problems, text_problems
 
 SITUATIONS = Step("situations", PlanSituations)
 EXPERIENCE = Step("experience", DescribeExperience)
@@ -194,25 +193,15 @@ def is_minute(text: str) -> bool:
     return bool(re.fullmatch("[0-9]{4}(-[0-9]{2}){2} [0-9]{2}:[0-9]{2}", text)) and read_date(text) is not None
 
 
-TODAY = "2025-01-01"
 KEEP = 0.6
 """Probability that a situation gets a dialogue."""
 DROPS = 3
 """Most situations in a row without one."""
-SPAN = (7, 12)
-"""Fewest and most months of a user, where their number is drawn."""
-
-
-def months_of(user: str, count: int | None, seed: int) -> list[str]:
-    """A user's months, those before `TODAY`, oldest first, as YYYY-MM; their number is drawn if None."""
-    count = count or _rng(seed, user, "months").randint(*SPAN)
-    last = int(TODAY[:4]) * 12 + int(TODAY[5:7]) - 2
-    return [f"{n // 12:04d}-{n % 12 + 1:02d}" for n in range(last - count + 1, last + 1)]
 
 
 def moments(user: str, start: str, end: str, seed: int) -> tuple[str, str]:
     """When a situation begins and ends, as YYYY-MM-DD HH:MM:SS, on the full hour."""
-    rng = _rng(seed, user, "hours", end)
+    rng = drawn_by(seed, user, "hours", end)
     return f"{start} {rng.randint(7, 12):02d}:00:00", f"{end} {rng.randint(12, 21):02d}:00:00"
 
 
@@ -225,7 +214,7 @@ def draw(user: str, ends: Sequence[str], last_month: str, seed: int) -> dict[str
         last_month: YYYY-MM, the month of the query set.
         seed: Decides together with the user's id.
     """
-    rng = _rng(seed, user, "dialogues")
+    rng = drawn_by(seed, user, "dialogues")
     parts: dict[str, Part] = {}
     while "query" not in parts.values():
         dropped, parts = 0, {}
@@ -236,7 +225,3 @@ def draw(user: str, ends: Sequence[str], last_month: str, seed: int) -> dict[str
             else:
                 dropped += 1
     return parts
-
-
-def _rng(seed: int, *names: str) -> random.Random:
-    return random.Random(" ".join([str(seed), *names]))

@@ -43,8 +43,7 @@ from ....signatures.pal import AssistantAction, UserAction
 from ....signatures.synthesis_palset_records import CHINESE, DraftTurn
 from .dialogue import dialogue, script, topics
 from .life import experience, logs, situations
-from .people import ASPECTS, Code, Session, Setting, Topic
-from .persona import invent, personas
+from .people import ASPECTS, Code, Session, Setting, Topic, invent, personas
 from .review import review_dialogue, review_logs
 
 ACTIONS: Mapping[str, Mapping[str, str]] = {

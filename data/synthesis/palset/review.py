@@ -5,17 +5,16 @@
     dialogue ──> action fits words? ──┤                                   (a dialogue keeps it, and the report tells)
         └──────> contradicts persona? ┘
 
-The three faults are those of the paper (Data Verification and Refinement); the authors also had people look at it.
-
-Limits: an entry is left out only where fifteen remain. Logs are compared with profile and past, not with
-preferences: entries are events. A finding is the model's opinion; an error that it misses stays.
+The three faults are those of the paper (Data Verification and Refinement). A log is left out only where fifteen remain;
+logs are compared with profile and past, not with preferences. A finding is the model's opinion.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ....signatures.synthesis_palset_records import (
     DraftLog,
@@ -37,39 +36,54 @@ PERSONA = Step("review against the persona", ReviewPersona)
 MENDED_LOGS = Step("mending of logs", MendLogs)
 MENDED_WORDS = Step("mending of utterances", MendUtterances)
 
-ROLES = ("user", "assistant")
-Place = tuple[int, str]
-"""Turn and role."""
-K = TypeVar("K")
-R = TypeVar("R")
-Faults = Mapping[K, Sequence[str]]
+Records = dict[Any, Any]
+"""By their places: the number of a log entry, turn and role of an utterance."""
+Faults = Mapping[Any, Sequence[str]]
 """Reasons by the places of faulty records."""
+
+
+@dataclass(frozen=True)
+class _Review:
+    """How records of one kind are shown, asked about and mended."""
+
+    look: Step
+    shown: str
+    """The input of `look` that shows the records."""
+    line: Callable[[Any, Any], str]
+    """A record at its place, for `look`."""
+    label: Callable[[Any, Any], tuple[str, str]]
+    """What the review against the persona calls it, and how it reads there."""
+    place: Callable[[Any], Any]
+    """Where a finding, or a mended record, belongs."""
+    mend: Step
+    faulty: Callable[[Records, Faults], dict[str, Any]]
+    """The inputs of `mend`."""
+    changed: tuple[str, ...]
+    """The fields that mending changes."""
+    preferences: Sequence[str] = ()
+    again: bool = False
+    """Whether all records are looked at again, or the mended alone."""
 
 
 def review_logs(session: Session, setting: Setting) -> list[DraftLog]:
     """The log entries of a session after as many rounds of review as are set."""
 
-    def faults_of(entries: Mapping[int, DraftLog]) -> Faults[int]:
-        lines = [f"{n} | {one.type} | {one.content}" for n, one in entries.items()]
-        known = {n: n for n in entries}
-        found = _found(LOG_TYPES, session, {"logs": lines}, "faults", lambda one: one.number, known, setting)
-        records = {f"L{n}": (n, f"{one.timestamp} {one.content}") for n, one in entries.items()}
-        return _by_place([*found, *_contradictions(session, records, [], setting)])
+    def faulty(entries: Records, faults: Faults) -> dict[str, Any]:
+        told = [(n, entries[n], "; ".join(reasons)) for n, reasons in faults.items()]
+        shown = [f"{n} | {one.timestamp} | {one.event} | {one.type} | {one.content} | fault: {s}" for n, one, s in told]
+        return {"profile": session.persona.profile, "experience": session.experience, "entries": shown}
 
-    def mend(entries: Mapping[int, DraftLog], faults: Faults[int]) -> dict[int, DraftLog]:
-        shown = []
-        for n, reasons in faults.items():
-            one = entries[n]
-            told = f"{n} | {one.timestamp} | {one.event} | {one.type} | {one.content} | fault: {'; '.join(reasons)}"
-            shown.append(told)
-        inputs = {"profile": session.persona.profile, "experience": session.experience, "entries": shown}
-        found = _mended(MENDED_LOGS, session, inputs, faults, lambda one: one.number, setting)
-        return {n: entries[n].model_copy(update={"type": one.type, "content": one.content}) for n, one in found.items()}
-
-    records = dict(enumerate(session.logs, 1))
-    entries, faults = _reviewed(
-        records, setting.reviews, lambda found, new: faults_of({n: found[n] for n in new}), mend
+    review = _Review(
+        look=LOG_TYPES,
+        shown="logs",
+        line=lambda n, one: f"{n} | {one.type} | {one.content}",
+        label=lambda n, one: (f"L{n}", f"{one.timestamp} {one.content}"),
+        place=lambda one: one.number,
+        mend=MENDED_LOGS,
+        faulty=faulty,
+        changed=("type", "content"),
     )
+    entries, faults = _reviewed(review, dict(enumerate(session.logs, 1)), session, setting)
     if faults:
         enough = len(entries) - len(faults) >= FEWEST_LOGS
         told = [f"{entries[n].content:.60}: {'; '.join(faults[n])}" for n in faults]
@@ -82,119 +96,81 @@ def review_dialogue(session: Session, script: Script, setting: Setting) -> list[
     """The turns of a session's dialogue after as many rounds of review as are set."""
     persona = session.persona
     tastes = [persona.preferences[id] for id in session.requirement_ids]
-    likes = [f"{one.requirement}: likes: {one.pos} dislikes: {one.neg}" for one in tastes]
 
-    def lines(said: Mapping[Place, Any], references: bool = False) -> list[str]:
-        return [
-            f"turn {n} | {role} | {one.action}{f' | {one.reference}' if references else ''} | {one.content}"
-            for (n, role), one in said.items()
-        ]
+    def line(place: tuple[int, str], one: Any, reference: str = "") -> str:
+        return f"turn {place[0]} | {place[1]} | {one.action}{reference} | {one.content}"
 
-    def place(one: Any) -> Place:
-        return one.turn, one.role
-
-    def faults_of(said: Mapping[Place, Any], _: object) -> Faults[Place]:
-        known = {place: place for place in said}
-        found = _found(ACTIONS, session, {"dialogue": lines(said)}, "faults", place, known, setting)
-        records = {f"{role[0].upper()}{n}": ((n, role), one.content) for (n, role), one in said.items()}
-        return _by_place([*found, *_contradictions(session, records, likes, setting)])
-
-    def mend(said: Mapping[Place, Any], faults: Faults[Place]) -> dict[Place, Any]:
-        inputs = {
+    def faulty(said: Records, faults: Faults) -> dict[str, Any]:
+        return {
             "profile": persona.profile,
             "personality": persona.personality,
             "framework": script.framework,
-            "dialogue": lines(said, references=True),
+            "dialogue": [line(place, one, f" | {one.reference}") for place, one in said.items()],
             "faulty": [f"turn {n} | {role} | fault: {'; '.join(reasons)}" for (n, role), reasons in faults.items()],
         }
-        found = _mended(MENDED_WORDS, session, inputs, faults, place, setting)
-        return {at: said[at].model_copy(update={"content": one.content}) for at, one in found.items()}
 
+    review = _Review(
+        look=ACTIONS,
+        shown="dialogue",
+        line=line,
+        label=lambda place, one: (f"{place[1][0].upper()}{place[0]}", one.content),
+        place=lambda one: (one.turn, one.role),
+        mend=MENDED_WORDS,
+        faulty=faulty,
+        changed=("content",),
+        preferences=[f"{one.requirement}: likes: {one.pos} dislikes: {one.neg}" for one in tastes],
+        again=True,
+    )
     turns = range(1, len(session.turns) + 1)
-    records: dict[Place, Any] = {(n, role): getattr(session.turns[n - 1], role) for n in turns for role in ROLES}
-    said, faults = _reviewed(records, setting.reviews, faults_of, mend)
+    records = {(n, role): getattr(session.turns[n - 1], role) for n in turns for role in ("user", "assistant")}
+    said, faults = _reviewed(review, records, session, setting)
     if faults:
         told = [f"turn {turn}, {role}: {'; '.join(reasons)}" for (turn, role), reasons in faults.items()]
         setting.runner.reject("dialogue review", session.id, told, "kept")
     return [DraftTurn(user=said[n, "user"], assistant=said[n, "assistant"]) for n in turns]
 
 
-def _reviewed(
-    records: Mapping[K, R],
-    rounds: int,
-    faults_of: Callable[[Mapping[K, R], Iterable[K]], Faults[K]],
-    mend: Callable[[Mapping[K, R], Faults[K]], Mapping[K, R]],
-) -> tuple[dict[K, R], Faults[K]]:
-    """Records after rounds of review, and what is still wrong with them.
+def _reviewed(review: _Review, records: Records, session: Session, setting: Setting) -> tuple[Records, Faults]:
+    """Records after rounds of review, and what is still wrong with them; without a round nothing is looked at."""
 
-    Without a round nothing is looked at. `faults_of` is given all records and the places of those that are new; what
-    `mend` gives is none where it was given up.
-    """
-    found = dict(records)
-    faults = faults_of(found, found) if rounds else {}
-    for _ in range(rounds):
-        mended = mend(found, faults) if faults else {}
-        if not mended:
-            break
-        found |= mended
-        faults = faults_of(found, mended)
-    return found, faults
+    def found(step: Step, inputs: Mapping[str, Any], output: str, named: Callable[[Any], Any], known: Records) -> list:
+        def unknown(told: Sequence[Any]) -> list[str]:
+            return [f"there is no record {named(one)!r}" for one in told if named(one) not in known]
 
+        told = setting.runner.ask(step, session.id, inputs, whole(output, unknown)) or ()
+        return [(known[named(one)], one.reason) for one in told]
 
-def _found(
-    step: Step,
-    session: Session,
-    inputs: Mapping[str, Any],
-    output: str,
-    named: Callable[[Any], Any],
-    known: Mapping[Any, K],
-    setting: Setting,
-) -> list[tuple[K, str]]:
-    """What a review finds: places, of those that are known by the names it gives them, and reasons."""
-
-    def unknown(found: Sequence[Any]) -> list[str]:
-        return [f"there is no record {named(one)!r}" for one in found if named(one) not in known]
-
-    found = setting.runner.ask(step, session.id, inputs, whole(output, unknown)) or ()
-    return [(known[named(one)], one.reason) for one in found]
-
-
-def _contradictions(
-    session: Session, records: Mapping[str, tuple[K, str]], preferences: list[str], setting: Setting
-) -> list[tuple[K, str]]:
-    inputs = {
-        "profile": session.persona.profile,
-        "personality": session.persona.personality,
-        "timeline": session.persona.months(session.end),
-        "preferences": preferences,
-        "records": [f"{id}: {text}" for id, (_, text) in records.items()],
-    }
-    known = {id: place for id, (place, _) in records.items()}
-    return _found(
-        PERSONA, session, inputs, "contradictions", lambda one: one.record.strip(" []:").upper(), known, setting
-    )
-
-
-def _by_place(found: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
-    reasons: defaultdict[Any, list[str]] = defaultdict(list)
-    for place, reason in found:
-        reasons[place].append(reason)
-    return dict(sorted(reasons.items()))
-
-
-def _mended(
-    step: Step,
-    session: Session,
-    inputs: Mapping[str, Any],
-    faults: Faults[K],
-    place: Callable[[Any], K],
-    setting: Setting,
-) -> dict[K, Any]:
-    """Other records for the faulty places; none where they were given up."""
+    def faults_of(shown: Records) -> dict[Any, list[str]]:
+        lines = [review.line(place, one) for place, one in shown.items()]
+        told = found(review.look, {review.shown: lines}, "faults", review.place, {place: place for place in shown})
+        labels = {place: review.label(place, one) for place, one in shown.items()}
+        inputs = {
+            "profile": session.persona.profile,
+            "personality": session.persona.personality,
+            "timeline": session.persona.months(session.end),
+            "preferences": list(review.preferences),
+            "records": [f"{id}: {text}" for id, text in labels.values()],
+        }
+        known = {id: place for place, (id, _) in labels.items()}
+        told += found(PERSONA, inputs, "contradictions", lambda one: one.record.strip(" []:").upper(), known)
+        reasons: defaultdict[Any, list[str]] = defaultdict(list)
+        for place, reason in told:
+            reasons[place].append(reason)
+        return dict(sorted(reasons.items()))
 
     def problems(mended: Sequence[Any]) -> list[str]:
-        given, wanted = sorted(map(place, mended)), sorted(faults)  # pyright: ignore[reportArgumentType]
-        found = [] if given == wanted else [f"mended are {given}; mend {wanted}, once each"]
-        return found + [f"{place(one)} is empty" for one in mended if blank(one.content)]
+        given, wanted = sorted(map(review.place, mended)), sorted(faults)
+        wrong = [] if given == wanted else [f"mended are {given}; mend {wanted}, once each"]
+        return wrong + [f"{review.place(one)} is empty" for one in mended if blank(one.content)]
 
-    return {place(one): one for one in setting.ask(step, session.id, inputs, whole("mended", problems)) or ()}
+    faults = faults_of(records) if setting.reviews else {}
+    for _ in range(setting.reviews):
+        inputs = review.faulty(records, faults)
+        mended = setting.ask(review.mend, session.id, inputs, whole("mended", problems)) if faults else None
+        if not mended:
+            break
+        change = {review.place(one): {name: getattr(one, name) for name in review.changed} for one in mended}
+        new = {place: records[place].model_copy(update=fields) for place, fields in change.items()}
+        records |= new
+        faults = faults_of(records if review.again else new)
+    return records, faults
