@@ -1,26 +1,13 @@
 r"""ImplexConv: questions whose answer depends on an earlier statement that seems unrelated (MIT licence).
 
-The genuine files are `ImplexConv_opposed.json` and `ImplexConv_supportive.json` of the hub sets Kaylee0501/ImplexConv.
-In the opposed ones an implicit fact contradicts what the user seems to want, in the supportive ones it supports it. The
-form is taken from its documentation (card and released code); the sample is our own.
-
-    [{"conversation": ["Speaker1: ...\n\nAssistant: ...", ...],                          (one string per session)
-      "qa": [{"question", "answer", "retrieved_conv": ["session text"], "opposed reasoning": "why"}]}, ...]
-
-A session may have a preamble before its first speaker, which is dropped. The card and the released code spell the key
-of the reasoning differently; any key with "opposed" and "reason" in it counts, and a row that has one is opposed.
-`retrieved_conv` is one text or several, which are found again in the sessions.
-
-Metrics: "judge" asks whether the retrieved context (`prediction.context`) acknowledges the reasoning, in words or by
-implication (`data.judge`; where a row has no reasoning, its answer): 1 or 0, and `parts["explicit"]` is 1
-only for words. "answer" asks a judge whether the answer is right, given answer and reasoning; "f1" is token F1 of the
-answer and calls no judge. The parts of every metric need no judge: `bleu1` to `bleu3` and `rouge_l` of the answer, as
-evaluate/get_baseline_scores.py computes them, and `evidence`, the share of gold sessions of which the recalled context
-names a turn. `rouge_l` is own code: the package `rouge` (1.0.1) is no longer kept, and counts every word once.
+The genuine files are `ImplexConv_opposed.json` and `ImplexConv_supportive.json` of the hub sets Kaylee0501/ImplexConv:
+of each conversation a text per session, "Speaker1: ...\n\nAssistant: ..." after a preamble, and questions with the text
+of their gold sessions. The form is taken from its documentation (card and released code); the sample is our own. Card
+and code spell the key of the reasoning differently: any key with "opposed" and "reason" in it counts.
 
 Limits: written by a model, and undated. The judges' prompts are ours, not the paper's. Under "judge" the answer is not
-scored, and a row without reasoning asks much of the context: its answer is advice not yet given. In ROUGE-L case and
-punctuation count, but for full stops, which end sentences; an empty text scores 0, where the released code fails.
+scored, and a row without reasoning asks much of the context: its answer is advice not yet given. In ROUGE-L, which is
+own code, case and punctuation count, but for full stops, which end sentences; an empty text scores 0.
 """
 
 from __future__ import annotations

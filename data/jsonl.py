@@ -5,24 +5,17 @@
 
     history or messages  the past: Mempiler's own History form, or OpenAI-style messages, or a list of lists of
                          them (one per session); messages get the turn ids D1:1, D1:2, ... session by session
-    question, answer     texts (a number is read as a text)
-    evidence             optional; ids of the turns that hold the answer
+    question, answer     texts (a number is read as a text); evidence: ids of the turns that hold the answer, optional
     category, id, user   optional; a name to report under, a unique name of the row, whose past it is
 
-Rows with equal pasts (and the same user) share one History, so its memory is written once. A conversation is
-named by its user, else by the id inside `history`, else by the first letters of the history's digest; splits never
-cut one in two.
+Rows with equal pasts (and the same user) share one History, so its memory is written once. Splits cut no conversation,
+which is named by its user, else by the id inside `history`, else by its digest.
 
-The metric is "f1", "exact", "judge" (a language model, see `data.judge`) or a function of one's own, `module:function`:
+A metric may be a function of one's own in a module that is imported: `--metric mymetrics:names_the_city`.
 
-    def names_the_city(example, prediction):           # in mymetrics.py: --metric mymetrics:names_the_city
+    def names_the_city(example, prediction):           # of `answer` and `context`; called from many threads
         right = example.answer in prediction.answer
-        return float(right), "" if right else "Name the city."
-
-It gets the example and the prediction (`answer`, `context`), is called from many threads, and returns a number from 0
-to 1, or that and a feedback text for reflective optimizers. Naming it imports, and so runs, its module.
-
-Limits: one gold answer per question; token metrics see words, not meaning; the whole file is held in memory.
+        return float(right), "" if right else "Name the city."         # from 0 to 1, and a feedback or not
 """
 
 from __future__ import annotations

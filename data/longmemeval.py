@@ -4,22 +4,11 @@
     longmemeval.preference   single-session-preference alone, the task "personal-response" (Mem-PAL, Table 4)
 
 The genuine files are those of the hub sets xiaowu0162/longmemeval-cleaned and xiaowu0162/longmemeval, whose names alone
-differ; the reader was checked against `oracle`. The sample is our own, in the same form:
-
-    [{"question_id": "gpt4_1a", "question_type": "temporal-reasoning", "question": "...", "answer": "...",
-      "question_date": "2023/04/10 (Mon) 23:07", "haystack_session_ids": ["answer_1a_1", "sharegpt_7"],
-      "haystack_dates": ["2023/03/02 (Thu) 08:12", ...], "answer_session_ids": ["answer_1a_1"],
-      "haystack_sessions": [[{"role": "user", "content": "...", "has_answer": true}, ...], ...]}, ...]
-
-An id with `_abs` in it marks a question whose answer is not in the sessions. Sessions are put in time order (those of
-`oracle` are not) and get ids of their own: the file's begin with "answer" where the evidence is.
-
-Metrics: "judge" is the official one, one of five prompts a question. "f1" asks no model: token F1; a question without
-an answer scores 1 for a phrase that declines; preferences have only a rubric to be measured by, so they are reported
-apart. Retrieval, beside evidence recall by turns, is of the evidence sessions: recall_any, recall_all, NDCG.
+differ; the reader was checked against `oracle`. The sample is our own, in the same form. An id with `_abs` in it marks
+a question whose answer is not in the sessions. Sessions are put in time order (those of `oracle` are not) and get ids
+of their own: the file's begin with "answer" where the evidence is.
 
 Source: src/evaluation/evaluate_qa.py, print_qa_metrics.py and src/retrieval/eval_utils.py of xiaowu0162/LongMemEval.
-
 Limits: every question has a past of its own, so memories are written once per question. An `m` file takes some
 gigabytes, unless `limit` or `categories` leaves most out. The released code ranks the turns of the user alone.
 """

@@ -1,25 +1,13 @@
 """MemoryQuest: requests that need three to five things said long ago, in words unlike the request's (PGR, section 4).
 
-    {"user_id": "u1", "demographics": {...}, "domain_summaries": {"food": "..."},
-     "sessions": [{"session_id": "s1", "date": "2024-03-05", "turns": [{"speaker": "user", "text": "..."}]}],
-     "queries": [{"query_id": "q1", "query": "...", "date": "2024-06-01", "reasoning": "...",
-                  "references": [{"text": "...", "date": "...", "session_id": "s3", "turns": [3]}]}]}
-
 The genuine files are `data/user{id}.json` of the hub set harshitachopra/MemoryQuest (CC BY 4.0): 50 users, 535 queries.
 The form is taken from its documentation, which names the file, `demographics` and `domain_summaries` and stops there:
-the other names are those of our own generator, whose data the sample is. `turns` of a reference, the places in its
-session counted from 1, are ours and optional; a reference without them rests on all turns of its session.
+the other names are those of our own generator (`synthesis.memoryquest`), whose data the sample is. `turns` of a
+reference, the places in its session counted from 1, are ours; without them it rests on all turns of its session.
 
-The history of a query ends at its date, that day included; undated sessions stay in every one. What is scored is the
-retrieved context (`prediction.context`), not the response: which of the query's references a judge finds acknowledged
-in its hits (`data.judge`). Two responses are compared by `PreferenceJudge`, whose judge is told `facts`: what
-the references of all queries say of the user up to the query's date.
-
-Metrics: "recall" (the paper's Recall) and "recall_exact" ask the judge, and `parts` holds both with `recall_explicit`;
-"evidence" (no judge): the share of references of whose turns (or session) a hit names one.
-
-Limits: notes of a context, such as a prospection summary, are not judged: the paper judges what was retrieved.
-There is no response to imitate: a labelled demo shows the references as the answer.
+The history of a query ends at its date, that day included. What is scored is the retrieved context, not the response:
+notes of a context, such as a prospection summary, are not judged. Where two responses are compared, the judge is told
+`facts`: what the references of all queries say of the user up to the query's date.
 """
 
 from __future__ import annotations

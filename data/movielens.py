@@ -1,16 +1,11 @@
 """MovieLens-1M as behaviour prediction: which rating, 1 to 5, a user gives the next movie (Harper & Konstan 2015).
 
-    ratings.dat   UserID::MovieID::Rating::Timestamp          (1 to 5; seconds since 1970)
-    users.dat     UserID::Gender::Age::Occupation::Zip-code   (age and occupation are codes)
-    movies.dat    MovieID::Title (Year)::Genre|Genre          (latin-1; titles may hold colons)
+The genuine files are `ml-1m.zip` of GroupLens, or the folder in it: latin-1 lines with "::" between columns; the form
+is taken from its README. The set may not be passed on: the sample is our own, no real person's taste, and easier.
 
-The genuine files are `ml-1m.zip` of GroupLens, or the folder in it; the form is taken from its
-README. The set may not be passed on: the sample is our own, no real person's taste, and easier than the real thing.
-
-PraMem (section 4.1, Figure 3) takes users with more than 300 ratings and asks for the next rating as one of five
-classes; its result is a picture of confusion matrices, compared by their diagonal dominance. Here: accuracy, macro-F1,
-diagonal dominance (`Confusion`), and the matrix. The newest ratings of a user are asked, the ones before are the
-history, those since the first asked one are `recent`; equal times are in the file's order.
+PraMem (section 4.1, Figure 3) takes users with more than 300 ratings and asks for the next one as one of five classes,
+compared by confusion matrices. The newest ratings of a user are asked, the ones before are the history, those since the
+first asked one are `recent`; equal times are in the file's order.
 
 Limits: the paper prints no number for this benchmark, nor how many users and which ratings it asked; ours are
 the newest 30 of 100 drawn users. All times are read as UTC, since the time zone of a user is not told.

@@ -1,19 +1,13 @@
 """MSC: questions about a handful of earlier chats of two strangers (Xu et al. 2022; questions by Packer et al. 2023).
 
-    {"previous_dialogs": [{"dialog": [{"text": "Hi!"}, ...], "time_back": "12 days 4 hours ago"}, ...],
-     "dialog": [{"id": "Speaker 1", "text": "..."}, ...], "metadata": {"initial_data_id": "valid_7"},
-     "self_instruct": {"B": "question", "A": "answer"}, "personas": ..., ...}           (one row per line)
-
 The genuine file is `msc_self_instruct.jsonl` of the hub set MemGPT/MSC-Self-Instruct (`mempiler fetch msc`); its form
 is taken from its documentation. The question is asked after the current dialogue, `dialog`. Personas and summaries are
-not read: they would hand a memory what it has to find. Turns without an `id` take turns, the first speaker begins.
-
-Dates: a row only says how long before the current dialogue each earlier session was. The current one is set to
-`CURRENT`, and the others are counted back from it, so that distances and order are right and the calendar is made up.
+not read: they would hand a memory what it has to find. A row only says how long before the current dialogue each
+session was, so distances and order are right and the calendar is made up.
 
 Limits: the questions and answers were written by a model and say "you" without saying who asks whom. There is no
 evidence, hence no recall. The published tables use ROUGE-L and a judge (MemGPT) or token F1, BLEU-1 and a judge
-(Memory-R2); here the score is SQuAD's token F1 with BLEU-1 beside it, or `metric="judge"`.
+(Memory-R2); here the score is SQuAD's token F1 with BLEU-1 beside it, or a judge.
 """
 
 from __future__ import annotations

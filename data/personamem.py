@@ -1,17 +1,12 @@
 """PersonaMem v1: multiple-choice questions to an assistant that should know its user by now (Jiang et al. 2025).
 
-    questions_32k.csv            persona_id, question_id, question_type, user_question_or_message, correct_answer "(c)",
-                                 all_options "['(a) ...', ...]", shared_context_id, end_index_in_shared_context, ...
-    shared_contexts_32k.jsonl    {"<shared_context_id>": [{"role": "system", "content": "..."}, ...]}     (one per line)
+The genuine files, `questions_32k.csv` and `shared_contexts_32k.jsonl` (128k, 1M), are those of the hub set
+bowen-upenn/PersonaMem (RGMem's tables are of 128k: `--option length=128k`); the questions' form was checked against
+them. The sample is our own. A question is asked after the first `end_index_in_shared_context` messages of its context.
 
-The genuine files, for 32k, 128k and 1M, are those of the hub set bowen-upenn/PersonaMem (RGMem's tables are of 128k:
-`--option length=128k`); the questions' form was checked against them. The sample is our own. A question is asked after
-the first `end_index_in_shared_context` messages of its context. The contexts are read line by line, and only those that
-a question needs are parsed: the file of the 1M setting does not fit into every memory.
-
-Limits: the score is the official one, so an answer that repeats an option without its letter is wrong. One of four
-options is right by chance. The released files hold six of the paper's seven skills once the two names of recalling
-facts are one; a skill that a file has not is shown with n = 0. Rows without persona ids are grouped by context.
+Limits: the score is the official one, so an answer that repeats an option without its letter is wrong. The released
+files hold six of the paper's seven skills once the two names of recalling facts are one; a skill that a file has not is
+shown with n = 0. Rows without persona ids are grouped by context.
 """
 
 from __future__ import annotations

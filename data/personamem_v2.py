@@ -1,17 +1,12 @@
 """PersonaMem v2: requests to an assistant that should know its user's preferences by now (arXiv:2512.06688).
 
 The genuine file is `benchmark/text/benchmark.csv` of the hub set bowen-upenn/PersonaMem-v2, with the chat histories
-that its link columns name (looked for from the CSV's folder upwards); the form was checked against a genuine row. Cells
-are Python dicts (`user_query`) or JSON lists (`incorrect_answers`, `related_conversation_snippet`). The sample is our
-own, in the same form.
+that its link columns name; the form was checked against a genuine row. The sample is our own, in the same form.
 
 As in the PGR paper, rows of the kind `ask_to_forget` and rows with `sensitive_info` are left out, and the score is
-binary: whether a judge finds the row's preference acknowledged, explicitly or implicitly, in the hits of the retrieved
-context (`data.judge`); the response is not read. `metric="mcq"` asks the official multiple-choice question
-instead: one right and three wrong replies in an order that is drawn from the row's id.
-
-Limits: notes of a context, such as a summary, are not judged, and an answer that was saved without its context scores
-0. The official order of options rests on Python's randomised hash and cannot be had again.
+binary: whether a judge finds the row's preference in the hits of the retrieved context; neither the response nor notes
+of the context are read. `metric="mcq"` asks the official multiple-choice question instead, in an order that is drawn
+from the row's id: the official one rests on Python's randomised hash.
 """
 
 from __future__ import annotations

@@ -1,26 +1,16 @@
 """OmniBehavior: what users of a platform did with videos, live streams, advertisements and products (Chen et al. 2026).
 
-    raw        a folder of JSON files, or one file:
-               {user_id: {"user_profile": "...", "action_history": [{"type", "timestamp", "context", "action"}, ...]}}
-    prepared   experiment_data.json: {"metadata": {...}, "users": [{"user_id", "user_profile", "base_history": [...],
-               "test_time_all_actions": [...], "test_actions": [{"action": {...}, "test_time_index": 3}, ...]}]}
+    raw        a folder of JSON files, or one file, of the hub set jiawei-ucas/OmniBehavior: by user profile and actions
+    prepared   PraMem's experiment_data.json, which says itself what is asked
 
-The genuine files are those of the hub set jiawei-ucas/OmniBehavior and PraMem's experiment_data.json; their form is
-taken from their documentation (card and released code). The sample is our own; no real user is in it.
+The forms are taken from their documentation (card and released code); the sample is our own, no real user is in it.
 
-Every yes-or-no field of an asked record is one question, e.g. whether the user follows the author of a video. Of a raw
-file `Periods` says what is asked; a prepared one says so itself. Memory is frozen at the first asked record of a user
-(as released): what came before, test period included, is the history, and what came since is `recent`. Records that
-`was_seen` drops are in neither, and not asked; every other record carries the questions of its scene, which practice
-asks too.
-
-Metrics (as PraMem's released scorer): per field accuracy (ACC) and F1 of Yes, 0 where it is undefined; a scene is the
-unweighted mean of its fields, "overall" that of the four scenes. Failed parses are in no denominator, and counted
-apart. What was not asked is left out of the means.
+Every yes-or-no field of an asked record is one question, e.g. whether the user follows the author of a video. Memory is
+frozen at the first asked record of a user (as released): what came before, test period included, is the history, and
+what came since is `recent`. Records that `was_seen` drops are in neither, and not asked.
 
 Limits: OmniBehavior's own final score also rates watch seconds and replies to customer service, which are no yes-or-no
-questions and not asked here. The released code rounds the metrics of a field to hundredths of a percent before it takes
-means; here nothing is rounded, so that means may differ by .006 %.
+questions and not asked here. Nothing is rounded, where the released code rounds before it takes means: by .006 %.
 """
 
 from __future__ import annotations

@@ -1,24 +1,15 @@
 """What a record of OmniBehavior holds: its scene, what is asked of it, what the user did, and whether it counts.
 
-    {"type": "Video Browsing", "action": [{"type": "watch", "play_duration": 12}, {"type": "like"}], ...}
-    scene  video | live | ad | shop | service | search       field  e.g. video_liked: a question with Yes or No
-    gold   {"video_watch_seconds": 12.0, "video_completed": False, "video_liked": True, "video_commented": False, ...}
-
 Scenes are read in Chinese and in English, in any letter case. Fields, labels and filters are as in the released code of
-PraMem and OmniBehavior (`tests/conformance/omnibehavior_*.jsonl`), the wording of the questions is ours. Reactions are
-read in small letters alone; most take place by being named, those of `_FLAGS` only where a flag of theirs is set; of
-several watches the first counts; a video without a flag is completed if `play_duration` reaches its length. A question
-whose answer the record does not hold is not asked (a search without words).
+PraMem and OmniBehavior (`tests/conformance/omnibehavior_*.jsonl`), the wording of the questions is ours.
 
 Example:
     >>> from mempiler.data.omnibehavior.records import gold
     >>> gold({"type": "E-commerce", "action": [{"type": "cart"}, {"type": "purchase", "paid": 1}]})
     {'shop_added_to_cart': False, 'shop_order_success': True}
 
-Limits: watch seconds, search words and the next message to customer service (`OPEN`) are no yes-or-no questions: they
-belong to what practice asks, and are not scored. Flags are read as what they say: "false" and "0" are not set (any text
-is, in the released code). The released practice looks for a video's words under other names than its preparation of
-data; here both go by the names of the latter.
+Limits: watch seconds, search words and the next message to customer service (`OPEN`) belong to what practice asks, and
+are not scored. Flags are read as what they say: "false" and "0" are not set (any text is, in the released code).
 """
 
 from __future__ import annotations

@@ -6,21 +6,13 @@
     palbench.dialogue   a simulated conversation                       `dialogue`
 
 The genuine files are `input.json` and `input_en.json` of hzp3517/Mem-PAL (Huang et al. 2025); the paper calls the data
-CC BY-NC 4.0, the repository holds no licence. `reader` says how they are read. The sample that is bundled is
-our own, in the same form, Chinese and English.
-
-An example holds `history`, `question`, `focus`, for `select` also `options`, with `show_logs` also `recent` (inputs);
-`answer`, `category` (the language), `asked` and `id` (labels). `focus` names log entries that the needs rest on, where
-the data tells them; no evidence is known of preferences. The query of the solution tasks is the gold requirement, as
-released.
+CC BY-NC 4.0, the repository holds no licence. The sample is our own, Chinese and English. `focus` names log entries
+that the needs rest on; no evidence is known of preferences.
 
 Source: Mem-PAL, appendix B "Details of Evaluation Setup", and the released metrics code for what the paper leaves out:
-NLTK's sentence BLEU with smoothing method 1, jieba's default cut also for English (blanks are words), weights .33 for
-BLEU-3, the maximum over references taken for every order by itself.
-
-Limits: a score is 0 to 1, but an S-score -1 to 1, as the paper has it: choosing by chance gives 0, and a failed
-question as well. BLEU rewards wording: the paper's best method has BLEU-4 of 3. Scores are means over topics, not over
-users, as released.
+NLTK's sentence BLEU with smoothing method 1, jieba's default cut also for English, weights .33 for BLEU-3, the maximum
+over references taken for every order by itself. Limits: an S-score is -1 to 1, so that chance gives 0, and a failed
+question as well. BLEU rewards wording. Scores are means over topics, not over users, as released.
 """
 
 from __future__ import annotations

@@ -1,25 +1,14 @@
 """PAL-Bench's third task: a simulated user talks with two assistants on the same topic, and judges compare them.
 
-    topic inquiry ── requirement prediction ── requirement confirmation ── requirement prediction
-    requirement confirmation ── SOLUTION PROPOSAL ── [solution discussion ── solution discussion]
-    solution feedback ── SOLUTION PROPOSAL ── [solution discussion ── solution discussion]
-    solution feedback ── feedback response
-
-Each bracket is there or not with equal chance, drawn once per topic, so that all assistants have the same plan: 5, 6 or
-7 turns. In each of two dimensions the judge scores both dialogues six times, three with each one first; the higher mean
-wins, equal is a tie (after FairEval, Wang et al. 2024). Actions and transitions are those of Mem-PAL's Tables 7 and 8.
-
     mempiler evaluate turn-rag --on palbench.dialogue --judge-lm MODEL --option against=no-memory
 
-The paper compares its method with each baseline in turn: `against` names the one to compare with, and `against_logs`
-lets it see the logs of the current session ("Vanilla (with log)" is `against=no-memory`, `against_logs=true`). The user
-is played by the model of `--prompt-lm`, else by the task LM. The score of a topic is the mean over the two dimensions
-of 1 for a win, .5 for a tie and 0 for a defeat; wins, ties and defeats are counted beside it.
+`plan` says what is talked about, alike for all assistants (Mem-PAL's Tables 7 and 8). `against` names the method to
+compare with; the user is played by the model of `--prompt-lm`, else by the task LM. In each of two dimensions the judge
+scores both dialogues six times, three with each one first; the higher mean wins (after FairEval, Wang et al. 2024).
 
 Limits: the simulated user answers each assistant anew, so two dialogues differ by more than their assistants (the paper
-says the same). Where it says nothing, the topic's query is used in the first turn and "..." later. A topic takes 5 to
-7 calls of the user and of each assistant, and twelve of the judge, which is asked at temperature 1 with another
-rollout each time: the paper does not say how judgements are sampled.
+says the same). A topic takes 5 to 7 calls of the user and of each assistant, and twelve of the judge, at temperature 1
+with another rollout each time: the paper does not say how judgements are sampled.
 """
 
 from __future__ import annotations

@@ -1,14 +1,6 @@
-"""The form of PAL-Set, and a reader for it.
+"""The form of PAL-Set, and a reader for it; taken from its documentation, the authors' code and notes.
 
-    {"0000": {"history": [SAMPLE, ...], "query": [SAMPLE, ...]}}
-    SAMPLE   {"sample_id": "0000_sample0", "dialogue_timestamp": "2024-01-12 20:30:00",
-              "logs": [{"timestamp": "2024-01-10 08:15", "content": "..."}],
-              "dialogue": {"turn_1": {"user": {"action": "...", "content": "..."}, "assistant": {...}}, ...},
-              "topics": {"topic-1": {"user_query": "...", "implicit_needs": ["...", "..."], "requirement": "...",
-                                     "solution": {"pos": ["...", "..."], "neg": ["...", "..."]},
-                                     "candidate_solutions": [{"solution": "...", "feedback": "pos"}, ...]}}}
-
-`input.json` is Chinese, `input_en.json` English; beside them, or in folders there:
+    {"0000": {"history": [SAMPLE, ...], "query": [SAMPLE, ...]}}                   `input.json`, `input_en.json`
 
     background.json                {user: {gender, age, ..., personality: {trait: level}}}
     situation.json                 {user: {date: {situation, requirement_ids, ...}}}
@@ -16,14 +8,11 @@
     requirement_framework.json     {user: {date: {topic: {implicit_needs: [{need, evidences}], ...}}}}
     solution_preference.json       {user: {date: {topic: {pos_list, neg_list: [{solution, feedback_reason}]}}}}
 
-Judges and simulated users see these, assistants never do; one that is not there leaves its part of a persona empty.
+Side files lie beside the data or in folders there. Judges and simulated users see them, assistants never do.
 
 The history of a sample's topics is: of every earlier sample its logs, then its dialogue, and of the sample itself the
-logs alone. So no answer sees the dialogue it belongs to, and an earlier query sample is history of the later ones.
-Items are L1, D1, L2, D2, ... with turns L1:1, D1:1 and so on; actions of utterances are not kept.
-
-Limits: the form is taken from its documentation, the authors' code and notes. Log entries after the dialogue they
-precede are skipped: they would reveal the future.
+logs alone. So no answer sees the dialogue it belongs to, and an earlier query sample is history of the later ones. Log
+entries after the dialogue they precede are skipped: they would reveal the future.
 """
 
 from __future__ import annotations

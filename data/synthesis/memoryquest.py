@@ -5,13 +5,9 @@
                                 └──> dialogue of each chat ──> OUT/user0.json
 
 PGR (arXiv paper, section 4.2) in three prompts; profiles are those of PersonaLens (CC BY-NC 4.0: what is made from
-them is not for commercial use). A domain's summary is its text in `interactions`; without one, its `affinities` in a
-line. A request counts only with its whole timeline: where a step is given up, the request is left out, and the report
-says why. The sessions of a user are those of all requests, by date.
-
-Limits: the threshold belongs to the paper's embedder, which it does not name. Chats are written in parallel: they know
-the outlines of earlier chats of their own request, not their words, and not the chats of other requests, so two
-requests of a user may disagree. How many candidates the authors drew is not printed: three rounds of ten here.
+them is not for commercial use). A request counts only with its whole timeline; the report says what was left out.
+Limits: the threshold belongs to the paper's embedder, which it does not name. Chats know the outlines of earlier chats
+of their own request, not their words, so two requests of a user may disagree. Three rounds of ten candidates are ours.
 """
 
 from __future__ import annotations

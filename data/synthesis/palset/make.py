@@ -3,23 +3,13 @@
     people ──> personas ──> situations ──> experiences ──> logs ───────────────────────> review ──┐
                                 └── drawn ──> topics, solutions ──> script ──> dialogue ──> review ─┴──> files
 
-    input.json                      {user: {"history": [SAMPLE], "query": [SAMPLE]}}, see `data.palbench.reader`
-    background.json                 {user: {name, gender, age, ..., personality}}
-    timeline.json                   {user: {month: events}}
-    preference.json                 {user: {aspect: {"work-1": {requirement, preference: {pos, neg}}}}}
-    situation.json, experience.json {user: {day: {start_timestamp, end_timestamp, ...}}}
-    requirement_framework.json, solution_preference.json    {user: {day: {topic: ...}}}
-    log.json                        {user: {day: [{timestamp, event, type, content}]}}
-
 Mem-PAL (Huang et al. 2025), section "Dataset Construction", appendices B and E; the numbers that the paper leaves open
-are those of the released code. Every answer is checked by code and asked for again until it passes or is given up.
-
-A user counts with a whole persona and all situations, a dialogue with its logs, topics and all turns, or not at all:
-its logs then belong to the next one. A day is the last one of a situation; the English files end in `_en`.
+are those of the released code. Files have the form of `data.palbench.reader`, and `timeline`, `experience` and `log`
+beside it. A user counts with a whole persona and all situations, a dialogue with its logs, topics and all turns, or not
+at all: its logs then belong to the next one.
 
 Limits: about 45 calls per user and month with reviews. One stage is done for all users before the next begins, and
-files are written at the end, into one folder. Names of actions are English in the English files; how the authors'
-translation calls them was not seen. What people did for the authors' data, reading and refining, is not done.
+files are written at the end. What people did for the authors' data, reading and refining, is not done.
 
 Example:
     A script that is run again goes on: its answers are kept, and it pays for what is missing.
