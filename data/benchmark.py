@@ -39,9 +39,10 @@ class Interaction(ABC):
     """The method that the rival is built from."""
     replies: ClassVar[float]
     """Replies of each side in an average conversation, for plans."""
-    user: Any = None
-    """Who plays the user."""
-    rival: Program | None = None
+
+    @abstractmethod
+    def between(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
+        """A copy with a user that a language model plays, and a rival."""
 
     @abstractmethod
     def hold(self, program: Program, example: dspy.Example) -> dspy.Prediction:
@@ -50,10 +51,6 @@ class Interaction(ABC):
         Raises:
             UserError: There is no simulated user, or no rival.
         """
-
-    @abstractmethod
-    def played_by(self, lm: Any, adapter: dspy.Adapter | None) -> Any:
-        """A user that a language model plays."""
 
 
 class Benchmark:
@@ -207,9 +204,7 @@ class Benchmark:
     def accompanied(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
         """A copy with a simulated user and a rival bound."""
         new = copy.copy(self)
-        if self.interaction is not None:
-            new.interaction = copy.copy(self.interaction)
-            new.interaction.user, new.interaction.rival = self.interaction.played_by(lm, adapter), rival
+        new.interaction = self.interaction and self.interaction.between(lm, adapter, rival)
         return new
 
     def answer(self, program: Program, example: dspy.Example) -> dspy.Prediction:

@@ -16,17 +16,16 @@ import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, time
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import dspy
-from pydantic import BeforeValidator
 
 from ..errors import DataError
 from ..records import Context, History, Record, Session, Turn, format_time, read_json
 from .benchmark import Benchmark
 from .dataset import Note, Reading, Source
 from .judge import AcknowledgementJudge, Level, evidence_parts, recall_parts
-from .rows import Listed, Place, Row, Text, Words, natural, read_date
+from .rows import Date, Listed, Place, Row, Text, Words, natural
 from .scorer import Combined, Score, Scorer
 from .text_metrics import stems
 
@@ -95,10 +94,6 @@ def _explain(references: Sequence[Reference], levels: Sequence[Level]) -> str:
     share = f"{len(missing)} of {len(references)} things that bear on the request were not retrieved"
     listed = "; ".join(missing)
     return f"{share}: {listed}. Think of what the user will meet on the way, and search for that as well."
-
-
-Date = Annotated[datetime | None, BeforeValidator(read_date)]
-Names = Mapping[str, Any]
 
 
 class _Said(Row):

@@ -86,6 +86,8 @@ Words = Annotated[
     str, StringConstraints(strip_whitespace=True), BeforeValidator(lambda value: "" if value is None else value)
 ]
 """A text that may be empty or null."""
+Date = Annotated[datetime | None, BeforeValidator(read_date)]
+"""A moment as `read_date` reads it."""
 Part = TypeVar("Part")
 Listed = Annotated[tuple[Part, ...], BeforeValidator(lambda value: () if value is None else value)]
 """A list that may be null."""

@@ -15,6 +15,8 @@ questions and not asked here. Nothing is rounded, where the released code rounds
 
 from __future__ import annotations
 
+import hashlib
+import random
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,13 +33,14 @@ from ..benchmark import Benchmark
 from ..dataset import Note, Reading
 from ..rows import Place, Row, Text, read_date
 from ..scorer import Answered, Confusion, Scorer
-from .periods import Periods
 from .records import (
     QUESTIONS,
     TABLE_NAMES,
     fields_of,
     gold,
     is_chinese,
+    is_high_value,
+    is_informative,
     questions_of,
     says_enough,
     scene_of,
@@ -48,8 +51,86 @@ from .text import reaction, scene_name, situation
 OPTIONS = ("Yes", "No")
 _OFFSETS = "seed_offsets.json"
 _WANTED = "OmniBehavior (hub set jiawei-ucas/OmniBehavior, or PraMem's experiment_data.json)"
+BUCKETS = 10
 Raw = Mapping[str, Any]
 Many = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class Periods:
+    """How a raw file is cut, and whose and which records are asked, as in the released code.
+
+    Its texts are compared with dates that have no clock: all records ON the last day of either period belong to
+    neither. Of the records that can be predicted ten buckets of time are made; in each, scenes take turns in a shuffled
+    order, and a coin says whether a record of high or of low value comes next.
+    """
+
+    history: tuple[str, str] = ("2025-09-01", "2025-09-30")
+    test: tuple[str, str] = ("2025-10-01", "2025-11-30")
+    test_actions: int = 30
+    """Records asked per user."""
+    seed: int = 42
+    offsets: Mapping[str, int] | None = None
+    """What is added to the seed, by user; a user who is not named adds what `seed_offset` makes of the id."""
+
+    def chosen(self, users: Sequence[_User], count: int) -> list[_User]:
+        """At most so many users, drawn from those with a history of whom `test_actions` records can be asked."""
+        fit = sorted({user.id for user in users if user.before and len(user.asked) >= self.test_actions})
+        drawn = fit if len(fit) <= count else random.Random(self.seed).sample(fit, count)
+        return [user for user in users if user.id in drawn]
+
+    def cut(self, rows: Sequence[Raw]) -> tuple[list[Raw], list[Raw]]:
+        """The records of the history and of the test period, both in time order."""
+        ordered = sorted((str(row.get("timestamp") or ""), n) for n, row in enumerate(rows))
+        # As texts: a moment of the last day is longer than the day and so greater.
+        before, since = (
+            [rows[n] for time, n in ordered if begin <= time <= end] for begin, end in (self.history, self.test)
+        )
+        return before, since
+
+    def draw(self, user: str, rows: Sequence[Raw]) -> list[int]:
+        """The places of the records that are asked, ascending.
+
+        Args:
+            user: Their id; the draw does not depend on the other users of the file.
+            rows: The test period.
+        """
+        places = [n for n, row in enumerate(rows) if is_informative(row)]
+        if len(places) <= self.test_actions:
+            return places
+        rng = random.Random(self.seed + (self.offsets or {}).get(user, seed_offset(user)))
+        count = max(1, min(BUCKETS, len(places) // 2, self.test_actions))
+        size, drawn = len(places) // count, []
+        for n in range(count):
+            bucket = places[n * size : (n + 1) * size if n + 1 < count else None]
+            quota = self.test_actions // count + (n < self.test_actions % count)
+            drawn += bucket if len(bucket) <= quota else _in_turn(bucket, rows, quota, rng)
+        return sorted(drawn)
+
+
+def seed_offset(user: str) -> int:
+    """What a user's id adds to the seed."""
+    return int.from_bytes(hashlib.sha256(user.encode()).digest()[:8]) % 10**9
+
+
+def _in_turn(bucket: Sequence[int], rows: Sequence[Raw], quota: int, rng: random.Random) -> list[int]:
+    """So many places of a bucket: scenes in turn, high or low value by a coin."""
+    pools: dict[str, dict[bool, list[int]]] = {}
+    for place in bucket:
+        pool = pools.setdefault(str(rows[place].get("type")).strip().lower(), {True: [], False: []})
+        pool[is_high_value(rows[place])].append(place)
+    scenes, taken, turn = list(pools), [], 0
+    rng.shuffle(scenes)
+    while len(taken) < quota:
+        pool = pools[scenes[turn]]
+        if any(pool.values()):
+            high = rng.random() < 0.5 if all(pool.values()) else bool(pool[True])
+            taken.append(pool[high].pop(rng.randrange(len(pool[high]))))
+            turn = (turn + 1) % len(scenes)
+        else:
+            scenes.pop(turn)
+            turn %= len(scenes)
+    return taken
 
 
 class FieldsPredicted(ChosenOption):
@@ -137,7 +218,7 @@ class OmniBehavior(Benchmark):
         known: set[str] = set()
         found: Iterable[_User] = _users(files, periods, note)
         if users:
-            found = _chosen(list(found), periods, users)
+            found = periods.chosen(list(found), users)
         for user in found:
             place = Place(note, f"user {user.id}")
             if user.id in known:
@@ -272,11 +353,6 @@ def _seen(values: Sequence[Any], place: Place) -> Iterator[tuple[int, Raw]]:
             at.odd("unknown scene", f"type {row.type!r} is none of the six; kept as history, never asked")
         if was_seen(value):
             yield number, value
-
-
-def _chosen(users: Sequence[_User], periods: Periods, count: int) -> list[_User]:
-    drawn = periods.chosen({user.id: len(user.asked) if user.before else 0 for user in users}, count)
-    return [user for user in users if user.id in drawn]
 
 
 def _newest(actions: Sequence[Action], max_tokens: int) -> Sequence[Action]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -237,22 +237,19 @@ class Compares(Scorer):
         }
 
 
+@dataclass(frozen=True)
 class PalConversation(Interaction):
-    """Dialogues of one user with two assistants.
+    """Dialogues of one user with two assistants; the fields are options of `PalDialogue.load`."""
 
-    Args:
-        against: The method to compare with.
-        against_logs: Whether it sees the logs of the current session.
-        seed: Draws which dialogues have turns of discussion.
-    """
+    against: str
+    against_logs: bool
+    seed: int
+    user: SimulatedUser | None = None
+    rival: Program | None = None
+    replies: ClassVar[float] = 6.0
 
-    replies = 6.0
-
-    def __init__(self, against: str, against_logs: bool, seed: int) -> None:
-        self.against, self.against_logs, self.seed = against, against_logs, seed
-
-    def played_by(self, lm: Any, adapter: dspy.Adapter | None) -> SimulatedUser:
-        return SimulatedUser(lm, adapter)
+    def between(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
+        return replace(self, user=SimulatedUser(lm, adapter), rival=rival)
 
     def hold(self, program: Program, example: dspy.Example) -> dspy.Prediction:
         """Lets the user talk with the program and with the rival.

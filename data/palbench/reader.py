@@ -30,7 +30,7 @@ from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
 from ...errors import DataError
 from ...records import AnyItem, History, Logs, Record, Session, Turn, read_json
 from ..dataset import Note
-from ..rows import Listed, Place, Row, Text, Words, natural, read_date
+from ..rows import Date, Listed, Place, Row, Text, Words, natural
 
 Language = Literal["zh", "en"]
 Feedback = Literal["pos", "neg", "neu"]
@@ -188,7 +188,6 @@ def _content(value: Any) -> Any:
 
 
 Utterance = Annotated[Words, BeforeValidator(_content)]
-Date = Annotated[datetime | None, BeforeValidator(read_date)]
 
 
 class _Log(Row):

@@ -7,8 +7,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.omnibehavior.benchmark import OmniBehavior
-from mempiler.data.omnibehavior.periods import Periods, seed_offset
+from mempiler.data.omnibehavior.benchmark import OmniBehavior, Periods, seed_offset
 from mempiler.data.omnibehavior.records import QUESTIONS, gold
 from mempiler.data.omnibehavior.text import reaction
 from mempiler.programs.catalog import build

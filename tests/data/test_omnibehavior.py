@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from mempiler import Behavior
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
-from mempiler.data.omnibehavior.benchmark import FieldsPredicted, OmniBehavior
-from mempiler.data.omnibehavior.periods import Periods, seed_offset
+from mempiler.data.omnibehavior.benchmark import FieldsPredicted, OmniBehavior, Periods, seed_offset
 from mempiler.data.omnibehavior.records import (
     OPEN,
     QUESTIONS,
