@@ -39,35 +39,24 @@ def replayed(talk: Conversation, sessions: int) -> dict[str, str]:
 @pytest.mark.parametrize("sessions", [1, 3, 8])
 def test_answers_are_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
     for talk in env.talks.values():
-        assert {ask.question: ask.answer for ask in talk.questions(sessions)} == replayed(talk, sessions)
+        asked = env.questions_after(talk.history, sessions)
+        assert {ask.question: ask.answer for ask in asked} == replayed(talk, sessions)
+        assert all(len(ask.history) == sessions for ask in asked)
 
 
 def test_a_kind_tells_what_was_done_last_and_evidence_ends_with_the_turn_that_decides(env: MemoryEnv) -> None:
     assert {example.category for example in env.examples} == {"state", "change", "restate", "retract"}
     for example in env.examples:
         turns = [example.history.turns[id][0] for id in example.evidence]
-        assert example.focus == example.evidence
         assert all(turn.speaker in example.question for turn in turns)
-        assert example.answer in turns[-1].text.split() or example.answer == NOTHING
         assert (example.answer == NOTHING) == (example.category == "retract")
+        assert example.answer in (*turns[-1].text.split(), NOTHING)
 
 
 def test_the_same_seed_gives_the_same_users_and_another_seed_others(env: MemoryEnv) -> None:
     assert MemoryEnv.load(users="20", sessions="8").source == env.source
     assert env.source.sha256 == "ff3774bdf5cc8f3a485ab584edb0422e9ae0b8b3cc7e7ad08fc16dd4740cf114"
     assert MemoryEnv.load(users=20, sessions=8, seed=1).source.sha256 != env.source.sha256
-
-
-def test_questions_in_between_have_the_answers_of_that_moment(env: MemoryEnv) -> None:
-    talk = next(talk for talk in env.talks.values() if any(event.kind == "change" for event in talk.events))
-    change = next(event for event in talk.events if event.kind == "change")
-    name = f"What is {change.speaker}'s {change.key}?"
-    answers = [
-        next((row.answer for row in env.questions_after(talk.history, n) if row.question == name), None)
-        for n in (change.session - 1, change.session)
-    ]
-    assert answers[1] == change.value != answers[0]
-    assert len(env.questions_after(talk.history, 2)[0].history) == 2
 
 
 FACT = NewFact(speaker="Ada", turn_id="D2:1", fact="Ada pet cat", related_memory_ids=["m1", "m2"])
@@ -91,12 +80,11 @@ def test_good_teacher_does_what_the_fact_calls_for(known: str | None, fact: str,
     assert (operation.op, operation.memory_id) == (op, target)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_poor_teacher_errs_as_often_as_asked(share: float) -> None:
-    entry = StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog")
-    rng = random.Random(1)
-    ops = [teach_operations([entry, OTHER], [FACT], rng, {"change": share})[0].op for _ in range(400)]
-    assert sum(op != "UPDATE" for op in ops) / 400 == pytest.approx(share, abs=0.06)
+def test_poor_teacher_errs_as_often_as_asked() -> None:
+    entry, rng = StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog"), random.Random(1)
+    ops = [teach_operations([entry, OTHER], [FACT], rng, {"change": 0.5})[0].op for _ in range(400)]
+    assert set(ops) == {"UPDATE", "INSERT"}
+    assert ops.count("INSERT") / 400 == pytest.approx(0.5, abs=0.06)
 
 
 def test_teacher_hears_every_fact_and_no_chatter() -> None:
@@ -125,29 +113,24 @@ def written(env: MemoryEnv, user: str) -> tuple[FactMemory, list[bool]]:
     return memory, found
 
 
-def test_the_entry_to_be_changed_is_always_related(env: MemoryEnv) -> None:
-    found = [each for user in env.talks for each in written(env, user)[1]]
-    assert len(found) > 30
-    assert all(found)
-
-
-def test_a_perfect_memory_answers_every_question(env: MemoryEnv) -> None:
+def test_a_perfect_writer_meets_the_entry_to_change_and_its_memory_answers_every_question(env: MemoryEnv) -> None:
     program = build("memory-r2", env.task, embedder(), adapter="compact", **SETTINGS)
-    for example in env.examples:
-        memory, _ = written(env, example.history.id)
-        context = program.method.reader.recall(memory, Query(text=example.question, speakers=example.history.speakers))
-        answer = program.task(context=context, query=Query(text=example.question))
-        assert env.score(example, answer).value == 1
+    for talk in list(env.talks.values())[:6]:
+        memory, related = written(env, talk.history.id)
+        assert related
+        assert all(related)
+        for example in talk.questions():
+            query = Query(text=example.question, speakers=example.history.speakers)
+            answer = program.task(context=program.method.reader.recall(memory, query), query=query)
+            assert env.score(example, answer).value == 1
 
 
 @pytest.mark.parametrize(
     ("entries", "answer"),
     [
         ([], "none"),
-        ([("m1", "Ada pet dog")], "dog"),
         ([("m12", "Ada pet cat"), ("m9", "Ada pet dog")], "dog"),
         ([("m1", "Ada city Rome"), ("m2", "Ben pet cat")], "none"),
-        ([("m1", "Ada pet dog cat")], "dog cat"),
         ([("m1", "Ada's pet is a dog.")], "dog"),
     ],
 )

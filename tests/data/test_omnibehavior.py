@@ -6,7 +6,7 @@ from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler import Behavior
 from mempiler.data.catalog import benchmark
@@ -138,12 +138,10 @@ def test_a_check_goes_on_and_a_test_action_that_is_no_place_is_refused(tmp_path)
         OmniBehavior.load(path)
 
 
-def test_a_folder_may_hold_language_folders_and_a_user_counts_once(tmp_path):
+def test_a_user_counts_once(tmp_path):
     rows = [video("2025-09-02 10:00:00"), video("2025-10-02 10:00:00")]
-    for user in ("u1", "u2"):
-        raw(tmp_path, rows, user, f"raw_user_data/en/{user}.json")
-    assert {example.history.id for example in OmniBehavior.load(tmp_path).examples} == {"u1", "u2"}
-    raw(tmp_path, rows, "u1", "raw_user_data/en/c.json")
+    for file in ("a", "b"):
+        raw(tmp_path, rows, "u1", f"raw_user_data/en/{file}.json")
     with pytest.raises(DataError, match="user u1: is in the data twice"):
         OmniBehavior.load(tmp_path)
 
@@ -155,8 +153,7 @@ UNSEEN = {
 }
 
 
-@pytest.mark.parametrize("kind", UNSEEN)
-@pytest.mark.parametrize("form", ["raw", "prepared"])
+@pytest.mark.parametrize(("kind", "form"), [*((kind, "raw") for kind in UNSEEN), ("no second", "prepared")])
 def test_what_was_never_seen_is_in_no_history_and_in_no_question(tmp_path, kind, form):
     kept = [video("2025-09-02 10:00:00"), video("2025-10-02 10:00:00"), video("2025-10-04 10:00:00")]
     times = ("2025-09-03 09:00:00", "2025-10-01 09:00:00", kept[2]["timestamp"])
@@ -195,6 +192,9 @@ def test_a_record_reads_in_its_own_language_and_a_long_field_is_cut():
     assert (reaction(VIDEO), reaction(chinese)) == ("watched 12 s; liked", "观看12秒；点赞")
     assert situation({**VIDEO, "context": {"asr": "w" * 2 * DETAIL}}) == "words said: " + "w" * DETAIL
     assert reaction({"type": "广告推荐", "action": None}) == "无互动"
+    search = {"type": "Search Behavior", "context": {"keyword": "lamp", "query_category": "home"}}
+    assert situation({**search, "action": [{"type": "search", "keyword": "lamp"}]}) == "category: home"
+    assert "lamp" in situation({**search, "action": []})
 
 
 @pytest.mark.parametrize(
@@ -206,29 +206,18 @@ def test_a_record_reads_in_its_own_language_and_a_long_field_is_cut():
         ("Live Streaming", {"type": "click_cart", "is_click_cart_action": 1}, "opened the shop"),
         ("Live Streaming", {"type": "cart", "is_add_to_cart": 1}, "no reaction"),
         ("Search Behavior", {"type": "search", "keyword": "lamp"}, "searched (lamp)"),
-        (
-            "Customer Service",
-            {"type": "dialogue", "content": [{"role": "user", "content": "where?"}]},
-            "wrote (where?)",
-        ),
     ],
 )
 def test_a_reaction_says_what_its_label_says(kind, done, words):
     assert reaction({"type": kind, "context": {"duration": 60}, "action": [done]}) == words
 
 
-def test_the_words_of_a_search_are_its_reaction_and_not_its_situation():
-    search = {"type": "Search Behavior", "context": {"keyword": "lamp", "query_category": "home"}}
-    assert situation({**search, "action": [{"type": "search", "keyword": "lamp"}]}) == "category: home"
-    assert "lamp" in situation({**search, "action": []})
-
-
 @pytest.mark.parametrize("line", ["会话转移给张三", "感谢您的评价，再见", "ok"])
 def test_a_handover_to_another_agent_a_rating_and_a_short_line_are_not_the_users_words(line):
     said = [{"role": "user", "content": text} for text in ("where is it?", line)]
-    service = {"type": "Customer Service", "action": [{"type": "dialogue", "content": said}]}
-    assert gold(service) == {"next_user_message": "where is it?"}
-    assert reaction(service) == "wrote (where is it?)"
+    assert reaction({"type": "Customer Service", "action": [{"type": "dialogue", "content": said}]}) == (
+        "wrote (where is it?)"
+    )
 
 
 def test_a_record_carries_the_questions_of_its_scene_in_its_language():
@@ -240,11 +229,11 @@ def test_a_record_carries_the_questions_of_its_scene_in_its_language():
     assert "live_clicked_cart" in fields_of({**stream, "context": {"is_shop_live": "true"}})
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
-    )
-)
+SMALL = st.none() | st.booleans() | st.integers() | st.text(max_size=9)
+
+
+@settings(max_examples=40)
+@given(st.recursive(SMALL, lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=3), v, max_size=3)))
 def test_any_context_and_any_action_can_be_read(value):
     for record in ({**VIDEO, "context": {"caption": value, "zz": value}}, {**VIDEO, "action": value}):
         assert "\n" not in situation(record) + reaction(record).replace("\n", "")

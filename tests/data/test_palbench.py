@@ -36,13 +36,17 @@ def test_no_answer_sees_its_own_dialogue_and_later_ones_see_it(tmp_path: Path, p
     assert texts(second)[len(texts(first)) :] == ["help 2?", "why 2?", "yes 2", "so 2", "log 3a", "log 3b"]
 
 
-def test_logs_precede_the_dialogue_of_their_session(tmp_path: Path) -> None:
-    items = load(tmp_path, "palbench.restate").examples[-1].history.items
-    assert [type(item) for item in items] == [Logs, Session, Logs, Session, Logs, Session, Logs]
-    assert [turn.id for turn in items[1].turns] == ["D1:1", "D1:2", "D1:3", "D1:4"]
-    assert [turn.speaker for turn in items[1].turns] == ["user", "assistant"] * 2
-    times = [item.time for item in items]
+def test_logs_precede_the_dialogue_of_their_session_and_none_after_it_is_in_a_history(tmp_path: Path) -> None:
+    def later(users: Any) -> None:
+        users["u1"]["query"][0]["logs"].append({"timestamp": "2024-03-20 20:01", "content": "later"})
+
+    history = load(tmp_path, "palbench.restate", later).examples[-1].history
+    assert [type(item) for item in history] == [Logs, Session, Logs, Session, Logs, Session, Logs]
+    assert [turn.id for turn in history.items[1].turns] == ["D1:1", "D1:2", "D1:3", "D1:4"]
+    assert [turn.speaker for turn in history.items[1].turns] == ["user", "assistant"] * 2
+    times = [item.time for item in history]
     assert times == sorted(time for time in times if time)
+    assert "later" not in texts(history)
 
 
 def test_queries_and_golds_of_the_parts(tmp_path: Path) -> None:
@@ -54,11 +58,9 @@ def test_queries_and_golds_of_the_parts(tmp_path: Path) -> None:
     assert (dialogue.question, dialogue.answer) == ("query 2", "requirement 2")
     assert {"requirement 2", "liked 2a"}.isdisjoint(map(str, dialogue.inputs().toDict().values()))
     assert [each.focus for each in (restate, generate, select, dialogue)] == [("L3:2",), (), (), ("L3:2",)]
-
-
-def test_current_logs_are_shown_as_they_are_on_demand(tmp_path: Path) -> None:
-    assert [item.id for item in loaded(tmp_path, "select", show_logs=True).examples[0].inputs()["recent"]] == ["L3"]
-    assert "recent" not in loaded(tmp_path, "select").examples[0].inputs()
+    assert "recent" not in select.inputs()
+    shown = loaded(tmp_path, "select", show_logs=True).examples[0].inputs()
+    assert [item.id for item in shown["recent"]] == ["L3"]
 
 
 def test_side_files_in_any_folder_give_the_persona(tmp_path: Path) -> None:
@@ -82,14 +84,6 @@ def test_a_folder_holds_both_languages(tmp_path: Path, language: str | None, fil
     assert len({example.id for example in found}) == len(found)
 
 
-def test_a_log_after_the_dialogue_is_in_no_history(tmp_path: Path) -> None:
-    def later(users: Any) -> None:
-        users["u1"]["query"][0]["logs"].append({"timestamp": "2024-03-20 20:01", "content": "later"})
-
-    found = load(tmp_path, "palbench.restate", later).examples
-    assert not any("later" in texts(example.history) for example in found)
-
-
 def test_a_long_run_of_one_sign_is_cut_at_once() -> None:
     words("火")
     started = time.process_time()
@@ -98,24 +92,13 @@ def test_a_long_run_of_one_sign_is_cut_at_once() -> None:
     assert time.process_time() - started < 3
 
 
-def test_the_papers_columns_are_means_over_all_topics_failed_ones_included() -> None:
-    def row(parts: dict[str, float]) -> Any:
-        return SimpleNamespace(parts=parts, failure=None if parts else "any")
-
-    rows = [{"s_score": 1.0, "valid": 1.0}, {"s_score": -0.5, "valid": 1.0}, {"s_score": 0.0, "valid": 0.0}, {}]
-    assert benchmark("palbench.select").scorer.aggregate(list(map(row, rows))) == {
-        "S-score": 12.5,
-        "invalid selections": 1,
-    }
-    rows = [{"bleu1": 0.2, "g_score": 0.75}, {"bleu1": 0.0, "g_score": 0.0}, {}, {}]
-    found = benchmark("palbench.restate", metric="g_score").scorer.aggregate(list(map(row, rows)))
-    assert found == pytest.approx({"BLEU-1": 5.0, "G-score": 18.75})
+def test_the_papers_column_is_a_mean_over_all_topics_failed_ones_included() -> None:
+    parts = [{"s_score": 1.0, "valid": 1.0}, {"s_score": -0.5, "valid": 1.0}, {"s_score": 0.0, "valid": 0.0}, {}]
+    rows: Any = [SimpleNamespace(parts=each, failure=None if each else "any") for each in parts]
+    assert benchmark("palbench.select").scorer.aggregate(rows) == {"S-score": 12.5, "invalid selections": 1}
 
 
-@pytest.mark.parametrize("said", [1.3, -4, 7.5])
-def test_points_beyond_the_papers_are_asked_for_again_and_an_empty_restatement_gets_none(
-    said: float, scripted: Any
-) -> None:
-    lm = scripted(lambda kind, text, n: {"score": {"points": said if n == 1 else 1}})
+def test_points_beyond_the_papers_are_asked_for_again_and_an_empty_restatement_gets_none(scripted: Any) -> None:
+    lm = scripted(lambda kind, text, n: {"score": {"points": 7.5 if n == 1 else 1}})
     topic, judge = benchmark("palbench.restate").examples[0].asked.topic, NeedsJudge(lm, adapter())
     assert (judge(topic, "a need")[0], judge(topic, " ")[0], len(lm.engine.prompts)) == (1.0, 0.0, 2)

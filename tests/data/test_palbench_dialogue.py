@@ -16,7 +16,6 @@ from mempiler.data.palbench.dialogue import (
     compare,
     converse,
     plan,
-    transcript,
 )
 from mempiler.data.palbench.reader import Persona
 from mempiler.engines.meter import Meter
@@ -42,32 +41,26 @@ def test_plans_follow_the_transitions_with_two_guesses_two_proposals_and_one_end
     assert any(plan(f"topic {n}") != plan(f"topic {n}", seed=1) for n in range(20))
 
 
-def test_a_dialogue_runs_to_the_end_of_its_plan() -> None:
+def test_a_dialogue_runs_to_the_end_of_its_plan_and_the_user_knows_preferences_once_solutions_are_discussed(
+    scripted: Any,
+) -> None:
     heard: list[dict[str, Any]] = []
 
     def reply(**query: Any) -> dspy.Prediction:
         heard.append(query)
         return dspy.Prediction(answer=f"reply {len(heard)}\nmore")
 
-    dialogue, last = converse(lambda who, said, action: f"{action} {len(said)}", reply, PERSONA, PLANS[0], "query?")
+    lm = scripted(lambda kind, text, n: {"utterance": f"words {n}"})
+    dialogue, last = converse(SimulatedUser(lm, adapter()), reply, PERSONA, PLANS[0], "query?")
     assert [each.action for each in dialogue] == [action for turn in PLANS[0] for action in turn]
     assert [query["action"] for query in heard] == [reply for _, reply in PLANS[0]]
-    assert heard[0] == {"question": "topic inquiry 0", "dialogue": "", "action": "requirement prediction"}
-    assert heard[1]["dialogue"] == "user: topic inquiry 0\nassistant: reply 1 more"
+    assert heard[0] == {"question": "words 1", "dialogue": "", "action": "requirement prediction"}
+    assert heard[1]["dialogue"] == "user: words 1\nassistant: reply 1 more"
     assert last.answer.startswith(f"reply {len(heard)}")
-    assert transcript(dialogue).count("\n") == 2 * len(PLANS[0]) - 1
-
-
-def test_the_user_knows_preferences_only_once_solutions_are_discussed(scripted: Any) -> None:
-    lm = scripted(lambda kind, text, n: {"utterance": f"words {n}"})
-    user = SimulatedUser(lm, adapter())
-    dialogue, _ = converse(user, lambda **query: dspy.Prediction(answer="well"), PERSONA, PLANS[0], "query?")
-    prompts = [text for _, text in lm.engine.prompts]
-    for (asked, _), text in zip(PLANS[0], prompts, strict=True):
+    for (asked, _), (_, text) in zip(PLANS[0], lm.engine.prompts, strict=True):
         about_needs = asked in ("topic inquiry", "requirement confirmation")
         assert ("NEEDS" in text, "PREFERENCES" in text) == (about_needs, not about_needs)
         assert USER_ACTIONS[asked] in text
-    assert dialogue[0].text == "words 1"
 
 
 @pytest.mark.parametrize(
@@ -119,20 +112,16 @@ def test_the_offline_engine_holds_and_judges_whole_dialogues() -> None:
     assert prediction.context.hits
 
 
-@pytest.mark.parametrize(("logs", "counts"), [(False, (0, 0)), (True, (0, 1))])
-def test_the_rival_sees_current_logs_on_demand(logs: bool, counts: tuple[int, int]) -> None:
+@pytest.mark.parametrize("logs", [False, True])
+def test_the_rival_sees_current_logs_on_demand(logs: bool) -> None:
     seen: dict[str, set[int]] = {"own": set(), "rival": set()}
 
     def assistant(name: str) -> Any:
-        def reply(**query: Any) -> dspy.Prediction:
-            seen[name].add(len(query.get("recent", ())))
-            return dspy.Prediction(answer="well")
-
-        return reply
+        return lambda **query: seen[name].add(len(query.get("recent", ()))) or dspy.Prediction(answer="well")
 
     found, _ = _set_up(assistant("rival"), against_logs=logs)
     found.answer(assistant("own"), found.examples[0])
-    assert (seen["own"], seen["rival"]) == ({counts[0]}, {counts[1]})
+    assert seen == {"own": {0}, "rival": {int(logs)}}
 
 
 def test_wins_ties_and_defeats_are_counted() -> None:
@@ -150,6 +139,7 @@ def test_wins_ties_and_defeats_are_counted() -> None:
 
 def test_without_user_rival_or_judge_a_line_says_so() -> None:
     found, (full, _) = benchmark("palbench.dialogue"), _set_up()
+    assert found.scorer.judge_hash == full.scorer.judge_hash
     example = found.examples[0]
     for each in (found, full):
         with pytest.raises(UserError, match="play the user and a rival"):
@@ -161,7 +151,6 @@ def test_without_user_rival_or_judge_a_line_says_so() -> None:
 
 def test_the_hash_of_the_judges_covers_both_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     before = benchmark("palbench.dialogue").scorer.judge_hash
-    assert _set_up()[0].scorer.judge_hash == before
     changed = PreferenceUnderstandingJudge.signature.with_instructions("Judge.")
     monkeypatch.setattr(PreferenceUnderstandingJudge, "signature", changed)
     assert benchmark("palbench.dialogue").scorer.judge_hash != before

@@ -34,21 +34,20 @@ def test_a_full_row(tmp_path):
 
 def test_cells_may_be_a_python_dict_json_or_text_and_rows_that_are_not_asked_are_told(tmp_path):
     said = "Where should I stay? It's late."
-    cells = [
+    nothing = {"preference": "", "related_conversation_snippet": ""}
+    asked = [
         {"user_query": repr({"content": said})},
-        {"user_query": json.dumps({"content": said})},
-        {"user_query": said},
+        {"user_query": json.dumps({"content": said}), "preference": ""},
+        {"user_query": said, **nothing},
     ]
     left_out = [{"pref_type": "ask_to_forget"}, {"sensitive_info": "True"}]
-    assert [example.question for example in loaded(tmp_path, *cells, *left_out).examples] == [said] * 3
+    examples = loaded(tmp_path, *asked, *left_out).examples
+    assert [example.question for example in examples] == [said] * 3
+    # Without a preference the snippet is the reference, or else the right reply.
+    references = ["Prefers tents", "I sleep best in a tent.", "On the camp site."]
+    assert [example.reference for example in examples] == references
     report = check("personamem-v2", tmp_path / CSV)
     assert (report.ok, report.kinds) == (True, {"left out": 2})
-
-
-def test_without_a_preference_the_snippet_is_the_reference_or_else_the_right_reply(tmp_path):
-    nothing = {"preference": "", "related_conversation_snippet": ""}
-    references = [example.reference for example in loaded(tmp_path, {"preference": ""}, nothing).examples]
-    assert references == ["I sleep best in a tent.", "On the camp site."]
 
 
 @pytest.mark.parametrize(
@@ -80,25 +79,17 @@ def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("level", "parts"),
-    [
-        ("explicitly", {"recall": 1.0, "recall_explicit": 1.0}),
-        ("implicitly", {"recall": 1.0, "recall_explicit": 0.0}),
-        ("not", {"recall": 0.0, "recall_explicit": 0.0}),
-    ],
+    ("level", "recall", "explicit"), [("explicitly", 1.0, 1.0), ("implicitly", 1.0, 0.0), ("not", 0.0, 0.0)]
 )
-def test_the_judge_sees_the_retrieved_context_and_the_preference(tmp_path, level, parts):
+def test_the_judge_sees_the_retrieved_context_and_the_preference(tmp_path, level, recall, explicit):
     judge = fixed_levels(level)
     found = load(tmp_path, "personamem-v2").bound(lambda kind: judge)
     (example,) = found.examples
     context = Context(hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),), notes={"summary": "unjudged"})
     score = found.score(example, dspy.Prediction(answer="In a hotel.", context=context))
-    assert (score.value, score.parts) == (parts["recall"], parts)
+    assert (score.value, score.parts) == (recall, {"recall": recall, "recall_explicit": explicit})
     assert judge.asked == [(example.question, ["Prefers tents"], "[D1:2] user: I sleep best in a tent.")]
-    assert "Prefers tents" in score.feedback
-    assert "why not" in score.feedback
-    found.score(example, dspy.Prediction(answer="In a tent."))
-    assert judge.asked[1][2] == ""
+    assert "Prefers tents (the judge: why not)" in score.feedback
 
 
 def test_multiple_choice_has_all_replies_once_in_the_same_order_each_time(tmp_path):

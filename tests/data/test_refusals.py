@@ -20,7 +20,6 @@ TURN = {"id": "D1:1", "speaker": "user", "text": "I like tea."}
 SESSION = {"id": "D1", "turns": [TURN]}
 REFUSED: list[tuple[str, Change, str]] = [
     ("implexconv", put("conversation", value=["nobody"]), "item 0: holds no session with words"),
-    ("implexconv", put("qa", 0, "question", value=""), "item-0:0, field 'question': is empty"),
     ("jsonl", put("question"), "line 1, field 'question': is missing"),
     ("jsonl", put("history", value={"items": [SESSION]}), "line 1, field 'history': give either"),
     ("jsonl", put("messages", value=["hi"]), "line 1, field 'messages': message 1 of session 1 has no role"),
@@ -32,12 +31,9 @@ REFUSED: list[tuple[str, Change, str]] = [
     ("locomo", put(*TALK, "session_2", value="hello"), "conv-1, field 'session_2': is 'hello', expected a list of"),
     ("locomo", put(*TALK, "session_2", 1, "dia_id", value="D2:1"), "turn 2: dia_id 'D2:1' is used twice"),
     ("locomo", put("conversation", value={}), "conv-1: holds no turns in any session_N list"),
-    ("longmemeval", put("question_type", value="riddle"), "entry 1, field 'question_type': is 'riddle', exp"),
     ("longmemeval", put("haystack_dates", value=[]), "entry 1: haystack_session_ids, haystack_dates and"),
     ("longmemeval", put("haystack_sessions", value=[[], [], []]), "entry 1: holds no session with words"),
     ("memoryquest", put("sessions", value=[]), "user1: no session has a turn with words"),
-    ("memoryquest", put("queries", 0, "references", 0, "text", value=" "), "queries.0.references.0.text': is empty"),
-    ("msc", put("self_instruct", "A", value=" "), "line 1, field 'self_instruct.A': is empty"),
     ("msc", lambda row: row.update(dialog=[], previous_dialogs=[]), "line 1: no session has a turn with words"),
     ("omnibehavior", put(*VIDEO, "timestamp", value="noon"), "record 1, field 'timestamp': 'noon' is not like"),
     ("omnibehavior", put("u1", "action_history", value=[]), "holds no examples"),
@@ -160,7 +156,8 @@ VALUES = (None, True, -1, 3.5, 10**17, [], [None], {}, {"content": {}}, *TEXTS, 
 
 
 def _paths(value, at=()):
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    """Where something is: of a list the first entry stands for the others."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     for key, part in inside:
         yield (*at, key)
         yield from _paths(part, (*at, key))
@@ -169,7 +166,7 @@ def _paths(value, at=()):
 @pytest.mark.parametrize("name", FORMS)
 def test_a_row_with_any_other_value_is_read_or_refused_in_one_line_and_a_check_never_raises(tmp_path, name):
     values, verdicts = itertools.cycle(VALUES), set()
-    for path in [path for path in _paths(first(name, FORMS[name])) for _ in range(3)]:
+    for path in [path for path in _paths(first(name, FORMS[name])) for _ in range(4)]:
         made = write(tmp_path, changed(name, put(*path, value=next(values))))
         told = ""
         try:
