@@ -17,6 +17,7 @@ from types import MappingProxyType
 import httpx
 
 from ..errors import DataError, EndpointError, UnknownNameError, UserError, one_line
+from ..records.whole_file import replacing
 
 SECONDS = 30
 """How long a server may be silent."""
@@ -125,7 +126,8 @@ def fetch(name: str, folder: Path, note: Callable[[str], None], sha256: str = ""
             told = f"sha256 is {digest}, expected {wanted.sha256}"
             raise DataError(f"{wanted.address}: {told}; nothing was kept, try again")
         note(f"{wanted.file}: sha256 is {digest}, others report {wanted.sha256}; look at it before you trust it")
-    _write(path, content)
+    with replacing(path) as file:
+        file.buffer.write(content)
     return Fetched(path, digest, digest == wanted.sha256, fresh=True)
 
 
@@ -163,14 +165,3 @@ def _content(name: str, wanted: Download, note: Callable[[str], None]) -> bytes:
             by_hand = f"set HF_TOKEN if the set is private, or {by_hand}"
         reason = one_line(f"{type(error).__name__}: {error}", 200)
         raise EndpointError(f"{name} cannot be fetched ({reason}); {by_hand}") from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Writes under another name and moves into place, so that no half of a file is ever taken for one."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another --out") from error

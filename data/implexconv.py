@@ -30,8 +30,6 @@ from .rows import Place, Row, Text
 from .scorer import Combined, Judged, Score, Scorer, answer_of
 from .text_metrics import explain, sentence_bleu, squad_f1, squad_words
 
-WEIGHTS = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.0), (0.33, 0.33, 0.33))
-"""Of n-grams of 1 to 3 words, for BLEU-1 to BLEU-3, as released."""
 _SMALL = 1e-8
 _SPEAKER = re.compile(r"^[ \t*]*(Speaker ?\d+|Assistant|User)[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE)
 _LEAST_WORDS = 4
@@ -60,10 +58,8 @@ class AnswerJudged(Judged):
     def gold(self, example: dspy.Example) -> str:
         return example.reference
 
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        answer = answer_of(prediction)
-        value, reason = self.verdict(example, answer)
-        return Score(value, _feedback(example, answer, value) + reason, {"judge": value})
+    def feedback(self, example: dspy.Example, answer: str, value: float) -> str:
+        return _feedback(example, answer, value)
 
 
 class ContextJudged(Scorer):
@@ -99,7 +95,7 @@ def session_recall(evidence: Sequence[str], recalled: Sequence[str]) -> float | 
 
 def bleu(answer: str, gold: str) -> tuple[float, float, float]:
     """BLEU-1 to BLEU-3 of an answer, 0 to 1."""
-    one, two, three = (sentence_bleu(answer.split(), gold.split(), weights) for weights in WEIGHTS)
+    one, two, three = (sentence_bleu(answer.split(), gold.split(), order) for order in (1, 2, 3))
     return one, two, three
 
 

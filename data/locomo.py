@@ -80,10 +80,8 @@ class LocomoJudge(Judged):
 
     roles: ClassVar[Mapping[str, type[Any]]] = {"judge": GenerousJudge}
 
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        answer = answer_of(prediction)
-        value, _ = self.verdict(example, answer)
-        return Score(value, explain(answer, gold_of(example), value, example.evidence, stem=stem), {"judge": value})
+    def feedback(self, example: dspy.Example, answer: str, value: float) -> str:
+        return explain(answer, gold_of(example), value, example.evidence, stem=stem)
 
 
 def gold_of(example: dspy.Example) -> str:

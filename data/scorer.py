@@ -178,7 +178,9 @@ class Scorer(ABC):
         hashes = [
             self.judges[role].hash if role in self.judges else kind.prompt_hash() for role, kind in self.asked.items()
         ]
-        return None if not hashes else hashes[0] if len(hashes) == 1 else _digest(hashes)
+        if len(hashes) > 1:
+            return hashlib.sha256("".join(hashes).encode()).hexdigest()
+        return hashes[0] if hashes else None
 
 
 class Combined(Scorer):
@@ -270,7 +272,11 @@ class Judged(Scorer):
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         answer = answer_of(prediction)
         value, reason = self.verdict(example, answer)
-        return Score(value, explained(example, answer, value) + reason, {"judge": value})
+        return Score(value, self.feedback(example, answer, value) + reason, {"judge": value})
+
+    def feedback(self, example: dspy.Example, answer: str, value: float) -> str:
+        """What was wrong with an answer, beside what the judge says."""
+        return explained(example, answer, value)
 
     def verdict(self, example: dspy.Example, answer: str) -> tuple[float, str]:
         """1 or 0, and the judge's reason as an addition to the feedback ("" without one)."""
@@ -290,7 +296,3 @@ def answer_of(prediction: dspy.Prediction) -> str:
 def explained(example: dspy.Example, answer: str, value: float) -> str:
     """What was wrong with an answer, and what the right one is."""
     return explain(answer, example.answer, value, example.get("evidence") or (), squad_words)
-
-
-def _digest(hashes: Sequence[str]) -> str:
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()

@@ -26,6 +26,8 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _SHOWN = 6
+_BLEU_WEIGHTS = ((1.0,), (0.5, 0.5), (0.33, 0.33, 0.33), (0.25, 0.25, 0.25, 0.25))
+"""Of n-grams of one word, two words, and so on, by order, as ImplexConv and Mem-PAL released them."""
 
 
 def words(text: str) -> list[str]:
@@ -86,18 +88,12 @@ def bleu1(answer: str, gold: str, split: Callable[[str], list[str]] = words) -> 
     return shared / len(said) * min(1.0, exp(1 - len(wanted) / len(said)))
 
 
-def sentence_bleu(said: Sequence[str], wanted: Sequence[str], weights: Sequence[float]) -> float:
-    """NLTK's sentence BLEU with smoothing method 1; 0 where no word is shared.
-
-    Args:
-        said: The words of an answer.
-        wanted: The words of the gold answer.
-        weights: Of n-grams of one word, two words, and so on.
-    """
+def sentence_bleu(said: Sequence[str], wanted: Sequence[str], order: int) -> float:
+    """NLTK's sentence BLEU of an order, 1 to 4, with smoothing method 1; 0 where no word is shared."""
     from nltk.translate import bleu_score  # takes a second to import
 
     smoothing = bleu_score.SmoothingFunction().method1
-    found: Any = bleu_score.sentence_bleu([wanted], said, weights, smoothing)
+    found: Any = bleu_score.sentence_bleu([wanted], said, _BLEU_WEIGHTS[order - 1], smoothing)
     return float(found)
 
 
@@ -170,17 +166,13 @@ def explain(
     advice = ""
     if is_date(gold) and not is_date(answer):
         advice = ' When the question asks "when", give the absolute date, worked out from the date of the session.'
-    return verdict + advice + _rests_on(evidence)
+    return verdict + advice + (f" It rests on {named(evidence)}." if evidence else "")
 
 
 def named(evidence: Sequence[str]) -> str:
     """Evidence ids in words, the first few of a long list."""
     more = f" and {len(evidence) - _SHOWN} more" if len(evidence) > _SHOWN else ""
     return f"turn{'s' if len(evidence) > 1 else ''} {', '.join(evidence[:_SHOWN])}{more}"
-
-
-def _rests_on(evidence: Sequence[str]) -> str:
-    return f" It rests on {named(evidence)}." if evidence else ""
 
 
 def _left(these: Sequence[str], others: Sequence[str], stem: Callable[[str], str]) -> str:

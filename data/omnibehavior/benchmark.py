@@ -46,9 +46,10 @@ from .records import (
     scene_of,
     was_seen,
 )
-from .text import reaction, scene_name, situation
+from .text import reaction, situation
 
 OPTIONS = ("Yes", "No")
+METRICS = ("ACC", "F1")
 _OFFSETS = "seed_offsets.json"
 _WANTED = "OmniBehavior (hub set jiawei-ucas/OmniBehavior, or PraMem's experiment_data.json)"
 BUCKETS = 10
@@ -147,33 +148,25 @@ class FieldsPredicted(ChosenOption):
         return {**official, **strict, "failed parses": answered - len(self.parsed(rows, OPTIONS))}
 
     def _table(self, rows: Sequence[Answered], every: bool = False) -> dict[str, float]:
-        fields = {row.category for row in rows}
-        found = {field: _matrix(self, rows, field, every) for field in QUESTIONS if field in fields}
-        asked = {field: matrix for field, matrix in found.items() if matrix.n}
-        scores: dict[str, float] = {}
+        matrices = {
+            field: Confusion.of(OPTIONS, self.parsed([row for row in rows if row.category == field], OPTIONS, every))
+            for field in QUESTIONS
+        }
+        fields = {field: (found.accuracy, found.f1("Yes")) for field, found in matrices.items() if found.n}
         scenes: dict[str, tuple[float, float]] = {}
         for scene, name in TABLE_NAMES.items():
-            own = [matrix for field, matrix in asked.items() if field.partition("_")[0] == scene]
-            if own:
-                scenes[name] = (_mean([m.accuracy for m in own]), _mean([m.f1("Yes") for m in own]))
-        by_field = [(field.replace("_", " "), (m.accuracy, m.f1("Yes"))) for field, m in asked.items()]
-        for name, (acc, f1) in [*by_field, *scenes.items(), *_overall(scenes)]:
-            scores |= {f"{name} ACC": acc, f"{name} F1": f1}
-        return scores
+            own = [pair for field, pair in fields.items() if field.partition("_")[0] == scene]
+            scenes |= {name: _means(own)} if own else {}
+        table = {field.replace("_", " "): pair for field, pair in fields.items()} | scenes
+        table |= {"Overall": _means(scenes.values())} if scenes else {}
+        return {
+            f"{name} {each}": value for name, pair in table.items() for each, value in zip(METRICS, pair, strict=True)
+        }
 
 
-def _matrix(scorer: ChosenOption, rows: Sequence[Answered], field: str, every: bool) -> Confusion:
-    return Confusion.of(OPTIONS, scorer.parsed([row for row in rows if row.category == field], OPTIONS, every))
-
-
-def _overall(scenes: Mapping[str, tuple[float, float]]) -> list[tuple[str, tuple[float, float]]]:
-    if not scenes:
-        return []
-    return [("Overall", (_mean([acc for acc, _ in scenes.values()]), _mean([f1 for _, f1 in scenes.values()])))]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _means(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    accuracies, f1s = zip(*pairs, strict=True)
+    return sum(accuracies) / len(accuracies), sum(f1s) / len(f1s)
 
 
 class OmniBehavior(Benchmark):
@@ -388,7 +381,7 @@ def _action(user: str, number: int, row: Raw) -> Action:
     return Action(
         id=f"{user}:{number}",
         time=read_date(row.get("timestamp")),
-        scene=scene_name(row),
+        scene=str(row.get("type") or "unknown").strip(),
         situation=situation(row),
         action=reaction(row),
         questions=questions_of(row) if says_enough(row) else (),

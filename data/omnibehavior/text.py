@@ -119,7 +119,9 @@ def situation(record: Mapping[str, Any]) -> str:
     # The words of a search are what the user did.
     hidden = _HIDDEN | {"keyword"} if "search_keyword" in gold(record) else _HIDDEN
     shown = ((name, _value(name, context[name], chinese)) for name in order if name not in hidden)
-    parts = [f"{_label(name, chinese)}: {' '.join(text[:DETAIL].split())}" for name, text in shown if text]
+    parts = [
+        f"{_LABELS.get(name, (name, name))[chinese]}: {' '.join(text[:DETAIL].split())}" for name, text in shown if text
+    ]
     return ("；" if chinese else "; ").join(parts)
 
 
@@ -128,11 +130,6 @@ def reaction(record: Mapping[str, Any]) -> str:
     chinese = is_chinese(record.get("type"))
     parts = list(dict.fromkeys(_reactions(record, chinese)))
     return ("；" if chinese else "; ").join(parts) if parts else _NOTHING[chinese]
-
-
-def scene_name(record: Mapping[str, Any]) -> str:
-    """The scene in the record's language, as the file calls it."""
-    return str(record.get("type") or "unknown").strip()
 
 
 def _reactions(record: Mapping[str, Any], chinese: bool) -> Iterator[str]:
@@ -153,10 +150,6 @@ def _reactions(record: Mapping[str, Any], chinese: bool) -> Iterator[str]:
 
 def _said(kind: str, action: Mapping[str, Any]) -> Any:
     return next_message([action]) if kind == "dialogue" else action.get("keyword") or action.get("comment_detail_list")
-
-
-def _label(name: str, chinese: bool) -> str:
-    return _LABELS.get(name, (name, name))[chinese]
 
 
 def _value(name: str, value: Any, chinese: bool) -> str:

@@ -38,8 +38,6 @@ from ..text_metrics import sentence_bleu
 from .reader import Asked, Topic, files_of, read_palset
 
 BLEU = {f"bleu{order}": f"BLEU-{order}" for order in (1, 2, 3, 4)}
-WEIGHTS = ((1.0, 0.0, 0.0, 0.0), (0.5, 0.5, 0.0, 0.0), (0.33, 0.33, 0.33, 0.0), (0.25, 0.25, 0.25, 0.25))
-"""Of n-grams of 1 to 4 words, for BLEU-1 to BLEU-4, as released."""
 POINTS = {"pos": 1, "neg": -1, "neu": 0}
 """What selecting a candidate of each kind gives."""
 
@@ -58,11 +56,9 @@ def bleu(answer: str, references: Sequence[str]) -> tuple[float, float, float, f
     An empty answer, or one that shares no word, scores 0; so does any answer without a reference.
     """
     said, wanted = words(answer), [words(reference) for reference in references]
-
-    def best(weights: tuple[float, ...]) -> float:
-        return max((sentence_bleu(said, gold, weights) for gold in wanted), default=0.0)
-
-    one, two, three, four = map(best, WEIGHTS)
+    one, two, three, four = (
+        max((sentence_bleu(said, gold, order) for gold in wanted), default=0.0) for order in (1, 2, 3, 4)
+    )
     return one, two, three, four
 
 

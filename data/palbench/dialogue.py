@@ -244,7 +244,7 @@ class PalConversation(Interaction):
     against: str
     against_logs: bool
     seed: int
-    user: SimulatedUser | None = None
+    user: Any = None
     rival: Program | None = None
     replies: ClassVar[float] = 6.0
 

@@ -108,12 +108,8 @@ class Asked(Record):
     language: Language
 
 
-class SideFiles:
-    """The side files of one data file, those that there are.
-
-    Raises:
-        DataError: One of the files is no JSON object.
-    """
+class _SideFiles:
+    """The side files of one data file, those that there are."""
 
     def __init__(self, path: Path) -> None:
         self.found: dict[str, Any] = {}
@@ -126,15 +122,7 @@ class SideFiles:
                     raise DataError(f"{place}: expected an object with user ids, got {reprlib.repr(self.found[name])}")
 
     def persona(self, user: str, date: str, key: str, number: int, topic: Topic) -> Persona:
-        """Puts a persona together.
-
-        Args:
-            user: Id of the user.
-            date: Day of the dialogue, e.g. "2024-08-20".
-            key: The topic's key, e.g. "topic-1".
-            number: Its place in the dialogue, from 0.
-            topic: What the data file itself says.
-        """
+        """What they say of a user's topic, by its day, its key ("topic-1") and its place in the dialogue, from 0."""
         situation = self._at("situation", user, date)
         liked = self._at("solution_preference", user, date, key)
         ids = situation.get("requirement_ids")
@@ -247,7 +235,7 @@ def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...],
     histories: dict[str, History] = {}
     asked: dict[str, Asked] = {}
     for file in files:
-        value, sides = read_json(file), SideFiles(file)
+        value, sides = read_json(file), _SideFiles(file)
         if not isinstance(value, dict):
             Place(note, file.name).fault("wrong value", "expected an object with user ids")
             continue
@@ -265,7 +253,7 @@ def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...],
     return tuple(histories.values()), tuple(asked.values())
 
 
-def _user(row: _Record, name: str, id: str, items: list[AnyItem], place: Place, sides: SideFiles) -> Iterator[Asked]:
+def _user(row: _Record, name: str, id: str, items: list[AnyItem], place: Place, sides: _SideFiles) -> Iterator[Asked]:
     """Takes a user's samples in as items; the topics of a query sample are asked between its logs and its dialogue."""
     last: datetime | None = None
     for number, sample in enumerate((*row.history, *row.query), 1):

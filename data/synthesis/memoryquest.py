@@ -290,13 +290,7 @@ def query_problems(draft: DraftQuery, earlier: Iterable[str]) -> list[str]:
 
 
 def timeline_problems(events: Sequence[DraftEvent], query: DraftQuery, domains: Iterable[str]) -> list[str]:
-    """What is wrong with the timeline of a request that has passed `query_problems`.
-
-    Args:
-        events: The plan; references are called r1, r2, ... in the request's order.
-        query: The request.
-        domains: The domains of the user's profile.
-    """
+    """What is wrong with the timeline of a request that has passed `query_problems`; its references are r1, r2, ..."""
     found = [] if EVENTS[0] <= len(events) <= EVENTS[1] else [f"{len(events)} events; plan 5 to 10"]
     found += _no_days(events) or _order_problems([date.fromisoformat(event.date) for event in events], query)
     found += _reference_problems(events, query)

@@ -45,7 +45,7 @@ REFUSED: list[tuple[str, Change, str]] = [
     ("personamem", put("correct_answer"), "has no column 'correct_answer'; its columns are persona_id, question_id,"),
     ("personamem-v2", put("incorrect_answers", value="none"), "is 'none', expected a valid list"),
     ("personamem-v2", put("chat_history_32k_link", value="data/gone.json"), "'data/gone.json' is no file below the"),
-    ("personamem-v2", put("chat_history_32k_link", value="../x.json"), "must name a file below the CSV's folder"),
+    ("personamem-v2", put("chat_history_32k_link", value="../x.json"), "'../x.json' is no file below the CSV's folder"),
     ("personamem-v2", put("chat_history_32k_link", value="a\x00b"), "is no file below the CSV's folder"),
 ]
 

@@ -169,13 +169,7 @@ class Script:
 
 
 def script(topics: Sequence[Topic], part: Part, seed: str) -> Script:
-    """Draws what is talked about, and how.
-
-    Args:
-        topics: Those of the dialogue.
-        part: Whether all four solutions may be proposed (history), or the liked ones alone (query).
-        seed: The same seed gives the same script.
-    """
+    """Draws by a seed what is talked about, and how; in the query set liked solutions alone are proposed."""
     rng = random.Random(seed)
     framework: dict[str, Any] = {}
     plan: list[Planned] = []

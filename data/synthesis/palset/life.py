@@ -109,15 +109,7 @@ def logs(session: Session, told: str, setting: Setting) -> list[DraftLog] | None
 def situation_problems(
     situations: Sequence[DraftSituation], month: str, begin_after: str, types: Mapping[str, str], name: str
 ) -> list[str]:
-    """What is wrong with the situations of a month.
-
-    Args:
-        situations: The draft.
-        month: YYYY-MM.
-        begin_after: Last day of the last situation of the month before; "" for the first month.
-        types: The user's requirement types.
-        name: The user's name, which must not occur.
-    """
+    """What is wrong with a month's situations, which follow the last day of those before ("" for the first month)."""
     fewest, most = SITUATION_COUNT
     found = [] if fewest <= len(situations) <= most else [f"{len(situations)} situations; plan {fewest} to {most}"]
     last = day(begin_after)
@@ -206,14 +198,7 @@ def moments(user: str, start: str, end: str, seed: int) -> tuple[str, str]:
 
 
 def draw(user: str, ends: Sequence[str], last_month: str, seed: int) -> dict[str, Part]:
-    """Which situations get a dialogue, by their last days, and in which set; one at least in the query set.
-
-    Args:
-        user: Id of the user.
-        ends: Last days of the situations, in order; one at least in the last month.
-        last_month: YYYY-MM, the month of the query set.
-        seed: Decides together with the user's id.
-    """
+    """Which situations get a dialogue, by their last days, and in which set; in the last month one at least, asked."""
     rng = drawn_by(seed, user, "dialogues")
     parts: dict[str, Part] = {}
     while "query" not in parts.values():
