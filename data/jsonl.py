@@ -37,8 +37,6 @@ from .dataset import Note, Reading
 from .rows import Listed, Place, Row, Text, Words, json_rows
 from .scorer import Combined, ExactMatch, Judged, Score, Scorer, TokenF1, answer_of, explained
 
-_DIGEST_LETTERS = 12
-
 
 class _Row(Row):
     model_config = ConfigDict(extra="allow")
@@ -122,7 +120,7 @@ def _history(row: _Row, place: Place) -> History | None:
     if not turns or len(turns) > len(set(turns)):
         column.fault("malformed history", "uses a turn id twice" if turns else "holds no turns")
         return None
-    return History(id=row.user or history.id or history.digest[:_DIGEST_LETTERS], items=history.items)
+    return History(id=row.user or history.id or history.digest[:12], items=history.items)
 
 
 class OwnScorer(Scorer):

@@ -3,15 +3,6 @@
 Two speakers state, change, restate and retract facts over some sessions. There is no file: users follow from a seed. A
 fact that is new, one that changed and one that is said again use the same sentences, so what is to be done with it
 depends on the memory alone. Small, so that a model of half a million weights learns it: scores compare trainings alone.
-
-Example:
-    >>> from mempiler.data.memory_env import Conversation
-    >>> talk = Conversation.make(seed=0, number=3, sessions=8)
-    >>> talk.history.items[0].turns[0].text
-    'my sport is golf'
-    >>> ask = talk.questions(after=1)[0]
-    >>> ask.question, ask.answer, ask.category
-    ("What is Dan's sport?", 'golf', 'state')
 """
 
 from __future__ import annotations

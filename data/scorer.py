@@ -200,18 +200,13 @@ class Combined(Scorer):
     def asked(self) -> Mapping[str, type[Any]]:
         return {role: kind for scorer in self.parts for role, kind in scorer.asked.items()}
 
-    @property
-    def headline(self) -> Scorer:
-        """The scorer whose value counts."""
-        return self.parts[0]
-
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         found, *beside = [scorer.score(example, prediction) for scorer in self.parts]
         parts = {name: value for score in (found, *beside) for name, value in score.parts.items()}
         return Score(found.value, found.feedback, parts)
 
     def counts(self, example: dspy.Example) -> bool:
-        return self.headline.counts(example)
+        return self.parts[0].counts(example)
 
     def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
         return {name: value for scorer in self.parts for name, value in scorer.aggregate(rows).items()}

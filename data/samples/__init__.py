@@ -1,11 +1,4 @@
-"""Sample data of our own, in the benchmarks' genuine formats.
-
-Example:
-    >>> from mempiler.data.samples import sample
-    >>> with sample("locomo.json") as path:
-    ...     path.name
-    'locomo.json'
-"""
+"""Sample data of our own, in the benchmarks' genuine formats."""
 
 from contextlib import AbstractContextManager
 from importlib import resources

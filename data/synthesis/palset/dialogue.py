@@ -3,11 +3,6 @@
     requirement types ──> topics ──> 8 candidates each, without a look at the user ──> 2 liked, 2 disliked
     topics ── drawn ──> what is talked about, and a plan of actions ──> the turns
 
-    topic inquiry ── requirement prediction           T1_Q  T1_N1
-    requirement confirmation ── solution proposal     T1_N1 T1_S1
-    solution discussion ── solution discussion        T1_S1 T1_S1
-    solution feedback ── feedback response            T1_S1 T1_S1
-
 Drawn as in the released code. Of every topic one or two implicit needs are guessed, with equal chance. In the history
 set one, two or three of its four solutions are proposed, with chances .2, .4 and .4; in the query set one or two of the
 liked ones, with equal chance. Each proposal is discussed for one turn or not at all, with equal chance.
