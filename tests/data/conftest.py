@@ -168,33 +168,15 @@ def made_palset(tmp_path, scripted):
     from mempiler.data.synthesis.palset.people import Setting
     from mempiler.data.synthesis.runner import Runner
 
-    def run(reply, users=1, months=2, language="en", attempts=2, reviews=0, seed=0, threads=2, **other):
-        lm, out = scripted(reply), tmp_path / other.get("out", "pal")
-        runner = Runner(attempts, threads)
+    def run(reply, users=1, months=2, language="en", attempts=2, reviews=0, seed=0, threads=2, out="pal"):
+        lm, runner = scripted(reply), Runner(attempts, threads)
         with dspy.context(lm=lm):
-            files = make_palset(users, out, Setting(language, months, seed, runner, reviews), lambda line: None)
+            files = make_palset(
+                users, tmp_path / out, Setting(language, months, seed, runner, reviews), lambda line: None
+            )
         return {path.name: json.loads(path.read_text()) for path in files}, runner.report, lm.engine.calls
 
     return run
-
-
-@pytest.fixture
-def over_http():
-    """Makes of a reply for `scripted` what a stub server answers with."""
-
-    def answers(reply):
-        def answer(body):
-            system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
-            kind = re.search(r"Your output fields are:\s*1\. `(\w+)`", system).group(1)
-            fields = [
-                f"[[ ## {key} ## ]]\n{said if isinstance(said, str) else json.dumps(said)}"
-                for key, said in reply(kind, user, 1).items()
-            ]
-            return "\n\n".join([*fields, "[[ ## completed ## ]]"])
-
-        return answer
-
-    return answers
 
 
 DOMAINS = {"Books": "Reads science fiction by the lake.", "Travel": "Takes night trains."}

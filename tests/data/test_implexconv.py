@@ -9,7 +9,7 @@ from mempiler import Context, Hit
 from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.implexconv import session_recall, turns_of
 from mempiler.data.judge import Level, Verdict
-from mempiler.errors import DataError, UnknownNameError, UserError
+from mempiler.errors import DataError, UnknownNameError
 
 from .conftest import Fixed, fixed_levels
 from .forms import FORMS, changed, load, put, write
@@ -74,38 +74,35 @@ def test_a_kind_is_kept_and_numbers_stay_where_a_session_is_passed_over(tmp_path
         load(tmp_path, "implexconv", categories="neutral")
 
 
+CONTEXT = Context(hits=(Hit(id="D2:1", text="torn", sources=("D2:1",)),), notes={"summary": "A summary."})
+
+
 def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
-    benchmark = load(tmp_path, "implexconv", metric="answer")
-    with pytest.raises(UserError, match="--judge-lm"):
-        benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
     judge = Fixed(Verdict(True, "why not"))
-    benchmark = benchmark.bound(lambda kind: judge)
-    context = Context(hits=(Hit(id="D2:1", text="...", sources=("D2:1",)),))
-    # Evidence is counted by session.
-    assert session_recall(("D1:1", "D1:2", "D2:1"), context.sources) == 0.5
-    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf.", context=context))
+    benchmark = load(tmp_path, "implexconv", metric="answer").bound(lambda kind: judge)
+    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf.", context=CONTEXT))
     assert judge.asked == [("Which sport?", "Archery. (The reason: The ankle is torn.)", "Golf.")]
     assert (found.value, found.parts) == (1.0, {**dict.fromkeys(WORDS, 0.0), "evidence": 1.0, "judge": 1.0})
+    # Evidence is counted by session.
+    assert session_recall(("D1:1", "D1:2", "D2:1"), CONTEXT.sources) == 0.5
 
 
 @pytest.mark.parametrize(
     ("level", "value", "explicit"), [("not", 0.0, 0.0), ("implicitly", 1.0, 0.0), ("explicitly", 1.0, 1.0)]
 )
 def test_the_retrieved_context_is_judged_yes_or_no(tmp_path: Path, level: Level, value: float, explicit: float) -> None:
-    benchmark = load(tmp_path, "implexconv")
-    with pytest.raises(UserError, match="--judge-lm"):
-        benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf."))
     judge = fixed_levels(level)
-    benchmark = benchmark.bound(lambda kind: judge)
-    context = Context(hits=(Hit(id="D2:1", text="torn", sources=("D2:1",)),), notes={"summary": "A summary."})
-    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery.", context=context))
+    benchmark = load(tmp_path, "implexconv").bound(lambda kind: judge)
+    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery.", context=CONTEXT))
     assert judge.asked == [("Which sport?", ["The ankle is torn."], "[D2:1] torn")]
-    assert found.value == value
-    assert {name: found.parts[name] for name in ("judge", "explicit")} == {"judge": value, "explicit": explicit}
+    assert (found.value, found.parts["judge"], found.parts["explicit"]) == (value, value, explicit)
     # One word: all of it is shared; of pairs and triples there are none.
     assert [found.parts[name] for name in WORDS] == pytest.approx([1.0, 1.0, 0.1**0.5, 0.1**0.66, 1.0])
     assert ("does not acknowledge: The ankle is torn." in found.feedback) is (level == "not")
-    # Without a reasoning the answer is what is to be acknowledged.
+
+
+def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: Path) -> None:
+    judge = fixed_levels("not")
     unreasoned = load(tmp_path, "implexconv", UNREASONED).bound(lambda kind: judge)
     assert "evidence" not in unreasoned.score(unreasoned.examples[0], dspy.Prediction(answer="Archery.")).parts
-    assert judge.asked[1] == ("Which sport?", ["Archery."], "")
+    assert judge.asked == [("Which sport?", ["Archery."], "")]

@@ -13,7 +13,6 @@ from mempiler.data.judge import (
     Judge,
     Preference,
     PreferenceJudge,
-    Side,
     Verdict,
     informed,
     preference,
@@ -95,26 +94,15 @@ def test_a_reply_about_another_number_of_references_is_unreadable_and_an_empty_c
         judge("Plan", ["A", "B"], "context")
 
 
-@pytest.mark.parametrize(
-    ("sides", "ahead", "behind"),
-    [
-        (["first", "second"], 1.0, 0.0),
-        (["first", "first"], 0.5, 0.5),
-        (["first", "tie"], 0.5, 0.0),
-    ],
-)
-def test_preference_is_the_mean_of_both_orders_and_a_tie_counts_for_neither(
-    sides: list[Side], ahead: float, behind: float
-) -> None:
-    asked: list[tuple[str, str]] = []
+def test_preference_is_the_mean_of_both_orders_and_equal_responses_tie_without_a_call() -> None:
+    asked, sides = list[tuple[str, str]](), ["first", "tie"]
 
-    def judge(example: dspy.Example, first: str, second: str) -> Side:
+    def judge(example: dspy.Example, first: str, second: str) -> Any:
         asked.append((first, second))
         return sides[len(asked) - 1]
 
     assert preference(cast("Any", judge), EXAMPLE, "Rest.", "Rest. ") == Preference(0.0, 0.0)
-    assert asked == []
-    assert preference(cast("Any", judge), EXAMPLE, "A", "B") == Preference(ahead, behind)
+    assert preference(cast("Any", judge), EXAMPLE, "A", "B") == Preference(0.5, 0.0)
     assert asked == [("A", "B"), ("B", "A")]
 
 

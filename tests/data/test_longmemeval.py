@@ -1,6 +1,7 @@
 """LongMemEval: what its reader makes of the files, words and judges, retrieval by sessions, preferences alone."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dspy
@@ -8,8 +9,6 @@ import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.data.longmemeval import TYPES, LongMemEval, LongMemEvalPreference
 from mempiler.errors import DataError, UnknownNameError
-from mempiler.programs.catalog import build
-from mempiler.runs.evaluate import evaluate
 from mempiler.signatures.judges import JUDGES, judge_hash
 
 from .forms import FORMS, Change, lines, load, put, write
@@ -106,16 +105,13 @@ def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> N
     assert loaded.scorer.retrieval(loaded.examples[0], [("D2:1",)]) == {}
 
 
-def test_an_evaluation_reports_retrieval_and_sums(scripted: Any) -> None:
+def test_abstention_is_a_sum_of_its_own() -> None:
     loaded = LongMemEval.load(metric="f1")
-    asked = [next(each for each in loaded.examples if each.abstention is lacks) for lacks in (True, False)]
-    lm = scripted(lambda kind, text, n: {"answer": "Not mentioned."})
-    with dspy.context(lm=lm):
-        found = evaluate(build("session-rag"), loaded, asked, lm.meter, threads=1)
-    assert (found.failures, found.aggregate["abstention F1"]) == (0, 1.0)
-    assert found.retrieval()["recall_any@5"] == 1.0
-    assert [bool(row.recall) for row in found.rows if "_abs" in row.id] == [False]
-    assert "(asked on " in lm.engine.prompts[0][1]
+    rows: list[Any] = [
+        SimpleNamespace(id=id, category="t", parts={"f1": value}) for id, value in (("q_abs", 1.0), ("q", 0.0))
+    ]
+    sums = {"task-averaged F1": 0.5, "overall F1": 0.5, "abstention F1": 1.0}
+    assert loaded.scorer.aggregate(rows) == sums
 
 
 def test_preferences_alone_want_a_personal_response() -> None:

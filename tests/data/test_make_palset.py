@@ -86,7 +86,7 @@ def test_no_attempt_repeats_a_question_and_an_answer_that_cannot_be_read_is_a_co
     assert told[1:] == ["0 users; invent 1"] * 4
 
 
-@pytest.mark.parametrize("lost", ["timeline", "preferences", "situations", "turns"])
+@pytest.mark.parametrize("lost", ["preferences", "situations", "turns"])
 def test_a_user_without_a_whole_persona_or_a_query_dialogue_is_left_out_and_the_others_stay(made_palset, lost):
     def reply(kind, text, n):
         gone = kind == lost and "Ann 0" in text and ("knows background" in text or kind != "turns")

@@ -21,7 +21,6 @@ from mempiler.data.palbench.reader import Persona
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.programs.adapter import adapter
-from mempiler.programs.catalog import build
 from mempiler.signatures.pal import USER_ACTIONS
 
 from .conftest import AFTER
@@ -93,23 +92,6 @@ def _set_up(rival: Any = None, **options: Any) -> Any:
     found = benchmark("palbench.dialogue", **options)
     lm = language_model(meter=Meter())
     return found.accompanied(lm, adapter(), rival).bound(lambda kind: kind(lm, adapter())), lm
-
-
-def test_the_offline_engine_holds_and_judges_whole_dialogues() -> None:
-    own = build("turn-rag", task="dialogue-reply")
-    found, lm = _set_up(build("no-memory", task="dialogue-reply"))
-    with dspy.context(lm=lm):
-        example = found.examples[0]
-        prediction = found.answer(own, example)
-        turns = len(plan(example.id))
-        for text in (prediction.answer, prediction.rival):
-            assert [line.split(":")[0] for line in text.splitlines()] == ["user", "assistant"] * turns
-        before = lm.meter.read().by_role()
-        score = found.score(example, prediction)
-    assert sum(lm.meter.read().by_role().values()) - sum(before.values()) == 2 * 6
-    assert {"requirement", "preference"} <= score.parts.keys()
-    assert score.value in (0.0, 0.25, 0.5, 0.75, 1.0)
-    assert prediction.context.hits
 
 
 @pytest.mark.parametrize("logs", [False, True])

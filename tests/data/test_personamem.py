@@ -2,11 +2,9 @@
 
 import dspy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
-from mempiler.data.personamem import SKILLS, Blocks, Message, PersonaMem
+from mempiler.data.personamem import SKILLS, PersonaMem
 from mempiler.errors import DataError, UnknownNameError, UserError
 from mempiler.programs.catalog import build
 from mempiler.runs.evaluate import evaluate
@@ -45,16 +43,6 @@ def test_longer_histories_share_the_sessions_of_shorter_ones(tmp_path):
     assert long is same
     assert long.prefixes[:1] == short.prefixes[:1]
     assert long.items[0] is short.items[0]
-
-
-@given(st.lists(st.sampled_from(["system", "user", "assistant"]), min_size=1, max_size=12), st.data())
-def test_every_message_is_in_one_session_and_whole_sessions_do_not_depend_on_the_end(roles, data):
-    blocks = Blocks([Message(role=role, content=f"m{n}") for n, role in enumerate(roles)])
-    end = data.draw(st.integers(1, len(roles)))
-    cut, whole = blocks.until(end), blocks.until(len(roles))
-    assert [turn.text for session in cut for turn in session.turns] == [f"m{n}" for n in range(end)]
-    assert all(turn.speaker != "system" for session in whole for turn in session.turns[1:])
-    assert cut[:-1] == whole[: len(cut) - 1]
 
 
 def test_only_the_contexts_that_are_needed_are_parsed(tmp_path):
