@@ -67,8 +67,6 @@ def put(*keys: Any, value: Any = ...) -> Change:
             row = row[key]
         if value is ...:
             del row[keys[-1]]
-        elif keys[-1] == "+":
-            row.append(value)
         else:
             row[keys[-1]] = value
 
@@ -79,8 +77,6 @@ def encoded(path: str, value: Any) -> bytes:
     """What a file holds."""
     if isinstance(value, bytes):
         return value
-    if isinstance(value, str):
-        return value.encode("latin-1" if path.endswith(".dat") else "utf-8")
     if path.endswith(".csv"):
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, list(value[0]))

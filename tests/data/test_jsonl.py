@@ -53,19 +53,6 @@ def test_equal_pasts_are_one_history_and_pasts_of_one_user_one_conversation(tmp_
     assert [benchmark.group(example) for example in benchmark.examples] == ["ada", "ada", "bo"]
 
 
-@pytest.mark.parametrize(
-    ("metric", "answer", "value"),
-    [("f1", "green tea", 2 / 3), ("exact", "green tea", 0), ("exact", "The tea.", 1)],
-)
-def test_metrics(tmp_path, metric, answer, value):
-    benchmark = load(tmp_path, "jsonl", lambda row: row.update(evidence=["D1:1"]), metric=metric)
-    score = benchmark.score(benchmark.examples[0], dspy.Prediction(answer=answer))
-    assert score.value == pytest.approx(value)
-    assert score.parts[metric] == score.value
-    assert set(score.parts) == {"f1", "exact"}
-    assert ("It rests on turn D1:1." in score.feedback) is (value < 1)
-
-
 METRICS = """
 from dspy.utils.exceptions import LMRateLimitError
 

@@ -24,25 +24,16 @@ from pydantic import Field
 from .conftest import Fixed
 from .forms import load
 
-EXAMPLE = dspy.Example(
-    question="Plan my week", answer="Has a bad knee", profile="age: 40", facts="Swims at dawn", date="1 June 2024"
-)
+EXAMPLE = dspy.Example(question="Plan my week", answer="Has a bad knee")
 
 
-@pytest.mark.parametrize(
-    ("verdict", "value", "feedback"),
-    [
-        (Verdict(True), 1.0, "Right: the answer says what the gold answer says."),
-        (Verdict(False, "Another drink."), 0.0, "Wrong: the gold answer is 'tea'. The judge says: Another drink."),
-    ],
-)
-def test_the_judge_that_was_set_decides(tmp_path: Path, verdict: Verdict, value: float, feedback: str) -> None:
-    judge = Fixed(verdict)
+def test_the_judge_that_was_set_decides(tmp_path: Path) -> None:
+    judge = Fixed(Verdict(False, "Another drink."))
     benchmark = load(tmp_path, "jsonl", metric="judge").bound(lambda kind: judge)
-    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="coffee"))
-    assert (found.value, found.feedback) == (value, feedback)
-    assert dict(found.parts) == {"f1": 0.0, "exact": 0.0, "judge": value}
-    assert judge.asked == [("What does the user like?", "tea", "coffee")]
+    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="tea"))
+    assert (found.value, dict(found.parts)) == (0.0, {"f1": 1.0, "exact": 1.0, "judge": 0.0})
+    assert found.feedback == "Wrong: the gold answer is 'tea'. The judge says: Another drink."
+    assert judge.asked == [("What does the user like?", "tea", "tea")]
     assert benchmark.scorer.judge_hash == "fixed"
 
 
@@ -107,13 +98,10 @@ def test_preference_is_the_mean_of_both_orders_and_equal_responses_tie_without_a
 
 
 @pytest.mark.parametrize(("choice", "side"), [("w3k8", "first"), ("t5n1", "second"), ("tie", "tie")])
-def test_the_judge_of_pairs_sees_the_user_and_neutral_labels(scripted: Any, choice: str, side: str) -> None:
+def test_the_judge_of_pairs_sees_neutral_labels(scripted: Any, choice: str, side: str) -> None:
     model = scripted(lambda *call: {"reasoning": "Better.", "choice": choice})
     assert PreferenceJudge(model, adapter())(EXAMPLE, "Swim.", "Run.") == side
     (_, text) = model.engine.prompts[0]
-    shown = {"facts": "Swims at dawn", "references": "Has a bad knee", "profile": "age: 40", "date": "1 June 2024"}
-    assert all(f"[[ ## {name} ## ]]\n{value}" in text for name, value in shown.items())
-    assert "Plan my week" in text
     assert text.index("w3k8") < text.index("Swim.") < text.index("t5n1") < text.index("Run.")
 
 

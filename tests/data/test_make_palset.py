@@ -209,18 +209,3 @@ def test_faulty_logs_stay_where_too_few_would_be_left(made_palset):
     assert {len(entries) for entries in files["log_en.json"]["0000"].values()} == {20}
     assert {one.outcome for one in report.rejections if one.step == "log review"} == {"kept"}
     assert report.count("mending of logs", "given up") == 8
-
-
-def test_findings_about_records_that_are_not_there_are_refused(made_palset):
-    def reply(kind, text, n):
-        if kind == "faults" and "[[ ## logs ## ]]" in text:
-            return {kind: [{"number": 99, "reason": "x"}]}
-        if kind == "contradictions":
-            return {kind: [{"record": "X3", "reason": "x"}]}
-        return {kind: [{"turn": 99, "role": "user", "reason": "x"}]} if kind == "faults" else good(kind, text, n)
-
-    files, report, calls = made_palset(reply, reviews=1)
-    assert list(files["input_en.json"]) == ["0000"]
-    steps = {one.step for one in report.rejections if one.outcome == "given up"}
-    assert steps == {"review of log types", "review against the persona", "review of actions"}
-    assert calls["mended"] == 0

@@ -90,6 +90,8 @@ RULES = {
         (put("turns", 1, "assistant", "reference", value="T9_S1"), "turn 2, assistant: reference is 'T9_S1'"),
         (put("turns", 0, "user", "action", value="Topic Inquiry"), None),
     ],
+    "faults": [(put("faults", value=[{"number": 99, "reason": "x"}]), "there is no record 99")],
+    "contradictions": [(put("contradictions", value=[{"record": "X3", "reason": "x"}]), "there is no record 'X3'")],
 }
 """By output of a step: what breaks a rule of it and how that is told, alone; None where nothing is wrong."""
 
@@ -104,7 +106,7 @@ def test_the_rule_that_was_broken_is_told_and_asked_about_again(made_palset):
             waiting[kind].pop(0)[0](answer)
         return answer
 
-    _, report, _ = made_palset(reply, users=2, months=1, attempts=12, threads=1)
+    _, report, _ = made_palset(reply, users=2, months=1, attempts=12, threads=1, reviews=1)
     assert not any(waiting.values())
     assert {one.outcome for one in report.rejections if one.step != "user"} <= {"retried", "given up"}
     for kind, rules in RULES.items():

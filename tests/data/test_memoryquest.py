@@ -58,9 +58,7 @@ def test_a_reference_that_names_only_its_session_rests_on_all_of_it_and_focuses_
 @pytest.mark.parametrize(
     ("sources", "parts"),
     [
-        ((), {"evidence": 0.0, "evidence_exact": 0.0}),
         (("D1:1",), {"evidence": 0.0, "evidence_exact": 0.0}),
-        (("D1:3", "D1:1"), {"evidence": 0.5, "evidence_exact": 0.0}),
         (("D2:1", "D1:3"), {"evidence": 1.0, "evidence_exact": 1.0}),
     ],
 )

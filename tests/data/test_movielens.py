@@ -10,7 +10,7 @@ from mempiler.data.movielens import RATINGS, MovieLens
 from mempiler.errors import DataError
 from mempiler.records import Failure
 
-from ..runs.evaluations import row as a_row
+from ..runs.evaluations import row
 
 USERS = "1::F::25::20::48067\n2::M::56::1::55117-1234\n"
 MOVIES = "1::Amélie: Le Film (2001)::Comedy|Romance\n2::Odd::Title (1999)::Drama\n3::No Year::Western\n"
@@ -69,11 +69,8 @@ def test_zip_and_folder_read_the_same_and_a_missing_file_is_named(folder, tmp_pa
     assert read[0].source.sha256 != read[1].source.sha256
     archive.write_bytes(archive.read_bytes()[:200])
     (folder / "movies.dat").unlink()
-    for path, problem in (
-        (archive, "cannot be read"),
-        (folder, r"holds no movies\.dat"),
-        (tmp_path / "x", "no such file"),
-    ):
+    problems = {archive: "cannot be read", folder: r"holds no movies\.dat", tmp_path / "x": "no such file"}
+    for path, problem in problems.items():
         with pytest.raises(DataError, match=problem):
             load(path)
 
@@ -105,15 +102,11 @@ def test_a_check_tells_of_all_that_is_odd(folder):
     assert (report.kinds, report.ok) == (dict.fromkeys(kinds, 1), False)
 
 
-def row(gold, answer, failure=None):
-    return a_row(gold + answer, 0.0, gold=gold, answer=answer, failure=failure)
-
-
 def test_the_metrics_are_over_all_answers_that_name_a_rating(folder):
     failed = Failure(kind="endpoint", where="x", message="dead")
-    rows = [row("5", "5"), row("5", "rated 4"), row("1", "who knows"), row("1", "", failed)]
-    found = load(folder).scorer.aggregate(rows)
+    said = [("5", "5", None), ("5", "rated 4", None), ("1", "who knows", None), ("1", "", failed)]
+    rows = [row(f"{n}", 0.0, gold=gold, answer=answer, failure=found) for n, (gold, answer, found) in enumerate(said)]
     # Of the five classes only "5" is ever right: F1 2*1/(2+1); its gold went to "5" and "4" alike.
-    assert found == pytest.approx(
+    assert load(folder).scorer.aggregate(rows) == pytest.approx(
         {"accuracy": 1 / 2, "macro-F1": (2 / 3) / 5, "diagonal dominance": 0.0, "failed parses": 1}
     )

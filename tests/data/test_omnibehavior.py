@@ -6,8 +6,6 @@ from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from mempiler import Behavior
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
@@ -16,9 +14,6 @@ from mempiler.data.omnibehavior.records import (
     OPEN,
     QUESTIONS,
     fields_of,
-    gold,
-    is_high_value,
-    is_informative,
     questions_of,
 )
 from mempiler.data.omnibehavior.text import DETAIL, reaction, situation
@@ -205,18 +200,6 @@ def test_a_record_carries_the_questions_of_its_scene_in_its_language():
     stream = {"type": "Live Streaming", "context": {"live_title": "x"}, "action": []}
     assert "live_clicked_cart" not in fields_of(stream)
     assert "live_clicked_cart" in fields_of({**stream, "context": {"is_shop_live": "true"}})
-
-
-SMALL = st.none() | st.booleans() | st.integers() | st.text(max_size=9)
-
-
-@settings(max_examples=40)
-@given(st.recursive(SMALL, lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=3), v, max_size=3)))
-def test_any_context_and_any_action_can_be_read(value):
-    for record in ({**VIDEO, "context": {"caption": value, "zz": value}}, {**VIDEO, "action": value}):
-        assert "\n" not in situation(record) + reaction(record).replace("\n", "")
-        assert isinstance(is_informative(record) and is_high_value(record), bool)
-        assert all(isinstance(gold(record)[field], bool) for field in fields_of(record))
 
 
 def test_failed_parses_are_left_out_as_published_and_wrong_in_figures_beside_it():
