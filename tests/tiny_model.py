@@ -6,7 +6,7 @@ from typing import Any
 
 def warmed_up(folder: Path, conversations: int, **tuning: Any) -> Path:
     """Makes it below a folder, for the small world of `memory-env` and a compact adapter."""
-    from mempiler.data.synthesis.memory_env import vocabulary
+    from mempiler.data.memory_env import vocabulary
     from mempiler.engines.embedders import embedder
     from mempiler.engines.local import sft
     from mempiler.engines.local.model import LocalModel
