@@ -220,7 +220,7 @@ def test_a_spent_budget_keeps_what_was_answered(profiles, scripted, tmp_path, ma
 
     def made(**limits):
         guard, runner = Guard(Limits(**limits)), Runner(threads=2)
-        lm = scripted(lambda *call: asked.append(call) or reply(*call), guard=guard, answers=store.answers)
+        lm = scripted(lambda *call: asked.append(call) or reply(*call), guard=guard, answers=store.answers, cache=True)
         with dspy.context(lm=lm):
             return make(profiles, tmp_path / "out", runner), runner.report
 

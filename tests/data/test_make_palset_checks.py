@@ -84,7 +84,7 @@ RULES = {
         (lambda answer: answer["logs"][3].update(PLAN, content="The user planned tea, 09:00-10:00"), None),
     ],
     "turns": [
-        (put("turns", 0), "turns; the plan has"),
+        (lambda answer: answer["turns"].pop(), "turns; the plan has"),
         (put("turns", 0, "user", "content", value=" "), "turn 1, user: no words"),
         (put("turns", 0, "user", "action", value="solution feedback"), "turn 1, user: action is solution feedback"),
         (put("turns", 1, "assistant", "reference", value="T9_S1"), "turn 2, assistant: reference is 'T9_S1'"),
