@@ -23,7 +23,7 @@ from dspy.utils.exceptions import (
     LMUnsupportedModelError,
 )
 from pydantic import TypeAdapter
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+from pydantic.errors import PydanticUserError
 
 from ..errors import UnknownNameError
 from ..reading.answer import LONGEST, CutText, Layout, read_answer, repeats
@@ -288,7 +288,7 @@ def output_schema(signature: type[dspy.Signature]) -> dict[str, Any] | None:
         found, shared = TypeAdapter.json_schemas(cast("Any", kinds))
         outputs = {name: _strict(found[name, "validation"]) for name in signature.output_fields}
         shapes = {name: _strict(shape) for name, shape in shared.get("$defs", {}).items()}
-    except (ValueError, PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError):
+    except (ValueError, PydanticUserError):
         return None
     schema = {"type": "object", "properties": outputs, "required": list(outputs), "additionalProperties": False}
     return {**schema, "$defs": shapes} if shapes else schema

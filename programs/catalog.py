@@ -145,7 +145,6 @@ def preset(name: str, benchmark: str) -> dict[str, Any]:
 
 
 def _task_of(method: Method, task: str, settings: TaskSettings) -> Any:
-    """The method's own answer prompt for a task, or else the suite's."""
     made: Any = method.answering(task) if task in method.tasks else task_class(task)()
     return made.configured(settings)
 
@@ -174,7 +173,6 @@ def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Metho
 
 
 def _thresholds(kind: type[Method], form: type[Settings], embedder: Embedder | None) -> dict[str, float]:
-    """The settings of a method of the suite that fit the embedder better than the defaults."""
     package, _, room = kind.__module__.rpartition(".")[0].rpartition(".")
     cosines = COSINES.get(embedder.name, {}) if embedder is not None and package == __package__ else {}
     fitting = {name: cosines[rule] for (of, name), rule in RULES.items() if of == room and rule in cosines}
@@ -194,5 +192,4 @@ def settings_model(kind: type[Method]) -> type[Settings]:
 
 
 def _embedder_of(kind: type[Method]) -> inspect.Parameter | None:
-    """The constructor's argument for an embedder; without a default, the method cannot do without one."""
     return inspect.signature(kind.__init__).parameters.get("embedder")

@@ -13,7 +13,7 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import dspy
 from dspy.adapters.utils import apply_output_field_defaults
@@ -23,12 +23,6 @@ from pydantic import BaseModel, TypeAdapter
 from ..errors import one_line
 from ..reading.answer import LONGEST
 from ..reading.markers import neutral, restored
-
-_Value: TypeAlias = (
-    "BaseModel | Mapping[str, _Value] | list[_Value] | tuple[_Value, ...] | set[_Value] | str | float | None"
-)
-"""What a field of a prompt or an answer holds."""
-
 
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -127,22 +121,21 @@ def _references(signature: type[dspy.Signature]) -> dict[str, str]:
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    """The model of a field that holds one or a list of them."""
     for kind in (annotation, *get_args(annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
     return None
 
 
-def _listed(value: _Value) -> list[Any]:
+def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
-def _plain(entry: _Value) -> Mapping[str, Any]:
+def _plain(entry: Any) -> Mapping[str, Any]:
     return dict(entry) if isinstance(entry, BaseModel | Mapping) else {}
 
 
-def _input_text(value: _Value, pools: Mapping[str, Mapping[str, Any]], named: set[int]) -> str:
+def _input_text(value: Any, pools: Mapping[str, Mapping[str, Any]], named: set[int]) -> str:
     """A value on one line; ids that `pools` know are replaced by their objects, which are added to `named`."""
     if isinstance(value, str):
         return " | ".join(" ".join(line.split()) for line in value.splitlines() if line.strip())
@@ -165,7 +158,6 @@ def _part(key: str, value: Any, pools: Mapping[str, Mapping[str, Any]], named: s
 
 
 def _output_text(value: Any, annotation: Any, names: Sequence[str] | Mapping[str, Any]) -> str:
-    """An output as `_read` reads it: text as it is where that is safe, else JSON without what is as its default."""
     if isinstance(value, str):
         plain = value == value.strip() and len(value.splitlines()) == 1 and not value.startswith(('"', "`"))
         plain = plain and not any(value.startswith(f"{name}:") for name in names)
@@ -177,7 +169,6 @@ def _output_text(value: Any, annotation: Any, names: Sequence[str] | Mapping[str
 
 
 def _sections(signature: type[dspy.Signature], completion: str) -> dict[str, str]:
-    """The text of each output: what follows its name, or everything where there is one output without a name."""
     names, text = list(signature.output_fields), completion.strip()
     header = re.compile(rf"^({'|'.join(map(re.escape, names))}):[ \t]*", re.MULTILINE)
     found = list(header.finditer(text))

@@ -121,7 +121,6 @@ def _lm_key(lm: Any) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _schema(annotation: Any) -> str:
-    """Digest of a type's JSON schema, with the words in it: prompts show them."""
     return digest(TypeAdapter(annotation).json_schema())
 
 

@@ -45,6 +45,8 @@ class Writer(Part):
     Memory: type[Memory]
     """What is kept for one user."""
     longest_text = 4000
+    dates: bool = False
+    """Whether a model that writes is shown the date beside each relative date: a setting of any writer."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -60,13 +62,8 @@ class Writer(Part):
             raise UserError(f"{writer}: {kind.__name__} needs {', '.join(needed)}; give every field a default")
 
     @property
-    def dates(self) -> bool:
-        """Whether a model that writes is shown the date beside each relative date: a setting of any writer."""
-        return bool(self._settings.get("dates"))
-
-    @dates.setter
-    def dates(self, shown: bool) -> None:
-        self._settings = {**self._settings, **({"dates": True} if shown else {})}
+    def config(self) -> dict[str, Any]:
+        return {**super().config, **({"dates": True} if self.dates else {})}
 
     def given(self, item: Item) -> Item:
         """An item as `prepare` and `write` get it."""

@@ -25,7 +25,6 @@ class MethodEntry:
 
 
 def _declared() -> Iterator[tuple[str, MethodEntry]]:
-    """What the folders of this room declare: `METHODS` of each, name -> ("module:Class", summary)."""
     for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         declared = getattr(importlib.import_module(found.name), "METHODS", {}) if found.ispkg else {}
         yield from ((name, MethodEntry(f"{found.name}.{path}", told)) for name, (path, told) in declared.items())

@@ -179,7 +179,6 @@ class Part(dspy.Module):
 
 
 def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The plain arguments with their defaults; copies are made without any, and get theirs afterwards."""
     if cls.__init__ is dspy.Module.__init__:
         return {}
     try:

@@ -235,6 +235,5 @@ class MemoryProgram(dspy.Module):
 
 
 def _whole(answered: dspy.Prediction, found: Recalled, memory: Memory) -> dspy.Prediction:
-    """What a task answered, with what was recalled for it."""
     outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
     return dspy.Prediction(**outputs, context=found.whole() if found.raw else found.context, memory=memory)

@@ -191,7 +191,6 @@ class _SharedSteps(Steps):
         )
 
     def _node(self, prefix: str, item: Item | None, parent: Node, work: Callable[[], Performed]) -> Node:
-        """The node of a prefix: known, stored, or made now."""
         key = (self.key, prefix)
 
         def make() -> Node:

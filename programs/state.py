@@ -196,12 +196,10 @@ def load_values(signature: type[dspy.Signature], values: Mapping[str, Any], name
 
 
 def _marked(value: JsonValue) -> bool:
-    """Whether DSPy would make parts of a message out of a text somewhere in a value."""
     return MARKER in json.dumps(value, ensure_ascii=False)
 
 
 def _wrong_decisions(signature: type[dspy.Signature], decisions: dict[str, Any]) -> str | None:
-    """What is wrong with per-field decision settings."""
     try:
         DecisionState(signature, decisions)
     except (ValueError, TypeError, KeyError) as error:
@@ -210,7 +208,6 @@ def _wrong_decisions(signature: type[dspy.Signature], decisions: dict[str, Any])
 
 
 def _without_prose(schema: JsonValue) -> JsonValue:
-    """A JSON schema without titles and descriptions of its types: rewording those changes no demo."""
     if isinstance(schema, list):
         return [_without_prose(part) for part in schema]
     if isinstance(schema, dict):
@@ -278,7 +275,6 @@ class Sampling(BaseModel):
 
 
 def _refused(name: str, value: Any) -> str | None:
-    """Why a setting may not be saved, where it may be secret, or loaded."""
     if name not in Sampling.model_fields:
         return f"is none of {', '.join(Sampling.model_fields)}"
     try:

@@ -136,7 +136,6 @@ def program_of(
 
 
 def _making(thing: Any, name: str, embedder: Embedder | None) -> Callable[..., Any]:
-    """What makes the system of one history; it may ask for its folder by that name."""
     if isinstance(thing, type) or "folder" in parameters(thing):
         return partial(thing, **({"embedder": embedder} if "embedder" in parameters(thing) else {}))
     try:

@@ -130,7 +130,7 @@ class Stores:
         self._stores.drop(lambda digest: True)
 
     def _of(self, history: History) -> _Store:
-        """The store of a history; what cannot be opened once never can: no question waits twice for what hangs."""
+        # What cannot be opened once never can: no question waits twice for what hangs.
         found = self._stores.once(history.digest, lambda: self._written(history))
         if isinstance(found, ExternalError):
             raise ExternalError(str(found)) from found

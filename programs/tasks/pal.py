@@ -78,5 +78,4 @@ class DialogueReply(Task):
 
 
 def _action(query: Query) -> Any:
-    """The kind of reply; by default the answer to a first query, or to what follows it."""
     return query.more.get("action") or ("solution proposal" if query.dialogue.strip() else "requirement prediction")

@@ -210,22 +210,13 @@ class MemoryLookup(Task):
     name = "memory-lookup"
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        return dspy.Prediction(answer=lookup(context.hits, query.text))
-
-
-def lookup(hits: Sequence[Hit], question: str) -> str:
-    """The words that the oldest matching entry has beyond the question, or "none"; "Ada pet parrot" gives "parrot".
-
-    The words of the question, without articles and question words, are all in a matching entry. The oldest is the one
-    with the earliest time; of equal times, or without any, the one with the lowest number in its id.
-    """
-    wanted = set(_words(question))
-    for hit in sorted(hits, key=_age):
-        found = _words(hit.text)
-        if wanted <= set(found):
-            rest = [word for word in found if word not in wanted]
-            return " ".join(rest) or NOT_FOUND
-    return NOT_FOUND
+        wanted = set(_words(query.text))
+        for hit in sorted(context.hits, key=_age):
+            found = _words(hit.text)
+            if wanted <= set(found):
+                rest = [word for word in found if word not in wanted]
+                return dspy.Prediction(answer=" ".join(rest) or NOT_FOUND)
+        return dspy.Prediction(answer=NOT_FOUND)
 
 
 def _words(text: str) -> list[str]:

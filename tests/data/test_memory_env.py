@@ -13,8 +13,8 @@ from mempiler.programs.catalog import build
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
-from mempiler.programs.tasks.task import lookup
-from mempiler.records import Hit, Query
+from mempiler.programs.tasks.task import MemoryLookup
+from mempiler.records import Context, Hit, Query
 from mempiler.signatures.memory_r2 import Fact, NewFact, StoredMemory
 
 
@@ -135,7 +135,8 @@ def test_a_perfect_writer_meets_the_entry_to_change_and_its_memory_answers_every
     ],
 )
 def test_the_oldest_matching_entry_answers(entries: list[tuple[str, str]], answer: str) -> None:
-    assert lookup([Hit(id=id, text=text) for id, text in entries], "What is Ada's pet?") == answer
+    context = Context(hits=tuple(Hit(id=id, text=text) for id, text in entries))
+    assert MemoryLookup()(context=context, query=Query(text="What is Ada's pet?")).answer == answer
 
 
 def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> None:
