@@ -46,7 +46,7 @@ os.environ.update(
 _STORE = Path(tempfile.gettempdir(), f"mempiler-tests-of-{os.getuid()}", f"mlflow-{version('mlflow')}.db")
 """An empty tracking store, kept from one run of the tests to the next: MLflow makes its tables in seconds."""
 
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=50)
 hypothesis.settings.load_profile("ci")
 
 
@@ -254,7 +254,7 @@ def _stubs() -> Iterator[Callable[..., Any]]:
 
 FORKS = """
 import json, os, sys
-import dspy, litellm, mlflow.store.tracking.sqlalchemy_store, nltk.stem, sklearn.metrics, mempiler.cli
+import dspy, mlflow.store.tracking.sqlalchemy_store, nltk.stem, sklearn.metrics, mempiler.cli
 import mempiler.runs.experiment
 for line in sys.stdin:
     words, environment = json.loads(line)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import mempiler
 import pytest
 from mempiler.engines.models import language_model
 
-pytest.importorskip("mcp", reason="needs the extra mcp")
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 
 TOOLS = {f"{verb}_memory" for verb in ("search", "add", "ask", "forget", "update", "delete", "undo")}
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 import dspy
-import litellm
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.engines.guard import Guard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
+from mempiler.engines.spending import litellm_module
 from mempiler.errors import UserError
 from mempiler.programs.catalog import build
 from mempiler.runs.evaluate import evaluate
@@ -72,7 +72,7 @@ def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: p
     server = stub()
     with pytest.raises(UserError, match=f"the price of {server.model} is not known"):
         embedded(server, max_usd=1)
-    monkeypatch.setitem(litellm.model_cost, server.model, {"input_cost_per_token": 1e-6})
+    monkeypatch.setitem(litellm_module().model_cost, server.model, {"input_cost_per_token": 1e-6})
     stopped = embedded(server, max_usd=150e-6)
     assert (stopped.stopped, stopped.rows, len(server.requests)) == ("budget reached: max-usd 0.00015", (), 2)
     found = embedded(server)

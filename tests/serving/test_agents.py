@@ -1,12 +1,13 @@
 """Agents reach the memories of a service as tools of MCP: tenant by token, user by header."""
 
 import asyncio
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 from mempiler import Store
 
-pytest.importorskip("mcp", reason="needs the extra mcp")
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 
 
 def ask(client: Any, tool: str, user: str | None = "ada", token: str | None = None, **arguments: Any) -> Any:
