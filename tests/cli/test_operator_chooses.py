@@ -52,19 +52,14 @@ def test_the_folder_does_not_choose_the_model(run):
         assert (code, f"mempiler: {told}" in err) == (2, True)
 
 
-@pytest.mark.parametrize("by", ["option", "variable"])
-def test_the_operator_chooses_the_model(run, stub, monkeypatch, by):
+def test_the_operator_chooses_the_model(run, stub, monkeypatch):
     server = stub()
     save("program", server.model)
-    given = ["--api-base", server.url]
-    if by == "option":
-        given += ["--lm", server.model]
-    else:
-        monkeypatch.setenv("MEMPILER_LM", server.model)
-    code, out, err = run(*words_of("ask"), *given, "--json")
-    assert code == 0, err
-    assert json.loads(out)["lm"] == server.model
-    assert len(server.texts) == 1
+    given = [*words_of("ask"), "--api-base", server.url, "--json"]
+    assert json.loads(run(*given, "--lm", server.model)[1])["lm"] == server.model
+    monkeypatch.setenv("MEMPILER_LM", server.model)
+    assert json.loads(run(*given)[1])["lm"] == server.model
+    assert len(server.texts) == 2
 
 
 def test_the_operator_chooses_the_embedder(run, monkeypatch):
