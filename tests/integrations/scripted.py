@@ -24,8 +24,14 @@ class ScriptedEngine(OfflineEngine):
 
     supports_function_calling = True
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompts: list[str] = []
+        """What it was asked."""
+
     def complete(self, request: lm15.Request) -> lm15.Response:
         """Answers one request, with calls of tools where there are any."""
+        self.prompts.append(repr(request))
         if not request.tools:
             return super().complete(request)
         parts = _memories(request)

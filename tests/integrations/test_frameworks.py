@@ -17,13 +17,13 @@ from typing import Any
 
 import mempiler
 import pytest
-from mempiler.errors import EndpointError
 from mempiler.systems.environment import Environment
 
 from tests.own_systems_page import OF_A_GRAPH, write_files
 
 from ..conftest import chat_fields as fields
 from ..stub_server import StubServer
+from .conftest import installed
 
 HERE = Path(__file__).parent
 TOLD, ASKED = "I moved to Lisbon in spring.", "Where did I move to?"
@@ -34,17 +34,10 @@ Run = Callable[..., list[Any]]
 
 def environment_of(framework: str) -> Environment:
     """The environment of a framework, installed; skips the test where it is not asked for, or cannot be made."""
-    if not os.environ.get("MEMPILER_SYSTEMS"):
-        pytest.skip("environments of frameworks are made by `make integrations`")
     if CHOSEN and framework not in CHOSEN:
         pytest.skip(f"SYSTEMS names {' '.join(CHOSEN)} only")
     found = Environment(f"framework-{framework}", HERE / "pins" / f"{framework}.txt")
-    try:
-        if framework != "dspy":
-            found.install()
-    except EndpointError as error:
-        pytest.skip(str(error))
-    return found
+    return found if framework == "dspy" else installed(found)
 
 
 def answer(body: dict[str, Any]) -> str:

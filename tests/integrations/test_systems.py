@@ -13,11 +13,10 @@ import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter
 from mempiler.engines.spending import taking
-from mempiler.errors import EndpointError
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
-from mempiler.systems.process import System
 
+from .conftest import installed
 from .scripted import scripted_lm
 
 FRAMEWORKS = {"dspy", *(pins.stem for pins in (Path(__file__).parent / "pins").glob("*.txt"))} - SYSTEMS.keys()
@@ -51,34 +50,20 @@ FIRST, SECOND = _session("D1", "2024-05-01T10:00:00", TOLD), _session("D2", "202
 @pytest.fixture(scope="module", params=CHOSEN)
 def name(request: pytest.FixtureRequest) -> str:
     """A system whose environment was made."""
-    name: str = request.param
-    if not os.environ.get("MEMPILER_SYSTEMS"):
-        pytest.skip("environments of foreign systems are made by `make integrations`")
-    try:
-        shipped(name).environment.install()
-    except EndpointError as error:
-        pytest.skip(str(error))
-    return name
+    return installed(shipped(request.param).environment).name
 
 
 def test_what_is_told_is_found_by_its_own_calls_which_are_the_same_again(name: str, tmp_path: Path) -> None:
     """So that a run that was killed finds the answers to its calls and pays for none twice."""
     asked = []
     for number in range(2):
-        meter, prompts = Meter(), list[str]()
+        meter = Meter()
         lm = scripted_lm(meter)
-        reply = lm.engine.reply
-
-        def listening(request: object, prompts: list[str] = prompts, reply: object = reply) -> str:
-            prompts.append(repr(request))
-            return reply(request)  # pyright: ignore
-
-        lm.engine.reply = listening
-        with dspy.context(lm=lm), closing(_started(name, tmp_path / str(number))) as system:
+        with dspy.context(lm=lm), closing(factory(name)(tmp_path / str(number), embedder=embedder())) as system:
             with taking() as writing:
                 system.add(FIRST)
                 system.add(SECOND)
-            asked.append(sorted(prompts))
+            asked.append(sorted(lm.engine.prompts))
             assert writing.taken.calls == meter.read().calls["task"]
             assert writing.taken.calls > 0
             found = system.search("Which greyhound did Ann adopt?", k=5)
@@ -86,7 +71,3 @@ def test_what_is_told_is_found_by_its_own_calls_which_are_the_same_again(name: s
         assert any("greyhound" in entry["text"] for entry in found)
         assert {"D1:3", "D2:1"} & {source for entry in found for source in entry.get("ids", ())}
     assert asked[0] == asked[1]
-
-
-def _started(name: str, folder: Path) -> System:
-    return factory(name)(folder, embedder=embedder())

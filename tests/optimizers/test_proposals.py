@@ -94,15 +94,9 @@ def test_three_in_ten_malformed_proposals_cost_calls_and_nothing_else(compile_wi
     model, again = Model(3), Model(3)
     found = compile_with(name, model, "--json", "--out", str(tmp_path / "out"))
     assert model.malformed > 0
-    assert found["optimizer"] == {
-        "optimizer": name,
-        "ended": None,
-        "unreadable": found["optimizer"]["unreadable"],
-        "given_up": found["optimizer"]["given_up"],
-        "rescued": False,
-        "notes": [],
-    }
-    assert found["optimizer"]["unreadable"] >= model.malformed - 1
+    told = found["optimizer"]
+    assert (told["optimizer"], told["ended"], told["rescued"], told["notes"]) == (name, None, False, [])
+    assert told["unreadable"] >= model.malformed - 1
     assert found["usage"]["calls"]["prompt"] == model.proposals
     assert found["promoted"], found["refused"]
     assert BETTER in load(tmp_path / "out").task.answer.signature.instructions

@@ -1,9 +1,5 @@
 """Every optimizer's program answers the same before saving and after loading; no proposal is shown a whole history."""
 
-import json
-import subprocess
-import sys
-
 import dspy
 import pytest
 from mempiler.data.catalog import benchmark
@@ -14,7 +10,7 @@ from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import Compilation, compile_program
 from mempiler.programs.catalog import build
-from mempiler.runs.artifact import save
+from mempiler.runs.artifact import load, save
 
 SMALL = {
     "bootstrap-random": {"num_candidate_programs": 1, "max_tries": 6},
@@ -25,20 +21,6 @@ SMALL = {
     "infer-rules": {"num_candidates": 1, "max_tries": 6},
     "better-together": {"strategy": "bootstrap -> knn"},
 }
-ASK = """
-import json, sys, dspy
-from mempiler import load
-from mempiler.data.catalog import benchmark
-from mempiler.engines.models import language_model
-wanted = set(json.loads(sys.argv[2]))
-examples = [example for example in benchmark("locomo").examples if example.id in wanted]
-found = {}
-with dspy.context(lm=language_model(), disable_history=True, trace=None):
-    for folder in json.loads(sys.argv[1]):
-        program = load(folder)
-        found[folder] = [program(**example.inputs()).answer for example in examples]
-print(json.dumps(found))
-"""
 COMPILED = [*(("turn-rag", name) for name in sorted(set(OPTIMIZERS) - {"finetune"})), ("memory-r2", "bootstrap")]
 
 
@@ -61,50 +43,22 @@ class Listening(OfflineEngine):
         return super().complete(request)
 
 
-@pytest.fixture(scope="module")
-def proposals():
-    """What the prompt model was asked by method and optimizer; `answers` fills it."""
-    return {}
-
-
-@pytest.fixture(scope="module")
-def answers(questions, proposals, tmp_path_factory):
-    """Answers of every compiled program before saving, and after loading all of them in one new process."""
+@pytest.mark.parametrize(("method", "name"), COMPILED)
+def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history(questions, tmp_path, method, name):
     found, train, asked = questions
-    before = {}
+    how = Compilation(name, settings=SMALL.get(name), threads=4)
+    engine = Listening()
+    prompt_lm = MeteredLM("offline/x", Meter(), "prompt", engine=engine, temperature=0.0, cache=False)
     with dspy.context(lm=language_model(), disable_history=True, trace=None):
-        for method, name in COMPILED:
-            how = Compilation(name, settings=SMALL.get(name), threads=4)
-            engine = Listening()
-            prompt_lm = MeteredLM("offline/x", Meter(), "prompt", engine=engine, temperature=0.0, cache=False)
-            compiled = compile_program(build(method, embedder=embedder()), found, train, how, prompt_lm)
-            proposals[method, name] = engine.asked
-            folder = str(tmp_path_factory.mktemp("saved") / f"{method}-{name}")
-            save(compiled, folder)
-            before[method, name] = folder, [compiled(**example.inputs()).answer for example in asked]
-    folders = json.dumps([folder for folder, _ in before.values()])
-    ids = json.dumps([example.id for example in asked])
-    done = subprocess.run([sys.executable, "-c", ASK, folders, ids], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    after = json.loads(done.stdout)
-    return {key: (said, after[folder]) for key, (folder, said) in before.items()}
-
-
-@pytest.mark.parametrize("compiled", COMPILED, ids="-".join)
-def test_the_loaded_program_answers_as_before(answers, compiled):
-    before, after = answers[compiled]
-    assert after == before
-
-
-@pytest.mark.parametrize("name", sorted(SMALL))
-def test_proposals_see_no_whole_history(answers, proposals, questions, name):
-    assert answers
-    _, train, _ = questions
+        compiled = compile_program(build(method, embedder=embedder()), found, train, how, prompt_lm)
+        before = [compiled(**example.inputs()).answer for example in asked]
+        save(compiled, tmp_path / "saved")
+        loaded = load(tmp_path / "saved")
+        assert [loaded(**example.inputs()).answer for example in asked] == before
     # Words of a turn that belong to no question's evidence: only a whole history would show them all.
     evidence = {turn for example in train for turn in example.focus}
     turns = train[0].history.turns.items()
     elsewhere = [turn.text for id, (turn, _) in turns if id not in evidence and len(turn.text) > 30]
-    asked = proposals["turn-rag", name]
-    assert max((sum(words in text for words in elsewhere) for text in asked), default=0) < len(elsewhere) / 2
-    assert all("turns=(" not in text for text in asked)
-    assert asked or name not in ("mipro", "copro", "gepa")
+    assert max((sum(words in text for words in elsewhere) for text in engine.asked), default=0) < len(elsewhere) / 2
+    assert all("turns=(" not in text for text in engine.asked)
+    assert engine.asked or name not in ("mipro", "copro", "gepa")
