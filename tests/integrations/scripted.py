@@ -27,11 +27,10 @@ class ScriptedEngine(OfflineEngine):
     def __init__(self) -> None:
         super().__init__()
         self.prompts: list[str] = []
-        """What it was asked."""
+        """What it was asked, but for calls of tools."""
 
     def complete(self, request: lm15.Request) -> lm15.Response:
         """Answers one request, with calls of tools where there are any."""
-        self.prompts.append(repr(request))
         if not request.tools:
             return super().complete(request)
         parts = _memories(request)
@@ -42,6 +41,7 @@ class ScriptedEngine(OfflineEngine):
 
     def reply(self, request: lm15.Request) -> str:
         """The first form that the prompt asks for."""
+        self.prompts.append(repr(request))
         prompt = "\n".join(said(request))
         wanted = prompt + json.dumps(request.config.response_format or {})
         lines = spoken(prompt)

@@ -37,7 +37,7 @@ def environment_of(framework: str) -> Environment:
     if CHOSEN and framework not in CHOSEN:
         pytest.skip(f"SYSTEMS names {' '.join(CHOSEN)} only")
     found = Environment(f"framework-{framework}", HERE / "pins" / f"{framework}.txt")
-    return found if framework == "dspy" else installed(found)
+    return installed(found, own=framework == "dspy")
 
 
 def answer(body: dict[str, Any]) -> str:
