@@ -5,7 +5,7 @@
     [set]
     k = 20                    --set k=20
 
-The command line is asked first, then a variable, then the file. A value is checked as on the command line.
+The command line is asked first, then a variable, then the file.
 """
 
 from __future__ import annotations

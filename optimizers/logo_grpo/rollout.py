@@ -100,13 +100,7 @@ def together(work: Sequence[Callable[[], T]], threads: int) -> list[T]:
     """Runs independent rollouts at the same time, so that an engine can batch their calls; results in order.
 
     With one thread nothing runs at the same time, the calls within a rollout neither: then what is computed does not
-    depend on timing at all.
-
-    Returns:
-        One result for each piece of work; none for none, as where chance drew no session.
-
-    Raises:
-        Exception: The first failure, in order; work that has not begun is dropped.
+    depend on timing at all. The first failure, in order, is raised; work that has not begun is dropped.
     """
     if not work:
         return []

@@ -59,14 +59,7 @@ class Trainer:
         return {name: float(value) for name, value in asdict(said).items()}
 
     def save(self, name: str) -> str:
-        """Saves a checkpoint.
-
-        Returns:
-            Its path.
-
-        Raises:
-            UserError: It cannot be written.
-        """
+        """Saves a checkpoint, and returns its path; a UserError where it cannot be written."""
         with self._writing():
             self.job.save_checkpoint(name)
         return str(self.job.checkpoints[name])

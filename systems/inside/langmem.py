@@ -1,7 +1,4 @@
-"""LangMem: memories extracted and mended by the language model's tool calls, in LangGraph's in-memory store.
-
-It asks for calls of tools; a model that makes none leaves it without memories.
-"""
+"""LangMem: memories extracted and mended by the model's calls of tools (or not at all), in LangGraph's own store."""
 
 from __future__ import annotations
 

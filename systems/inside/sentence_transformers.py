@@ -1,7 +1,4 @@
-"""Stands in for sentence-transformers, whose weights would be fetched: the run's embedder, for packages that import it.
-
-It is found where the folder of this file is looked into, after those of the environment.
-"""
+"""Stands in for sentence-transformers, whose weights would be fetched: the run's embedder."""
 
 from __future__ import annotations
 
