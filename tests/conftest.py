@@ -24,6 +24,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+gc.disable()  # while everything is imported and collected; `pytest_collection_finish` enables it
 # Before the first import of dspy, litellm, mlflow or datasets: they read these once.
 _FOLDER = Path(tempfile.mkdtemp(prefix="mempiler-tests-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
@@ -60,6 +61,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     # A tenth of all the time is the collector's otherwise.
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
