@@ -64,17 +64,17 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+_connect = socket.socket.connect
+
+
+def _connect_at_home(self: socket.socket, address: Any) -> None:
     """Refuses connections to other machines; a test may still talk to a server of its own."""
-    connect = socket.socket.connect
+    if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1", "localhost"):
+        raise ConnectionRefusedError(f"tests run offline, but something connects to {address[0]}")
+    _connect(self, address)
 
-    def connect_at_home(self: socket.socket, address: object) -> None:
-        if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1", "localhost"):
-            raise ConnectionRefusedError(f"tests run offline, but something connects to {address[0]}")
-        connect(self, address)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(socket.socket, "connect", connect_at_home)
+socket.socket.connect = _connect_at_home
 
 
 class ScriptedEngine:
@@ -205,25 +205,14 @@ def make_history() -> Callable[..., Any]:
 
     places = ("Lisbon", "Oslo", "Quito", "Hanoi", "Accra", "Perth", "Turin", "Dakar")
 
+    def turn(s: int, t: int) -> Any:
+        return Turn(id=f"D{s}:{t}", speaker=("Ann", "Bob")[t % 2], text=f"I saw {places[s % 8]} with {t} friends")
+
+    def session(s: int, turns: int) -> Any:
+        return Session(id=f"D{s}", time=datetime(2024, s, 3), turns=tuple(turn(s, t) for t in range(1, turns + 1)))
+
     def make(sessions: int = 3, turns: int = 6, id: str = "ann-bob") -> Any:
-        return History(
-            id=id,
-            items=tuple(
-                Session(
-                    id=f"D{s}",
-                    time=datetime(2024, s, 3),
-                    turns=tuple(
-                        Turn(
-                            id=f"D{s}:{t}",
-                            speaker=("Ann", "Bob")[t % 2],
-                            text=f"I saw {places[s % 8]} with {t} friends",
-                        )
-                        for t in range(1, turns + 1)
-                    ),
-                )
-                for s in range(1, sessions + 1)
-            ),
-        )
+        return History(id=id, items=tuple(session(s, turns) for s in range(1, sessions + 1)))
 
     return make
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from mempiler.runs.tracking import Tracker
 
 COMMAND = [sys.executable, "-m", "mempiler"]
 HEAVY = ("pydantic", "dspy", "mlflow", "litellm", "numpy", "datasets", "faiss", "torch", "sklearn", "jieba", "rich")
@@ -39,16 +38,10 @@ def test_a_reader_that_leaves_early_is_no_error(arguments):
     assert err == ""
 
 
-@pytest.mark.slow
-def test_results_go_below_the_current_folder(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "MEMPILER_HOME"}
-    # The store of the other tests: making one takes seconds, and its experiment knows where artifacts go.
-    with Tracker("test-results-below"):
-        pass
-    environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{os.environ['MEMPILER_HOME']}/mlflow.db"
-    command = [*COMMAND, "evaluate", "no-memory", "--on", "locomo", "--test", "2", "--json"]
-    found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=100)
-    assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout)["calls"]["task"] == 2
-    assert len(list((tmp_path / "runs/local").iterdir())) == 1
+def test_results_go_below_the_current_folder(cli, tmp_path, monkeypatch):
+    monkeypatch.delenv("MEMPILER_HOME")
+    monkeypatch.chdir(tmp_path)
+    words = ["evaluate", "no-memory", "--on", "locomo", "--test", "2", "--part", "test", "--json"]
+    assert json.loads(cli(*words)[1])["calls"]["task"] == 2
+    assert len(list((tmp_path / "runs/local").glob("*/run.json"))) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
