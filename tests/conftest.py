@@ -57,7 +57,6 @@ def pytest_collection_finish() -> None:
         _STORE.parent.mkdir(exist_ok=True)
         tracking.make_database(f"sqlite:///{_STORE}")
         tracking._tables = lambda path: shutil.copy(_STORE, path)
-    gc.collect()
     gc.freeze()
     # A tenth of all the time is the collector's otherwise.
     gc.set_threshold(50_000, 20, 50)

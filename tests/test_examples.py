@@ -16,8 +16,8 @@ DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 def examples(file: Path) -> Iterator[doctest.DocTest]:
     """The docstrings of a file that have examples; read from the source, so that no optional package is needed."""
-    where = file.relative_to(ROOT).as_posix()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    where, text = file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if ">>> " in text else ():
         if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
             name = f"{where}:{getattr(node, 'name', '')}".rstrip(":")
             found = doctest.DocTestParser().get_doctest(docstring, {}, name, str(file), node.body[0].lineno - 1)
