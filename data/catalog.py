@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ProgramError, UnknownNameError
-from ..records.own_code import imported
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
@@ -123,6 +122,7 @@ def plugins() -> dict[str, EntryPoint]:
 
 
 def _imported(name: str, path: str) -> type[Benchmark]:
+    from ..records.own_code import imported  # brings pydantic, which to list names does not need
     from .benchmark import Benchmark
 
     found = imported("benchmark", name, path)
