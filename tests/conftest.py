@@ -219,16 +219,6 @@ def make_history() -> Callable[..., Any]:
 @pytest.fixture
 def stub() -> Iterator[Callable[..., Any]]:
     """Starts servers that speak the OpenAI chat protocol: `stub(script)`, see `stub_server.py` for the faults."""
-    yield from _stubs()
-
-
-@pytest.fixture(scope="module")
-def lasting_stub() -> Iterator[Callable[..., Any]]:
-    """`stub`, whose servers run until the tests of a file are done."""
-    yield from _stubs()
-
-
-def _stubs() -> Iterator[Callable[..., Any]]:
     from .stub_server import StubServer
 
     servers: list[Any] = []

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from mempiler.programs.catalog import build
 from mempiler.programs.state import Sampling
 from mempiler.runs.artifact import chosen_embedder, load, open_program, save
 from mempiler.runs.manifest import Manifest, digest_of
+
+from ..stub_server import StubServer
 
 MARK = "<<CUSTOM-TYPE-START-IDENTIFIER>>", "<<CUSTOM-TYPE-END-IDENTIFIER>>"
 KEY = "sk-operator"
@@ -46,11 +48,11 @@ KEYS = [
 
 
 @pytest.fixture(scope="module")
-def servers(lasting_stub: Callable[..., Any]) -> Iterator[tuple[Any, Any]]:
+def servers() -> Iterator[tuple[Any, Any]]:
     """The operator's server and another one."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, StubServer() as one, StubServer() as other:
         patch.setenv("OPENAI_API_KEY", KEY)
-        yield lasting_stub(), lasting_stub()
+        yield one, other
 
 
 @pytest.fixture(scope="module")
