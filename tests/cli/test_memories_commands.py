@@ -181,7 +181,7 @@ MISTAKES = {
     "forget --user bob": "no user 'bob'",
     "forget --user ada --session x": "no session 'x' of user 'ada'",
     "add chat.json --user ''": "user '' must be a text",
-    "import chat.json": "no memories of Mempiler",
+    "import chat.json": "chat.json: line 1",
     "import none.jsonl": "'none.jsonl': No such file or directory",
     "export no/folder/x.jsonl": "cannot be written",
     "rebuild program --user bob": "no user 'bob'",
