@@ -67,7 +67,7 @@ def asking(*places: str) -> Method:
     return method
 
 
-ALONE = "a predictor is below the half that calls it, alone"
+HALVES, ALONE = "give super().__init__ a writer and a reader", "a predictor is below the half that calls it, alone"
 
 
 def halfless() -> Method:
@@ -79,30 +79,21 @@ def halfless() -> Method:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (halfless, "Method: self.reader is no Reader; give super().__init__ a writer and a reader"),
+        (halfless, f"self.reader is no Reader; {HALVES}"),
         (
             lambda: Method(EntryReader(), EntryReader()),  # pyright: ignore[reportArgumentType]
-            "Method: self.writer is no Writer; give super().__init__ a writer and a reader",
+            f"self.writer is no Writer; {HALVES}",
         ),
-        (
-            lambda: Method(Unsaid(), EntryReader()),
-            "Unsaid: names no Memory; set Memory to the class of what it writes",
-        ),
-        (
-            lambda: asking("method"),
-            "Method: ask is below neither writer nor reader; a predictor is below the half that calls it, alone",
-        ),
-        (
-            lambda: asking("writer", "reader"),
-            "Method: writer.ask is below writer and reader; a predictor is below the half that calls it, alone",
-        ),
+        (lambda: Method(Unsaid(), EntryReader()), "names no Memory; set Memory to the class of what it writes"),
+        (lambda: asking("method"), f"ask is below neither writer nor reader; {ALONE}"),
+        (lambda: asking("writer", "reader"), f"writer.ask is below writer and reader; {ALONE}"),
     ],
     ids=["no reader", "two readers", "no memory", "below neither", "below both"],
 )
 def test_a_method_put_together_wrongly_is_refused_in_one_line(make: Callable[[], Method], message: str) -> None:
     with pytest.raises(UserError) as caught:
         MemoryProgram(make(), QuestionAnswering())
-    assert str(caught.value) == message
+    assert str(caught.value).partition(": ")[2] == message
 
 
 @pytest.mark.parametrize(

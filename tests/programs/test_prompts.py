@@ -209,11 +209,6 @@ def _systems(predictors: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def test_every_policy_and_task_is_among_the_cases(material: dict[str, tuple[Any, Any]]) -> None:
-    assert set(POLICY) == set(POLICIES)
-    assert set(material) == {name for name in TASKS if task(name).prompt is not None}
-
-
 def answers(material: dict[str, tuple[Any, Any]]) -> Iterator[tuple[str, str]]:
     """The prompt of every task, over recalled turns."""
     for name, (history, fields) in material.items():
@@ -276,14 +271,13 @@ def test_every_prompt_but_those_that_write_data_is_in_a_file() -> None:
     assert missing == []
 
 
-def test_no_folder_is_of_something_that_is_gone() -> None:
-    gone = {path.name for path in PROMPTS.iterdir()} - {
-        *CASES,
-        "tasks",
-        "judges",
-        "synthesis_memoryquest",
-        "synthesis_palset",
-    }
+def test_every_policy_and_task_is_among_the_cases_and_no_folder_is_of_something_that_is_gone(
+    material: dict[str, tuple[Any, Any]],
+) -> None:
+    assert set(POLICY) == set(POLICIES)
+    assert set(material) == {name for name in TASKS if task(name).prompt is not None}
+    others = {"tasks", "judges", "synthesis_memoryquest", "synthesis_palset"}
+    gone = {path.name for path in PROMPTS.iterdir()} - {*CASES, *others}
     for name in gone if WRITES else ():
         shutil.rmtree(PROMPTS / name)
     assert WRITES or not gone, f"tests/prompts/{', '.join(sorted(gone))}: nothing asks these prompts any more"

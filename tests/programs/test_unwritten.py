@@ -84,8 +84,6 @@ REFUSALS = [
     ContextLengthError("too long"),
     # As llama.cpp, vLLM and an OpenAI-compatible gateway word it, without a code for it.
     InvalidRequestError("request (9031 tokens) exceeds the available context size (8192 tokens), try increasing it"),
-    InvalidRequestError("This model's maximum context length is 4096 tokens. However, you requested 5000 tokens"),
-    InvalidRequestError("the prompt does not fit the context window"),
 ]
 
 
