@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import dspy
@@ -69,30 +69,14 @@ class Node:
         return nodes[::-1]
 
 
-class NodeStore(Protocol):
-    """Where nodes outlive the process; `runs` has one over SQLite."""
-
-    def kept(self, key: str, prefixes: Sequence[str]) -> int:
-        """How many items of a history there are up to the last one whose node is here; 0 if none is."""
-        ...
-
-    def get(self, key: tuple[str, str], writer: Writer, item: Item | None, parent: Node) -> Node | None:
-        """Reads a node with its version, or None."""
-        ...
-
-    def put(self, key: tuple[str, str], writer: Writer, node: Node) -> Node:
-        """Writes a node that has no failure; returns it with its version."""
-        ...
-
-
 class MemoryCache:
     """Memories by writer and history prefix, each written once however many threads ask.
 
     Args:
-        store: Keeps nodes on disk as well; None keeps them in memory only.
+        store: Keeps nodes on disk as well (`runs.run_store.NodeTable`); None keeps them in memory only.
     """
 
-    def __init__(self, store: NodeStore | None = None) -> None:
+    def __init__(self, store: Any = None) -> None:
         self.store, self.prepared = store, Flight()
         self.heard: Callable[[], None] | None = None
         """Called for every item of a history that is written, or read from the store, by any thread."""

@@ -131,14 +131,12 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
     wrong = _wrong_decisions(signature, state.decisions)
     if wrong:
         raise ProgramError(f"predictor {name}: saved decisions do not fit its fields: {wrong}; compile again")
-    if state.nearest is not None and not isinstance(predictor, Predictor):
-        raise ProgramError(f"predictor {name}: saved with nearest demos, but the code's predictor cannot choose any")
 
     def assign() -> None:
         predictor.signature, predictor.demos = signature, demos
         predictor.fields = dict(state.decisions)
         predictor.config = {**predictor.config, **state.config}
-        if isinstance(predictor, Predictor) and state.nearest is not None:
+        if isinstance(predictor, Predictor):
             predictor.nearest = state.nearest
 
     return assign
@@ -227,18 +225,14 @@ def prompts_text(states: Mapping[str, PredictorState]) -> str:
 
 def _predictor(name: str, state: PredictorState) -> Iterator[str]:
     yield f"{name}\n{'=' * len(name)}\n\n{state.instructions}"
-    for kind, title in (("in", "Inputs"), ("out", "Outputs")):
-        yield f"\n{title}\n"
-        for field in state.fields:
-            if field.kind == kind:
-                yield f"  {field.name} ({field.type})" + (f": {field.desc}" if field.desc else "")
+    fields = (f"{field.kind} {field.name} ({field.type}): {field.desc}" for field in state.fields)
+    yield "\n" + "\n".join(fields)
     settings = {**state.config, **state.decisions, "nearest": state.nearest}
     told = [f"{key} = {_value(value)}" for key, value in settings.items() if value is not None]
     if told:
         yield f"\nSettings: {', '.join(told)}"
     for number, demo in enumerate(state.demos, 1):
-        made = "made by the program" if demo.get(AUGMENTED) else "labelled"
-        title = f"Demo {number} of {len(state.demos)}, {made}"
+        title = f"Demo {number} of {len(state.demos)}{', made by the program' if demo.get(AUGMENTED) else ''}"
         yield f"\n{title}\n{'-' * len(title)}"
         yield from (f"{field.name}: {_value(demo[field.name])}" for field in state.fields if field.name in demo)
 
