@@ -13,7 +13,6 @@ def command() -> None:
     """Compile turn-rag on the bundled sample, score it, save it, and ask it a question in a new process."""
     from ..optimizers.compile import Compilation
     from ..runs.compile import run_compile
-    from ..runs.home import new_run_folder
     from ..runs.setup import Setup
     from .printing import first_line, output
     from .progress import progress
@@ -21,12 +20,11 @@ def command() -> None:
 
     console, setup = output(), Setup(benchmark="locomo")
     first_line(setup)
-    folder = new_run_folder("demo")
     with progress(setup.limits) as (note, meter):
-        outcome = run_compile("turn-rag", setup, Compilation("knn"), out=folder / "program", note=note, meter=meter)
+        outcome = run_compile("turn-rag", setup, Compilation("knn"), note=note, meter=meter)
     row = max(outcome.result.counted, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)
-    history = folder / "history.json"
+    history = outcome.run / "history.json"
     history.write_text(example.history.model_dump_json(indent=1), encoding="utf-8")
     for line in run_lines(outcome.run, f"\nprogram: {outcome.program}"):
         console.print(line)

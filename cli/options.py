@@ -52,10 +52,9 @@ def adds(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
-def _traces(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
-    from ..runs.lineage import traces_in
-
-    return traces_in(value)
+def _traces(ctx: click.Context, param: click.Parameter, value: Any) -> int | None:
+    words: dict[str, int | None] = {"all": None, "none": 0}
+    return words[value] if value in words else click.IntRange(0).convert(value, param, ctx)
 
 
 _EMBEDDER_API_BASE = click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server")

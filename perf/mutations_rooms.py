@@ -10,7 +10,7 @@ from mutations import of
 ROOM_TESTS = {
     "budget": ("tests/engines/test_guard.py", "tests/engines/test_meter.py"),
     "resume": ("tests/runs/test_run_store.py",),
-    "statistics": ("tests/runs/test_statistics.py", "tests/runs/test_one_verdict.py"),
+    "statistics": ("tests/runs/test_statistics.py",),
     "saved": ("tests/runs/test_artifact.py", "tests/runs/test_destinations.py"),
     "queue": ("tests/memory/test_store_memories.py", "tests/memory/test_store_items.py"),
     "forgetting": (

@@ -225,7 +225,7 @@ class _Compile:
             save(kept, self.folder, self.manifest.model_copy(update=made))
             _log(tracker, outcome)
             page = _page(outcome, self.start, kept, benchmark, logged)
-            tracker.page(keep_page(runtime.folder.path, page))
+            tracker.files(keep_page(runtime.folder.path, page))
             with runtime.context(self.start):
                 # The alias `best` moves only to a program that was kept for its gain.
                 best = ((kept, "best"),) if outcome.promoted else ()
@@ -316,8 +316,8 @@ def _log(tracker: Tracker, outcome: Compiled) -> None:
             tracker.evaluation(name, found)
     tracker.metrics({"difference": outcome.difference.mean, "promoted": float(outcome.promoted)})
     tracker.candidates(outcome.candidates)
-    tracker.json("outcome.json", outcome.summary())
-    tracker.folder(outcome.program, "program")
+    tracker.data("outcome.json", outcome.summary())
+    tracker.files(outcome.program, "program")
 
 
 def _page(

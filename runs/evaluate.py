@@ -28,9 +28,9 @@ from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import Recording, failure_of, recording
 from ..programs.remember import Node
-from ..records import Context, Failure, History, Hit
+from ..records import Context, Failure, History, Hit, estimate_tokens
 from .results import MAX_LOST, Evaluation, counts_of
-from .rows import RECALL_AT, SHOWN, Clock, Row, row_of
+from .rows import RECALL_AT, SHOWN, Clock, Row, seen
 
 if TYPE_CHECKING:
     from .run_store import RowTable
@@ -211,24 +211,30 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
             recall = _evidence_found(program, benchmark, example, context, memory, record)
         except BudgetError as error:  # an embedding endpoint's
             return str(error)
-    return row_of(
-        benchmark,
-        example,
-        prediction,
-        context,
-        score,
-        record.calls,
-        clock,
+    known = context or Context()
+    return Row(
+        id=str(example.id),
+        group=benchmark.group(example),
+        category=benchmark.category(example),
+        counts=benchmark.scorer.counts(example),
+        question=str(example.get("question") or ""),
+        gold=str(example.get("answer") or ""),
+        answer=str(prediction.get("answer") or ""),
         score=score.value if score else 0.0,
+        parts=dict(score.parts) if score else {},
         recall=recall,
+        sources=known.sources,
         seconds=time.perf_counter() - clock.started,
-        prompt_tokens=taken.input_tokens,
-        recall_counts=dict(context.counts) if context else {},
-        calls=taken.calls,
-        output_tokens=taken.output_tokens,
+        hits=len(known.hits),
+        context_tokens=estimate_tokens(known.text()),
+        prompt_tokens=int(taken.input_tokens),
+        recall_counts=dict(known.counts),
+        calls=int(taken.calls),
+        output_tokens=int(taken.output_tokens),
         cost=None if taken.unpriced else taken.cost,
         answering=taken.seconds,
         failure=failure,
+        seen=seen(example, context, record.calls, score.feedback if score else "", clock),
     )
 
 

@@ -141,6 +141,6 @@ def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.E
         facts += known_facts(logged, program_digest(program))
         name, same = runtime.folder.path.name, program_changes(prompts, prompts)
         page = run_page("evaluate", name, {"score": found}, facts, changes=same)
-        tracker.page(keep_page(runtime.folder.path, page))
+        tracker.files(keep_page(runtime.folder.path, page))
         show(tracker, benchmark, found, ((program, None),), "evaluation", runtime.setup.traces)
     return found

@@ -11,8 +11,10 @@ runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from typing import Any
 from ..errors import DataError, MempilerError, Stopped, UserError, one_line
 from ..records import read_json
 from ..records.whole_file import replacing
-from .home import home, make_folder, new_run_folder
+from .home import home, make_folder
 from .rows import Row
 from .run_store import RunStore
 
@@ -45,7 +47,8 @@ class RunFolder:
     @classmethod
     def create(cls, name: str, settings: dict[str, Any]) -> RunFolder:
         """Makes the folder of a new run; its settings are everything that decides its result."""
-        folder = cls(new_run_folder(name))
+        folder = cls(home() / f"{datetime.now():%Y%m%d-%H%M%S}-{plain_name(name)}-{uuid.uuid4().hex[:4]}")
+        make_folder(folder.path)
         folder.write({"settings": settings, "status": "running"})
         return folder
 
@@ -176,6 +179,11 @@ class RunFolder:
         """Replaces `run.json` at once."""
         with replacing(self.path / RUN) as file:
             json.dump(record, file, indent=1, ensure_ascii=False)
+
+
+def plain_name(text: str) -> str:
+    """The text as a part of a folder's name."""
+    return "".join(char if char.isalnum() or char in "-_." else "-" for char in text)
 
 
 def _run_id(path: Path) -> str:

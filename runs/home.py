@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
-from datetime import datetime
 from pathlib import Path
 
 from ..errors import UserError
@@ -13,15 +11,6 @@ from ..errors import UserError
 def home() -> Path:
     """The results folder; not created yet."""
     return Path(os.environ.get("MEMPILER_HOME") or Path.cwd() / "runs" / "local")
-
-
-def new_run_folder(name: str) -> Path:
-    """Creates the folder of one run, named after what it does."""
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    safe = "".join(char if char.isalnum() or char in "-_." else "-" for char in name)
-    folder = home() / f"{stamp}-{safe}-{uuid.uuid4().hex[:4]}"
-    make_folder(folder)
-    return folder
 
 
 def make_folder(folder: Path) -> None:

@@ -26,7 +26,6 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.dataset import Source
-from ..errors import UserError
 from ..programs.adapter import adapter as make_adapter
 from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
@@ -162,19 +161,6 @@ def _plain(*parts: str) -> str:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, ensure_ascii=True).encode()).hexdigest()[:16]
-
-
-def traces_in(text: str) -> int | None:
-    """The number of questions that a text means; None for all of them.
-
-    Raises:
-        UserError: It is neither a number nor "all" nor "none".
-    """
-    if text == "all":
-        return None
-    if text != "none" and not text.isdecimal():
-        raise UserError(f"traces of {text!r} questions: give a number, all or none")
-    return 0 if text == "none" else int(text)
 
 
 def _keep_traces(tracker: Tracker, evaluation: Evaluation, most: int | None, phase: str) -> None:

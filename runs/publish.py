@@ -194,7 +194,7 @@ def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str
     with Tracker(f"register-{name}", {"command": "register"}) as tracker, tempfile.TemporaryDirectory() as scratch:
         tracker.params({"name": name, "program": manifest.method})
         _build(Path(scratch), folder, program)
-        tracker.folder(Path(scratch) / PART, PART)
+        tracker.files(Path(scratch) / PART, PART)
         if tracker.failed is not None:
             raise UserError(f"the model could not be stored: {tracker.failed}; nothing was registered")
         source = f"{client().get_run(tracker.run_id).info.artifact_uri}/{PART}"

@@ -30,6 +30,8 @@ from .artifact import chosen_embedder, open_program
 
 ENTRY = '''"""Entry of a program that `mempiler publish` made; what it does is in mempiler.runs.registered_model."""
 
+import json
+
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 from pandas import DataFrame
@@ -41,7 +43,7 @@ class Program(PythonModel):
         self.served = Served(context.artifacts["program"])
 
     def predict(self, context, model_input: DataFrame, params=None):
-        return self.served.predict(model_input.to_dict("records"))
+        return self.served.predict(json.loads(model_input.to_json(orient="records")))
 
 
 set_model(Program())
@@ -97,13 +99,13 @@ class Served:
 
 def _query(program: MemoryProgram, row: Mapping[str, Any], number: int) -> dict[str, Any]:
     """What the program is called with; columns that a table leaves empty are missing."""
-    given = {name: value for name, value in row.items() if not _empty(value)}
+    given = {name: value for name, value in row.items() if value is not None}
     pasts = [name for name in PAST if name in given]
     if len(pasts) != 1:
         raise UserError(f"row {number}: give one of history and messages, not {' and '.join(pasts) or 'neither'}")
     query = {name: given[name] for name in program.task.inputs if name in given}
     try:
-        history = History.parse(_plain(given[pasts[0]]), id=f"row-{number}")
+        history = History.parse(given[pasts[0]], id=f"row-{number}")
         program.task.query(query, history.items, (), history.speakers)
     except UserError as error:
         raise UserError(f"row {number}: {error}") from error
@@ -122,18 +124,6 @@ def _answer(program: MemoryProgram, query: Mapping[str, Any]) -> dict[str, Any]:
     hits = [hit.model_dump(mode="json") for hit in context.hits] if context else []
     fields = {name: value for name, value in prediction.toDict().items() if name not in ("context", "memory")}
     return {**fields, "sources": list(context.sources) if context else [], "evidence": hits, "failure": None}
-
-
-def _empty(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and value != value)
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _http(error: MempilerError) -> Exception:

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import dspy
 from pydantic import BaseModel, ConfigDict
 
-from ..data.benchmark import Benchmark
-from ..data.scorer import Score
 from ..programs.recording import Call, Completion
-from ..records import Context, Failure, estimate_tokens
+from ..records import Context, Failure
 
 RECALL_AT = (5, 20)
 SHOWN = "shown"
@@ -184,66 +181,31 @@ class Row(BaseModel):
         return "right" if self.right else {"all": "read", "part": "part", "none": "missed", "": "wrong"}[self.hit]
 
 
-def row_of(
-    benchmark: Benchmark,
-    example: dspy.Example,
-    prediction: dspy.Prediction,
-    context: Context | None,
-    judged: Score | None,
-    heard: Sequence[Call],
-    clock: Clock | None = None,
-    **measured: Any,
-) -> Row:
-    """What became of a question.
+def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback: str, clock: Clock) -> Seen:
+    """What a program saw of a benchmark's example.
 
     Args:
-        benchmark: Asked it.
         example: The question.
-        prediction: The outputs of the task; without an answer where it failed.
         context: What was recalled; None where nothing could be.
-        judged: The score of the answer, and why; None where it failed.
-        heard: What was asked, in program order.
-        clock: Of the question; None where its moments are not known.
-        **measured: All other fields of the row.
+        calls: What was asked, in program order.
+        feedback: What the metric says of the answer.
+        clock: Of the question.
     """
-    known = context or Context()
-    return Row(
-        id=str(example.id),
-        group=benchmark.group(example),
-        category=benchmark.category(example),
-        counts=benchmark.scorer.counts(example),
-        question=str(example.get("question") or ""),
-        gold=str(example.get("answer") or ""),
-        answer=str(prediction.get("answer") or ""),
-        parts=dict(judged.parts) if judged else {},
-        sources=known.sources,
-        hits=len(known.hits),
-        context_tokens=estimate_tokens(known.text()),
-        seen=seen(example, context, heard, judged.feedback if judged else "", clock),
-        **measured,
-    )
-
-
-def seen(
-    example: Any, context: Context | None, calls: Sequence[Call], feedback: str, clock: Clock | None = None
-) -> Seen:
-    """What a program saw of a benchmark's example; arguments as of `row_of`."""
     hits = context.hits if context else ()
     wanted = [str(id) for id in example.get("focus") or ()][:MOST_EVIDENCE]
     turns = example.history.turns if wanted else {}
     evidence = {id: turns[id][0].line(turns[id][1].time) if id in turns else "" for id in wanted}
     asked = [call for call in calls if call.completions or call.error]
-    began = clock.started if clock else min((call.started for call in asked), default=0.0)
     return Seen(
         entries=tuple(
             Entry(line=shortened(hit.line(), ENTRY), kind=hit.kind, sources=hit.sources if hit.is_evidence else ())
             for hit in hits[:MOST_ENTRIES]
         ),
         evidence={id: shortened(line, ENTRY) for id, line in evidence.items()},
-        calls=tuple(_asked(call, began) for call in asked[-MOST_CALLS:]),
+        calls=tuple(_asked(call, clock.started) for call in asked[-MOST_CALLS:]),
         feedback=shortened(feedback, ANSWER),
         left_out=max(0, len(hits) - MOST_ENTRIES) + max(0, len(asked) - MOST_CALLS),
-        moments=Moments(began=clock.began, **clock.marks) if clock else None,
+        moments=Moments(began=clock.began, **clock.marks),
     )
 
 

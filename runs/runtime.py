@@ -113,19 +113,13 @@ class Runtime:
 
     def model(self, role: Role = "task") -> MeteredLM:
         """The language model of a role."""
-        setup = self.setup
-        names = {
-            "task": (setup.lm, setup.api_base),
-            "prompt": (setup.prompt_lm or setup.lm, setup.prompt_api_base if setup.prompt_lm else setup.api_base),
-            "judge": (setup.judge_lm or "", setup.judge_api_base),
-            "answer": (setup.answer_lm or "", setup.answer_api_base),
-        }
-        name, api_base = names[role]
+        setup, roles = self.setup, self.setup.roles
+        name, api_base = roles["task"] if role == "prompt" and not setup.prompt_lm else roles[role]
         if role == "judge" and not name:
             free = next(iter(setup.load().unjudged), None)
             other = f", or take --option metric={free}, which needs none" if free else ""
             raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm{other}")
-        return self.named(name, role, api_base, **(setup.lm_settings if role == "task" else {}))
+        return self.named(name or "", role, api_base, **(setup.lm_settings if role == "task" else {}))
 
     def named(self, name: str, role: Role, api_base: str | None, **settings: Any) -> MeteredLM:
         """A language model by its name, with the limits and the store of the run; arguments as of `language_model`."""

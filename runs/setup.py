@@ -123,15 +123,21 @@ class Setup:
         Raises:
             UserError: Nobody provides it, its key is not set, or its provider has no such model.
         """
-        roles: dict[Role, tuple[str | None, str | None]] = {
+        for role, (name, api_base) in self.roles.items():
+            if name and not (is_offline(name) or is_local(name) or name.startswith(GGUF)):
+                lm = language_model(name, Meter(), role, api_base, guard=None, answers=None)
+                check_askable(lm)
+                check_known(lm)
+
+    @property
+    def roles(self) -> dict[Role, tuple[str | None, str | None]]:
+        """Name and address of the model of each role."""
+        return {
             "task": (self.lm, self.api_base),
             "prompt": (self.prompt_lm, self.prompt_api_base),
             "judge": (self.judge_lm, self.judge_api_base),
             "answer": (self.answer_lm, self.answer_api_base),
         }
-        for role, (name, api_base) in roles.items():
-            if name:
-                check_model(name, role, api_base)
 
     @property
     def default_adapter(self) -> str:
@@ -176,18 +182,6 @@ def replayed_setup(setup: Setup, given: Callable[[str], bool] = lambda name: Fal
             option = "--lm-set" if name == "lm_settings" else f"--{name.replace('_', '-')}"
             raise UserError(f"--replay {setup.replay}: ran with {option} {before}, not {mine}; leave {option} out")
     return replace(setup, replay=str(folder.path), **{name: ran.get(name, defaults[name]) for name in _REPLAYED})
-
-
-def check_model(name: str, role: Role, api_base: str | None) -> None:
-    """Refuses a model that could not be asked.
-
-    Raises:
-        UserError: Nobody provides it, its key is not set, or its provider has no such model.
-    """
-    if not (is_offline(name) or is_local(name) or name.startswith(GGUF)):
-        lm = language_model(name, Meter(), role, api_base, guard=None, answers=None)
-        check_askable(lm)
-        check_known(lm)
 
 
 def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:

@@ -141,8 +141,8 @@ class Tracker:
         for found in summary["by"].values():
             values[f"score_{found['name'].replace(' ', '_')}"] = found["score"]
         self.metrics({f"{prefix}.{name}": value for name, value in values.items()})
-        self.json(f"{prefix}.json", summary)
-        self.lines(f"{prefix}_rows.jsonl", [row.model_dump(mode="json", exclude={"seen"}) for row in evaluation.rows])
+        self.data(f"{prefix}.json", summary)
+        self.data(f"{prefix}_rows.jsonl", [row.model_dump(mode="json", exclude={"seen"}) for row in evaluation.rows])
 
     def candidates(self, candidates: Sequence[Candidate]) -> None:
         """Logs an optimizer's candidates: a metric series each of score, calls and cost, and a table."""
@@ -152,7 +152,7 @@ class Tracker:
             for name in ("score", "calls", "cost")
         )
         if candidates:
-            self.lines("candidates.jsonl", [asdict(candidate) for candidate in candidates])
+            self.data("candidates.jsonl", [asdict(candidate) for candidate in candidates])
 
     def steps(self, prefix: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Logs the rows of a training as series: every number of a row, at the row's `step`."""
@@ -163,22 +163,16 @@ class Tracker:
             if name != "step" and isinstance(value, int | float)
         )
 
-    def json(self, name: str, value: Any) -> None:
-        """Logs a JSON artifact."""
-        self._send("log_text", json.dumps(value, indent=1, ensure_ascii=False), name)
+    def data(self, name: str, value: Any) -> None:
+        """Logs JSON as an artifact, or where its name ends with `.jsonl`, a line for each of the values."""
+        indent, parts = (None, value) if name.endswith(".jsonl") else (1, [value])
+        text = "\n".join(json.dumps(each, indent=indent, ensure_ascii=False) for each in parts)
+        self._send("log_text", text, name)
 
-    def lines(self, name: str, values: Sequence[Any]) -> None:
-        """Logs a JSONL artifact."""
-        self._send("log_text", "\n".join(json.dumps(v, ensure_ascii=False) for v in values), name)
-
-    def folder(self, path: Path, name: str) -> None:
-        """Logs a folder as an artifact, e.g. the saved program."""
-        self._send("log_artifacts", str(path), name)
-
-    def page(self, path: Path | None) -> None:
-        """Logs a page as an artifact, if there is one."""
+    def files(self, path: Path | None, name: str | None = None) -> None:
+        """Logs a file, or a folder under a name, as an artifact; nothing for None, e.g. a page that was not made."""
         if path is not None:
-            self._send("log_artifact", str(path))
+            self._send("log_artifacts" if path.is_dir() else "log_artifact", str(path), name)
 
 
 def _warned(error: Exception, told: str) -> str:

@@ -158,10 +158,10 @@ class _Job:
             tracker.evaluation("start", before)
             tracker.evaluation("result", after)
             tracker.metrics({"difference": gap.mean})
-            tracker.json("outcome.json", outcome.summary())
-            tracker.page(keep_page(runtime.folder.path, self._page(outcome, logged)))
-            tracker.folder(folder, "program")
-            tracker.folder(model / "model", "model")
+            tracker.data("outcome.json", outcome.summary())
+            tracker.files(keep_page(runtime.folder.path, self._page(outcome, logged)))
+            tracker.files(folder, "program")
+            tracker.files(model / "model", "model")
         return outcome
 
     def _page(self, outcome: Trained, logged: Mapping[str, Any]) -> Page:

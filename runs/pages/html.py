@@ -57,7 +57,7 @@ def as_html(page: Page) -> str:
     from markupsafe import Markup
 
     asked = any(each.rows for each in page.phases.values())
-    style = "\n".join(_file(name) for name in ("base.css", "report.css"))
+    style = _file("report.css")
     scripts = [_file("report.js")] if asked else []
     sources = " ".join(map(_digest, scripts)) or "'none'"
     policy = (

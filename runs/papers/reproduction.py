@@ -26,7 +26,7 @@ from ..compare import Preferences, preferences, recorded
 from ..compile import run_compile
 from ..course import Course
 from ..experiment import Note, run_evaluate
-from ..folder import RunFolder
+from ..folder import RunFolder, plain_name
 from ..manifest import read_manifest
 from ..pages.page import heading
 from ..results import Evaluation
@@ -176,7 +176,7 @@ def reproduce(
         for each in done:
             tracker.metrics({f"{each.section.name}.{row.label}.score": row.evaluation.score for row in each.rows})
         summary = result.summary()
-        tracker.json("reproduced.json", summary)
+        tracker.data("reproduced.json", summary)
         with replacing(folder.path / "reproduced.json") as file:
             json.dump(summary, file, indent=1, ensure_ascii=False)
         folder.update(status="stopped" if result.stopped else "finished")
@@ -274,8 +274,7 @@ class _Work:
         return lambda phase: self.note(f"{told}: {phase}"), self.meter, Parent(folder, self.guard, tags, cache)
 
     def _part(self, name: str, settings: dict[str, Any]) -> RunFolder | None:
-        slug = "".join(char if char.isalnum() or char in "-_." else "-" for char in name)[:60]
-        name = f"{slug}-{digest(settings)[:12]}"
+        name = f"{plain_name(name)[:60]}-{digest(settings)[:12]}"
         if self.guard.struck is not None and not (self.folder.has(name) and self.folder.part(name, settings).finished):
             return None
         return self.folder.part(name, settings)

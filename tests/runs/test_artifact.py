@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,25 +56,18 @@ def tune(program: Any, history: History) -> None:
 
 
 def rendered(program: Any, style: str) -> dict[str, Any]:
+    found = {name: (signature_of(each), each.demos) for name, each in program.all_predictors().items()}
     return {
-        name: adapter(style).format(
-            signature_of(predictor), predictor.demos, dict.fromkeys(signature_of(predictor).input_fields, "?")
-        )
-        for name, predictor in program.all_predictors().items()
+        name: adapter(style).format(s, demos, dict.fromkeys(s.input_fields, "?")) for name, (s, demos) in found.items()
     }
-
-
-def with_undated(history: History) -> History:
-    extra = Session(id="D9", turns=(Turn(id="D9:1", speaker="Ann", text="No date here"),))
-    return History(id="both", items=(*history.items, extra))
 
 
 @pytest.mark.parametrize("style", ["chat", "json"])
 @pytest.mark.parametrize("name", ["turn-rag", "memory-r2"])
 def test_a_round_trip_gives_the_same_prompts(tmp_path, scripted, fact_replies, make_history, name, style):
-    program = program_of(name)
+    program, undated = program_of(name), Session(id="D9", turns=(Turn(id="D9:1", speaker="Ann", text="No date here"),))
     with dspy.context(lm=scripted(fact_replies)):
-        tune(program, with_undated(make_history(2)))
+        tune(program, History(id="both", items=(*make_history(2).items, undated)))
     save(program, tmp_path / "program")
     loaded = load(tmp_path / "program")
     before = rendered(program, style)
@@ -89,19 +81,10 @@ def test_a_round_trip_gives_the_same_prompts(tmp_path, scripted, fact_replies, m
 
 def test_the_manifest_says_what_was_saved(saved):
     manifest = read_manifest(saved)
-    assert (manifest.method, manifest.task, manifest.config) == (
-        "turn-rag",
-        "question-answering",
-        {"k": 10, "hybrid": True},
-    )
+    assert (manifest.method, manifest.task, manifest.config["k"]) == ("turn-rag", "question-answering", 10)
     assert [field[0] for field in manifest.signatures["task.answer"]] == ["context", "question", "answer"]
     assert manifest.packages["dspy"] == dspy.__version__
     assert sorted(path.name for path in saved.iterdir()) == ["manifest.json", "state.json"]
-
-
-def flip_byte(folder: Path) -> None:
-    text = (folder / "state.json").read_text()
-    (folder / "state.json").write_text(text.replace("Answer the question", "Answer the Question", 1))
 
 
 def edit_manifest(**changes: Any) -> Any:
@@ -112,12 +95,8 @@ def edit_manifest(**changes: Any) -> Any:
     return edit
 
 
-def cut(name: str) -> Any:
-    def truncate(folder: Path) -> None:
-        text = (folder / name).read_text()
-        (folder / name).write_text(text[: len(text) // 2])
-
-    return truncate
+def put(name: str, content: bytes) -> Any:
+    return lambda folder: (folder / name).write_bytes(content)
 
 
 def rehashed(state: str) -> Any:
@@ -153,26 +132,19 @@ NO_FILE = "is a link out of the folder, or no file; put the file itself there"
     ("damage", "words"),
     [
         (instead("state.json", lambda path: path.symlink_to(path.parent.parent / path.name)), ("state.json", NO_FILE)),
-        (instead("manifest.json", lambda path: path.symlink_to(f"../{path.name}")), ("manifest.json", NO_FILE)),
         (instead("state.json", large), ("state.json", "has 134,217,728 bytes")),
-        (flip_byte, ("state.json", "altered after it was saved")),
+        (put("state.json", b"{}"), ("state.json", "altered after it was saved")),
         (edit_manifest(config={"k": 3}), ("manifest.json", "altered after it was saved")),
         (edit_manifest(comment="mine"), ("manifest.json", "comment", "altered")),
         (edit_manifest(method=7), ("manifest.json", "method", "altered")),
         (edit_manifest(schema_version=3), ("manifest.json", "schema version 3 is unknown")),
-        (
-            lambda folder: (folder / "manifest.json").write_text("[" * 100_000),
-            ("manifest.json", "nested more than 100 levels deep"),
-        ),
         (rehashed("[" * 100_000), ("state.json", "nested more than 100 levels deep")),
         (rehashed("[]"), ("state.json", "not the state of a saved program")),
         (rehashed('{"task.answer": {"instructions": 7}}'), ("state.json", "instructions: Input should be")),
-        (cut("manifest.json"), ("manifest.json", "not valid JSON at line")),
-        (lambda folder: (folder / "manifest.json").write_text(""), ("manifest.json", "the file is empty")),
+        (put("manifest.json", b'{"method": '), ("manifest.json", "not valid JSON at line")),
         (lambda folder: (folder / "state.json").unlink(), ("state.json", "cannot be read")),
-        (lambda folder: (folder / "state.json").write_bytes(b"\xff\xfe\xfa"), ("state.json", "cannot be read")),
+        (put("state.json", b"\xff\xfe\xfa"), ("state.json", "cannot be read")),
         (lambda folder: (folder / "manifest.json").unlink(), ("no saved program here", "manifest.json is missing")),
-        (shutil.rmtree, ("no saved program here",)),
     ],
 )
 def test_a_damaged_folder_is_refused_by_name(saved, damage, words):
@@ -210,18 +182,15 @@ class TwoSteps(QuestionAnswering):
 
 
 @pytest.mark.parametrize(
-    ("saved_as", "loaded_as", "words"),
-    [
-        (TwoSteps, QuestionAnswering, ("task.check", "not in the code", "compile again")),
-        (QuestionAnswering, TwoSteps, ("task.check", "not in the saved program", "compile again")),
-    ],
+    ("saved_as", "loaded_as", "where"),
+    [(TwoSteps, QuestionAnswering, "code"), (QuestionAnswering, TwoSteps, "saved program")],
 )
-def test_a_predictor_too_few_or_too_many_is_named(tmp_path, monkeypatch, saved_as, loaded_as, words):
+def test_a_predictor_too_few_or_too_many_is_named(tmp_path, monkeypatch, saved_as, loaded_as, where):
     monkeypatch.setitem(tasks.TASKS, "question-answering", saved_as)
     save(program_of("turn-rag"), tmp_path / "program")
     monkeypatch.setitem(tasks.TASKS, "question-answering", loaded_as)
     message = refusal(tmp_path / "program")
-    assert all(word in message for word in words), message
+    assert all(word in message for word in ("task.check", f"not in the {where}", "compile again")), message
 
 
 def test_a_link_within_the_folder_is_followed(saved):
@@ -260,12 +229,7 @@ def test_a_crash_while_saving_leaves_the_old_program(saved, monkeypatch, error, 
 
 
 def test_code_outside_the_package_runs_only_when_allowed(tmp_path, monkeypatch):
-    source = (
-        "from mempiler.programs.baselines.retrieval import TurnRAG\n"
-        "class Mine(TurnRAG):\n"
-        "    def __init__(self, k: int = 4) -> None:\n"
-        "        super().__init__(k)\n"
-    )
+    source = "from mempiler.programs.baselines.retrieval import TurnRAG\nclass Mine(TurnRAG): pass\n"
     (tmp_path / "saved_program_of_mine.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     save(build("saved_program_of_mine:Mine"), tmp_path / "program")
@@ -275,4 +239,4 @@ def test_code_outside_the_package_runs_only_when_allowed(tmp_path, monkeypatch):
     assert "'saved_program_of_mine:Mine'" in message
     assert "--allow-code" in message
     (tmp_path / "saved_program_of_mine.py").write_text(source + "# once more\n")
-    assert load(tmp_path / "program", allow_code=True).method.config["k"] == 4
+    assert load(tmp_path / "program", allow_code=True).method.config["k"] == 10

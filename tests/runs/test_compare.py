@@ -5,15 +5,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from mempiler.data.catalog import benchmark as load_benchmark
+from mempiler.data.judge import PreferenceJudge
+from mempiler.engines.meter import Meter
+from mempiler.engines.models import language_model
 from mempiler.errors import DataError, UserError
+from mempiler.programs.adapter import adapter
 from mempiler.records import Failure
-from mempiler.runs.compare import Recorded, compare, recorded
+from mempiler.runs.compare import BASIS, Recorded, compare, preferences, recorded
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import keep_page
 from mempiler.runs.pages.page import DOCUMENT, run_page
 from mempiler.runs.rows import Row
 
 from .evaluations import evaluation, row
+
+MEMORYQUEST = {"benchmark": "memoryquest", "options": {"metric": "evidence"}}
 
 
 def run(rows: Sequence[Row], name: str = "run", basis: dict[str, Any] | None = None, **changed: Any) -> Recorded:
@@ -47,30 +54,11 @@ def test_the_difference_equals_a_hand_worked_one():
     assert (found.difference.p, found.difference.verdict) == (0.375, "not told apart")
 
 
-def test_categories_are_compared_each_by_itself():
-    before = [row("q1", 0.0, category="2"), row("q2", 1.0), row("q3", 0.5), row("q4", 0.0, category="5")]
-    after = [row("q1", 1.0, category="2"), row("q2", 0.0), row("q3", 0.5), row("q4", 1.0, category="5")]
-    found = compare([run(before), run(after)])
-    told = {each.key: (each.name, each.difference.n, each.difference.mean, each.counts) for each in found.categories}
-    assert told == {"2": ("2", 1, 1.0, True), "4": ("single-hop", 2, -0.5, True), "5": ("5", 1, 1.0, False)}
-    assert found.total is not None
-    assert (found.total.difference.n, found.total.difference.mean, len(found.questions)) == (3, 0.0, 4)
-
-
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [
-        ("lm", "LM does, too: one and other"),
-        ("data_sha256", "data (sha256) does, too: one and other"),
-        ("judge_hash", "judge prompt (hash) does, too: one and other"),
-        ("judge_lm", "judge LM does"),
-        ("metric", "metric does"),
-    ],
-)
-def test_what_makes_a_difference_beside_the_programs_is_warned_of(key, words):
+@pytest.mark.parametrize("key", BASIS)
+def test_what_makes_a_difference_beside_the_programs_is_warned_of(key):
     rows = [row("q1", 1.0)]
     (note,) = compare([run(rows, basis={key: "one"}), run(rows, basis={key: "other"})]).notes
-    assert words in note
+    assert f"{BASIS[key]} does, too: one and other" in note
     assert compare([run(rows, basis={key: "one"})] * 2).notes == ()
 
 
@@ -112,3 +100,32 @@ def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, error, words
     with pytest.raises(error, match=words) as caught:
         recorded(str(kept.path))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("says", "rate", "tied", "counts"),
+    [
+        ("the second run's", 1.0, 0.0, (4, 0, 0)),
+        ("the first run's", 0.0, 0.0, (0, 0, 4)),
+        ("what stands first", 0.5, 0.0, (0, 4, 0)),
+        ("tie", 0.0, 1.0, (0, 4, 0)),
+    ],
+)
+def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tied, counts) -> None:
+    asked = [(str(each.id), str(each.question)) for each in load_benchmark("memoryquest").examples[:4]]
+    first, second = (
+        Recorded(name, evaluation(row(id, question=question, answer=name) for id, question in asked), {}, MEMORYQUEST)
+        for name in ("the first run's", "the second run's")
+    )
+
+    def answer(body: dict[str, Any]) -> str:
+        text = body["messages"][-1]["content"].split("[[ ## response_w3k8 ## ]]")[1]
+        shown = text.split("[[ ## ")[0].strip()
+        choice = "tie" if says == "tie" else "w3k8" if says in (shown, "what stands first") else "t5n1"
+        return f"[[ ## reasoning ## ]]\nSo.\n\n[[ ## choice ## ]]\n{choice}\n\n[[ ## completed ## ]]"
+
+    server = stub(answer=answer)
+    judge = PreferenceJudge(language_model(server.model, Meter(), "judge", server.url), adapter("chat"))
+    found = preferences(first, second, judge)
+    assert (found.n, found.rate, found.tied) == (4, rate, tied)
+    assert (found.wins, found.ties, found.losses) == counts

@@ -1,16 +1,32 @@
-"""Evaluations: exact calls, typed failures, and a stop where going on would only cost."""
+"""Evaluations of ours and of what else answers: exact calls, typed failures, stores in processes of their own."""
 
-from collections.abc import Sequence
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 from dspy.lm15 import ContextLengthError, ServerError
 from mempiler.engines.embedders import embedder
+from mempiler.engines.guard import Limits
+from mempiler.engines.meter import Meter
+from mempiler.engines.models import language_model
+from mempiler.errors import DataError, ProgramError, UserError
 from mempiler.programs.catalog import build
+from mempiler.programs.external.program import program_of
+from mempiler.runs.artifact import load, save
 from mempiler.runs.evaluate import evaluate
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.external import Answers, resolve_external
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.planning import plan_evaluate
+from mempiler.runs.setup import Setup
 
-from .evaluations import asked, locomo
+from .evaluations import asked, locomo, row
+from .evaluations import evaluation as made
 
 
 def questions(history: Any, count: int) -> list[dspy.Example]:
@@ -33,28 +49,22 @@ def right(kind: str, text: str, n: int) -> dict[str, Any]:
     return {"answer": f"marker {number(text)}"}
 
 
-def raising(error: Exception) -> Any:
-    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
-        if number(text) == 1:
-            raise error
-        return right(kind, text, n)
-
-    return reply
-
-
-def garbled(kind: str, text: str, n: int) -> dict[str, Any] | str:
-    return "no field at all" if "question1?" in text else right(kind, text, n)
-
-
 @pytest.mark.parametrize(
-    ("reply", "kind", "words"),
+    ("error", "kind", "words"),
     [
-        (garbled, "parse", "answer"),
-        (raising(ServerError("is down")), "endpoint", "is down"),
-        (raising(ContextLengthError("too long")), "too-long", "too long"),
+        (None, "parse", "answer"),
+        (ServerError("is down"), "endpoint", "is down"),
+        (ContextLengthError("too long"), "too-long", "too long"),
     ],
 )
-def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, reply, kind, words):
+def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error, kind, words):
+    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
+        if number(text) != 1:
+            return right(kind, text, n)
+        if error is not None:
+            raise error
+        return "no field at all"
+
     found = run(scripted(reply), questions(make_history(1), 4))
     failed = found.rows[1]
     assert (failed.failure.kind, failed.failure.where, failed.score) == (kind, failed.id, 0.0)
@@ -102,14 +112,12 @@ def test_a_question_without_a_context_counts_as_nothing_recalled(
 
 def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_history):
     lm = scripted(lambda kind, text, n: {kind: "Ann saw Oslo."})
-    found = run(lm, questions(make_history(1), 1), "recursive-summary")
-    assert "shown" not in found.retrieval()
-    assert found.retrieval()["recall@5"] == 1.0
+    found = run(lm, questions(make_history(1), 1), "recursive-summary").retrieval()
+    assert ("shown" in found, found["recall@5"]) == (False, 1.0)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_one_memory_is_written_for_all_threads(scripted, fact_replies, make_history, temperature):
-    lm = scripted(fact_replies, 0.002, temperature=temperature)
+def test_one_memory_is_written_for_all_threads(scripted, fact_replies, make_history):
+    lm = scripted(fact_replies, 0.002, temperature=1.0)
     found = run(lm, questions(make_history(3), 40), "memory-r2", threads=32)
     # Three sessions of six turns are three parts each: nine extractions, nine managements, forty answers.
     assert lm.engine.calls == {"facts": 9, "operations": 9, "reasoning": 40}
@@ -129,17 +137,14 @@ def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make
     assert [each["kind"] for each in found.summary()["failed_writes"]] == ["parse", "parse"]
 
 
-def spoiled(kind: str, text: str, n: int) -> dict[str, Any] | str:
-    """Four questions: read as it came, bare JSON, read the second time, never read."""
-    n = number(text) if "question" in text else 0
-    if n == 1:
-        return '{"answer": "marker 1"}'
-    if n == 3 or (n == 2 and "could not be read" not in text):
-        return "no field at all"
-    return {"answer": f"marker {n}"}
-
-
 def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
+    """Four questions: read as it came, bare JSON, read the second time, never read."""
+
+    def spoiled(kind: str, text: str, n: int) -> dict[str, Any] | str:
+        n = number(text)
+        said = '{"answer": "marker 1"}' if n == 1 else {"answer": f"marker {n}"}
+        return "no field at all" if n == 3 or (n == 2 and "could not be read" not in text) else said
+
     found = run(scripted(spoiled), questions(make_history(1), 4), threads=1)
     assert found.outcomes == {"ok": 1, "salvaged": 1, "asked again": 1, "lost": 1}
     assert found.faults == {"task.answer": {"layout": 1, "parse": 3}}
@@ -158,10 +163,119 @@ def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
     ],
     ids=["summaries alone", "a method of summaries", "one that failed", "no evidence named"],
 )
-def test_recall_of_what_was_shown_is_over_every_question(scripted, make_history, rows, shown):
-    found = run(scripted(right), questions(make_history(1), len(rows)))
-    changed = [
-        row.model_copy(update={"recall": recall, "hits": hits})
-        for row, (recall, hits) in zip(found.rows, rows, strict=True)
+def test_recall_of_what_was_shown_is_over_every_question(rows, shown):
+    found = made(row(f"q{n}", recall=recall, hits=hits, sources=("D1:1",)) for n, (recall, hits) in enumerate(rows))
+    assert found.retrieval().get("shown") == shown
+
+
+MODULE = """
+import os, dspy
+
+class Fine:
+    def __init__(self):
+        self.lines = []
+    def add(self, session):
+        self.lines += session.lines()
+    def search(self, query, k):
+        return [{"text": line, "score": 1} for line in self.lines[-k:]]
+    def __len__(self):
+        return len(self.lines)
+
+class Asking(Fine):
+    def add(self, session):
+        self.lines.append(dspy.Predict("text -> fact")(text=session.lines()[0]).fact)
+
+class Exit(Fine):
+    def add(self, session):
+        os._exit(7)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's module `mine_to_score`."""
+    (tmp_path / "mine_to_score.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("mine_to_score", None)
+
+
+def test_a_store_that_ends_its_process_is_failed_rows(module):
+    found = run_evaluate("mine_to_score:Exit", Setup("locomo", test=3))
+    assert all(row.failure is not None and "status 7" in row.failure.message for row in found.rows)
+
+
+def test_a_run_that_was_stopped_asks_no_model_again(module):
+    def evaluation(**more: Any) -> Any:
+        setup = Setup("locomo", test=6, threads=1, **more)
+        return run_evaluate("mine_to_score:Asking", replace(setup, config={"isolated": False}))
+
+    whole, first = evaluation(), evaluation(limits=Limits(max_calls=4))
+    assert first.stopped
+    run = RunFolder.open(str(first.run_id))
+    second = evaluation(resume=str(run.path))
+    assert [row.answer for row in second.rows] == [row.answer for row in whole.rows]
+    assert second.construction.calls == whole.construction.calls
+    assert first.calls["task"] + second.calls["task"] == whole.calls["task"]
+    assert run.finished
+
+
+def test_what_another_system_takes_is_not_planned(module):
+    with pytest.raises(UserError, match="leave --plan out"):
+        plan_evaluate("mine_to_score:Fine", Setup("locomo"))
+
+
+def test_a_program_over_a_shipped_system_is_saved_and_loaded(module, monkeypatch, make_history):
+    from mine_to_score import Fine
+
+    factories = {"fine": lambda folder, embedder=None: Fine()}
+    monkeypatch.setattr("mempiler.systems.catalog.factory", factories.get)
+    program = program_of(resolve_external("system:fine"), "system:fine", "question-answering", config={"k": 3})
+    save(program, module / "program")
+    with pytest.raises(ProgramError, match="--allow-code"):
+        load(module / "program")
+    loaded = load(module / "program", allow_code=True)
+    with dspy.context(lm=language_model()):
+        assert len(loaded(history=make_history(1), question="Who?").context.hits) == 3
+    loaded.method.close()
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"id": "a:4:0", "answer": "x"}, {"id": "a:4:0", "answer": "y"}], "line 2: id 'a:4:0' was there already"),
+        ([{"id": "a:4:0", "answer": "x"}], r"id 'a:4:1' is missing \(1 such\); every question needs a line"),
+        ([{"id": "zz", "answer": "x"}], r"id 'zz' is of no question \(1 such\); those .* are like 'a:4:0'"),
+        ([{"answer": "x"}], "line 1, field 'id': is missing"),
+        ([{"id": "a:4:0"}], "line 1: has no answer; give `answer`, or `error`"),
+        ([{"id": "a:4:0", "answer": "x", "cost": -1}], "line 1, field 'cost'"),
+    ],
+)
+def test_recorded_answers_that_do_not_fit_are_one_line(rows, problem, make_history, tmp_path) -> None:
+    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    benchmark = locomo(asked(make_history(1, id="a"), 2))
+    with pytest.raises(DataError, match=problem) as raised:
+        Answers(tmp_path / "answers.jsonl").given(benchmark, benchmark.examples)
+    assert "\n" not in str(raised.value)
+
+
+def test_recorded_answers_get_metrics_and_what_they_took(make_history: Any, tmp_path: Path) -> None:
+    rows = [
+        {"id": "a:4:0", "answer": "Bob", "recalled": [{"id": "D1:1", "text": "x"}], "calls": 2, "input_tokens": 9},
+        {"id": "a:4:1", "error": "timed out"},
+        {"id": "a:4:2", "answer": "Ann", "seconds": 100, "calls": 1, "cost": 0.5},
     ]
-    assert found.model_copy(update={"rows": tuple(changed)}).retrieval().get("shown") == shown
+    path = tmp_path / "answers.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    benchmark, thing, meter = locomo(asked(make_history(1, id="a"), 3)), Answers(path), Meter()
+    program = program_of(thing, path.name, "question-answering")
+    with dspy.context(lm=language_model(meter=meter)):
+        found = evaluate(program, benchmark, thing.given(benchmark, benchmark.examples), meter, 2)
+    assert program.method.config["sha256"]
+    assert [row.score for row in found.rows] == [1.0, 0.0, 0.0]
+    assert found.failures == 1
+    assert "timed out" in found.rows[1].failure.message
+    assert found.retrieval() == {"shown": pytest.approx(1 / 3)}
+    assert (found.answering.calls, found.answering.input_tokens) == (3, 9)
+    assert found.rows[2].cost == 0.5
+    assert found.answering.seconds > 100

@@ -1,4 +1,4 @@
-"""The main jobs end to end: what is kept, what is on disk, what MLflow knows, also when it ends badly."""
+"""The main jobs end to end: what was planned, what is kept and on disk, what MLflow knows, also when it ends badly."""
 
 import json
 from dataclasses import replace
@@ -8,16 +8,17 @@ import pytest
 from dspy.lm15 import ServerError
 from mempiler.errors import EndpointError, UserError
 from mempiler.optimizers.compile import Compilation
+from mempiler.optimizers.effort import Range
 from mempiler.runs.artifact import load
 from mempiler.runs.compile import run_compile
 from mempiler.runs.experiment import compiled_on, run_evaluate
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.html import HTML
 from mempiler.runs.pages.page import open_page
+from mempiler.runs.planning import plan_compile, plan_evaluate, start_program
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 
-from ..stub_server import StubServer
 from .evaluations import break_optimizer, own_questions, script_models
 
 LABELED = Compilation("labeled")
@@ -45,10 +46,6 @@ def scene(tmp_path, monkeypatch, scripted) -> Any:
     return make
 
 
-def mlflow_run(run_id: str) -> Any:
-    return client().get_run(run_id)
-
-
 def last_run() -> Any:
     experiment = client().get_experiment_by_name("mempiler")
     return client().search_runs([experiment.experiment_id], order_by=["attributes.start_time DESC"], max_results=1)[0]
@@ -64,14 +61,11 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert summary["dev"] == {"start": 0.0, "result": 1.0}
     assert len(load(tmp_path / "out").task.answer.demos) == 8
     manifest = read_manifest(tmp_path / "out")
-    assert (manifest.optimizer["name"], manifest.benchmark["sizes"]) == (
-        "labeled",
-        {"train": 32, "dev": 8, "test": 8},
-    )
-    assert manifest.scores["result"]["score"] == 1.0
+    assert (manifest.optimizer["name"], manifest.scores["result"]["score"]) == ("labeled", 1.0)
+    assert manifest.benchmark["sizes"] == {"train": 32, "dev": 8, "test": 8}
     assert compiled_on(tmp_path / "out", setup.load())
 
-    run = mlflow_run(outcome.run_id)
+    run = client().get_run(outcome.run_id)
     assert run.info.status == "FINISHED"
     assert (run.data.params["program"], run.data.params["optimizer.stage"]) == ("turn-rag", "all")
     assert (run.data.metrics["start.score"], run.data.metrics["result.score"]) == (0.0, 1.0)
@@ -84,9 +78,7 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     inside = {entry.path for entry in client().list_artifacts(outcome.run_id, "program")}
     assert inside == {"program/manifest.json", "program/state.json"}
 
-
-def test_the_page_of_a_compile_shows_its_questions_and_what_it_changed(tmp_path, scene):
-    outcome = run_compile("turn-rag", scene(learning), LABELED, out=tmp_path / "out")
+    # The page shows the questions, and what was changed.
     page, kept = open_page(str(outcome.run)), (outcome.run / HTML).read_text()
     assert (list(page.phases), [each.changed for each in page.changes]) == (["before", "after"], [True])
     assert any(line.startswith("+Demo 1 of") for line in page.changes[0].diff)
@@ -108,28 +100,28 @@ def test_without_a_gain_the_start_is_kept_unless_forced(tmp_path, scene, force):
     assert bool(read_manifest(tmp_path / "out").optimizer) is force
 
 
-@pytest.mark.parametrize(
-    ("error", "status"), [(KeyboardInterrupt(), "KILLED"), (RuntimeError("it broke"), "FAILED")], ids=str
-)
-def test_out_holds_a_program_also_when_the_optimizer_dies(tmp_path, scene, monkeypatch, error, status):
-    def run(job: Any) -> Any:
+def raising(error: BaseException) -> Any:
+    def raises(*given: Any) -> Any:
         raise error
 
-    break_optimizer(monkeypatch, run)
-    with pytest.raises(type(error)):
-        run_compile("turn-rag", scene(learning), Compilation("broken"), out=tmp_path / "out")
+    return raises
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "reply", "error", "status"),
+    [
+        (raising(KeyboardInterrupt()), learning, KeyboardInterrupt, "KILLED"),
+        (raising(RuntimeError("it broke")), learning, RuntimeError, "FAILED"),
+        (learning, raising(ServerError("is down")), EndpointError, "FAILED"),
+    ],
+    ids=["stopped", "broken", "a dead endpoint"],
+)
+def test_out_holds_a_program_however_the_compile_ends(tmp_path, scene, monkeypatch, optimizer, reply, error, status):
+    break_optimizer(monkeypatch, optimizer)
+    with pytest.raises(error):
+        run_compile("turn-rag", scene(reply), Compilation("broken"), out=tmp_path / "out")
     assert load(tmp_path / "out").task.answer.demos == []
     assert last_run().info.status == status
-
-
-def test_a_dead_endpoint_leaves_a_loadable_start(tmp_path, scene):
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        raise ServerError("is down")
-
-    with pytest.raises(EndpointError, match="is down"):
-        run_compile("turn-rag", scene(reply), LABELED, out=tmp_path / "out")
-    assert load(tmp_path / "out").name == "turn-rag"
-    assert last_run().info.status == "FAILED"
 
 
 @pytest.mark.parametrize(
@@ -138,40 +130,33 @@ def test_a_dead_endpoint_leaves_a_loadable_start(tmp_path, scene):
         ("turn-rag", Compilation("labeld"), "out", "did you mean 'labeled'"),
         ("turn-rag", Compilation("labeled", stage="write"), "out", "no prompt to tune in stage 'write'"),
         ("turn-rag", Compilation("labeled", settings={"k": 1}), "out", "has no setting 'k'"),
-        ("turn-rga", LABELED, "out", "did you mean 'turn-rag'"),
         ("turn-rag", LABELED, "questions.jsonl", "exists and is no saved program"),
         ("turn-rag", LABELED, "questions.jsonl/out", "cannot be written"),
     ],
 )
 def test_a_wrong_request_costs_no_call_and_no_run(tmp_path, scene, method, how, out, words):
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        pytest.fail("a call was made")
-
     run_evaluate("no-memory", scene(stubborn, test=1))
     before = last_run().info.run_id
     with pytest.raises(UserError, match=words):
-        run_compile(method, scene(reply), how, out=tmp_path / out)
+        run_compile(method, scene(raising(AssertionError("a call was made"))), how, out=tmp_path / out)
     assert last_run().info.run_id == before
     assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("part", "options", "asked"),
-    [("all", {}, 48), ("train", {}, 32), ("dev", {}, 8), ("test", {}, 8), ("all", {"test": 3}, 3)],
-)
+@pytest.mark.parametrize(("part", "options", "asked"), [("all", {}, 48), ("dev", {}, 8), ("all", {"test": 3}, 3)])
 def test_evaluate_asks_the_part_it_is_told_to(scene, part, options, asked):
     found = run_evaluate("turn-rag", scene(learning, **options), part)
     assert len(found.rows) == asked
-    run = mlflow_run(found.run_id)
+    run = client().get_run(found.run_id)
     assert (run.info.status, run.data.params["part"]) == ("FINISHED", part)
     assert run.data.metrics["evaluation.calls_task"] == asked
 
 
 @pytest.mark.parametrize(("options", "abstains"), [({}, True), ({"categories": "1,2,3,4"}, False)])
-def test_a_program_declines_only_where_a_benchmark_asks_what_was_never_said(tmp_path, options, abstains):
-    setup = Setup(benchmark="locomo", options=options, train=4, dev=2, test=2)
-    run_compile("turn-rag", setup, LABELED, out=tmp_path / "out", force=True)
-    assert read_manifest(tmp_path / "out").config.get("task.abstain", False) is abstains
+def test_a_program_declines_only_where_a_benchmark_asks_what_was_never_said(options, abstains):
+    setup = Setup(benchmark="locomo", options=options)
+    program = start_program("turn-rag", setup, setup.load())
+    assert program.config.get("task.abstain", False) is abstains
 
 
 def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene):
@@ -185,17 +170,57 @@ def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene)
         run_evaluate(str(tmp_path / "out"), replace(setup, config={"k": 3}))
 
 
-def test_another_model_answers_than_the_one_that_writes() -> None:
-    with StubServer() as server:
-        setup = Setup(benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url)
-        found = run_evaluate("memory-r2", setup, "test")
-        assert (found.calls["answer"], len(server.texts)) == (3, 3)
+def test_another_model_answers_than_the_one_that_writes(stub) -> None:
+    server = stub()
+    setup = Setup(benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url)
+    found = run_evaluate("memory-r2", setup, "test")
+    assert (found.calls["answer"], len(server.texts), found.calls["task"] > 3) == (3, 3, True)
     assert all("first_speaker_memories" in text for text in server.texts)
-    assert found.calls["task"] > 3
-    assert mlflow_run(found.run_id).data.params["answer_lm"] == server.model
-
-
-def test_a_model_for_answers_is_refused_where_no_prompt_of_ours_answers() -> None:
+    assert client().get_run(found.run_id).data.params["answer_lm"] == server.model
     setup = Setup(benchmark="memory-env", options={"users": 10}, test=2, answer_lm="offline")
     with pytest.raises(UserError, match="answers without a prompt of ours: --answer-lm does not reach it"):
         run_evaluate("memory-r2", setup, "test")
+
+
+def test_a_conversation_is_evaluated_against_a_rival() -> None:
+    setup = Setup(
+        benchmark="palbench.dialogue", judge_lm="offline", options={"against": "no-memory"}, test=2, threads=1
+    )
+    assert plan_evaluate("turn-rag", setup).calls.high == pytest.approx(2 * 24)
+    found = run_evaluate("turn-rag", setup)
+    assert [row.failure for row in found.rows] == [None, None]
+    assert all(row.answer.startswith("user: ") and row.answer.count("\n") >= 9 for row in found.rows)
+    assert sum(value for name, value in found.aggregate.items() if name.startswith("requirement")) == 2
+    replies = sum(row.answer.count("assistant: ") for row in found.rows)
+    assert (found.calls["task"], found.calls["prompt"], found.calls["judge"]) == (2 * replies, 2 * replies, 2 * 12)
+
+
+SMALL = Setup(benchmark="locomo", train=30, dev=10, test=10, threads=4)
+
+
+@pytest.mark.parametrize(
+    ("method", "how"),
+    [
+        ("turn-rag", Compilation("bootstrap", threads=4)),
+        *(
+            pytest.param(method, Compilation(*how, threads=4), marks=pytest.mark.slow)
+            for method, *how in (("turn-rag", "mipro"), ("turn-rag", "gepa"), ("memory-r2", "bootstrap", "read"))
+        ),
+    ],
+)
+def test_the_calls_of_a_compile_lie_in_the_planned_range(method, how):
+    plan = plan_compile(method, SMALL, how)
+    calls = run_compile(method, SMALL, how).usage["calls"]
+    assert plan.calls.low <= sum(calls.values()) - calls["cached"] <= plan.calls.high
+    assert plan.calls.high / plan.calls.low <= 2
+
+
+def test_the_plan_of_an_evaluation_is_close_and_has_minutes_where_an_endpoint_is_asked():
+    plan = plan_evaluate("turn-rag", SMALL)
+    assert plan.calls == Range(10, 10)
+    found = run_evaluate("turn-rag", SMALL)
+    assert found.calls["task"] == 10
+    assert plan.tokens.low <= sum(found.tokens.values()) <= plan.tokens.high
+    assert plan.minutes is None
+    minutes = plan_evaluate("turn-rag", replace(SMALL, lm="openai/gpt-4.1-mini")).minutes
+    assert 0 < minutes.low < 1 < minutes.high * 10

@@ -13,7 +13,7 @@ import mempiler
 import pytest
 from huggingface_hub import HfApi, errors
 from mempiler.errors import EndpointError, UserError
-from mempiler.runs.manifest import MANIFEST, STATE, Manifest, digest_of
+from mempiler.runs.manifest import MANIFEST, STATE
 from mempiler.runs.publish import push
 from mempiler.runs.registry import pinned
 
@@ -34,18 +34,15 @@ class Hub:
         self.asked: list[str] = []
         self.error: Exception | None = None
         calls = {"create_repo": self._create, "upload_folder": self._upload, "model_info": self._info}
-        for place, name, call in (
-            *((HfApi, name, call) for name, call in calls.items()),
-            (huggingface_hub, "hf_hub_download", self._download),
-        ):
+        places = [(HfApi, *each) for each in calls.items()] + [(huggingface_hub, "hf_hub_download", self._download)]
+        for place, name, call in places:
             monkeypatch.setattr(place, name, create_autospec(getattr(place, name), side_effect=self._asked(call)))
 
     def commit(self, repo: str, files: dict[str, bytes]) -> str:
         """Adds a commit; returns its name."""
         commits = self.repos.setdefault(repo, {})
-        name = f"{len(commits):040x}"
-        commits[name] = files
-        return name
+        commits[f"{len(commits):040x}"] = files
+        return list(commits)[-1]
 
     def _asked(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def heard(*given: Any, **named: Any) -> Any:
@@ -107,17 +104,10 @@ def test_what_is_published_is_loaded_and_asked_by_its_name(hub: Hub, saved: Path
     assert "nothing: no such folder" in cli("publish", saved.parent / "nothing", ADDRESS)[2]
 
 
-def _code(files: dict[str, bytes]) -> None:
-    manifest = Manifest.model_validate_json(files[MANIFEST]).model_copy(update={"method": "os:system"})
-    manifest = manifest.model_copy(update={"manifest_sha256": digest_of(manifest)})
-    files[MANIFEST] = manifest.model_dump_json().encode()
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         (lambda files: files.update({STATE: files[STATE] + b" "}), "altered after it was saved"),
-        (_code, "code outside Mempiler"),
         (lambda files: files.pop(STATE), "no such repository, revision or program"),
         (lambda files: files.update({MANIFEST: b"{"}), "manifest.json"),
     ],
@@ -136,18 +126,13 @@ def test_what_is_fetched_is_checked_like_any_folder(hub: Hub, saved: Path, chang
     [
         ("hf://ada/other", None, UserError, "no such repository on the hub, or it is private: set HF_TOKEN"),
         (f"{ADDRESS}@v9", None, UserError, "no such repository, revision or program: "),
-        ("hf://ada", None, UserError, "write hf://OWNER/NAME"),
         ("hf://ada/mem?x", None, UserError, "write hf://OWNER/NAME"),
-        (ADDRESS, errors.HFValidationError("bad name"), UserError, "no such repository, revision or program: bad name"),
-        (ADDRESS, refused(401), UserError, "refuses the token"),
         (ADDRESS, refused(403), UserError, "refuses the token"),
         (ADDRESS, refused(503), EndpointError, "the hub cannot be reached, or fails: the hub says no"),
         (ADDRESS, errors.OfflineModeIsEnabled("HF_HUB_OFFLINE"), EndpointError, "or fails: HF_HUB_OFFLINE"),
     ],
 )
-def test_what_is_missing_or_forbidden_is_one_line(
-    hub: Hub, saved: Path, address: str, error: Any, kind: Any, says: str
-) -> None:
+def test_what_is_missing_or_forbidden_is_one_line(hub, saved, address, error, kind, says) -> None:
     push(saved, ADDRESS, private=True)
     hub.error = error
     with pytest.raises(kind, match=says) as caught:

@@ -8,9 +8,9 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,27 +32,19 @@ def run(*words: str) -> str:
     return json.loads(said.getvalue())["run_id"]
 
 
-@dataclass(frozen=True)
-class Runs:
-    """The store of three runs."""
-
-    evaluated: tuple[str, str]
-    compiled: str
-    store: Any
-    experiment: str
-
-    def traces(self, run: str) -> list[Any]:
-        return list(self.store.search_traces([self.experiment], filter_string=f"attributes.run_id = '{run}'"))
-
-
 @pytest.fixture(scope="module")
-def runs() -> Iterator[Runs]:
+def runs() -> Iterator[Any]:
+    """Three runs and their store."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_EXPERIMENT_NAME", "tracked")
         evaluated = run(*EVALUATE, "--traces", "3"), run(*EVALUATE, "--traces", "none")
-        compiled = run(*COMPILE, "--force", "--traces", "all")
-        store = client()
-        yield Runs(evaluated, compiled, store, store.get_experiment_by_name("tracked").experiment_id)
+        compiled, store = run(*COMPILE, "--force", "--traces", "all"), client()
+        experiment = store.get_experiment_by_name("tracked").experiment_id
+        yield SimpleNamespace(evaluated=evaluated, compiled=compiled, store=store, experiment=experiment)
+
+
+def traces_of(runs: Any, run: str) -> list[Any]:
+    return list(runs.store.search_traces([runs.experiment], filter_string=f"attributes.run_id = '{run}'"))
 
 
 def spans(trace: Any) -> dict[str, Any]:
@@ -60,46 +52,40 @@ def spans(trace: Any) -> dict[str, Any]:
 
 
 def test_a_trace_shows_what_a_question_went_through(runs):
-    assert [len(runs.traces(run)) for run in (*runs.evaluated, runs.compiled)] == [3, 0, 6]
-    for trace in runs.traces(runs.compiled):
+    assert [len(traces_of(runs, run)) for run in (*runs.evaluated, runs.compiled)] == [3, 0, 6]
+    for trace in traces_of(runs, runs.compiled):
         found = spans(trace)
         assert list(found) == ["question", "remember", "recall", "answer", "task.answer", "score"]
         whole, call, recalled = found["question"], found["task.answer"], found["recall"]
-        parents = {name: span.parent_id for name, span in found.items()}
-        assert parents == {
-            **dict.fromkeys(("remember", "recall", "answer", "score"), whole.span_id),
-            "question": None,
-            "task.answer": found["answer"].span_id,
-        }
         # One after the other, and all within the question.
         steps = [found[name] for name in ("remember", "recall", "answer", "score")]
+        assert {step.parent_id for step in steps} == {whole.span_id}
+        assert (whole.parent_id, call.parent_id) == (None, found["answer"].span_id)
         assert all(one.end_time_ns == next.start_time_ns for one, next in pairwise(steps))
         assert (steps[0].start_time_ns, steps[-1].end_time_ns) == (whole.start_time_ns, whole.end_time_ns)
         assert found["answer"].start_time_ns <= call.start_time_ns <= call.end_time_ns <= whole.end_time_ns
         assert whole.inputs["question"] in call.inputs["messages"][-1]["content"]
         assert whole.outputs in call.outputs["choices"][0]["message"]["content"]
         assert recalled.outputs[0]["page_content"] in call.inputs["messages"][-1]["content"]
-        usage = call.attributes["mlflow.chat.tokenUsage"]
-        assert usage["input_tokens"] > 100
-        assert trace.info.token_usage == usage
+        assert trace.info.token_usage == call.attributes["mlflow.chat.tokenUsage"]
+        assert trace.info.token_usage["input_tokens"] > 100
         assert trace.info.request_preview == whole.inputs["question"]
 
 
 def test_a_trace_has_the_scores_the_gold_answer_and_the_evidence_as_assessments(runs):
     rows = {row["id"]: row for row in rows_of(runs, runs.compiled, "result")}
-    for trace in runs.traces(runs.compiled):
+    for trace in traces_of(runs, runs.compiled):
         row = rows[spans(trace)["question"].inputs["id"]]
         given = {each.name: each for each in trace.info.assessments}
         values = {name: each.feedback.value for name, each in given.items() if each.feedback}
-        shown = row["recall"]["shown"]
-        evidence = {"evidence_recall": pytest.approx(shown)}
+        evidence = {"evidence_recall": pytest.approx(row["recall"]["shown"])}
         expected = {"right": row["score"] >= 0.5, "score": row["score"], **row["parts"], **evidence}
         assert values == expected
         assert given["expected_response"].expectation.value == row["gold"]
         assert {each.source.source_type for each in given.values()} == {"CODE"}
 
 
-def rows_of(runs: Runs, run: str, prefix: str) -> list[dict[str, Any]]:
+def rows_of(runs: Any, run: str, prefix: str) -> list[dict[str, Any]]:
     path = Path(runs.store.get_run(run).info.artifact_uri.removeprefix("file://")) / f"{prefix}_rows.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -130,7 +116,7 @@ def test_a_compile_makes_a_version_of_each_prompt_it_changed(runs):
     assert linked(runs, runs.compiled) == versions
 
 
-def linked(runs: Runs, run: str) -> list[tuple[str, str]]:
+def linked(runs: Any, run: str) -> list[tuple[str, str]]:
     tags = runs.store.get_run(run).data.tags
     return [(each["name"], each["version"]) for each in json.loads(tags["mlflow.linkedPrompts"])]
 
@@ -153,26 +139,19 @@ def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(monkey
     assert RunFolder.open(str(found.run_id)).finished
 
 
-def test_a_run_leaves_mlflow_as_it_was(monkeypatch, tmp_path):
+def test_a_run_leaves_mlflow_as_it_was_and_no_key_and_no_address_in_its_store(stub, monkeypatch, tmp_path):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.chdir(tmp_path)
-    found = run_evaluate("turn-rag", Setup(benchmark="locomo", train=6, dev=4, test=3), "test")
-    assert client().get_run(str(found.run_id)).inputs.dataset_inputs
-    assert "MLFLOW_TRACKING_URI" not in os.environ
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_neither_a_key_nor_an_address_gets_into_the_store(stub, monkeypatch, tmp_path):
-    store = tmp_path / "mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "secrets")
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    server = stub(lambda n, text: None)
+    monkeypatch.chdir(tmp_path)
+    server = stub()
     setup = Setup(benchmark="locomo", train=6, dev=4, test=3, lm=server.model, api_base=server.url, traces=None)
-    found = run_evaluate("turn-rag", setup, "test")
-    held = client()
-    traces = held.search_traces([held.get_run(str(found.run_id)).info.experiment_id])
-    assert len(traces) == 3
-    content = store.read_bytes() + b"".join(path.read_bytes() for path in tmp_path.rglob("*.json*"))
-    assert b"sk-very-secret" not in content
-    assert server.url.encode() not in content
+    run = client().get_run(str(run_evaluate("turn-rag", setup, "test").run_id))
+    assert run.inputs.dataset_inputs
+    assert len(client().search_traces([run.info.experiment_id])) == 3
+    assert "MLFLOW_TRACKING_URI" not in os.environ
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    content = [path.read_bytes() for path in tmp_path.rglob("*") if path.suffix in (".db", ".json", ".jsonl")]
+    assert len(content) > 2
+    assert b"sk-very-secret" not in b"".join(content)
+    assert server.url.encode() not in b"".join(content)

@@ -1,11 +1,14 @@
-"""Programs in the model registry: a gate before, the same program after, one line for anything that does not fit."""
+"""Programs in the model registry: a gate before, the same program after, what it answers behind an MLflow endpoint."""
 
 import json
+import re
 import shutil
+import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from mempiler import __version__
@@ -16,9 +19,11 @@ from mempiler.runs.compile import Compiled, run_compile
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.publish import Registered, gate, register
+from mempiler.runs.registered_model import Served
 from mempiler.runs.registry import pinned, resolve, version_of
 from mempiler.runs.setup import Setup
-from mempiler.runs.tracking import client
+from mempiler.runs.tracking import at_store, client
+from mlflow.exceptions import MlflowException
 
 DATA = {"name": "locomo", "metric": "F1", "sha256": "d1", "split_sha256": "s1"}
 
@@ -52,7 +57,7 @@ def program(tmp_path: Path) -> Make:
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A registered model of the test's own: all tests share one store."""
-    return request.node.name.replace("/", "-").replace(":", "-")
+    return re.sub(r"\W", "-", request.node.name)
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +80,17 @@ def refusal(call: Callable[..., Any], *values: Any, **named: Any) -> str:
     return str(caught.value)
 
 
-def test_an_alias_follows_the_better_program(program, name):
+def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program, name):
     register(program(0.5, "Old."), name, "prod")
     done = register(program(0.6, "New."), name, "prod")
     assert (done.version, words_of(load(done.address))) == ("2", "New.")
     assert words_of(load(f"models:/{name}/1")) == "Old."
     assert done.gate == f"dev 0.600 (n = 20, offline), models:/{name}@prod has 0.500 (offline)"
-
-
-def test_a_worse_program_is_refused_and_the_alias_stays(program, name):
-    register(program(0.5, "Old."), name, "prod")
-    told = refusal(register, program(0.4, "New."), name, "prod")
-    assert told.startswith(f"No significant gain over models:/{name}@prod on dev (-0.100 [-0.100, -0.100], p = ")
-    assert words_of(load(f"models:/{name}@prod")) == "Old."
-    assert len(client().search_model_versions(f"name = '{name}'")) == 1
-    done = register(program(0.4, "New."), name, "prod", force=True)
+    told = refusal(register, program(0.4, "Worse."), name, "prod")
+    assert told.startswith(f"No significant gain over models:/{name}@prod on dev (-0.200 [-0.200, -0.200], p = ")
     assert words_of(load(done.address)) == "New."
+    assert len(client().search_model_versions(f"name = '{name}'")) == 2
+    assert words_of(load(register(program(0.4, "Worse."), name, "prod", force=True).address)) == "Worse."
     assert version_of(done.address).tags["mempiler.gate"].startswith("forced: No significant gain over")
 
 
@@ -107,19 +107,14 @@ def test_a_worse_program_is_refused_and_the_alias_stays(program, name):
         (manifest_of(0.9, sha256="d2"), manifest_of(0.5), "another data (sha256) (d2 here, d1 there)"),
         (manifest_of(0.9, judge="j2"), manifest_of(0.5), "another judge (j2 here, None there)"),
         (manifest_of(0.9, lm="openai/x"), manifest_of(0.5), None),
-        # A gain on two of twenty questions and a loss on one; then on six, and none lost.
-        (
-            manifest_of(0.55, scores=[*[0.5] * 17, 1.0, 1.0, 0.0]),
-            manifest_of(0.5),
-            "No significant gain over models:/m@",
-        ),
+        # A gain on six of twenty questions, and on five.
         (manifest_of(0.65, scores=[*[0.5] * 14, *[1.0] * 6]), manifest_of(0.5), None),
         (manifest_of(0.62, scores=[*[0.5] * 15, *[1.0] * 5]), manifest_of(0.5), "p = .062, n = 20)"),
         # The least n is that of the compile.
         (
             manifest_of(0.9, n=19),
             manifest_of(0.5, n=19, lm="x"),
-            "Too few dev questions to tell a gain over models:/m@",
+            "Too few dev questions to tell a gain over models:",
         ),
         (manifest_of(0.9, n=19, min_n=19), manifest_of(0.5, n=19), None),
         (manifest_of(0.9, n=30), manifest_of(0.5), "another number of dev questions (30 here, 20 there)"),
@@ -133,10 +128,8 @@ def test_gate(new, old, told):
         return
     found = refusal(gate, new, old, "models:/m@prod")
     assert told in found
-    assert (
-        gate(new, old, "models:/m@prod", force=True)
-        == f"forced: {found.removesuffix('; --force registers it all the same')}"
-    )
+    forced = gate(new, old, "models:/m@prod", force=True)
+    assert f"{forced}; --force registers it all the same" == f"forced: {found}"
 
 
 @pytest.mark.parametrize(
@@ -145,10 +138,7 @@ def test_gate(new, old, told):
         ("models:/shared@canary", "canary"),
         ("models:/shared/77", "77"),
         ("models:/nobody@prod", "nobody"),
-        ("models:/shared", "write models:/NAME@ALIAS or models:/NAME/VERSION"),
         ("models:/shared/../../etc", "write models:/NAME@ALIAS"),
-        ("models:/shared@prod/more", "write models:/NAME@ALIAS"),
-        ("models:/", "write models:/NAME@ALIAS"),
     ],
 )
 @pytest.mark.usefixtures("registered")
@@ -159,9 +149,16 @@ def test_an_address_that_leads_nowhere_is_one_line(address, told):
         assert told in found
 
 
-@pytest.mark.parametrize("wrong", ["a/b", "a:b", "a@b", "", " ", "it's", 'a"b'])
-def test_a_name_that_cannot_stand_in_an_address_is_refused(program, wrong):
-    assert "the name of a registered model" in refusal(register, program(), wrong, "prod")
+@pytest.mark.parametrize(
+    ("wrong", "alias", "told"),
+    [
+        *((wrong, "prod", "the name of a registered model") for wrong in ("a/b", "a:b", "a@b", " ", "it's", 'a"b')),
+        *((None, wrong, "an alias is one word") for wrong in ("v1", "V2", "latest", "a b", "a/b", "", "x" * 256)),
+    ],
+)
+def test_a_name_or_an_alias_that_cannot_stand_in_an_address_registers_nothing(program, name, wrong, alias, told):
+    assert told in refusal(register, program(), name if wrong is None else wrong, alias)
+    assert client().search_registered_models(f"name = '{name}'") == []
 
 
 def test_a_model_that_mempiler_did_not_make_is_refused(name):
@@ -190,10 +187,7 @@ def test_a_broken_local_copy_is_fetched_anew(program, name):
 
 
 def test_a_failed_upload_registers_nothing(program, name, monkeypatch):
-    def broken(self: Any, *values: Any, **named: Any) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("mlflow.MlflowClient.log_artifacts", broken)
+    monkeypatch.setattr("mlflow.MlflowClient.log_artifacts", Mock(side_effect=OSError("disk full")))
     assert "could not be stored: disk full; nothing was registered" in refusal(register, program(), name, "prod")
     assert client().search_registered_models(f"name = '{name}'") == []
 
@@ -215,10 +209,8 @@ def test_the_model_holds_text_only(registered):
     files = {path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()}
     assert {"MLmodel", "program.py", "artifacts/program/manifest.json", "artifacts/program/state.json"} <= files
     assert {Path(name).suffix for name in files} <= {"", ".json", ".py", ".txt", ".yaml"}
-    assert (model / "requirements.txt").read_text().split() == [
-        f"mlflow=={version('mlflow')}",
-        f"mempiler=={__version__}",
-    ]
+    needed = [f"mlflow=={version('mlflow')}", f"mempiler=={__version__}"]
+    assert (model / "requirements.txt").read_text().split() == needed
 
 
 def test_the_same_program_makes_no_second_version(program, name):
@@ -228,7 +220,74 @@ def test_the_same_program_makes_no_second_version(program, name):
     assert pinned(second.address) == f"models:/{name}/1"
 
 
-@pytest.mark.parametrize("alias", ["v1", "V2", "latest", "a b", "a/b", "", "x" * 256])
-def test_an_alias_that_mlflow_refuses_registers_nothing(program, name, alias):
-    assert "an alias is one word" in refusal(register, program(), name, alias)
-    assert client().search_registered_models(f"name = '{name}'") == []
+SAID = {"role": "user", "name": "Ada", "content": "I moved to Lisbon."}
+TURN = {"id": "D1:1", "speaker": "Ada", "text": "I moved to Lisbon."}
+ROW = {"question": "Where did Ada move?", "messages": [SAID]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save(build("turn-rag", k=3), tmp_path / "program", Manifest(method="", task="", lms={"task": "offline"}))
+    return tmp_path / "program"
+
+
+@pytest.fixture
+def served(folder: Path) -> Served:
+    return Served(folder)
+
+
+@pytest.mark.parametrize(
+    "past",
+    [
+        {"messages": [[SAID], [SAID]]},
+        {"messages": [SAID], "history": None},
+        {"history": {"items": [{"kind": "session", "id": "D1", "turns": [TURN]}]}},
+    ],
+)
+def test_a_past_has_any_form_that_a_history_file_has(served, past):
+    (found,) = served.predict([{"question": "Where did Ada move?", **past}])
+    assert found["answer"]
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"question": "Where?"}, "row 2: give one of history and messages, not neither"),
+        (ROW | {"history": []}, "row 2: give one of history and messages, not history and messages"),
+        ({"messages": [SAID]}, "row 2: task question-answering needs question"),
+        (ROW | {"messages": "hello"}, "row 2: history 'row-2': expected {items: [...]} or a list of messages, got str"),
+        (ROW | {"messages": [{"content": "hello"}]}, "row 2: message 1 of session 1 has no role"),
+    ],
+)
+def test_a_wrong_row_is_named_before_any_model_is_asked(served, monkeypatch, row, told):
+    monkeypatch.setattr(served.program, "forward", lambda **query: pytest.fail("asked"))
+    with pytest.raises(MlflowException, match="row") as caught:
+        served.predict([ROW, row])
+    assert told in str(caught.value)
+    assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
+
+
+def test_the_environment_names_the_model_and_an_unreadable_answer_fails_its_row_alone(folder, monkeypatch, stub):
+    good = "[[ ## answer ## ]]\nPorto\n\n[[ ## completed ## ]]"
+    server = stub(answer=lambda body: good if "did Ada" in str(body["messages"]) else "")
+    monkeypatch.setenv("MEMPILER_LM", server.model)
+    monkeypatch.setenv("MEMPILER_API_BASE", server.url)
+    served = Served(folder)
+    assert [served.predict([ROW])[0]["answer"] for _ in range(2)] == ["Porto", "Porto"]
+    assert len(server.texts) == 2, "an answer came from DSPy's cache, where what users say must not lie"
+    first, second = served.predict([ROW, ROW | {"question": "Where did Bob go?"}])
+    assert (first["answer"], first["failure"]) == ("Porto", None)
+    assert (second["answer"], second["failure"]["kind"]) == (None, "parse")
+
+
+def test_a_registered_program_answers_behind_mlflow_s_interface(folder):
+    address = register(folder, "served", "prod", force=True).address
+    with at_store(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of MLflow's own type hints, and of those that a signature stands for
+        from mlflow.pyfunc import load_model
+
+        loaded = load_model(address)
+    (found,) = loaded.predict([ROW])
+    assert (found["answer"], found["sources"], found["failure"]) == ("I moved to Lisbon.", ["D1:1"], None)
+    assert [hit["sources"] for hit in found["evidence"]] == [["D1:1"]]
+    json.dumps(found)

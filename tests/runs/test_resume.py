@@ -40,7 +40,6 @@ def outcome(found: dict[str, Any]) -> dict[str, Any]:
         ("evaluate", 4),
         *(pytest.param(name, 1, marks=pytest.mark.slow) for name in COMPILES if name != "bootstrap"),
     ],
-    ids=lambda value: str(value),
 )
 def test_a_killed_run_goes_on_where_it_was(stub, mempiler_cli, forks, tmp_path, name, threads):
     broken, home = stub(delay=0.01), tmp_path / "home"
@@ -65,38 +64,26 @@ def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, mempiler_cli, name
     first, again = stub(), stub()
     again.model = first.model
     whole = mempiler_cli(first, *words_of(name))
-    run = str(newest_run())
-    resumed = mempiler_cli(again, *words_of(name), "--resume", run)
+    resumed = mempiler_cli(again, *words_of(name), "--resume", str(run_of(first)))
     assert (whole.code, resumed.code, again.texts) == (0, 0, [])
     assert outcome(resumed.found) == outcome(whole.found)
 
 
-def newest_run() -> Path:
-    runs = Path(os.environ["MEMPILER_HOME"]).glob("*/run.json")
-    return max(runs, key=lambda path: path.stat().st_mtime_ns).parent
-
-
-def test_a_run_goes_on_when_its_endpoint_is_back(stub, mempiler_cli):
-    dying, healthy, back = stub(lambda n, text: "dead" if n > 6 else None), stub(), stub()
-    back.model = dying.model
-    ended = mempiler_cli(dying, *words_of("bootstrap"))
-    whole = mempiler_cli(healthy, *words_of("bootstrap"))
-    resumed = mempiler_cli(back, *words_of("bootstrap"), "--resume", ended.resume)
-    assert (ended.code, resumed.code) == (3, 0)
-    assert outcome(resumed.found) == outcome(whole.found)
-    assert dying.answered + back.answered == healthy.answered
-
-
-def test_a_run_goes_on_with_a_larger_budget(stub, mempiler_cli):
-    first, healthy, more = stub(), stub(), stub()
+@pytest.mark.parametrize(
+    ("name", "script", "limit", "code"),
+    [("bootstrap", lambda n, text: "dead" if n > 6 else None, [], 3), ("evaluate", None, ["--max-calls", "3"], 0)],
+    ids=["its endpoint is back", "a larger budget"],
+)
+def test_a_run_that_was_stopped_goes_on(stub, mempiler_cli, name, script, limit, code):
+    first, healthy, more = stub(script), stub(), stub()
     more.model = first.model
-    words = words_of("evaluate")
-    ended = mempiler_cli(first, *words, "--max-calls", "3")
-    whole = mempiler_cli(healthy, *words)
-    resumed = mempiler_cli(more, *words, "--resume", str(run_of(first)))
-    assert (ended.code, ended.found["stopped"], resumed.code) == (0, "budget reached: max-calls 3", 0)
+    ended = mempiler_cli(first, *words_of(name), *limit)
+    whole = mempiler_cli(healthy, *words_of(name))
+    resumed = mempiler_cli(more, *words_of(name), "--resume", str(run_of(first)))
+    assert (ended.code, resumed.code) == (code, 0)
+    assert (ended.found["stopped"] == "budget reached: max-calls 3") if limit else ended.resume
     assert outcome(resumed.found) == outcome(whole.found)
-    assert (len(first.texts), len(more.texts)) == (3, len(healthy.texts) - 3)
+    assert first.answered + more.answered == healthy.answered
 
 
 def run_of(server: Any) -> Path:

@@ -25,21 +25,26 @@ from mempiler.signatures.answering import AnswerFromContext
 from .evaluations import row
 
 
-def program_of(store):
+def program_of(folder):
+    store = RunStore(folder / "run.sqlite")
     return build("memory-r2", embedder=embedder(), cache=MemoryCache(store.nodes), chunk_turns=3)
 
 
-def test_a_later_process_reads_memories_without_a_call(scripted, fact_replies, make_history, tmp_path):
-    lm, history = scripted(fact_replies), make_history(3)
+def test_a_later_process_reads_memories_and_their_steps_without_a_call(scripted, fact_replies, make_history, tmp_path):
+    def traced(program):
+        with dspy.context(trace=[]):
+            program(history=make_history(3), question="Where?", focus=("D2:2",))
+            return [(inputs, prediction.toDict()) for _, inputs, prediction in dspy.settings.trace]
+
+    lm = scripted(fact_replies)
     with dspy.context(lm=lm):
-        first = program_of(RunStore(tmp_path / "run.sqlite")).remember(history)
-        written = sum(lm.engine.calls.values())
-        second = program_of(RunStore(tmp_path / "run.sqlite")).remember(history)
-        longer = program_of(RunStore(tmp_path / "run.sqlite"))
-        longer.remember(make_history(4))
-    assert second.memory == first.memory
-    assert written == 12
-    assert sum(lm.engine.calls.values()) == written + 4
+        first, fresh = program_of(tmp_path).remember(make_history(3)), traced(program_of(tmp_path))
+        written = sum(lm.engine.calls.values()) - 1
+        second, read = program_of(tmp_path).remember(make_history(3)), traced(program_of(tmp_path))
+        assert sum(lm.engine.calls.values()) == written + 2
+        program_of(tmp_path).remember(make_history(4))
+    assert (second.memory, read, len(read)) == (first.memory, fresh, 3)
+    assert (written, sum(lm.engine.calls.values())) == (12, written + 2 + 4)
 
 
 class Paired(Writer):
@@ -68,13 +73,17 @@ def items_kept(path):
         return database.execute("SELECT count(*) FROM nodes").fetchone()[0]
 
 
+def numbered(scripted):
+    return scripted(lambda kind, text, n: {"reasoning": "", "answer": f"answer {n}"})
+
+
 def remembered(path, writer, history):
     with closing(RunStore(path)) as store:
         return MemoryCache(store.nodes).remember(writer, history)
 
 
 def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(scripted, make_history, tmp_path):
-    path, lm = tmp_path / "run.sqlite", scripted(lambda kind, text, n: {"reasoning": "", "answer": f"answer {n}"})
+    path, lm = tmp_path / "run.sqlite", numbered(scripted)
     first, second = Paired(), Paired()
     with dspy.context(lm=lm):
         node = remembered(path, first, make_history(5))
@@ -95,14 +104,14 @@ def rows_of(path):
 def test_what_is_kept_grows_with_the_history_and_not_with_its_square(scripted, fact_replies, make_history, tmp_path):
     history = make_history(8)
     with dspy.context(lm=scripted(fact_replies)):
-        program_of(RunStore(tmp_path / "run.sqlite")).remember(history)
+        program_of(tmp_path).remember(history)
     rows = rows_of(tmp_path / "run.sqlite")
     sizes = [len(json.dumps(rows[prefix]["changes"])) for prefix in history.prefixes]
     assert max(sizes) < 1.2 * min(sizes)
 
 
 def test_a_memory_is_not_put_together_from_what_does_not_belong_together(scripted, make_history, tmp_path):
-    path, lm = tmp_path / "run.sqlite", scripted(lambda kind, text, n: {"reasoning": "", "answer": f"answer {n}"})
+    path, lm = tmp_path / "run.sqlite", numbered(scripted)
     history = make_history(4)
     with dspy.context(lm=lm):
         remembered(path, Paired(), history)
@@ -136,32 +145,15 @@ def test_a_memory_after_one_that_is_not_kept_is_kept_whole(scripted, make_histor
     assert len(broken.engine.prompts) == asked + 1
 
 
-def test_steps_read_from_disk_replay_like_fresh_ones(scripted, fact_replies, make_history, tmp_path):
-    def traced(program):
-        with dspy.context(trace=[]):
-            program(history=make_history(2), question="Where?", focus=("D2:2",))
-            return [(inputs, prediction.toDict()) for _, inputs, prediction in dspy.settings.trace]
-
-    with dspy.context(lm=scripted(fact_replies)):
-        fresh = traced(program_of(RunStore(tmp_path / "run.sqlite")))
-        read = traced(program_of(RunStore(tmp_path / "run.sqlite")))
-    assert read == fresh
-    assert len(read) == 3
-
-
-def metered(engine, store, cache):
-    settings = {"engine": engine, "cache": cache, "temperature": 0.0}
-    return MeteredLM("scripted/answers", Meter(), answers=store.answers, **settings)
-
-
 @pytest.mark.parametrize(("cache", "paid"), [(True, 1), (False, 2)])
 def test_equal_calls_share_an_answer_only_where_the_lm_cache_is_on(scripted, tmp_path, cache, paid):
-    engine = scripted(lambda kind, text, n: f"answer {n}").engine
-    first = metered(engine, RunStore(tmp_path / "run.sqlite"), cache)
-    said = [first("same question"), first("same question")]
-    resumed = metered(engine, RunStore(tmp_path / "run.sqlite"), cache)
-    assert [resumed("same question"), resumed("same question")] == said
-    assert len(engine.prompts) == paid
+    engine, said = scripted(lambda kind, text, n: f"answer {n}").engine, []
+    for _ in range(2):
+        settings = {"engine": engine, "cache": cache, "temperature": 0.0}
+        answers = RunStore(tmp_path / "run.sqlite").answers
+        lm = MeteredLM("scripted/answers", Meter(), answers=answers, **settings)
+        said.append([lm("same question"), lm("same question")])
+    assert (said[0], len(engine.prompts)) == (said[1], paid)
     dspy.cache.reset_memory_cache()
 
 
@@ -192,17 +184,14 @@ def test_a_run_is_resumed_with_the_settings_it_was_started_with_and_no_others():
             RunFolder.resume(run, other)
 
 
-@pytest.mark.parametrize("value", ["{not", b"not compressed"])
-def test_a_damaged_value_is_one_line(tmp_path, value):
+def test_a_damaged_value_or_file_is_one_line(tmp_path):
     with closing(RunStore(tmp_path / "run.sqlite")) as store:
-        with closing(sqlite3.connect(store.path)) as database:
-            database.execute("INSERT INTO rows VALUES ('scope', 'id', ?)", (value,))
-            database.commit()
-        with pytest.raises(DataError, match=r"run\.sqlite: is damaged: [^\n]+$"):
-            store.get("rows", "scope", "id")
-
-
-def test_a_file_that_is_no_store_is_one_line(tmp_path):
+        for value in ("{not", b"not compressed"):
+            with closing(sqlite3.connect(store.path)) as database:
+                database.execute("INSERT OR REPLACE INTO rows VALUES ('scope', 'id', ?)", (value,))
+                database.commit()
+            with pytest.raises(DataError, match=r"run\.sqlite: is damaged: [^\n]+$"):
+                store.get("rows", "scope", "id")
     (tmp_path / "run.sqlite").write_text("no database " * 100)
     with pytest.raises(DataError, match="is no file of a run"):
         RunStore(tmp_path / "run.sqlite")

@@ -2,12 +2,19 @@
 
 import json
 import logging
+import multiprocessing
+import os
+import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from mempiler.errors import UserError
 from mempiler.records import Failure
+from mempiler.runs import tracking
 from mempiler.runs.results import Evaluation
 from mempiler.runs.tracking import Tracker, artifact_location, client, tracking_uri
 
@@ -32,19 +39,11 @@ def artifact(run_id: str, name: str, folder: Path) -> Path:
     ("error", "status"), [(None, "FINISHED"), (ValueError("broken\nhere"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
 )
 def test_a_run_ends_as_its_block_does(error, status):
-    def work() -> None:
-        with Tracker("test-status") as tracker:
-            ids.append(tracker.run_id)
-            if error:
-                raise error
-
-    ids: list[str] = []
-    if error:
-        with pytest.raises(type(error)):
-            work()
-    else:
-        work()
-    run = client().get_run(ids[0])
+    tracker = Tracker("test-status")
+    with suppress(ValueError, KeyboardInterrupt), tracker:
+        if error:
+            raise error
+    run = client().get_run(tracker.run_id)
     assert run.info.status == status
     assert run.data.tags.get("error") == ("broken here" if status == "FAILED" else "" if error else None)
 
@@ -73,15 +72,6 @@ def test_an_evaluation_is_logged_with_every_row(tmp_path):
     assert json.loads(artifact(tracker.run_id, "evaluation.json", tmp_path).read_text())["n"] == 3
 
 
-def test_the_store_and_its_artifacts_are_in_the_results_folder(tmp_path, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "elsewhere"))
-    assert tracking_uri() == f"sqlite:///{tmp_path}/elsewhere/mlflow.db"
-    monkeypatch.delenv("MEMPILER_HOME")
-    monkeypatch.chdir(tmp_path)
-    assert tracking_uri() == f"sqlite:///{tmp_path}/runs/local/mlflow.db"
-
-
 @pytest.mark.parametrize("uri", ["nowhere://x", "sqlite:////proc/none/x.db"])
 def test_a_store_that_cannot_be_used_is_one_line(monkeypatch, uri):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
@@ -91,32 +81,18 @@ def test_a_store_that_cannot_be_used_is_one_line(monkeypatch, uri):
     assert "\n" not in str(caught.value)
 
 
-def failing(call: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Lets calls of the client fail as they do when the store has gone away; returns the calls that were made."""
-    made: list[str] = []
-
-    def gone(name: str) -> Any:
-        def called(self: Any, *values: Any, **named: Any) -> None:
-            made.append(name)
-            raise OSError(f"connection to the store lost\nin {name}")
-
-        return called
-
-    for name in (call, "set_terminated"):
-        monkeypatch.setattr(f"mlflow.MlflowClient.{name}", gone(name))
-    return made
-
-
 @pytest.mark.parametrize("call", ["log_batch", "log_text", "log_artifact", "log_artifacts"])
 def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, monkeypatch, caplog, call):
     (tmp_path / "file.txt").write_text("x")
     with caplog.at_level(logging.WARNING, "mempiler"), Tracker("test-failing") as tracker:
-        made = failing(call, monkeypatch)
+        gone = Mock(side_effect=OSError(f"connection to the store lost\nin {call}"))
+        for name in (call, "set_terminated"):
+            monkeypatch.setattr(f"mlflow.MlflowClient.{name}", gone)
         tracker.params({"lm": "offline"})
         tracker.evaluation("result", evaluation_of("single hop"))
-        tracker.page(tmp_path / "file.txt")
-        tracker.folder(tmp_path, "program")
-    assert made == [call]
+        tracker.files(tmp_path / "file.txt")
+        tracker.files(tmp_path, "program")
+    assert gone.call_count == 1
     lines = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
     assert len(lines) == 1
     assert lines[0].startswith(f"mempiler: MLflow store {tracking_uri()}: ")
@@ -126,16 +102,74 @@ def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, m
 @pytest.mark.parametrize(
     ("uri", "place"),
     [
-        ("sqlite:////srv/tracking/mlflow.db", "file:///srv/tracking/mlartifacts"),
         ("sqlite+pysqlite:////srv/tracking/mlflow.db?timeout=5", "file:///srv/tracking/mlartifacts"),
         ("sqlite:///mine.db", "file://{here}/mlartifacts"),
         ("postgresql+psycopg://u@host/db", "file://{here}/results/mlartifacts"),
         ("http://mlflow:5000", None),
-        ("file:///srv/mlruns", None),
-        ("/srv/mlruns", None),
     ],
 )
 def test_artifacts_lie_where_the_store_is(tmp_path, monkeypatch, uri, place):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "results"))
     assert artifact_location(uri) == (place and place.format(here=tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert tracking_uri() == f"sqlite:///{tmp_path}/results/mlflow.db"
+    monkeypatch.delenv("MEMPILER_HOME")
+    assert tracking_uri() == f"sqlite:///{tmp_path}/runs/local/mlflow.db"
+
+
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a database whose tables take a while, and are counted."""
+
+    def tables(new: Path) -> None:
+        with (tmp_path / "made").open("a") as file:
+            file.write("x")
+        time.sleep(0.2)
+        new.write_text("whole")
+
+    monkeypatch.setattr(tracking, "_tables", tables)
+    return tmp_path / "mlflow.db"
+
+
+def made(path: Path) -> Any:
+    """A process that makes the database."""
+    process = FORK.Process(target=tracking.make_database, args=(f"sqlite:///{path}",))
+    process.start()
+    return process
+
+
+def test_kill_leaves_nothing_that_is_in_the_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(new: Path) -> None:
+        new.write_text("half")
+        new.with_name("begun").touch()
+        time.sleep(60)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tracking, "_tables", slow)
+        process = made(path)
+    while not list(path.parent.glob(".mlflow-*/begun")):
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert not path.exists()
+    tracking.make_database(f"sqlite:///{path}")
+    assert path.read_text() == "whole"
+    assert list(path.parent.glob(".mlflow-*")) == []
+
+
+def test_of_three_first_runs_one_makes_the_file(path: Path) -> None:
+    processes = [made(path) for _ in range(3)]
+    for process in processes:
+        process.join(30)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert (path.parent / "made").read_text() == "x"
+
+
+def test_folder_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking, "_tables", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(UserError, match=r"^MLflow store sqlite:.*: cannot be made: Permission denied$"):
+        tracking.make_database(f"sqlite:///{path}")

@@ -72,23 +72,19 @@ def test_from_a_filter_to_a_question_its_prompt_and_its_evidence(opened: Browser
     assert opened.errors == []
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "left"),
-    [
+def test_filters_leave_what_they_name(opened: Browser) -> None:
+    for field, value, left in (
         ("category", "1", ["Question 1?", "Question 3?"]),
-        ("why", "right", ["Question 2?"]),
         ("why", "!right", ["Question 0?", "Question 1?", "Question 3?"]),
         ("hit", "all", ["Question 2?"]),
         ("words", "question 3", ["Question 3?"]),
         ("words", "nowhere", []),
-    ],
-)
-def test_filters_leave_what_they_name(opened: Browser, field: str, value: str, left: list[str]) -> None:
-    choose(opened, field, value)
-    assert text(opened, "#list .asked") == left
-    opened.evaluate("document.querySelector('#filters').reset()")
-    opened.evaluate("new Promise((done) => setTimeout(done, 20))")
-    assert text(opened, "#count") == ["4 questions"]
+    ):
+        choose(opened, field, value)
+        assert text(opened, "#list .asked") == left
+        opened.evaluate("document.querySelector('#filters').reset()")
+        opened.evaluate("new Promise((done) => setTimeout(done, 20))")
+        assert text(opened, "#count") == ["4 questions"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,20 +1,25 @@
-"""The document of a run's page: what it says of every question, however bad its text, and how large it is."""
+"""What people are told of a run, page and lines: every question, however bad its text, and what numbers rest on."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mempiler.cli.show import page_lines
+from mempiler.engines.spending import Spending
 from mempiler.programs.recording import Call, Completion
 from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
 from mempiler.runs.pages.html import as_html, embedded, keep_page
-from mempiler.runs.pages.page import Page, Question, program_changes, read_page, run_page
+from mempiler.runs.pages.page import WIRING, Page, program_changes, read_page, run_page, spent_facts
 from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import PROMPT, Asked, Clock, Entry, Row, Seen, seen
+from rich.console import Console
 
 from ..evaluations import evaluation as made
 from ..evaluations import row as a_row
@@ -48,14 +53,7 @@ def row(n: int = 0, text: str = "Where?", score: float = 1.0, **changes: Any) ->
 
 def evaluation(*rows: Row, **changes: Any) -> Evaluation:
     """An evaluation that lost two of twelve answers."""
-    whole = {"calls": {"task": 12, "prompt": 0, "judge": 0, "cached": 0}, "tokens": {"input": 1234, "output": 56}}
-    answers = {"task.answer": {"ok": 10, "lost": 2}}
-    return made(rows, **{"cost": 0.25, "seconds": 1.25, "answers": answers, **whole, **changes})
-
-
-def only(page: Page) -> Question:
-    assert len(page.questions) == 1
-    return page.questions[0]
+    return made(rows, **{"answers": {"task.answer": {"ok": 10, "lost": 2}}, **changes})
 
 
 @pytest.mark.parametrize(
@@ -72,7 +70,7 @@ def only(page: Page) -> Question:
     ],
 )
 def test_a_question_says_where_it_went_wrong(changes: dict[str, Any], why: str, hit: str) -> None:
-    shown = only(run_page("evaluate", "run", {"score": evaluation(row(**changes))})).last
+    shown = row(**changes)
     assert (shown.reason, shown.hit, shown.right) == (why, hit, why == "right")
 
 
@@ -153,14 +151,72 @@ def test_a_prompt_of_any_length_is_bounded(lengths: tuple[int, ...], whole: list
     assert all(kept or "characters left out" in text for (_, text), kept in zip(asked.messages, whole, strict=True))
 
 
-def test_a_page_that_cannot_be_drawn_costs_the_run_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(page: Page) -> str:
-        raise ValueError("half of\na page")
-
-    monkeypatch.setattr("mempiler.runs.pages.html.as_html", broken)
+def test_a_page_that_cannot_be_drawn_costs_the_run_nothing(tmp_path, caplog, monkeypatch) -> None:
+    monkeypatch.setattr("mempiler.runs.pages.html.as_html", Mock(side_effect=ValueError("half of\na page")))
     assert keep_page(tmp_path, Page(command="evaluate", name="run", title="x")) is None
     assert [record.message for record in caplog.records] == [f"no page of {tmp_path.name}: half of a page"]
     assert [path.name for path in tmp_path.iterdir()] == ["report.json.gz"]
     assert read_page(tmp_path) is not None
+
+
+def scored(scores: dict[str, list[float]], **changes: Any) -> Evaluation:
+    """An evaluation with the given scores by category."""
+    failed = Failure(kind="error", where="x", message="y")
+    rows = [
+        a_row(f"{category}:{n}", score, category=category, recall={"recall@5": 1.0}, failure=None if score else failed)
+        for category, values in scores.items()
+        for n, score in enumerate(values)
+    ]
+    calls, tokens = {"task": 12, "prompt": 0, "judge": 2, "cached": 0}, {"input": 1234, "output": 56}
+    return made(rows, **{"calls": calls, "tokens": tokens, "cost": None, "seconds": 1.25, **changes})
+
+
+def shown(**phases: Evaluation) -> list[str]:
+    """What the terminal shows of evaluations, line by line."""
+    console = Console(file=io.StringIO(), width=120, soft_wrap=True)
+    for line in page_lines(run_page("evaluate", "a-run", phases)):
+        console.print(line)
+    return console.file.getvalue().splitlines()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_an_evaluation_shows_categories_and_what_they_rest_on():
+    lines = shown(score=scored({"1": [0.5, 0.25], "5": [1.0]}))
+    rows = [line.split() for line in lines]
+    assert ["1", "2", "0.375", "[0.250,", "0.500]", "0.375", "0"] in rows
+    assert ["5", "(not", "in", "score)", "1", "1.000", "1.000", "0"] in rows
+    assert ["score", "2", "0.375", "[0.250,", "0.500]", "0.375", "0"] in rows
+    assert "95 % intervals, resampled by question" in lines
+
+
+@pytest.mark.parametrize("comparable", [True, False])
+def test_a_wiring_check_is_headed_so_on_one_line(comparable):
+    long = scored({"1": [0.5]}, comparable=comparable, program="a-very-long-method-name-" * 4)
+    assert (WIRING in shown(score=long)[0]) is not comparable
+
+
+@pytest.mark.parametrize(
+    ("changes", "cached", "cost"),
+    [
+        ({}, "", "no price known"),
+        ({"cost": 0.5}, "", "$0.5000"),
+        (
+            {"prompt_cache": {"told": 200, "reused": 150}},
+            " (75% of the prompts from the server's cache)",
+            "no price known",
+        ),
+    ],
+)
+def test_usage_is_one_line(changes, cached, cost):
+    found = spent_facts({"score": scored({"1": [0.5]}, **changes)})
+    assert found == [("LM calls", f"12 task, 2 judge; 1,234 + 56 tokens{cached}; {cost}; 1.2 s")]
+
+
+def test_calls_that_were_made_elsewhere_are_told_as_such():
+    """Four calls: three wrote the memory, of which an endpoint tells that it paid for them."""
+    writing = Spending(3, 600, 0, 1.0, seconds=2.0)
+    taken = {"calls": 1, "prompt_tokens": 90, "output_tokens": 10, "cost": 0.25, "answering": 0.5}
+    here = made([a_row(**taken)], construction=writing, cost=None)
+    assert here.spent["calls"]["task"] == 1
+    away = here.model_copy(update={"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}})
+    assert away.spent["calls"] == {"elsewhere": 4}
+    assert spent_facts({"score": away})[0][1].startswith("4 elsewhere; 690 + 10 tokens; $1.2500")

@@ -42,5 +42,11 @@ PLAIN: dict[str, Any] = {
 
 @pytest.fixture
 def make_paper() -> Callable[..., Paper]:
-    """Makes the small paper with some of its fields changed."""
-    return lambda **changes: Paper.model_validate({**PLAIN, **changes})
+    """Makes the small paper with some of its fields changed; `turns` are the variants of its only section then."""
+
+    def make(turns: dict[str, Any] | None = None, own: str = "nothing", **changes: Any) -> Paper:
+        if turns is not None:
+            changes |= {"variants": turns, "sections": [{**TURNS, "variants": list(turns), "own": own, "duels": []}]}
+        return Paper.model_validate({**PLAIN, **changes})
+
+    return make

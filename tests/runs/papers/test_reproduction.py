@@ -1,30 +1,35 @@
-"""A reproduction: each variant an ordinary run of its own, a table of ours with the paper's cells beside it."""
+"""A reproduction: each variant an ordinary run of its own, our table beside the paper's, and a killed one goes on."""
 
+import contextlib
 import json
+import sqlite3
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from mempiler.cli import main
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
+from mempiler.engines.spending import Spending
 from mempiler.runs.compare import recorded
 from mempiler.runs.papers.arrangement import plan_paper
-from mempiler.runs.papers.reproduction import reproduce
+from mempiler.runs.papers.cells import VariantResult
+from mempiler.runs.papers.paper import Column
+from mempiler.runs.papers.reproduction import Reproduced, SectionResult, reproduce
 from mempiler.runs.setup import Setup
+
+from ..evaluations import evaluation
+from ..evaluations import row as a_row
 
 SETUP = Setup(benchmark="", test=6, threads=2)
 SPLIT = Setup(benchmark="", train=8, dev=4, test=4, threads=1)
+PLAIN = {"program": "turn-rag"}
+LABELED = {"optimizer": "labeled", "settings": {"max_labeled_demos": 2}}
 TUNED = {
-    "three turns": {"program": "turn-rag"},
-    "demos": {
-        "program": "turn-rag",
-        "settings": {"k": 2},
-        "tuned": {"optimizer": "labeled", "settings": {"max_labeled_demos": 2}},
-    },
-    "more demos": {
-        "program": "turn-rag",
-        "tuned": {"optimizer": "bootstrap", "start": "demos", "settings": {"max_tries": 2}},
-    },
+    "three turns": PLAIN,
+    "demos": {**PLAIN, "settings": {"k": 2}, "tuned": LABELED},
+    "more demos": {**PLAIN, "tuned": {"optimizer": "bootstrap", "start": "demos", "settings": {"max_tries": 2}}},
 }
 
 
@@ -42,11 +47,8 @@ def test_a_variant_is_a_run_of_its_own_and_equal_ones_are_one(make_paper):
     assert rows["k = 1"]["cells"]["all"]["value"] == alone.score
     assert (rows["k = 1"]["n"], len(alone.rows)) == (alone.n, 6)
     assert json.loads((made.run / "reproduced.json").read_text()) == json.loads(json.dumps(made.summary()))
-
-
-def test_a_row_has_the_papers_cell_an_interval_and_a_difference(make_paper):
-    made = reproduce(make_paper(), SETUP, ["turns"])
-    ours, own = rows_of(made)["three turns"], rows_of(made)["nothing"]
+    # A row has the paper's cell, an interval and a difference.
+    ours, own = rows["three turns"], rows["nothing"]
     cell = ours["cells"]["all"]
     assert (cell["n"], cell["printed"], own["cells"]["all"]["printed"]) == (ours["n"], (38.1,), ())
     assert cell["interval"][0] <= cell["value"] <= cell["interval"][1]
@@ -60,8 +62,7 @@ def test_a_row_has_the_papers_cell_an_interval_and_a_difference(make_paper):
 
 def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(make_paper):
     """The second begins from the program that the first one kept."""
-    paper = make_paper(variants=TUNED, sections=[_turns(list(TUNED), own="three turns")])
-    made = reproduce(paper, SPLIT)
+    made = reproduce(make_paper(TUNED, "three turns"), SPLIT)
     assert {row.label: len(row.evaluation.rows) for row in made.sections[0].rows} == dict.fromkeys(TUNED, 4)
     assert not made.failed
     found = {json.loads(path.read_text())["settings"]["command"] for path in made.run.glob("parts/*/run.json")}
@@ -74,19 +75,14 @@ def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(mak
 
 def test_what_learned_on_another_benchmark_is_asked_all_of_this_one(make_paper):
     """Two sections that learn alike share what was learned."""
-    demos = TUNED["demos"]
-    variants = {
-        "three turns": {"program": "turn-rag"},
-        "demos": demos,
-        "abroad": {**demos, "tuned": {**demos["tuned"], "on": "locomo"}},
-    }
-    sections = [
-        _turns(["demos"], own="demos"),
-        {**_turns(["three turns", "abroad"], own="abroad"), "name": "msc", "benchmark": "msc"},
-    ]
+    here = {**PLAIN, "tuned": LABELED}
+    variants = {"three turns": PLAIN, "demos": here, "abroad": {**PLAIN, "tuned": {**LABELED, "on": "locomo"}}}
+    (section,) = make_paper({"demos": here}, "demos").sections
+    abroad = {"name": "msc", "benchmark": "msc", "variants": ("three turns", "abroad"), "own": "abroad"}
+    paper = make_paper(variants=variants, sections=[section, section.model_copy(update=abroad)])
     setup = Setup(benchmark="", train=8, dev=4, threads=1)
-    plan, _ = plan_paper(make_paper(variants=variants, sections=sections), setup)
-    made = reproduce(make_paper(variants=variants, sections=sections), setup)
+    plan, _ = plan_paper(paper, setup)
+    made = reproduce(paper, setup)
     assert not made.failed
     ran = [json.loads(path.read_text())["settings"] for path in made.run.glob("parts/*/run.json")]
     assert [(each["benchmark"], each["train"]) for each in ran if each["command"] == "compile"] == [("locomo", 8)]
@@ -97,7 +93,7 @@ def test_what_learned_on_another_benchmark_is_asked_all_of_this_one(make_paper):
 
 @pytest.mark.parametrize("calls", [6, pytest.param(14, marks=pytest.mark.slow)])
 def test_a_compile_that_a_limit_broke_off_goes_on_and_pays_nothing_twice(make_paper, calls):
-    paper = make_paper(variants=TUNED, sections=[_turns(list(TUNED), own="three turns")])
+    paper = make_paper(TUNED, "three turns")
     meters = [Meter() for _ in range(3)]
     whole = reproduce(paper, SPLIT, meter=meters[0])
     broken = reproduce(paper, replace(SPLIT, limits=Limits(max_calls=calls)), meter=meters[1])
@@ -109,12 +105,13 @@ def test_a_compile_that_a_limit_broke_off_goes_on_and_pays_nothing_twice(make_pa
     assert cells[0] == cells[1]
 
 
-def test_a_variant_that_fails_is_named_and_the_others_are_run(make_paper, capsys, monkeypatch):
-    variants = {"three turns": {"program": "turn-rag", "settings": {"colour": 3}}, "nothing": {"program": "no-memory"}}
+def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_run(
+    make_paper, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path))
+    turns = {"three turns": {**PLAIN, "settings": {"colour": 3}}, "the other": {"program": "system:mem0"}}
     paper = make_paper(
-        variants=variants,
-        sections=[_turns(["three turns", "nothing"])],
-        not_drawn=[{"what": "Figure 7", "why": "a picture"}],
+        {**turns, "nothing": {"program": "no-memory"}}, not_drawn=[{"what": "Figure 7", "why": "a picture"}]
     )
     monkeypatch.setattr("mempiler.runs.papers.paper.read_paper", lambda name: paper)
     with pytest.raises(SystemExit) as ended:
@@ -125,18 +122,7 @@ def test_a_variant_that_fails_is_named_and_the_others_are_run(make_paper, capsys
     assert "colour" in shown
     assert " nothing 4 " in shown
     assert "not drawn: Figure 7: a picture" in shown
-
-
-def _turns(labels, own="nothing"):
-    return {
-        "name": "turns",
-        "title": "turns",
-        "benchmark": "locomo",
-        "variants": labels,
-        "own": own,
-        "columns": [{"name": "all", "printed": ["Avg."]}],
-        "printed": ["table1"],
-    }
+    assert "the other is left out: system:mem0 is not installed; run: mempiler fetch system:mem0" in shown
 
 
 def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypatch):
@@ -148,27 +134,108 @@ def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypa
         "        self.seed = seed\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    drawing = {"program": "drawing:Drawing"}
-    variants = {
-        "three turns": drawing,
-        "fixed": {**drawing, "settings": {"seed": 7}},
-        "nothing": {"program": "no-memory"},
-    }
-    paper = make_paper(variants=variants, sections=[_turns(["three turns", "fixed", "nothing"])], seeds=3)
-    made = reproduce(paper, SETUP)
-    assert {label: len(row["runs"]) for label, row in rows_of(made).items()} == {
-        "three turns": 3, "fixed": 1, "nothing": 1,
-    }  # fmt: skip
-    spreads = {label: row["cells"]["all"]["spread"] is not None for label, row in rows_of(made).items()}
-    assert spreads == {"three turns": True, "fixed": False, "nothing": False}
+    drawing, nothing = {"program": "drawing:Drawing"}, {"program": "no-memory"}
+    turns = {"three turns": drawing, "fixed": {**drawing, "settings": {"seed": 7}}, "nothing": nothing}
+    made = reproduce(make_paper(turns, seeds=3), SETUP)
+    told = [(len(row["runs"]), row["cells"]["all"]["spread"] is not None) for row in rows_of(made).values()]
+    assert told == [(3, True), (1, False), (1, False)]
     assert made.notes == ("what neither samples nor draws by a seed is run once, however many seeds there are",)
 
 
-def test_a_system_that_is_not_installed_is_left_out_and_named(make_paper, tmp_path, monkeypatch):
-    monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path))
-    variants = {"three turns": {"program": "turn-rag"}, "the other": {"program": "system:mem0"}}
-    paper = make_paper(variants=variants, sections=[_turns(list(variants), own="three turns")])
-    made = reproduce(paper, Setup(benchmark="", test=4, threads=1))
-    assert list(rows_of(made)) == ["three turns"]
-    told = "the other is left out: system:mem0 is not installed; run: mempiler fetch system:mem0"
-    assert made.notes == (told,)
+def row(n, score, group, **values):
+    plain = {"gold": "1", "answer": str(score), "parts": {}, "category": "x"}
+    return a_row(str(n), score, group=group, **{**plain, **values})
+
+
+def scored(scores, groups=6, **values):
+    return evaluation((row(n, each, f"u{n % groups}") for n, each in enumerate(scores)), **values)
+
+
+def best(rows):
+    return {"best": max(row.score for row in rows)} if rows else {}
+
+
+ROWS = [
+    row(0, 1.0, "u0", parts={"f1": 0.5}, context_tokens=10, calls=1, recall_counts={"first": 4}),
+    row(1, 0.0, "u1", parts={"f1": 0.1}, context_tokens=30, calls=3, category="y"),
+    row(2, 1.0, "u2", counts=False, category="y", calls=2),
+]
+
+
+@pytest.mark.parametrize(
+    ("of", "key", "value", "n"),
+    [
+        ("score", "", 0.5, 2),
+        ("category", "y", 0.5, 2),
+        ("part", "f1", 0.3, 2),
+        ("tokens", "", 20.0, 2),
+        ("count", "first", 4 / 3, 3),
+        ("calls", "", 2.0, 3),
+        ("metric", "best", 1.0, 3),
+        ("minutes", "", 0.5, 3),
+        ("category", "z", None, 0),
+        ("metric", "other", None, 0),
+    ],
+)
+def test_a_column_reads_its_part_of_an_evaluation(of, key, value, n):
+    written = {"construction": Spending(seconds=60.0), "histories": 2}
+    found = VariantResult("x", (evaluation(ROWS, aggregate={"best": 1.0}, **written),))
+    cell = found.cell(Column(name="c", of=of, key=key))
+    assert (cell.value, cell.n) == (pytest.approx(value), n)
+
+
+@pytest.mark.parametrize(("groups", "unit"), [(6, "group"), (2, "question")])
+def test_a_metric_of_all_answers_is_computed_anew_for_every_draw(groups, unit):
+    """The best of twelve scores, of which one is 1: a draw without it has 0.5 at best."""
+    found = VariantResult("x", (scored([0.5] * 11 + [1.0], groups, aggregate={"best": 1.0}),), aggregate=best)
+    cell = found.cell(Column(name="best", of="metric", key="best"))
+    assert (cell.value, cell.n, cell.interval, cell.unit) == (1.0, 12, (0.5, 1.0), unit)
+
+
+def test_seeds_are_a_mean_with_a_spread():
+    cell = VariantResult("x", (scored([0.0] * 6), scored([1.0] * 6))).cell(Column(name="all"), (38.1, "40"))
+    assert (cell.value, cell.interval, cell.printed) == (0.5, (0.5, 0.5), (38.1, "40"))
+    assert cell.spread == pytest.approx(0.7071, abs=1e-4)
+
+
+def test_a_difference_is_paired_on_shared_questions():
+    own, other = (VariantResult("x", (scored(scores),)) for scores in ([1.0] * 24, [0.0] * 21 + [1.0]))
+    found = other.difference(own)
+    assert (found.n, found.mean, found.wins, found.losses, found.ties) == (22, pytest.approx(-21 / 22), 0, 21, 1)
+    assert found.verdict == "worse"
+
+
+def test_a_variant_that_lost_too_many_calls_is_broken(make_paper):
+    paper, whole = make_paper(), VariantResult("nothing", (scored([1.0]),))
+    lost = VariantResult("three turns", (scored([1.0], answers={"task.answer": {"ok": 1, "lost": 1}}),))
+    found = SectionResult(paper, paper.sections[0], "", (whole, lost), {}, {})
+    assert found.broken == ("three turns",)
+    assert Reproduced(paper, (found,), Path(), "", (), None).failed
+
+
+def told(found: dict[str, Any]) -> list[Any]:
+    """The rows of all sections, but for what a clock tells and the folders, whose names hold the server's address."""
+    rows = [row for section in found["sections"] for row in section["rows"]]
+    for row in rows:
+        row["takes"] = {name: value for name, value in row["takes"].items() if name != "seconds"}
+    return [{name: value for name, value in row.items() if name != "runs"} for row in rows]
+
+
+@pytest.mark.slow
+def test_a_killed_reproduction_goes_on_where_it_was(stub, mempiler_cli, forks, tmp_path):
+    """RGMem and its ablations, which write three kinds of memories, killed when two of them are done."""
+    words = ["reproduce", "rgmem", "--section", "table3", "--seeds", "1"]
+    unbroken, broken, rest = stub(), stub(delay=0.01), stub()
+    whole = mempiler_cli(unbroken, *words, test=2)
+    forks.start(mempiler_cli.arguments(broken, *words, test=2), tmp_path / "home")
+    run = Path(forks.kill(broken, 75))
+    with contextlib.closing(sqlite3.connect(run / "run.sqlite")) as database:
+        kept = int(database.execute("SELECT COUNT(*) FROM answers").fetchone()[0])
+    parts = [json.loads(file.read_text())["status"] for file in run.glob("parts/*/run.json")]
+    rest.model = broken.model
+    resumed = mempiler_cli(rest, *words, "--resume", str(run), test=2)
+    assert (whole.code, resumed.code, parts.count("finished")) == (0, 0, 2)
+    assert told(resumed.found) == told(whole.found)
+    assert resumed.found["run"] == str(run)
+    assert set(broken.texts) | set(rest.texts) == set(unbroken.texts)
+    assert len(rest.texts) == len(unbroken.texts) - kept

@@ -1,0 +1,157 @@
+"""The papers' files, what they run on, and their plans; what a paper does not have is one line before."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from mempiler.cli import app, main
+from mempiler.data.catalog import BENCHMARKS
+from mempiler.engines.meter import Meter
+from mempiler.optimizers.catalog import OPTIMIZERS
+from mempiler.runs.papers.arrangement import arrange, plan_paper
+from mempiler.runs.papers.paper import LOGO, PAPERS, read_paper
+from mempiler.runs.papers.reproduction import reproduce
+from mempiler.runs.planning import start_program
+from mempiler.runs.setup import Setup
+from mempiler.systems.catalog import SYSTEMS
+
+SETUP = Setup(benchmark="", test=8, threads=2)
+
+
+def test_what_a_run_takes_lies_in_its_plan(make_paper):
+    paper, meter = make_paper(), Meter()
+    plan, _ = plan_paper(paper, SETUP)
+    reproduce(paper, SETUP, meter=meter)
+    used = meter.read()
+    assert plan.calls.low <= sum(used.calls.values()) <= plan.calls.high
+    assert plan.tokens.low <= used.input_tokens + used.output_tokens <= plan.tokens.high
+
+
+def test_seeds_multiply_what_samples_alone(make_paper):
+    once, thrice = (plan_paper(make_paper(), SETUP, seeds=seeds)[0] for seeds in (1, 3))
+    assert once == thrice
+    named = Setup(benchmark="", test=8, lm="openai/gpt-4.1-mini")
+    asked = [plan_paper(make_paper(), named, seeds=seeds)[0] for seeds in (1, 3)]
+    assert asked[1].calls.high == pytest.approx(3 * asked[0].calls.high)
+    assert asked[0].usd is not None
+    assert 0 < asked[0].usd.low < asked[0].usd.high
+
+
+def test_compiles_and_trainings_are_planned():
+    setup = Setup(benchmark="", test=4, dev=2, train=4)
+    plan, notes = plan_paper(read_paper("memory-r2"), setup, ["ladder-tiny"])
+    assert plan.calls.high > 1000
+    assert not any("LoGo-GRPO" in note for note in notes)
+    assert any(note.startswith("not counted: the tuning of SFT, tiny: the provider of") for note in notes)
+
+
+def test_the_command_prints_a_plan_and_makes_nothing(make_paper, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    monkeypatch.setattr("mempiler.runs.papers.paper.read_paper", lambda name: make_paper())
+    words = ["reproduce", "tiny", "--section", "sizes", "--plan", "--test", "3", "--lm", "openai/gpt-4.1-mini"]
+    app.main([*words, "--judge-lm", "openai/gpt-4.1", "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert (set(found["phases"]), found["calls"]["low"] > 0) == ({"sizes"}, True)
+    assert "not counted: calls of the judge" in found["notes"]
+    app.main(words, standalone_mode=False)
+    assert "sizes" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nobody"], "unknown paper 'nobody'"),
+        (["pgr", "--section", "nothing"], "unknown section of pgr 'nothing'"),
+        (["pgr", "--data", "a", "--data", "b"], "--data b: say which benchmark it is of"),
+        (["rgmem", "--data", "msc=x"], "msc=x is one file for 3 benchmarks; say --data personamem=FILE"),
+        (["rgmem", "--section", "table2", "--data", "personamem=x"], "unknown benchmark of these sections"),
+        (["rgmem", "--section", "table2", "--option", "colour=red"], "colour"),
+        (["h2memory", "--section", "table3", "--lm", "openai/x"], "section table3 is scored by a judge"),
+        (["memory-r2", "--lm", "openai/x"], "trains a model in this process, which openai/x is not"),
+        (["rgmem", "--lm", "openai/gpt-4.1-mini"], "there is no key; set OPENAI_API_KEY"),
+    ],
+)
+def test_a_wrong_word_is_one_line(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", *words])
+    assert ended.value.code == 2
+    *before, line = capsys.readouterr().err.strip().splitlines()
+    assert said in line
+    assert not any("Traceback" in other for other in before)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_a_suite_is_that_of_its_parts_and_an_option_goes_where_it_is_known():
+    setup = Setup(benchmark="", options={"language": "zh"})
+    arranged, _ = arrange(read_paper("h2memory"), setup, ["table2", "table4"], {"palbench": "input.json"})
+    assert [each.setup.data for each in arranged] == ["input.json"] * 3 + [None]
+    assert ["language" in each.setup.options for each in arranged] == [True] * 3 + [False]
+
+
+@pytest.mark.parametrize(
+    ("judge", "options"),
+    [("openai/gpt-4.1", {"metric": "judge"}), (None, {"metric": "f1", "categories": "1,2,3,4"})],
+)
+def test_a_metric_without_a_judge_stands_in(judge, options):
+    (found,), _ = arrange(read_paper("rgmem"), Setup(benchmark="", judge_lm=judge, lm="openai/x"), ["table2"])
+    assert found.setup.options == options
+
+
+def test_what_cannot_be_run_is_said_and_the_rest_is_run():
+    arranged, notes = arrange(read_paper("h2memory"), Setup(benchmark="", lm="openai/x"))
+    assert {each.section.name for each in arranged}.isdisjoint({"table3", "table11"})
+    assert "section table3 is scored by a judge; name its model with --judge-lm" in notes
+    offline, told = arrange(read_paper("h2memory"), Setup(benchmark=""), ["table3"])
+    assert (offline[0].setup.judge_lm, offline[0].setup.test) == ("offline", 4)
+    assert told == ("on the bundled samples: 4 questions a section; --test N takes others",)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_what_a_paper_names_is_there(name):
+    paper = read_paper(name)
+    tables = [table for found in paper.printed.values() for table in found]
+    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
+    shown = {key for each in (*paper.sections, *paper.not_drawn) for key in each.printed}
+    assert shown == paper.printed.keys()
+    for section in paper.sections:
+        assert section.own in section.variants
+        assert {end for duel in section.duels for end in (duel.one, duel.other)} <= paper.variants.keys()
+    starts = {variant.tuned.start for variant in paper.variants.values() if variant.tuned}
+    assert starts <= {"", *paper.variants}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_variant_of_every_section_can_be_built(name):
+    paper = read_paper(name)
+    assert paper.name == name
+    for section in paper.sections:
+        assert section.benchmark in BENCHMARKS
+        options = {**section.options, **paper.unjudged.get(section.benchmark, {})}
+        benchmark = (setup := Setup(benchmark=section.benchmark, options=options)).load()
+        for label in section.variants:
+            variant = paper.variants[label]
+            if variant.program.startswith("system:"):
+                assert variant.program.removeprefix("system:") in SYSTEMS
+            else:
+                start_program(variant.program, replace(setup, config=variant.settings), benchmark)
+            if variant.tuned is not None:
+                assert variant.tuned.optimizer in (LOGO, *OPTIMIZERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "label", "column", "cells"),
+    [
+        ("rgmem", "table2", "RGMem", "all", (78.92, 86.17)),
+        ("rgmem", "table4", "w/o RG", "context tokens", ("8,479",)),
+        ("h2memory", "table3", "against RecurSum", "req. win", ("421 / 29 / 376",)),
+        ("pramem", "fig4", "round 40", "Overall F1", (30.7,)),
+        ("pgr", "memoryquest", "PGR, tree", "recall", (0.723, 0.723, 0.723, 0.722)),
+    ],
+)
+def test_the_papers_cells_stand_beside_the_right_ones_of_ours(name, section, label, column, cells):
+    paper = read_paper(name)
+    (found,) = (each for each in paper.sections if each.name == section)
+    (wanted,) = (each for each in found.columns if each.name == column)
+    assert paper.beside(found, label, wanted) == cells

@@ -1,0 +1,217 @@
+"""Runs that fail or reach a limit: dead endpoints, refused prompts, broken runs, budgets with many calls in flight."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.lm15 import ContextLengthError, InvalidRequestError
+from mempiler.data.catalog import benchmark
+from mempiler.engines.embedders import embedder
+from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.models import language_model
+from mempiler.engines.offline.engine import OfflineEngine
+from mempiler.engines.spending import litellm_module
+from mempiler.errors import UserError
+from mempiler.programs.catalog import build
+from mempiler.programs.names import METHODS
+from mempiler.runs.artifact import load, save
+from mempiler.runs.evaluate import evaluate
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.manifest import is_intact
+from mempiler.runs.pages.page import spent_line
+from mempiler.runs.results import Evaluation
+from mempiler.runs.setup import Setup
+
+OWN = """
+from mempiler import EntryReader, Memory, Method, Writer
+
+class Notebook(Memory):
+    def entries(self):
+        return ()
+
+class NoteWriter(Writer):
+    Memory = Notebook
+
+    def write(self, memory, item, prepared=None):
+        return item.summary.strip()
+
+class Broken(Method):
+    def __init__(self):
+        super().__init__(NoteWriter(), EntryReader(5))
+"""
+DATA = ("--on", "locomo", "--train", "6", "--dev", "8", "--test", "8")
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any) -> Any:
+    """Runs a command that may name the module `own_mistakes`; gives exit code, standard output and last error line."""
+    (tmp_path / "own_mistakes.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def run(*words: object) -> tuple[int, str, str]:
+        code, out, err = cli(*words)
+        return code, out, err.splitlines()[-1] if err else ""
+
+    return run
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compile"])
+def test_a_method_that_raises_ends_with_4_names_its_own_line_and_saves_nothing(call, tmp_path, command) -> None:
+    words = ["--with", "labeled", "--out", tmp_path / "out"] if command == "compile" else []
+    code, _, line = call(command, "own_mistakes:Broken", *words, *DATA)
+    told = "'Session' object has no attribute 'summary' (own_mistakes.py:12)"
+    assert code == 4
+    assert f"broken run: 8 of 8 questions failed, --max-lost allows 10%; most often: AttributeError: {told}" in line
+    assert not (tmp_path / "out").exists()
+    code, out, _ = call(*line.split("; mempiler ")[1].split(" lists all")[0].split())
+    assert code == 0
+    assert out.count("(own_mistakes.py:12)") == 8
+
+
+def test_force_saves_a_broken_program_and_an_older_one_stays(call: Any, tmp_path: Path) -> None:
+    words = ["compile", "own_mistakes:Broken", "--with", "labeled", *DATA, "--out", tmp_path / "out"]
+    assert call(*words, "--force")[0] == 4
+    assert is_intact(tmp_path / "out")
+    save(build("turn-rag", k=3), tmp_path / "out")
+    code, _, line = call(*words)
+    assert (code, "no program was saved (--force saves one)" in line) == (4, True)
+    assert load(tmp_path / "out").method.config["k"] == 3
+
+
+def test_answers_that_cannot_be_read_end_with_4_before_anything_is_tuned(stub: Any, mempiler_cli: Any) -> None:
+    server = stub(lambda n, text: None if "Ingrid" in text.rsplit("question ## ]]", 1)[-1] else "garbled")
+    ran = mempiler_cli(server, "compile", "turn-rag", "--with", "labeled", dev=12)
+    assert (ran.code, ran.out, "answer" in ran.line.split("most often: ")[1]) == (4, "", True)
+    assert len(server.texts) <= 1 + 2 * 12  # the adapter's own question, and each dev question twice
+
+
+def always(fault: str) -> Any:
+    return lambda n, text: fault
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words", "requests"),
+    [
+        (always("500"), 3, "5 times in a row, stopped: .*the server has a fault", 5),
+        (always("no-json"), 3, "5 times in a row", 5),
+        (always("dead"), 3, "5 times in a row", 1),
+        (always("401"), 2, "refuses the key: .*no such key", 1),
+        (lambda n, text: "500" if n % 3 else None, 3, "failed 14 of 20 calls", 20),
+    ],
+    ids=["500", "no-json", "dead", "401", "share"],
+)
+def test_an_endpoint_that_stays_away_stops_the_run_with_one_line(stub, mempiler_cli, script, code, words, requests):
+    server = stub(script)
+    ran = mempiler_cli(server, "evaluate", "turn-rag", test=24)
+    assert (ran.code, ran.out, len(server.texts)) == (code, "", requests)
+    assert re.search(f"^mempiler: the model's endpoint .*{words}.*; --resume \\S+ goes on", ran.line)
+
+
+@pytest.mark.parametrize("fault", ["dead", "stall"])
+def test_no_answer_to_a_few_questions_is_no_score(stub, mempiler_cli, fault):
+    server = stub(always(fault))
+    ran = mempiler_cli(server, "evaluate", "turn-rag", "--timeout", "0.2", test=4)
+    assert (ran.code, ran.out) == (3, "")
+    assert "answered none of 4 questions" in ran.line
+    assert ran.resume
+
+
+WHERE = {"pramem": "movielens", "h2memory": "palbench.restate"}
+SMALLER = {"pramem": {"rounds": 2}}
+
+
+class Strict(OfflineEngine):
+    """The offline engine, which refuses one prompt in thirty-three: by turns for its content and for its length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = self.refused = 0
+
+    def complete(self, request: Any) -> Any:
+        self.asked += 1
+        if self.asked % 33 == 7:
+            self.refused += 1
+            raise InvalidRequestError("content filter") if self.refused % 2 else ContextLengthError("too long")
+        return super().complete(request)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "no-memory"])
+def test_every_method_finishes_and_loses_at_most_the_refused_calls(name: str) -> None:
+    questions = benchmark(WHERE.get(name, "locomo"))
+    examples = questions.examples[:20]
+    engine = Strict()
+    lm = MeteredLM("strict/test", Meter(), engine=engine, cache=False, temperature=0.0)
+    with dspy.context(lm=lm):
+        program = build(name, questions.task, embedder(), **SMALLER.get(name, {}))
+        found = evaluate(program, questions, examples, lm.meter, threads=1)
+    assert len(found.rows) == len(examples)
+    assert engine.refused > 0
+    assert found.outcomes["lost"] == engine.refused
+    assert {row.failure.kind for row in found.rows if row.failure} <= {"refused", "too-long"}
+
+
+LIMITS = [("max_usd", 0.005), ("max_tokens", 10_000), ("max_calls", 30)]
+
+
+def run(server: Any, threads: int, **limits: Any) -> Evaluation:
+    """Evaluates turn RAG against a server, at the prices of a small model, within limits."""
+    meter, guard, prices = Meter(), Guard(Limits(**limits)), (4e-7, 1.6e-6)
+    lm = language_model(server.model, meter, api_base=server.url, guard=guard, prices=prices)
+    asked = benchmark("locomo")
+    with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
+        return evaluate(build("turn-rag", asked.task), asked, asked.examples[:100], meter, threads)
+
+
+def spent(found: Evaluation) -> dict[str, float]:
+    tokens = found.tokens["input"] + found.tokens["output"]
+    return {"max_usd": found.cost or 0, "max_tokens": tokens, "max_calls": found.calls["task"]}
+
+
+def largest(found: Evaluation) -> dict[str, float]:
+    """What the largest call took of each limit; calls themselves are counted before they are made."""
+    tokens = max(row.prompt_tokens + row.output_tokens for row in found.rows)
+    return {"max_usd": max(row.cost or 0 for row in found.rows), "max_tokens": tokens, "max_calls": 0}
+
+
+@pytest.mark.parametrize(("name", "limit"), LIMITS)
+def test_sixty_four_threads_overrun_a_limit_by_one_call_at_most(stub: Any, name: str, limit: float) -> None:
+    found = run(stub(delay=0.2), 64, **{name: limit})
+    assert found.stopped == f"budget reached: {name.replace('_', '-')} {limit:g}"
+    assert limit <= spent(found)[name] <= limit + largest(found)[name]
+    assert "estimated" not in spent_line(found.spent)
+
+
+@pytest.mark.parametrize("threads", [1, 64])
+@pytest.mark.parametrize(("name", "limit"), LIMITS[:2])
+def test_a_limit_holds_where_the_endpoint_tells_no_usage(stub: Any, name: str, limit: float, threads: int) -> None:
+    server = stub(usage=False)
+    found = run(server, threads, **{name: limit})
+    assert limit <= spent(found)[name] <= limit + largest(found)[name]
+    calls, asked = found.calls["task"], sum(map(len, server.texts)) / 4
+    assert calls == found.tokens["estimated_calls"] == len(server.texts) < 30
+    assert asked <= found.tokens["input"] <= 1.3 * asked
+    assert f"tokens (estimated for {calls} calls: the endpoint reports no usage)" in spent_line(found.spent)
+
+
+def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = stub()
+
+    def embedded(server: Any, **limits: Any) -> Evaluation:
+        about = {"embedder": server.model, "embedder_api_base": server.url}
+        # One at a time: the server tells more tokens of a short question than are set aside for it.
+        return run_evaluate("turn-rag", Setup("locomo", test=4, threads=1, limits=Limits(**limits), **about))
+
+    with pytest.raises(UserError, match=f"the price of {server.model} is not known"):
+        embedded(server, max_usd=1)
+    monkeypatch.setitem(litellm_module().model_cost, server.model, {"input_cost_per_token": 1e-6})
+    stopped = embedded(server, max_usd=150e-6)
+    assert (stopped.stopped, stopped.rows, len(server.requests)) == ("budget reached: max-usd 0.00015", (), 2)
+    found = embedded(server)
+    sent = found.tokens["input"] - found.answering.input_tokens
+    # What the first of them had embedded is not asked for again.
+    assert (found.calls["embedding"], sent) == (len(server.requests) - 2, 100 * (len(server.requests) - 2))
+    assert found.cost == pytest.approx(sent * 1e-6)
+    assert f"{found.calls['embedding']} embedding; " in spent_line(found.spent)

@@ -1,0 +1,129 @@
+"""Trainings: what they are made with, and exported folders, whose rewards are those of training here."""
+
+import json
+import re
+import shutil
+import tomllib
+from functools import partial
+from pathlib import Path
+
+import mempiler
+import pytest
+from mempiler.cli import main
+from mempiler.engines.embedders import embedder
+from mempiler.engines.local.settings import Reinforcement
+from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
+from mempiler.runs import tiny
+from mempiler.runs.course import OBJECTIVES, Course
+from mempiler.runs.exports.environment import Environment
+
+SAMPLE = next((Path(mempiler.__file__).parent / "data" / "samples").glob("locomo*.json"))
+ENV = ["--on", "memory-env", "--option", "users=10", "--option", "sessions=2"]
+
+
+def export(folder: Path, *options: str, method: str = "memory-r2") -> Path:
+    main(["export", "verifiers", method, *(options or ENV), "--out", str(folder)])
+    return folder
+
+
+def test_the_package_for_verifiers_names_what_it_needs(tmp_path: Path) -> None:
+    folder = export(tmp_path / "out")
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "mempiler-memory-r2-memory-env"
+    assert "mempiler" in project["dependencies"]
+    package = folder / "mempiler_memory_r2_memory_env"
+    assert {path.name for path in package.iterdir()} == {"__init__.py", "export.json"}
+    compile((package / "__init__.py").read_text(), "__init__.py", "exec")
+    environment = Environment.open(package / "export.json")
+    assert len(environment.histories) == 6
+    worth = environment.worth(next(iter(environment.histories)), [])
+    assert worth.reward == worth.value - 0.5
+
+
+def test_a_file_of_one_s_own_is_named_and_not_copied(tmp_path: Path) -> None:
+    data = tmp_path / "mine.json"
+    shutil.copy(SAMPLE, data)
+    folder = export(tmp_path / "out", "--on", "locomo", "--data", str(data), "--sessions", "1")
+    (exported,) = folder.glob("*/export.json")
+    turn = next(iter(Environment.open(exported).histories.values())).items[0].turns[0]
+    assert all(turn.content not in path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file())
+    data.write_text(data.read_text().replace(turn.content, "Something else."))
+    with pytest.raises(mempiler.DataError, match=r"mine.json: is not the data that was exported"):
+        Environment.open(exported)
+
+
+def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None:
+    (exported,) = export(tmp_path / "out").glob("*/export.json")
+    told = json.loads(exported.read_text())
+    other = {**told, "setup": {**told["setup"], "config": {"chunk_turns": 2}}}
+    for changed, said in (
+        (other, "other prompts or settings than were exported"),
+        ({**told, "more": 1}, "is no export"),
+    ):
+        (tmp_path / "export.json").write_text(json.dumps(changed))
+        with pytest.raises(mempiler.ProgramError, match=said):
+            Environment.open(tmp_path / "export.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "message"),
+    [
+        (["--on", "memoryquest"], "memory-r2", "memoryquest is scored by a judge"),
+        (ENV, "turn-rag", "turn-rag writes without a language model"),
+        (["--on", "palbench.dialogue"], "memory-r2", "palbench.dialogue is a simulated conversation"),
+        ([*ENV, "--adapter", "auto"], "memory-r2", "--adapter auto asks an endpoint"),
+        ([*ENV, "--max-usd", "1"], "memory-r2", "No such option '--max-usd'"),
+        ([*ENV, "--reward-set", "depth=1"], "memory-r2", "--reward-set: .*compression"),
+        ([*ENV, "--reward-set", "compression=-1"], "memory-r2", "--reward-set: compression: Input should be gr"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(options, method, message, tmp_path, capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        export(tmp_path / "out", *options, method=method)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_an_objective_has_its_groups_and_its_reward() -> None:
+    for name, (groups, reward) in OBJECTIVES.items():
+        found = Course(objective=name).training(7)
+        assert (found.objective, found.session_reward, found.seed) == (groups, reward or "session", 7)
+        given = Course(objective=name).changed({"session_reward": "cumulative"}).training(0).session_reward
+        assert given == (reward or "cumulative")
+
+
+def test_settings_go_where_they_belong():
+    before = Course.for_model("local:tiny")
+    course = before.changed({"lora": 4, "num_rollouts": 2, "tokens": 900, "horizons": [1, 2], "beta": 0.5})
+    assert (course.lora, course.settings.num_rollouts) == (4, 2)
+    assert (course.settings.curriculum.tokens, course.settings.curriculum.horizons) == (900, (1, 2))
+    assert course.train_kwargs == {**before.train_kwargs, "beta": 0.5}
+
+
+def test_a_training_has_the_released_batches_and_the_tiny_model_its_own():
+    for lm, expected in (("local:Qwen/Qwen2.5-7B", (1024, 0.01, 2048)), ("local:tiny", (48, 0.0, 96))):
+        course = Course.for_model(lm)
+        given = Reinforcement.parse(course.train_kwargs)
+        assert (given.batch_size, given.weight_decay, course.answer_tokens) == expected
+
+
+def test_every_session_is_shown() -> None:
+    method = MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env")))
+    for shown in tiny.demonstrations(method, 0, users=4, extractions=1.0):
+        ids = {int(id) for messages, _ in shown for id in re.findall(r"D(\d+):", messages[-1]["content"])}
+        assert ids == set(range(1, 9))
+
+
+@pytest.mark.slow
+def test_the_tiny_model_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tiny, "demonstrations", partial(tiny.demonstrations, users=4))
+    for name, value in {"STEPS": 2, "POOR_STEPS": 1, "BATCH": 2}.items():
+        monkeypatch.setattr(tiny, name, value)
+    folder = tiny.tiny_folder()
+    made = (folder / "config.json").stat().st_mtime_ns
+    assert (tiny.tiny_folder(), (folder / "config.json").stat().st_mtime_ns) == (folder, made)
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
