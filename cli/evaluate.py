@@ -94,7 +94,7 @@ def _check_judge(name: str, setup: Setup, planned: bool) -> None:
             found = judge_check.check_judge(judge, labelled, setup.threads)
     except BudgetError as error:
         raise UserError(f"{error}; {len(labelled)} answers are to be judged") from error
-    shown = "offline engine (extractive, no language model: a wiring check)" if lm == "offline" else lm
+    shown = "offline engine (extractive, no language model: a smoke test)" if lm == "offline" else lm
     kinds = {**found.kinds, "all right": found.right, "all wrong": found.wrong}
     rows = [
         (kind, str(each.n), str(each.accepted), spanned(each.rate), str(int("right" in kind)), str(each.unreadable))

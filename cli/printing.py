@@ -142,7 +142,7 @@ def first_line(setup: Setup, program: str = "", part: Any = None, counts: bool =
         embedder += " (knows English alone; --embedder e5 knows the language of these texts)"
     adapter = setup.adapter or (setup.default_adapter if made is None else made.adapter)
     lm = "offline engine (extractive, no language model)" if setup.lm == "offline" else setup.lm
-    note = "" if setup.data and not is_offline(setup.lm) else " - a wiring check, not comparable with published numbers"
+    note = "" if setup.data and not is_offline(setup.lm) else " - a smoke test, not comparable with published numbers"
     answers = f", answers by {setup.answer_lm}" if setup.answer_lm else ""
     replayed = f", replayed from {setup.replay}" if setup.replay else ""
     models = f"LM: {lm}{answers}{replayed}; embedder: {embedder}; adapter: {adapter}"

@@ -26,7 +26,7 @@ class Source:
     path: str
     sha256: str
     sample: bool
-    """True for the sample that ships with Mempiler: a wiring check, not comparable with published numbers."""
+    """True for the sample that ships with Mempiler: a smoke test, not comparable with published numbers."""
 
     @property
     def name(self) -> str:

@@ -35,7 +35,7 @@ class Evaluation(BaseModel, frozen=True):
     judge: str | None = None
     """Model and prompt hash of the judge, where one scored."""
     comparable: bool
-    """False on a bundled sample or with an engine of rules: a wiring check."""
+    """False on a bundled sample or with an engine of rules: a smoke test."""
     rows: tuple[Row, ...]
     calls: dict[str, int] = {}
     tokens: dict[str, int] = {}

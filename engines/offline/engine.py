@@ -1,7 +1,7 @@
 """The offline engine: a language model's place taken by rules, so that everything runs with no weights, key or network.
 
 It fills every output with spans, sentences, ids and dates of its prompt, chosen and shaped by the nearest demos there,
-and infers nothing: its scores are wiring checks. What compiling honestly shows is that demos teach it that "When"
+and infers nothing: its scores are smoke tests. What compiling honestly shows is that demos teach it that "When"
 questions want a date. With a temperature, answers are seeded by the prompt and how often it was seen, or `Config.seed`.
 """
 

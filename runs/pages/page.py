@@ -2,7 +2,7 @@
 
     evaluations, parameters, prompts ── run_page ──> Page ── report.json.gz ──> report.html, `show`, `compare`
 
-A bundled sample or the offline engine is a "wiring check, not comparable".
+A bundled sample or the offline engine is a "smoke test, not comparable".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..rows import ANSWER, REASONS, SHOWN, Row, Seen, shortened
 from ..statistics import MIN_N, Difference, interval
 
 DOCUMENT = "report.json.gz"
-WIRING = "wiring check, not comparable"
+SMOKE_TEST = "smoke test, not comparable"
 _LINE = 1_200
 """Longest line of a prompt, in characters."""
 _FACTS = {
@@ -248,7 +248,7 @@ def run_page(
         command=command,
         name=name,
         title=f"{found[-1].program} on {found[-1].benchmark}",
-        warning="" if found[-1].comparable else WIRING,
+        warning="" if found[-1].comparable else SMOKE_TEST,
         notes=tuple(notes),
         verdict=verdict,
         phases=dict(phases),
@@ -278,7 +278,7 @@ def program_changes(before: Mapping[str, PredictorState], after: Mapping[str, Pr
 
 def heading(evaluation: Evaluation) -> str:
     """One line on how reliable the numbers are."""
-    warning = "" if evaluation.comparable else f" ({WIRING})"
+    warning = "" if evaluation.comparable else f" ({SMOKE_TEST})"
     judge = f", judge {evaluation.judge}" if evaluation.judge else ""
     models = f"LM {evaluation.lm}" + (f", embedder {evaluation.embedder}" if evaluation.embedder else "")
     return f"{evaluation.program} on {evaluation.benchmark}, {models}{judge}{warning}"

@@ -47,7 +47,7 @@ class SectionResult:
     paper: Paper
     section: Section
     heading: str
-    """What our numbers rest on: benchmark, LM, judge, and whether they are a wiring check."""
+    """What our numbers rest on: benchmark, LM, judge, and whether they are a smoke test."""
     rows: tuple[VariantResult, ...]
     failed: Mapping[str, str]
     """Variants that ended in an error, with its words."""

@@ -75,7 +75,7 @@ def test_the_first_line_says_what_the_numbers_rest_on(cli):
     assert (code, err) == (0, "")
     told = "bundled sample", "(4 questions)", "LM: offline engine", "embedder: offline", "adapter: chat"
     assert all(words in first for words in (*told, "not comparable"))
-    assert "wiring check, not comparable" in rest
+    assert "smoke test, not comparable" in rest
     assert "MLflow run" in rest
 
 
@@ -184,7 +184,7 @@ def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(cli, stub, t
     assert {kind: each["rate"] for kind, each in found["kinds"].items()} == rates
     assert (found["right"]["accepted"], found["right"]["n"], found["wrong"]["rate"]) == (2, 3, 1.0)
     assert (found["kinds"]["vague-wrong"]["n"], found["kinds"]["vague-wrong"]["unreadable"]) == (2, 1)
-    told = f"prompt {judge_hash(JudgeAnswer)[:12]}", "wiring check", *rates, "all wrong"
+    told = f"prompt {judge_hash(JudgeAnswer)[:12]}", "smoke test", *rates, "all wrong"
     assert all(words in cli(*check)[1] for words in told)
 
 

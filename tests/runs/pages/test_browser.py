@@ -33,7 +33,7 @@ def compiled() -> Page:
     change = Change(predictor="p", diff=("-Short.", "+Long."))
     found = run_page("compile", "a-run", phases, [("Command", "mempiler compile")], ["A note."], "better", [change])
     points = tuple(Candidate(number=n, score=n / 3, n=4 + n % 2, calls=10 * n, cost=0.0) for n in range(1, 4))
-    return found.model_copy(update={"history": points, "warning": "wiring check"})
+    return found.model_copy(update={"history": points, "warning": "smoke test"})
 
 
 @pytest.fixture

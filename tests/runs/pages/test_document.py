@@ -16,7 +16,7 @@ from mempiler.programs.recording import Call, Completion
 from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
 from mempiler.runs.pages.html import as_html, embedded, keep_page
-from mempiler.runs.pages.page import WIRING, Page, program_changes, read_page, run_page, spent_facts
+from mempiler.runs.pages.page import SMOKE_TEST, Page, program_changes, read_page, run_page, spent_facts
 from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import PROMPT, Asked, Clock, Entry, Row, Seen, seen
 from rich.console import Console
@@ -191,7 +191,7 @@ def test_an_evaluation_shows_categories_and_what_they_rest_on():
 @pytest.mark.parametrize("comparable", [True, False])
 def test_a_wiring_check_is_headed_so_on_one_line(comparable):
     long = scored({"1": [0.5]}, comparable=comparable, program="a-very-long-method-name-" * 4)
-    assert (WIRING in shown(score=long)[0]) is not comparable
+    assert (SMOKE_TEST in shown(score=long)[0]) is not comparable
 
 
 @pytest.mark.parametrize(
