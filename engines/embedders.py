@@ -229,7 +229,7 @@ def embedder(name: str = OFFLINE, api_base: str | None = None, reranker: str | N
             cross-encoder or late interaction model of its list; or "none". None takes "tokens" where that can be.
 
     Raises:
-        UserError: The name is empty, or one of this process is asked for at an `api_base`, or its weights are not here.
+        UserError: One of this process is asked for at an `api_base`, or its weights are not here.
         MissingDependencyError: It needs the extra `models`, or `rerank`.
     """
     made = _named(name, api_base)
@@ -240,18 +240,13 @@ def embedder(name: str = OFFLINE, api_base: str | None = None, reranker: str | N
     elif reranker.startswith(FASTEMBED) and name != OFFLINE:
         made.reranker = FastEmbed(reranker.removeprefix(FASTEMBED))
     elif reranker != NO_RERANKER:
-        needed = (
-            "an embedder such as minilm"
-            if reranker in (TOKENS, "") or name == OFFLINE
-            else "none, tokens or fastembed:NAME"
-        )
+        encoder = reranker == TOKENS or name == OFFLINE
+        needed = "an embedder such as minilm" if encoder else "none, tokens or fastembed:NAME"
         raise UserError(f"--reranker {reranker} with the embedder {name!r}: needs {needed}")
     return made
 
 
 def _named(name: str, api_base: str | None) -> TextEmbedder:
-    if not name.strip():
-        raise UserError(f"embedder name {name!r} is empty; use 'offline' or a model such as 'openai/<model>'")
     if (name in IN_PROCESS or name.startswith((ONNX, FASTEMBED))) and api_base:
         there = "name the model that runs there" if name == OFFLINE else f"name one that runs there 'openai/{name}'"
         raise UserError(f"embedder {name!r} runs in this process, not at {api_base}; {there}")

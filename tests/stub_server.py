@@ -20,6 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
@@ -77,45 +78,39 @@ def offline_answer(body: dict[str, Any]) -> str:
     return OfflineEngine().complete(request_from_openai_chat(known)).message.text or ""
 
 
+@dataclass(eq=False)
 class StubServer:
-    """The server; it listens from `__enter__` on.
+    """The server; it listens from `__enter__` on."""
 
-    Args:
-        script: Which request meets which fault.
-        answer: Gives the completions.
-        delay: Seconds every answer takes.
-        schemas: Whether answers are held to a JSON schema that is asked for, it is passed over, or refused with 400.
-        reused: The share of every prompt that it says was in its cache; None says nothing.
-        usage: Whether completions say how many tokens they took.
-        between: Called before each event of a stream with its number, from 0.
-        models: The models that it says it has; None lists none.
-    """
+    script: Script | None = None
+    """Which request meets which fault; none meets any if None."""
+    answer: Answer = offline_answer
+    """Gives the completions."""
+    delay: float = 0.0
+    """Seconds every answer takes."""
+    schemas: Literal["honour", "ignore", "refuse"] = "ignore"
+    """Whether answers are held to a JSON schema that is asked for, it is passed over, or refused with 400."""
+    reused: float | None = None
+    """The share of every prompt that it says was in its cache; None says nothing."""
+    between: Callable[[int], None] = lambda n: None
+    """Called before each event of a stream with its number, from 0."""
+    models: Sequence[str] | None = None
+    """The models that it says it has; None lists none."""
+    usage: bool = True
+    """Whether completions say how many tokens they took."""
+    headers: Mapping[str, str] = field(default_factory=lambda: LIMITS)
+    formats: list[Any] = field(default_factory=list[Any], init=False)
+    """The `response_format` of every request that came in, or None."""
+    requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list[Any], init=False)
+    """Path, headers and body of every request that came in."""
+    texts: list[str] = field(default_factory=list[str], init=False)
+    """The messages of every request that came in."""
+    answered: int = field(default=0, init=False)
+    """Requests that got a completion."""
 
-    headers: Mapping[str, str] = LIMITS
-
-    def __init__(
-        self,
-        script: Script | None = None,
-        answer: Answer = offline_answer,
-        delay: float = 0.0,
-        schemas: Literal["honour", "ignore", "refuse"] = "ignore",
-        reused: float | None = None,
-        between: Callable[[int], None] = lambda n: None,
-        models: Sequence[str] | None = None,
-        usage: bool = True,
-    ) -> None:
-        self.reused, self.between, self.usage, self.models = reused, between, usage, models
-        self.script, self.answer, self.delay, self.schemas = script or at({}), answer, delay, schemas
-        self.formats: list[Any] = []
-        """The `response_format` of every request that came in, or None."""
+    def __post_init__(self) -> None:
         self.model = f"openai/stub-{uuid.uuid4().hex[:8]}"
         """What `--lm` takes; DSPy's LM cache does not know its answers yet."""
-        self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
-        """Path, headers and body of every request that came in."""
-        self.texts: list[str] = []
-        """The messages of every request that came in."""
-        self.answered = 0
-        """Requests that got a completion."""
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._dead = False
@@ -167,7 +162,7 @@ class StubServer:
         with self._changed:
             self.texts.append(text)
             self.formats.append(body.get("response_format"))
-            fault = "dead" if self._dead else self.script(len(self.texts), text)
+            fault = "dead" if self._dead else self.script and self.script(len(self.texts), text)
         if fault is None and self.schemas == "refuse" and "response_format" in body:
             fault = "400"
         if fault in ("dead", "stall"):
@@ -200,21 +195,10 @@ class StubServer:
         asked, told = len(text) // 4, len(message.get("content") or "") // 4
         reason = "tool_calls" if message.get("tool_calls") else "stop"
         choice = {"index": 0, "message": message, "finish_reason": reason}
-        found: dict[str, Any] = {
-            "id": "stub",
-            "object": "chat.completion",
-            "created": 0,
-            "model": body["model"],
-            "choices": [choice],
-        }
+        head = {"id": "stub", "object": "chat.completion", "created": 0, "model": body["model"]}
+        counts = {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told}
         details = {} if self.reused is None else {"prompt_tokens_details": {"cached_tokens": int(asked * self.reused)}}
-        if self.usage:
-            found["usage"] = {
-                "prompt_tokens": asked,
-                "completion_tokens": told,
-                "total_tokens": asked + told,
-                **details,
-            }
+        found = {**head, "choices": [choice], **({"usage": {**counts, **details}} if self.usage else {})}
         return json.dumps(found).encode()
 
     def embedded(self, body: dict[str, Any]) -> bytes:

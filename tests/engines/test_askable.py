@@ -6,12 +6,11 @@ import pytest
 from mempiler import UserError
 from mempiler.engines.models import check_askable, check_known, language_model
 
-KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "MISTRAL_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE")
-
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in KEYS:
+    keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "MISTRAL_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE")
+    for name in keys:
         monkeypatch.delenv(name, raising=False)
 
 

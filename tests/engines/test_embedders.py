@@ -14,22 +14,10 @@ from ..stub_server import StubServer
 
 
 def test_offline_vectors_are_a_promise():
-    vector = embedder().embed(["Ann moved to Lisbon"])[0]
-    stems = {int(at): round(float(vector[at]), 4) for at in np.flatnonzero(np.abs(vector) > 0.2)}
-    assert stems == {1: -0.4082, 122: 0.4082, 206: -0.4082}
-
-
-@pytest.mark.parametrize(
-    ("text", "near", "far"),
-    [
-        ("When did Ann move?", "Ann moved to Lisbon", "Bob likes jazz"),
-        ("ＬＩＳＢＯＮ", "lisbon", "london"),
-        ("他在北京工作", "北京的工作很忙", "我喜欢打篮球"),
-    ],
-)
-def test_offline_likes_shared_words_and_spelling(text, near, far):
-    a, b, c = embedder().embed([text, near, far])
-    assert a @ b > a @ c + 0.1
+    vectors = embedder().embed(["Ann moved to Lisbon", "ＬＩＳＢＯＮ", "他在北京工作"])
+    found = [{int(at): round(float(row[at]), 4) for at in np.flatnonzero(np.abs(row) > 0.4)} for row in vectors]
+    assert found == [{1: -0.4082, 122: 0.4082, 206: -0.4082}, {122: 0.7071}, {51: 0.4264}]
+    assert np.count_nonzero(vectors, axis=1).tolist() == [36, 16, 29]
 
 
 @settings(max_examples=25)
@@ -39,9 +27,8 @@ def test_offline_batch_equals_one_by_one_and_rows_have_length_one_or_none(texts)
     batch = embedder().embed(texts)
     assert (batch.shape, batch.dtype) == ((len(texts), DIMENSION), np.float32)
     assert all(np.array_equal(row, embedder().embed([text])[0]) for row, text in zip(batch, texts, strict=True))
-    assert np.minimum(abs(np.linalg.norm(batch, axis=1) - 1), np.linalg.norm(batch, axis=1)) == pytest.approx(
-        0, abs=1e-6
-    )
+    lengths = np.linalg.norm(batch, axis=1)
+    assert np.minimum(abs(lengths - 1), lengths) == pytest.approx(0, abs=1e-6)
 
 
 def counting():
@@ -79,26 +66,21 @@ def test_an_answer_of_the_wrong_shape_is_an_endpoint_error(answer):
         TextEmbedder("odd", lambda texts: answer, dimension=3).embed(["a"])
 
 
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [
-        (lambda: embedder(" "), "is empty"),
+def test_slips_are_named_in_one_line():
+    for mistake, message in (
         (lambda: embedder("offline", "http://localhost:1/v1"), "runs in this process"),
         (lambda: embedder().embed("text"), "put it in a list"),
-    ],
-)
-def test_slips_are_named(mistake, message):
-    with pytest.raises(UserError, match=message) as caught:
-        mistake()
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(UserError, match=rf"{message}.*\Z"):
+            mistake()
 
 
 class Embedding(StubServer):
     """Gives vectors of three numbers, in another order; `replies` holds (status, body) that come before."""
 
     def __init__(self):
-        super().__init__()
-        self.headers, self.replies = {"retry-after-ms": "1"}, []
+        super().__init__(headers={"retry-after-ms": "1"})
+        self.replies = []
 
     def reply(self, body):
         status, said = self.replies.pop(0) if self.replies else (200, good(body))

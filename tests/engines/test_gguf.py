@@ -2,9 +2,9 @@
 
 import hashlib
 import sys
-import types
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import dspy
 import mempiler
@@ -31,25 +31,17 @@ def own(tmp_path: Path) -> Path:
 @pytest.fixture
 def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Stands for xllamacpp: its server is a stub that answers as the offline engine does."""
-    stub, seen, names = StubServer(), list[Any](), types.SimpleNamespace
 
-    def wanted() -> Any:
-        parts = {name: names() for name in ("model", "cpuparams", "cpuparams_batch", "sampling")}
-        return names(**parts, speculative=names(types=[], ngram_simple=names()))
+    def serve(wanted: Any) -> Any:
+        if Path(wanted.model.path).stat().st_size < 10:
+            raise RuntimeError("Failed to init server, please check the input params!")
+        module.seen.append(wanted)
+        return Mock(listening_address=stub.url.removesuffix("/v1"))
 
-    class Server:
-        def __init__(self, wanted: Any) -> None:
-            if Path(wanted.model.path).stat().st_size < 10:
-                raise RuntimeError("Failed to init server, please check the input params!")
-            seen.append(wanted)
-            self.listening_address = stub.url.removesuffix("/v1")
-
-    module: Any = types.ModuleType("xllamacpp")
-    module.CommonParams, module.Server, module.seen = wanted, Server, seen
-    module.common_speculative_type = names(COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE="ngrams")
-    module.llama_flash_attn_type = names(LLAMA_FLASH_ATTN_TYPE_DISABLED="none")
+    module = Mock(seen=[])
+    module.CommonParams.side_effect, module.Server.side_effect = lambda: Mock(no_extra_bufts=False), serve
     monkeypatch.setitem(sys.modules, "xllamacpp", module)
-    with stub:
+    with StubServer() as stub:
         yield module
 
 
@@ -60,8 +52,8 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, own: 
         assert mempiler.build("turn-rag")(history=HISTORY, question="Where does Ann live?").answer == "I live in Oslo."
     (wanted,) = llama.seen
     assert (wanted.n_parallel, wanted.n_ctx, wanted.sampling.temp) == (3, 3 * 8192, 0)
-    assert not hasattr(wanted, "no_extra_bufts")
-    assert (wanted.speculative.types, wanted.api_keys) == (["ngrams"], [lm.engine.key])
+    assert (wanted.no_extra_bufts, wanted.api_keys) == (False, [lm.engine.key])
+    assert wanted.speculative.types == [llama.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
     assert language_model(f"gguf:{own}", loaded=loaded).model == lm.model
     assert len(llama.seen) == 1
     assert lm.copy(temperature=0.5).engine.server is loaded[f"gguf:{own}"]
@@ -93,7 +85,8 @@ def test_an_answer_has_an_end_unless_a_longer_one_is_wanted(llama: Any, own: Pat
     loaded: dict[str, Any] = {}
     assert language_model("gguf:tiny", loaded=loaded).kwargs["max_tokens"] == 1024
     # With one slot an answer does not depend on what the cache held: a resumed run ends as an unbroken one.
-    assert (llama.seen[0].no_extra_bufts, llama.seen[0].flash_attn_type) == (True, "none")
+    off = llama.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    assert (llama.seen[0].no_extra_bufts, llama.seen[0].flash_attn_type) == (True, off)
     assert language_model("gguf:tiny", loaded=loaded, max_tokens=5000).kwargs["max_tokens"] == 5000
     with pytest.raises(UserError, match="is no language model; use it as --embedder minilm"):
         language_model("gguf:minilm")

@@ -1,19 +1,25 @@
-"""The guard: exact budgets, dead endpoints, and reasons that stay what they were."""
+"""The guard: exact budgets, dead endpoints, and places at an endpoint, in turn between those who ask."""
 
-import contextlib
+import asyncio
+import copy
 import math
 import random
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
-from dspy.utils.exceptions import LMAuthError, LMServerError
-from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, Guard, Limits
-from mempiler.engines.spending import Spending
+from dspy.utils.exceptions import LMAuthError, LMError, LMServerError
+from mempiler.engines.endpoint.loop import Deadline, NobodyWaitsError, within
+from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, Guard, Lane, Limits
+from mempiler.engines.spending import Spending, working_for
 from mempiler.errors import BudgetError, EndpointError, MempilerError, UserError
 from mempiler.runs.setup import Setup
+
+from .conftest import until
 
 
 def fail(guard: Guard, times: int = 1, words: str = "busy") -> MempilerError | None:
@@ -59,7 +65,7 @@ def test_calls_are_admitted_up_to_the_limit_exactly(limit):
 def test_what_calls_used_counts_against_the_limits(limits, worked, calls, struck):
     guard = Guard(limits)
     while guard.struck is None:
-        with contextlib.suppress(BudgetError):
+        with suppress(BudgetError):
             guard.admit()
             guard.worked(*worked)
     assert guard.struck == struck
@@ -157,3 +163,94 @@ def test_only_failures_of_the_endpoint_count():
     for _ in range(DEAD_AFTER * 2):
         guard.failed(ValueError("a bug"))
     assert guard.dead is None
+
+
+def waiting(lane: Lane) -> int:
+    return sum(map(len, lane._waiting.values()))
+
+
+def served(lane: Lane, callers: str) -> str:
+    """In which order callers get the only place, who come one after the other while it is taken."""
+    order: list[str] = []
+
+    def call(whose: str) -> None:
+        with working_for(whose), lane.place():
+            order.append(whose)
+
+    with ThreadPoolExecutor(len(callers)) as pool, lane.place():
+        for n, whose in enumerate(callers, 1):
+            pool.submit(call, whose)
+            assert until(lambda n=n: waiting(lane) == n)
+    return "".join(order)
+
+
+@pytest.mark.parametrize(
+    ("come", "get"),
+    [("aaab", "abaa"), ("aaaabbcd", "abcdabaa")],
+)
+def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
+    lane = Lane(1)
+    assert served(lane, come) == get
+    assert (lane.free, waiting(lane)) == (1, 0)
+
+
+async def taken(lane: Lane) -> None:
+    async with lane.aplace():
+        pass
+
+
+@pytest.mark.parametrize("taking", [lambda lane: lane.place().__enter__(), lambda lane: asyncio.run(taken(lane))])
+def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[Lane], Any]) -> None:
+    lane = Lane(1)
+    with lane.place():
+        for _ in range(3):
+            with within(Deadline(0.02)), pytest.raises(NobodyWaitsError):
+                taking(lane)
+        assert (lane.free, waiting(lane)) == (0, 0)
+    assert lane.free == 1
+
+
+def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
+    lane = Lane(1)
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(taken(lane))
+        await asyncio.to_thread(until, lambda: waiting(lane) == 1)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    with lane.place():
+        asyncio.run(cancelled())
+        assert (lane.free, waiting(lane)) == (0, 0)
+    assert lane.free == 1
+
+
+@pytest.mark.parametrize("text", ["well", "fail"])
+def test_calls_of_all_copies_of_a_model_share_the_places(scripted: Any, text: str) -> None:
+    guard, inside, counted = Guard(in_flight=3), list[int](), list[int]()
+
+    def reply(kind: str, text: str, n: int) -> str:
+        inside.append(n)
+        counted.append(len(inside))
+        time.sleep(0.01)
+        inside.pop()
+        if "fail" in text:
+            raise LMError("down")
+        return "yes"
+
+    lm = scripted(reply, guard=guard)
+    models = (lm, lm.copy(temperature=0.5), copy.deepcopy(lm))
+    with ThreadPoolExecutor(12) as pool:
+        wait([pool.submit(models[n % 3], f"{text} {n}") for n in range(12)])
+    assert (max(counted), guard.lane(lm.endpoint).free) == (3, 3)
+
+
+def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(scripted: Any) -> None:
+    guard = Guard(in_flight=1)
+    lm = scripted(lambda kind, text, n: "yes", guard=guard)
+    with ThreadPoolExecutor(1) as pool, guard.lane(lm.endpoint).place():
+        asked = pool.submit(lm, "well")
+        assert until(lambda: waiting(guard.lane(lm.endpoint)) == 1)
+        guard.stop(EndpointError("dead"))
+    assert (type(asked.exception()), lm.engine.prompts) == (EndpointError, [])

@@ -1,17 +1,20 @@
 """A language model of a few thousand random weights, with a tokenizer of whole words."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
+collect_ignore_glob = ["test_*.py"] if find_spec("torch") is None else []
+"""Local models need the local extra."""
 WORDS = ("<pad>", "<eos>", "<unk>", "user:", "system:", "assistant:", *(f"w{n}" for n in range(20)))
 
 
 @pytest.fixture
 def make_model() -> Callable[..., Any]:
     """Makes a model: `make_model(seed=1, vocabulary=("w0", "w1"), context=64)`."""
-    torch = pytest.importorskip("torch", reason="local models need the local extra")
+    import torch
 
     def make(seed: int = 0, context: int = 128, template: str | None = None, **settings: Any) -> Any:
         from mempiler.engines.local.model import LocalModel

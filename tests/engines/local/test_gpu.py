@@ -7,18 +7,16 @@ import time
 from typing import Any
 
 import pytest
+import torch
+from mempiler.engines.local.engine import local_lm
+from mempiler.engines.local.loading import with_lora
+from mempiler.engines.local.model import LocalModel
+from mempiler.engines.local.settings import Training
+from mempiler.engines.local.update import Update
 
-torch = pytest.importorskip("torch", reason="local models need the local extra")
+from tests.engines.local.groups import sample, text_group
+
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
-
-from mempiler.engines.local.engine import local_lm  # noqa: E402
-from mempiler.engines.local.loading import with_lora  # noqa: E402
-from mempiler.engines.local.model import LocalModel  # noqa: E402
-from mempiler.engines.local.settings import Training  # noqa: E402
-from mempiler.engines.local.update import Update  # noqa: E402
-
-from tests.engines.local.groups import sample, text_group  # noqa: E402
-
 PROMPT, ANSWER = 4096, 512
 SHAPES = {
     "Qwen2.5-1.5B": (1536, 8960, 12, 2, 151_936, True),

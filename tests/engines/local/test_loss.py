@@ -1,15 +1,12 @@
-"""The loss against numbers worked by hand, and against TRL's where it is installed."""
+"""The loss against numbers worked by hand."""
 
 import math
 
 import pytest
-from mempiler.engines.local.loss import advantages
+import torch
+from mempiler.engines.local.loss import advantages, divergence, grpo_loss
 from mempiler.engines.local.settings import Reinforcement
 from mempiler.errors import UserError
-
-torch = pytest.importorskip("torch", reason="local models need the local extra")
-
-from mempiler.engines.local.loss import divergence, grpo_loss  # noqa: E402
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,17 @@
-"""Training within the memory of a GPU: layers computed again, logits in chunks, smaller parts, little padding."""
+"""Within the memory of a GPU: layers computed again, logits in chunks, smaller parts, little padding; batches."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="local models need the local extra")
-
-from mempiler.engines.local import scoring  # noqa: E402
-from mempiler.engines.local.batching import SLACK, buckets  # noqa: E402
-from mempiler.engines.local.loading import with_lora  # noqa: E402
-from mempiler.engines.local.settings import Training  # noqa: E402
-from mempiler.engines.local.update import Update, checkpointed, layers  # noqa: E402
-from mempiler.errors import UserError  # noqa: E402
+import torch
+from mempiler.engines.local import scoring
+from mempiler.engines.local.batching import SLACK, Batcher, buckets
+from mempiler.engines.local.loading import with_lora
+from mempiler.engines.local.settings import Training
+from mempiler.engines.local.update import Update, checkpointed, layers
+from mempiler.errors import UserError
 
 PROMPTS = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
 ANSWERS = [[9, 1], [7, 7, 7, 20, 1], [], [8, 1]]
@@ -71,7 +71,11 @@ def test_chunks_of_logits_give_the_numbers_and_gradients_of_all_at_once(kind, ch
     assert scoring.is_plain(model) is plain
     expected = plain_path(model, temperature)
     wanted = gradients(model, expected)
+    head, sizes = getattr(model, "get_base_model", lambda: model)().lm_head, list[int]()
+    hook = head.register_forward_hook(lambda head, given, made: sizes.append(made.numel()))
     found, mask = scoring.token_logprobs(model, PROMPTS, ANSWERS, temperature, 0, plain=plain, most=3 * 600)
+    hook.remove()
+    assert (max(sizes) <= 3 * 600) is plain
     values = found[mask > 0]
     assert torch.allclose(values, expected, atol=1e-6)
     got = gradients(model, values)
@@ -80,15 +84,6 @@ def test_chunks_of_logits_give_the_numbers_and_gradients_of_all_at_once(kind, ch
         # Sums of single precision in another order; a wrong weight of a token would show in the second digit.
         assert torch.allclose(got[name], gradient, atol=1e-5, rtol=1e-4), name
     assert (found[mask == 0] == 0).all()
-
-
-def test_no_pass_of_the_head_makes_the_logits_of_all_tokens():
-    model, sizes = architecture("Llama"), []
-    model.lm_head.register_forward_hook(lambda head, given, made: sizes.append(made.numel()))
-    found, _ = scoring.token_logprobs(model, [[3, 4]] * 6, [[5] * 20] * 6, 1.0, 0, plain=True, most=4 * 600)
-    found.sum().backward()
-    assert max(sizes) == 4 * 600
-    assert len(sizes) == 2 * 6 * 20 / 4  # forwards, and again in the backward pass
 
 
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
@@ -105,18 +100,14 @@ def test_layers_computed_again_give_the_same_gradients_with_less_kept(lora):
         held = sum(kept)
         return gradients(model, found[mask > 0]), held
 
+    with pytest.raises(UserError, match="gradient_checkpointing: Linear has no layers for it; leave it off"):
+        layers(torch.nn.Linear(1, 1))
     wanted, much = trained(False)
     got, little = trained(True)
     assert got.keys() == wanted.keys()
     assert all(torch.allclose(got[name], gradient, atol=1e-7) for name, gradient in wanted.items())
     assert little < much / 2
     assert {name: module.__dict__.get("forward") for name, module in model.named_modules()} == before
-
-
-def test_a_model_without_such_layers_is_told_in_one_line(model):
-    model.model.model.layers = torch.nn.ModuleList()
-    with pytest.raises(UserError, match="gradient_checkpointing: LlamaForCausalLM has no layers for it; leave it off"):
-        Update(model, Training(gradient_checkpointing=True))
 
 
 def failing(model: Any, rows: int) -> list[int]:
@@ -175,3 +166,54 @@ def test_padding_of_a_part_is_bounded(lengths):
         padding = max(lengths[row] for row in part) * len(part) - text
         assert len(part) <= 8
         assert padding <= max(text, SLACK)
+
+
+def together(batcher, rows, threads=16):
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(batcher.call, rows))
+
+
+def test_concurrent_calls_share_batches_of_bounded_size_and_get_their_own_results():
+    batches = []
+
+    def run(rows):
+        batches.append(rows)
+        time.sleep(0.01)
+        return [2 * row for row in rows]
+
+    assert together(Batcher(run, limit=12), range(64)) == [2 * row for row in range(64)]
+    assert sorted(row for batch in batches for row in batch) == list(range(64))
+    assert len(batches) < 20
+    assert max(map(len, batches)) <= 12
+
+
+@pytest.mark.parametrize("error", [ValueError("no weights"), KeyboardInterrupt("no weights")])
+def test_a_failure_reaches_every_call_of_its_batch_and_no_later_one(error):
+    broken = [True]
+
+    def run(rows):
+        if broken:
+            raise error
+        return rows
+
+    batcher = Batcher(run, window=0.05)
+    with ThreadPoolExecutor(8) as pool:
+        calls = [pool.submit(batcher.call, row) for row in range(8)]
+    assert {str(call.exception()) for call in calls} == {"no weights"}
+    broken.clear()
+    assert batcher.call(7) == 7
+
+
+def test_a_batch_that_runs_out_of_memory_is_tried_in_halves():
+    sizes = []
+
+    def run(rows, most=2):
+        sizes.append(len(rows))
+        if len(rows) > most:
+            raise MemoryError
+        return rows
+
+    assert together(Batcher(run, window=5, limit=8), range(8), threads=8) == list(range(8))
+    assert sizes == [8, 4, 2, 2, 4, 2, 2]
+    with pytest.raises(UserError, match="memory ran out at a single completion"):
+        Batcher(lambda rows: run(rows, most=0)).call(1)

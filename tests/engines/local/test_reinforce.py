@@ -3,14 +3,12 @@
 import math
 
 import pytest
+import torch
+from mempiler.engines.local.engine import local_lm
+from mempiler.engines.local.model import LocalModel
+from mempiler.errors import DataError, UserError
 
-torch = pytest.importorskip("torch", reason="local models need the local extra")
-
-from mempiler.engines.local.engine import local_lm  # noqa: E402
-from mempiler.engines.local.model import LocalModel  # noqa: E402
-from mempiler.errors import DataError, UserError  # noqa: E402
-
-from tests.engines.local.groups import ASKED, sampled_group, text_group  # noqa: E402
+from tests.engines.local.groups import ASKED, sampled_group, text_group
 
 
 def chance(model, text):

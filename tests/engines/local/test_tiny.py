@@ -4,9 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="local models need the local extra")
-
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.tiny import create, make_tokenizer
