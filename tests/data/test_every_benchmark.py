@@ -65,7 +65,6 @@ JUDGED: list[tuple[str, str | None, str | None]] = [
     ("longmemeval", None, judges_hash()),
     ("msc", "judge", judge_hash(JudgeAnswer)),
     ("implexconv", "judge", judge_hash(JudgeAcknowledgement)),
-    ("implexconv", "answer", judge_hash(JudgeAnswer)),
     ("memoryquest", None, judge_hash(JudgeAcknowledgement)),
     ("memoryquest", "evidence", None),
     ("palbench.restate", "g_score", judge_hash(NeedsJudge.signature)),

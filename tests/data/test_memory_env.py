@@ -128,7 +128,6 @@ def test_a_perfect_writer_meets_the_entry_to_change_and_its_memory_answers_every
 @pytest.mark.parametrize(
     ("entries", "answer"),
     [
-        ([], "none"),
         ([("m12", "Ada pet cat"), ("m9", "Ada pet dog")], "dog"),
         ([("m1", "Ada city Rome"), ("m2", "Ben pet cat")], "none"),
         ([("m1", "Ada's pet is a dog.")], "dog"),
