@@ -52,9 +52,7 @@ def test_every_predictor_has_its_instructions_fields_and_demos_in_the_text():
     for name, state in states.items():
         assert f"{name}\n===" in said
         assert state.instructions in said
-        assert all(
-            f"{field.kind} {field.name} ({field.type}): {field.desc}" in said for field in state.fields if field.desc
-        )
+        assert all(f"{each.kind} {each.name} ({each.type}): {each.desc}" in said for each in state.fields)
     assert "Demo 1 of 1, made by the program\n---" in said
     assert "question: Who?\nWhere?\nanswer: Ada" in said
 
