@@ -22,7 +22,6 @@ from ..signatures.judges import (
     JudgeAnswer,
     JudgeGenerously,
     JudgePreference,
-    JudgePreferenceStrictly,
     judge_hash,
 )
 
@@ -214,12 +213,6 @@ class PreferenceJudge(PromptJudge):
             response_t5n1=second,
         )
         return _SIDES[found.choice]
-
-
-class StrictPreferenceJudge(PreferenceJudge):
-    """With two rules that the paper's judge has not: what contradicts the user loses to silence, length is nothing."""
-
-    signature = JudgePreferenceStrictly
 
 
 def informed(examples: Sequence[dspy.Example], group: Callable[[dspy.Example], str]) -> list[dspy.Example]:

@@ -107,15 +107,6 @@ class JudgePreference(dspy.Signature):
     choice: Literal["w3k8", "t5n1", "tie"] = dspy.OutputField()
 
 
-class JudgePreferenceStrictly(JudgePreference):
-    """The same with two rules of ours."""
-
-
-JudgePreferenceStrictly.__doc__ = f"""{JudgePreference.instructions}
-What you know about yourself decides what fits: a response that contradicts it is worse than one that leaves it out.
-Length, layout and the place a response stands in do not count."""
-
-
 def judge_hash(signature: type[dspy.Signature]) -> str:
     """Names a judge's prompt: sha256 over its instructions and the name, kind, type and words of every field.
 

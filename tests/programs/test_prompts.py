@@ -27,7 +27,7 @@ import dspy
 import pytest
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
-from mempiler.data.judge import AcknowledgementJudge, GenerousJudge, Judge, PreferenceJudge, StrictPreferenceJudge
+from mempiler.data.judge import AcknowledgementJudge, GenerousJudge, Judge, PreferenceJudge
 from mempiler.data.longmemeval import LongMemEvalJudge
 from mempiler.data.palbench.benchmark import NeedsJudge
 from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, PreferenceUnderstandingJudge, Said, SimulatedUser
@@ -238,7 +238,6 @@ JUDGED: dict[str, Callable[[Any, Any], Any]] = {
     "generous": lambda lm, how: GenerousJudge(lm, how)("Where does Ann live?", "Lisbon", "In Lisbon."),
     "acknowledgement": lambda lm, how: AcknowledgementJudge(lm, how)("Plan", ["Bad knee", "Swims"], "[f1] my knee"),
     "preference": lambda lm, how: PreferenceJudge(lm, how)(PAIR, "Swim.", "Run."),
-    "preference-strict": lambda lm, how: StrictPreferenceJudge(lm, how)(PAIR, "Swim.", "Run."),
     "needs": lambda lm, how: NeedsJudge(lm, how)(TOPIC, "A cool room."),
     "need-understanding": lambda lm, how: NeedUnderstandingJudge(lm, how)(PERSONA, "user: a", "user: b", 1),
     "preference-understanding": lambda lm, how: PreferenceUnderstandingJudge(lm, how)(PERSONA, "user: a", "user: b", 1),
