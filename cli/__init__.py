@@ -120,6 +120,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _refuse_no_text(given)
         app.main(args=given, prog_name="mempiler", standalone_mode=False, obj=(given, alone))
+    except click.exceptions.NoArgsIsHelpError as bare:
+        click.echo(bare.format_message())
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:

@@ -30,7 +30,7 @@ from dspy.utils.exceptions import (
 
 from ..engines.call import HEARING
 from ..engines.spending import Spending, note, taking
-from ..errors import one_line
+from ..errors import UserError, one_line
 from ..records import Failure, Hit
 from ..records.context import FailureKind
 from ..records.scope import Place, holding, place
@@ -194,10 +194,16 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
 
     How the call ended is counted by the meter of its language model, also where nothing records. What it took, the
     piece of work around it takes too.
+
+    Raises:
+        UserError: No language model is set.
     """
     record, here = RECORDING.get(), place.get()
     call = Call(predictor, dict(inputs), at=here.tick() if here else ())
-    meter = getattr(call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm, "meter", None)
+    lm = call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm
+    if lm is None:
+        raise UserError("no language model: pass lm=dspy.LM(...) to program.memory, or call dspy.configure(lm=...)")
+    meter = getattr(lm, "meter", None)
     try:
         with ExitStack() as stack:
             stack.enter_context(holding(CALL, call))

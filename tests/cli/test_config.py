@@ -72,6 +72,11 @@ def test_a_variable_names_no_user_and_sets_no_flag(cli: Any, here: Path, monkeyp
     assert cli("memories", "list", *store, "--json")[1].count("ada") == 1
 
 
+@pytest.mark.parametrize("group", [(), ("memories",)])
+def test_a_group_alone_prints_its_help(cli: Any, group: tuple[str, ...]) -> None:
+    assert cli(*group) == cli(*group, "--help")
+
+
 def test_help_shows_what_is_often_used_and_the_list_the_rest(cli: Any) -> None:
     shown = [line.split()[0] for line in cli("compile", "--help")[1].splitlines() if line.startswith("  -")]
     listed = json.loads(cli("list", "settings", "--json")[1])["settings"]

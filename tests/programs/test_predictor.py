@@ -22,6 +22,11 @@ POOL = [
 ]
 
 
+def test_without_a_model_the_line_says_what_to_pass() -> None:
+    with pytest.raises(UserError, match=r"^no language model: pass lm=dspy\.LM"):
+        predictor(AnswerFromContext)(context="", question="Where?")
+
+
 def chosen(question, nearest):
     made = predictor(AnswerFromContext)
     made.demos, made.nearest = POOL, nearest
