@@ -160,5 +160,6 @@ def one_line(text: object, most: int | None = None) -> str:
 def misfit(error: Any, skip: int = 0) -> str:
     """Where a value fits no model, behind `skip` parts of the place, and why: what a validation error says first."""
     first = error.errors()[0]
-    place = ".".join(map(str, first["loc"][skip:]))
+    # Of a choice pydantic names the function that checks one, with its address.
+    place = ".".join(str(part) for part in first["loc"][skip:] if not str(part).startswith("function-"))
     return ": ".join(filter(None, (place[:100], first["msg"].removeprefix("Value error, "))))

@@ -202,7 +202,7 @@ def show(program: str | None, store: str | None, user: str, tenant: str, **readi
             raise UserError(f"entries of user {user!r} were changed: {told}")
         if changes and program is not None:
             loaded = options.open_saved(program, **reading).program
-            found = contents_shown(loaded.method, loaded.memory(opened, user, tenant).look(), found)
+            found = contents_shown(loaded.memory(opened, user, tenant).look(), found)
     document = found.document
     memory = json.loads(document.settled or document.memory) if document else None
     sessions = [
@@ -240,7 +240,7 @@ def edit(program: str, entry: str, text: str | None, delete: bool, undo: bool, b
     report(made, [f"{made.what} of {entry}"])
 
 
-def _all(memory: Any, chosen: dict[str, Any]) -> Iterator[Any]:
+def _all(memory: Any, chosen: Any) -> Iterator[Any]:
     """The entries of a memory, page by page."""
     page = memory.list(**chosen)
     yield from page.entries

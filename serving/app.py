@@ -63,9 +63,7 @@ def make_app(service: Service) -> FastAPI:
     for router in (operations.router, routes.router, routes.entries, chat.router):
         app.include_router(router)
     if service.settings.mcp:
-        from . import mcp_http  # an extra
-
-        app.state.tools, route = mcp_http.route(service)
+        app.state.tools, route = routes.tools_route(service)
         app.router.routes.append(route)
     for kind in (HTTPException, RequestValidationError, *CAUGHT):
         app.add_exception_handler(kind, _refused)

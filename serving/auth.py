@@ -73,11 +73,6 @@ class Tokens:
         self._refresh()
         return bool(self._tenants)
 
-    @property
-    def several(self) -> bool:
-        """Whether there is more than one tenant."""
-        return self._several
-
     def _refresh(self) -> None:
         state = self._state()
         if state == self._seen:
@@ -90,7 +85,9 @@ class Tokens:
         self._seen = state
 
     def _take(self, tenants: dict[str, str]) -> None:
-        self._tenants, self._several = tenants, len(set(tenants.values())) > 1
+        self._tenants = tenants
+        self.several = len(set(tenants.values())) > 1
+        """Whether there is more than one tenant."""
 
     def _state(self) -> tuple[int, int, int] | None:
         try:

@@ -6,42 +6,26 @@ interface checks is checked by the same functions; their errors are the caller's
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     Json,
     StrictBool,
     StringConstraints,
-    model_validator,
 )
 
 from ..memory.amending import LONGEST as LONGEST_TEXT
 from ..memory.amending import LONGEST_BY
-from ..memory.entries import MOST, PAGE, Evidence
+from ..memory.entries import MOST, PAGE, EntryHistory, Evidence, ListedEntry
 from ..memory.incoming import ADDRESSABLE, MAX_KEY, Metadata, Storable, Where, name_of
-
-
-def _utc(time: datetime) -> datetime:
-    """The same moment in UTC, without a zone: what the records hold."""
-    try:
-        return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
-    except OverflowError:
-        raise ValueError("this moment is outside the calendar") from None
-
-
-def _text(time: Any) -> Any:
-    """Numbers could be seconds or milliseconds, so only texts are dates, and moments in Python."""
-    if not isinstance(time, str | datetime):
-        raise ValueError("a time must be a text of the form 2025-03-05T18:20:00Z")
-    return time
-
+from ..records.moment import Moment, utc
 
 Name = Annotated[
     str,
@@ -51,7 +35,7 @@ Name = Annotated[
 Said = Annotated[Storable, Field(min_length=1, examples=["I moved to Lisbon."])]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
 """A name that stays on its line of a prompt."""
-Time = Annotated[datetime, BeforeValidator(_text), AfterValidator(_utc)]
+Time = Annotated[Moment, AfterValidator(utc)]
 EntryId = Annotated[
     Storable,
     Field(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_KEY),
@@ -75,6 +59,17 @@ Since = Annotated[Time | None, Field(description="only what is of this moment or
 Until = Annotated[Time | None, Field(description="only what is from before this moment; what has no time is left out")]
 
 
+class Choice(TypedDict, total=False):
+    """What of a memory is looked at; everything where nothing is said."""
+
+    where: Mapping[str, Any] | None
+    """Conditions of the metadata of sessions (`memory.incoming`): only what rests on such a session."""
+    since: datetime | None
+    """Only what is of this moment or later; moments without a zone are in UTC."""
+    until: datetime | None
+    """Only what is from before this moment."""
+
+
 class Chosen(Body):
     """What of a memory is looked at."""
 
@@ -83,7 +78,7 @@ class Chosen(Body):
     until: Until = None
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> Choice:
         """The same as the Python interface takes it."""
         return {"where": self.where, "since": self.since, "until": self.until}
 
@@ -141,6 +136,13 @@ class NewText(Body):
     """Who says so, for the history."""
 
 
+class ChangedEntry(EntryHistory):
+    """The change that was made of an entry, alone, and the entry as it is now."""
+
+    now: ListedEntry | None
+    """Null once it is deleted."""
+
+
 class Open(BaseModel):
     """Base of what is OpenAI's: fields that are not listed are kept, for the language model."""
 
@@ -152,12 +154,6 @@ class Part(Open):
 
     type: Annotated[str, Field(max_length=64)]
     text: Storable | None = None
-
-    @model_validator(mode="after")
-    def _holds_its_text(self) -> Part:
-        if self.type == "text" and self.text is None:
-            raise ValueError("a part of type text must have a text")
-        return self
 
 
 class ChatMessage(Open):

@@ -29,18 +29,13 @@ class Breaker(Guard):
     Args:
         pause: Seconds.
         clock: Tells the time.
-        several: Whether there are several tenants at the moment; who knows says so.
     """
 
-    def __init__(
-        self,
-        pause: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
-        several: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, pause: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._pause, self._clock, self._closed_from = pause, clock, clock()
-        self.several = several
+        self.several: Callable[[], bool] = lambda: False
+        """Whether there are several tenants at the moment; who knows sets it."""
         self._failures: dict[str, int] = {}
         """Failures in a row, by caller."""
         self._failing: set[str] = set()
@@ -52,6 +47,11 @@ class Breaker(Guard):
     def open(self) -> bool:
         """Whether all calls are refused at the moment."""
         return self._clock() < self._closed_from
+
+    @property
+    def answers(self) -> bool:
+        """Whether one of the last calls was answered, whoever they were for."""
+        return self._row < DEAD_AFTER
 
     def admit(self) -> None:
         """Called before a call; refuses it while the breaker is open, for its caller or for all."""

@@ -1,8 +1,5 @@
 """Clients of a service: its memories under the methods of a memory of this process.
 
-    with Client("http://127.0.0.1:8000", "a token of the file") as client:
-        client.memory("ada").ask("Where does Ada live?").answer
-
 `AsyncClient` is the same for asyncio, with an `a` before the names: `await memory.aask(...)`. Connections are kept and
 shared; a client may be used from many threads, or tasks, at once. `add` returns when the session is stored.
 """

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from ..errors import ConflictError, UserError
 from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, worded
 from ..memory.entries import MOST, PAGE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.incoming import plain_line
 from ..memory.index import Entry
+from ..memory.store import Store
 from ..memory.stored import Owner
+from .bodies import Choice
 from .memories import Memories
 from .view import View
 
@@ -38,11 +40,9 @@ class UserEntries:
 
     memories: Memories
     owner: Owner
+    store: Store
+    look: Callable[[], View]
     _since: int | None
-
-    def look(self) -> View:
-        """The memory and what is not in it yet."""
-        raise NotImplementedError
 
     def get(self, entry: str) -> ListedEntry | None:
         """An entry by its id, of the memory or among the turns that are not in it yet; None if there is none.
@@ -51,17 +51,10 @@ class UserEntries:
             entry: Its id, as `list`, `search` and the evidence of an answer give it.
         """
         view = self.look()
-        found = view.entries(self.memories.program.method).get(entry)
+        found = view.entries().get(entry)
         return self._listed(view, [found])[0] if found else None
 
-    def list(
-        self,
-        cursor: str | None = None,
-        limit: int = PAGE,
-        where: Mapping[str, Any] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> EntryPage:
+    def list(self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[Choice]) -> EntryPage:
         """Entries in the order of their ids, a page at a time.
 
         Pages are stable: an entry that is there all the time is listed once, whatever is added or deleted meanwhile.
@@ -69,9 +62,7 @@ class UserEntries:
         Args:
             cursor: `next` of the page before; None for the first.
             limit: Most entries, 1 to 1000.
-            where: As in `ask`, like all that follow.
-            since: The beginning.
-            until: The end.
+            **choice: `where`, `since` and `until`, as in `ask`.
 
         Raises:
             UserError: The limit, the cursor or a condition is none.
@@ -80,8 +71,8 @@ class UserEntries:
             raise UserError(f"limit is {limit}; ask for 1 to {MOST} entries")
         if cursor is not None and not cursor:
             raise UserError("the cursor is empty; give `next` of the page before, or none for the first page")
-        within, view = self.memories.within(self.owner, where, since, until), self.look()
-        found = view.entries(self.memories.program.method)
+        within, view = self.memories.within(self.owner, **choice), self.look()
+        found = view.entries()
         after = None if cursor is None else in_order(cursor)
         inside = [id for id, (entry, _) in found.items() if within.everything or within.own(entry)]
         behind = [id for id in inside if after is None or in_order(id) > after]
@@ -133,7 +124,7 @@ class UserEntries:
 
     def history(self, entry: str) -> tuple[EntryChange, ...]:
         """What became of an entry: from which turns it was written, and each change since; () if there is none."""
-        found, rows = self.get(entry), [row for row in self.memories.store.amendments(self.owner) if row.entry == entry]
+        found, rows = self.get(entry), [row for row in self.store.amendments(self.owner) if row.entry == entry]
         if not (rows or found):
             return ()
         text, turns = (rows[0].text, rows[0].sources) if rows else (found.text, found.turns) if found else ("", ())
@@ -143,7 +134,7 @@ class UserEntries:
     def _listed(self, view: View, found: Sequence[tuple[Entry, bool]]) -> tuple[ListedEntry, ...]:
         """Entries, each with whether it waits, with the sessions that they come from."""
         wanted = {turn for entry, _ in found for turn in entry.sources}
-        stored = self.memories.store.sessions(self.owner, sorted(wanted))
+        stored = self.store.sessions(self.owner, sorted(wanted))
         of = {turn.id: Origin(id=item.id) for item in view.waiting.items for turn in item.turns if turn.id in wanted}
         of |= {turn: Origin(id=id, metadata=metadata) for turn, (id, metadata) in stored.items()}
         return tuple(
@@ -164,7 +155,7 @@ class UserEntries:
         self, what: Literal["update", "delete", "undo"], entry: str, by: str, text: str | None = None
     ) -> EntryChange | None:
         """Stores a change of an entry; it is made anew where another one came first. None if there is no such entry."""
-        since = self.memories.store.forgets() if self._since is None else self._since
+        since = self.store.forgets() if self._since is None else self._since
         by = plain_line("by", by, LONGEST_BY) if by else ""
         for _ in range(TRIES):
             view = self.memories.look(self.owner)
@@ -173,12 +164,12 @@ class UserEntries:
                 return None
             at = datetime.now(UTC).replace(tzinfo=None)
             made = replace(made, number=view.snapshot.amended + 1, at=at, by=by)
-            if self.memories.store.amend(self.owner, made, since):
+            if self.store.amend(self.owner, made, since):
                 return _line(made)
         raise ConflictError(f"entries of user {self.owner.user!r} are being changed all the time; try again")
 
     def _undone(self, entry: str) -> Amendment | None:
-        rows = [row for row in in_force(self.memories.store.amendments(self.owner)) if row.entry == entry]
+        rows = [row for row in in_force(self.store.amendments(self.owner)) if row.entry == entry]
         return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
 
     def _changed(self, view: View, what: Literal["update", "delete"], entry: str, text: str | None) -> Amendment | None:
@@ -187,8 +178,7 @@ class UserEntries:
         Raises:
             UserError: It cannot be changed so.
         """
-        method = self.memories.program.method
-        was, _ = view.entries(method).get(entry, (None, False))
+        was, _ = view.entries().get(entry, (None, False))
         if was is None:
             return None
         new = worded(was, text) if text is not None else None
@@ -197,8 +187,8 @@ class UserEntries:
         made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
         amend = Amendments([made])
         waiting = replace(view.waiting, items=amend.items(view.waiting.items))
-        after = replace(view, settled=method.leaving(view.settled, amend), waiting=waiting).entries(method)
-        left, _ = after.get(entry, (None, False))
+        settled = view.method.leaving(view.settled, amend)
+        left, _ = replace(view, settled=settled, waiting=waiting).entries().get(entry, (None, False))
         if (left is None) != (new is None) or (left and left.text == was.text):
             how = "update its turns" if new else "forget its session"
             raise UserError(f"the {was.kind} {entry!r:.100} cannot be changed by itself here; {how}")

@@ -56,7 +56,7 @@ def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = T
         query: Words, ctx: Context, k: Most = FOUND, where: Conditions = None, since: Since = None, until: Until = None
     ) -> str:
         """Finds what the memory holds that is nearest to a query: facts, turns, summaries, with their dates."""
-        found = await told(ctx, lambda memory: memory.search(query, k, since, until, where))
+        found = await told(ctx, lambda memory: memory.search(query, k, where=where, since=since, until=until))
         return data_lines((*found.entries, *found.waiting))
 
     @reads

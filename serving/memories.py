@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Unpack
 
 import dspy
 from pydantic import ValidationError
@@ -34,6 +34,7 @@ from ..programs.flight import Flight
 from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.program import MemoryProgram
 from ..programs.waiting import Waiting
+from .bodies import Choice
 from .view import Kept, View, Within
 
 USERS = 320
@@ -114,7 +115,7 @@ class Memories:
             memory, settled = self._loaded(document, known and known[2:], owner)
             self.keep(user, snapshot.version, document, memory, settled)
         items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
-        return View(snapshot, document, memory, settled, Waiting(items, user.line), user)
+        return View(self.program.method, snapshot, document, memory, settled, Waiting(items, user.line), user)
 
     def keep(self, user: Kept, version: str, document: Document, memory: Memory, settled: Memory) -> None:
         """Keeps a user's memory under its version, in the place of an older one."""
@@ -143,7 +144,11 @@ class Memories:
         raise ProgramError(f"the memory of user {owner.user!r} was written {how}; {fix}")
 
     def within(
-        self, owner: Owner, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None
+        self,
+        owner: Owner,
+        where: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> Within:
         """What is looked at of a user's memory.
 
@@ -153,19 +158,18 @@ class Memories:
         conditions = checked_conditions({} if where is None else where)
         return Within(since, until, self.store.turns_where(owner, conditions) if conditions else None)
 
-    def part(self, view: View, where: Mapping[str, Any] | None, since: datetime | None, until: datetime | None) -> View:
+    def part(self, view: View, **choice: Unpack[Choice]) -> View:
         """What is looked at of a user's memory, as a memory of its own, with an index of its own.
 
         Raises:
             UserError: A condition is malformed, or the method cannot leave entries out.
         """
-        if where in (None, {}) and since is None and until is None:
+        within = self.within(view.snapshot.owner, **choice)
+        if within.everything:
             return view
-        within = self.within(view.snapshot.owner, where, since, until)
-        method = self.program.method
-        left = view.kept.leaving(1 + hash(within) % PARTS, method, view.settled, within)
+        left = view.kept.leaving(1 + hash(within) % PARTS, view.method, view.settled, within)
         if left.line is view.settled.line:
-            if any(within(entry) is None for entry in method.reader.entries(left)):
+            if any(within(entry) is None for entry in view.method.reader.entries(left)):
                 raise UserError(
                     f"memories of {self.program.name} cannot be looked at in part; ask without where, since, until"
                 )
@@ -248,16 +252,9 @@ class Memories:
         self._kept.users.drop(lambda owner: True)
         forget_words()
         for keeper in (self.program.method.embedder, getattr(self.lm or dspy.settings.lm, "engine", None)):
-            if isinstance(keeper, KeepsTexts):
-                keeper.clear()
-
-
-@runtime_checkable
-class KeepsTexts(Protocol):
-    """An embedder or an engine that keeps texts of users in this process."""
-
-    def clear(self) -> None:
-        """Drops all of them: a forgotten user's may be among them."""
+            # What keeps texts in this process can drop them.
+            if clear := getattr(keeper, "clear", None):
+                clear()
 
 
 class _Cache:

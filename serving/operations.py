@@ -66,6 +66,8 @@ class Probe:
         self._store = store
         self._look: asyncio.Future[tuple[bool, bool]] | None = None
         self._written = -WRITES_EVERY
+        self.failed: int | None = None
+        """Sessions that are set aside since they could not be read or written; None before that was counted."""
 
     async def look(self) -> tuple[bool, bool]:
         """Whether it can be read, and written; what is not known in time is taken for failed."""
@@ -81,10 +83,14 @@ class Probe:
         read = _works(lambda: self._store.read(Owner("ready", "ready")), "the store cannot be read")
         if time.monotonic() - self._written < WRITES_EVERY:
             return read, read
-        written = _works(self._store.check, "the store cannot be written")
+        written = _works(self._write, "the store cannot be written")
         if written:
             self._written = time.monotonic()
         return read, written
+
+    def _write(self) -> None:
+        self._store.check()
+        self.failed = self._store.measures().sessions["failed"]
 
 
 def _works(call: Callable[[], object], otherwise: str) -> bool:
@@ -122,7 +128,8 @@ class Metrics:
         """Counts what is known of the pools and of the model since this was last called."""
         for pool in ("asking", "storing"):
             self._working.labels(pool).set(getattr(service, pool).held.total())
-        used = service.used or self._used
+        meter = getattr(service.lm, "meter", None)
+        used = meter.read() if meter else self._used
         new, self._used = used - self._used, used
         for outcome, count in (("answered", new.calls.total()), ("cached", new.cached), ("failed", new.failed)):
             self._calls.labels(outcome).inc(count)
@@ -277,10 +284,10 @@ async def ready(request: Request) -> Any:
         "room": all(pool.held.total() < pool.places for pool in (service.asking, service.storing)),
         "tokens": service.tokens is None or service.tokens.works,
         "serving": not service.stopping,
-        "model": not service.model_down,
+        "model": getattr(service.breaker, "answers", True),
     }
     fine = all(works for part, works in parts.items() if part != "model")
-    return JSONResponse({"ready": fine, "parts": parts}, 200 if fine else 503)
+    return JSONResponse({"ready": fine, "parts": parts, "failed": request.app.state.probe.failed}, 200 if fine else 503)
 
 
 @router.get(METRICS, include_in_schema=False)

@@ -1,15 +1,7 @@
 """What was found in a memory, as plain text for a language model that no program of ours asks.
 
 In a block beside somebody else's prompt, what users said stands with a sign in whatever a prompt or a chat template
-would take for structure, so that no entry can end it (`reading.markers`). That keeps data apart from instructions; it
-makes no model immune.
-
-Example:
-    >>> from mempiler.serving.prompt_text import beside
-    >>> print(beside("Ada: I moved to Lisbon. </memory>").partition("<memory>")[2])
-    <BLANKLINE>
-    Ada: I moved to Lisbon. <~/memory>
-    </memory>
+would take for structure, so that no entry can end it (`reading.markers`). That makes no model immune.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Errors as callers and the log are told of them: one JSON form, that of OpenAI, so that its clients understand it.
 
-    {"error": {"message": "messages.0.content: Field required", "type": "invalid_request_error", "code": 400}}
-
 What the caller can correct comes with its message. What is the operator's (store, endpoint, a program that does not
 fit its memories) comes without addresses and reasons; those are in the log.
 """

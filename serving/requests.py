@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -35,7 +35,7 @@ from ..memory.entries import (
 )
 from ..memory.incoming import Messages, Scalar, storable
 from ..records import Found, Item, Session
-from .bodies import Chosen, Name, NewSession, NewText, Question, Search
+from .bodies import Choice, Chosen, Name, NewSession, NewText, Question, Search
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -152,31 +152,14 @@ class RemoteMemory:
         body = _body("question", Question, question=question, where=where, since=since, until=until, **query)
         return self._call("POST", "/ask", Answer.model_validate, body)
 
-    def search(
-        self,
-        query: str,
-        k: int = 10,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        *,
-        where: Mapping[str, Any] | None = None,
-    ) -> Found:
+    def search(self, query: str, k: int = 10, **choice: Unpack[Choice]) -> Found:
         """Finds the entries nearest to a query, and turns that wait; no answer is made."""
-        body, nothing = _body("search", Search, query=query, k=k, where=where, since=since, until=until), Found((), ())
+        body, nothing = _body("search", Search, query=query, k=k, **choice), Found((), ())
         return self._call("POST", "/search", lambda found: FoundEvidence(**found).found, body, missing=nothing)
 
-    def list(
-        self,
-        cursor: str | None = None,
-        limit: int = PAGE,
-        *,
-        where: Mapping[str, Any] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> EntryPage:
+    def list(self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[Choice]) -> EntryPage:
         """Entries in the order of their ids, a page at a time; none for an unknown user."""
-        params = {"limit": limit, **({} if cursor is None else {"cursor": cursor})}
-        params |= _body("list", Chosen, where=where, since=since, until=until)
+        params = {"limit": limit, **({} if cursor is None else {"cursor": cursor}), **_body("list", Chosen, **choice)}
         if "where" in params:
             params["where"] = json.dumps(params["where"])
         return self._call("GET", "/entries", EntryPage.model_validate, params=params, missing=EntryPage())

@@ -1,4 +1,4 @@
-"""The routes for users, their memories and the entries of these: add sessions, ask, search, correct, forget."""
+"""The routes for users, their memories and the entries of these: add sessions, ask, search, correct, forget; agents."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Response
+from pydantic import TypeAdapter
+from starlette.routing import Route
 
 from ..memory.entries import (
     Added,
@@ -23,13 +25,14 @@ from ..memory.entries import (
 )
 from ..memory.incoming import now
 from ..records import format_time
-from .bodies import By, EntryId, Listing, Name, NewSession, NewText, Question, Search
+from .bodies import By, ChangedEntry, EntryId, Listing, Name, NewSession, NewText, Question, Search
 from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, Refusal
-from .service import GUARD, Asked, Service, User
+from .service import GUARD, Asked, Caller, Service, User
 from .user_memory import UserMemory
 from .view import memory_shown
 
 T = TypeVar("T")
+TOOLS, HEADER = "/v1/mcp", "Mempiler-User"
 
 router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[GUARD])
 entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], dependencies=[GUARD])
@@ -91,13 +94,13 @@ async def forget_session(user: User, session: Name, caller: Asked) -> Receipt:
 @router.get("/{user}/memory", summary="Read the memory of a user")
 async def read_memory(user: User, caller: Asked) -> MemoryState:
     """The memory that questions are answered from."""
-    return await caller.storing(lambda: _memory(caller.service, caller.memory(user)))
+    return await caller.storing(lambda: _memory(caller.memory(user)))
 
 
 @router.post("/{user}/ask", summary="Ask about a user")
 async def ask(user: User, body: Question, caller: Asked) -> Answer:
     """Answers from the memory, and from what is not in it yet; with the turns that each recalled thing rests on."""
-    return await caller.asking(lambda _: _answer(body, caller.service, caller.memory(user)))
+    return await caller.asking(lambda _: _answer(body, caller.memory(user)))
 
 
 @router.post("/{user}/search", summary="Search the memory of a user")
@@ -121,19 +124,19 @@ async def get_entry(user: User, entry: EntryId, caller: Asked) -> ListedEntry:
 
 
 @entries.patch("/{entry}", summary="Change the text of an entry")
-async def update_entry(user: User, entry: EntryId, body: NewText, caller: Asked) -> EntryHistory:
+async def update_entry(user: User, entry: EntryId, body: NewText, caller: Asked) -> ChangedEntry:
     """Gives an entry another text; a rebuild and further sessions do not bring the old one back."""
     return await caller.writing(user, lambda memory: _changed(memory, entry, memory.update(entry, body.text, body.by)))
 
 
 @entries.delete("/{entry}", summary="Delete an entry")
-async def delete_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> EntryHistory:
+async def delete_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> ChangedEntry:
     """Takes an entry out, with what else holds the same, until it is undone; forgetting a session erases it."""
     return await caller.writing(user, lambda memory: _changed(memory, entry, memory.delete(entry, by)))
 
 
 @entries.post("/{entry}/undo", summary="Undo the last change of an entry")
-async def undo_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> EntryHistory:
+async def undo_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> ChangedEntry:
     """Takes back the last change that stands."""
     return await caller.writing(user, lambda memory: _changed(memory, entry, memory.undo(entry, by)))
 
@@ -160,7 +163,7 @@ def _found(body: Search, memory: UserMemory) -> FoundEvidence:
     return FoundEvidence(entries=memory.evidence(found.entries), waiting=memory.evidence(found.waiting))
 
 
-def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
+def _answer(body: Question, memory: UserMemory) -> Answer:
     fields: dict[str, Any] = {"date": body.date or format_time(now())}
     if body.options:
         fields["options"] = body.options
@@ -168,19 +171,18 @@ def _answer(body: Question, service: Service, memory: UserMemory) -> Answer:
     return Answer(answer=str(found.answer), evidence=memory.evidence(found.context.hits))
 
 
-def _memory(service: Service, memory: UserMemory) -> MemoryState:
+def _memory(memory: UserMemory) -> MemoryState:
     seen = known(memory).look()
     return MemoryState(
         user=memory.owner.user,
-        method=service.program.name,
-        memory=memory_shown(service.program.method, seen),
+        method=memory.program.name,
+        memory=memory_shown(seen),
         waiting=len(seen.snapshot.waiting) + len(seen.snapshot.open),
     )
 
 
-def _changed(memory: UserMemory, entry: str, made: EntryChange | None) -> EntryHistory:
-    _there(made, UNKNOWN_ENTRY)
-    return _history(memory, entry)
+def _changed(memory: UserMemory, entry: str, made: EntryChange | None) -> ChangedEntry:
+    return ChangedEntry(entry=entry, changes=(_there(made, UNKNOWN_ENTRY),), now=memory.get(entry))
 
 
 def _history(memory: UserMemory, entry: str) -> EntryHistory:
@@ -192,3 +194,34 @@ def _there(found: T | None, unknown: Callable[[], Refusal]) -> T:
     if not found:
         raise unknown()
     return found
+
+
+def tools_route(service: Service) -> tuple[Any, Route]:
+    """The tools of `mcp` over HTTP, for agents, and their route: token and header say whose memory they reach.
+
+    A request carries all there is to know of it, so any process of a service answers any: no sessions, no streams.
+    POST alone: the SDK would open a stream without end for every GET, outside of all pools and limits.
+    """
+    from .mcp import memory_tools  # an extra
+    from mcp.server.transport_security import TransportSecuritySettings  # isort: skip
+
+    async def work(request: Any, call: Callable[[UserMemory], Any]) -> Any:
+        try:
+            (given,) = request.headers.getlist(HEADER)
+            user = TypeAdapter(Name).validate_python(given)
+        except ValueError as error:
+            raise Refusal(400, f"say whose memory it is in one header: {HEADER}: NAME") from error
+        caller = await Caller.of(request)
+        memory = caller.memory(user)
+        try:
+            return await caller.asking(lambda _: call(memory.begin()), memory)
+        finally:
+            service.worker.wake()
+
+    tools = memory_tools(work, remember=False)
+    guarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # by the application
+    app = tools.streamable_http_app(
+        streamable_http_path=TOOLS, json_response=True, stateless_http=True, transport_security=guarded
+    )
+    (found,) = (one for one in app.routes if isinstance(one, Route))
+    return tools, Route(TOOLS, found.endpoint, methods=["POST"])

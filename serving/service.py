@@ -17,7 +17,6 @@ from fastapi.security import HTTPBearer
 
 from ..engines.endpoint.endpoint import Upstream, upstream_of
 from ..engines.endpoint.loop import Deadline, within
-from ..engines.meter import Usage
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
@@ -154,17 +153,6 @@ class Service:
             self.breaker.several = several
         self.memories = Memories(program, store, lm)
         self.worker = Worker(self.memories, limits.session_gap, limits.writers, lease=limits.lease, share=share)
-
-    @property
-    def model_down(self) -> bool:
-        """Whether the language model is refused at the moment, because it failed again and again."""
-        return isinstance(self.breaker, Breaker) and self.breaker.open
-
-    @property
-    def used(self) -> Usage | None:
-        """What the language model was asked since the start; None where nobody counts."""
-        meter = getattr(self.lm, "meter", None)
-        return None if meter is None else meter.read()
 
     @property
     def stopping(self) -> bool:

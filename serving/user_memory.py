@@ -2,15 +2,6 @@
 
 A question is answered from the settled memory, and from the raw turns that are not in it yet: new turns are usable
 before a model has written them. Methods may be called from any number of threads; objects are cheap.
-
-Example:
-    >>> import mempiler
-    >>> from mempiler.engines.models import language_model
-    >>> memory = mempiler.build("turn-rag").memory(store="memories.sqlite", user="ada", lm=language_model("offline"))
-    >>> memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
-    Added(id='D1', position=1, new=True)
-    >>> memory.ask("Where did Ada move?").answer
-    'I moved to Lisbon.'
 """
 
 from __future__ import annotations
@@ -20,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Map
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 import dspy
 
@@ -33,6 +24,7 @@ from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
 from ..programs.streaming import as_they_come
 from ..records import Context, Found, Hit, Item, Query, Turn
+from .bodies import Choice
 from .entries import UserEntries
 from .memories import Memories
 from .settings import LEASE
@@ -83,8 +75,7 @@ class UserMemory(UserEntries):
     @classmethod
     def of(cls, program: MemoryProgram, store: Store | str | Path, user: str, tenant: str, lm: Any = None) -> Self:
         """The memory of a user, as `MemoryProgram.memory` takes its arguments."""
-        owner = Owner(user, tenant)
-        return cls(Memories(program, store, lm), owner)
+        return cls(Memories(program, store, lm), Owner(user, tenant))
 
     def begin(self, seen: View | None = None) -> Self:
         """Makes this the memory of one piece of work, e.g. a request: it stores nothing if the user is forgotten since.
@@ -196,11 +187,10 @@ class UserMemory(UserEntries):
         Raises:
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        view = self.memories.part(self.look(), where, since, until)
+        view = self.memories.part(self.look(), where=where, since=since, until=until)
         with self.memories.at_work(view, asks=True):
-            return self.program.answer(
-                view.settled, self._query(view, question, query, recent), view.waiting.but(asked)
-            )
+            wanted = self._query(view, question, query, recent)
+            return self.program.answer(view.settled, wanted, view.waiting.but(asked))
 
     async def aask(
         self,
@@ -213,7 +203,7 @@ class UserMemory(UserEntries):
         **query: Any,
     ) -> dspy.Prediction:
         """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
-        view = await in_thread(lambda: self.memories.part(self.look(), where, since, until))
+        view = await in_thread(lambda: self.memories.part(self.look(), where=where, since=since, until=until))
         with self.memories.at_work(view, asks=True):
             wanted = await in_thread(lambda: self._query(view, question, query, recent))
             return await self.program.aanswer(view.settled, wanted, view.waiting.but(asked))
@@ -228,48 +218,31 @@ class UserMemory(UserEntries):
             async for part in parts:
                 yield part
 
-    def recall(
-        self,
-        query: str,
-        date: Any = None,
-        where: Mapping[str, Any] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        asked: Collection[str] = (),
-    ) -> Context:
+    def recall(self, query: str, date: Any = None, asked: Collection[str] = (), **choice: Unpack[Choice]) -> Context:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet.
 
         Arguments are those of `ask`; `date` is when it is asked.
         """
-        view = self.memories.part(self.look(), where, since, until)
+        view = self.memories.part(self.look(), **choice)
         with self.memories.at_work(view, asks=True):
             wanted = Query(text=query, date=date, speakers=view.speakers)
             return self.program.method.recall(view.settled, wanted, view.waiting.but(asked)).whole()
 
-    def search(
-        self,
-        query: str,
-        k: int = 10,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        where: Mapping[str, Any] | None = None,
-    ) -> Found:
+    def search(self, query: str, k: int = 10, **choice: Unpack[Choice]) -> Found:
         """Finds the entries nearest to a query, without an answer and without a language model.
 
         Args:
             query: What is looked for.
             k: Most entries of the memory, and most turns that are not in it yet.
-            since: As in `ask`, like all that follow.
-            until: Its end.
-            where: Conditions.
+            **choice: `where`, `since` and `until`, as in `ask`.
 
         Raises:
             UserError: `k` is not a number from 1 to 1000, or a condition is malformed.
             EndpointError: The embedder cannot be reached.
         """
-        within, view = self.memories.within(self.owner, where, since, until), self.look()
+        within, view = self.memories.within(self.owner, **choice), self.look()
         with self.memories.at_work(view, asks=True):
-            return view.search(self.program.method, query, k, within)
+            return view.search(query, k, within)
 
     aadd = _for_asyncio(add)
     asearch = _for_asyncio(search)

@@ -96,6 +96,7 @@ class Kept:
 class View:
     """A user's memory at one moment."""
 
+    method: Method
     snapshot: Snapshot
     document: Document | None
     memory: Memory
@@ -129,20 +130,20 @@ class View:
         waiting = replace(self.waiting, items=self.left(items))
         return replace(self, snapshot=replace(self.snapshot, open=opened), waiting=waiting)
 
-    def search(self, method: Method, query: str, k: int, within: Within) -> Found:
+    def search(self, query: str, k: int, within: Within) -> Found:
         """The entries nearest to a query, and the waiting turns; at most `k` of each. Scores cannot be compared."""
         if not 1 <= k <= MOST:
             raise UserError(f"k is {k}; ask for 1 to {MOST} entries")
         items = with_unwritten(self.settled, self.waiting)
-        entries = _best(lambda most: method.reader.search(self.settled, [query], most)[0], k, within)
-        raw = _best(lambda most: method.raw.search(items, [query], most)[0], k, within) if items.items else ()
+        entries = _best(lambda most: self.method.reader.search(self.settled, [query], most)[0], k, within)
+        raw = _best(lambda most: self.method.raw.search(items, [query], most)[0], k, within) if items.items else ()
         return Found(entries, raw)
 
-    def entries(self, method: Method) -> dict[str, tuple[Entry, bool]]:
+    def entries(self) -> dict[str, tuple[Entry, bool]]:
         """Every entry of the memory and every turn that is not in it, by id, each with whether it waits."""
         items = with_unwritten(self.settled, self.waiting).items
         found = {entry.id: (entry, True) for item in items for entry in turn_entries(item)}
-        return found | {entry.id: (entry, False) for entry in method.reader.entries(self.settled)}
+        return found | {entry.id: (entry, False) for entry in self.method.reader.entries(self.settled)}
 
 
 def _best(found: Callable[[int], list[Hit]], k: int, within: Within) -> tuple[Hit, ...]:
@@ -155,7 +156,7 @@ def _best(found: Callable[[int], list[Hit]], k: int, within: Within) -> tuple[Hi
         most *= _WIDER
 
 
-def memory_shown(method: Method, seen: View) -> dict[str, Any]:
+def memory_shown(seen: View) -> dict[str, Any]:
     """The settled memory as JSON: what was deleted, or said before it was reworded, stands nowhere in it.
 
     Methods keep more than their entries: names, labels, what an entry said before. There a text is left out that says
@@ -165,17 +166,17 @@ def memory_shown(method: Method, seen: View) -> dict[str, Any]:
     memory = seen.settled.model_dump(mode="json")
     if not seen.amendments:
         return memory
-    says = [entry.text for entry in method.reader.entries(seen.settled)]
+    says = [entry.text for entry in seen.method.reader.entries(seen.settled)]
     return _left(memory, seen.amendments, says)
 
 
-def contents_shown(method: Method, seen: View, found: Contents) -> Contents:
+def contents_shown(seen: View, found: Contents) -> Contents:
     """Everything that the store holds of a user, as it may be shown: without turns that a deleted entry rests on."""
     amend, document = seen.amendments, found.document
     if not amend:
         return found
     if document:
-        document = replace(document, memory=json.dumps(memory_shown(method, seen)), settled=None)
+        document = replace(document, memory=json.dumps(memory_shown(seen)), settled=None)
     items = tuple(replace(one, item=_item(one.item, amend), error=_left(one.error, amend)) for one in found.items)
     opened = tuple(_item(session, amend) for session in found.open)
     return replace(found, items=items, open=opened, document=document)

@@ -94,17 +94,12 @@ class Writers:
         self.stopping = False
         """Whether to begin no further user, and no further item."""
 
-    def claim(self, most: int | None = None) -> int:
-        """Claims users while there is room, so many at most, and begins to write each; returns how many."""
-        room = 0 if self.stopping else self._most - len(self.running)
-        begun, most = 0, room if most is None else min(most, room)
-        while begun < most and not self._stop():
+    def claim(self) -> bool:
+        """Claims users while there is room, and begins to write each; whether there was one."""
+        begun, each = False, max(1, int(self._most * self._share()))
+        while (room := self._most - len(self.running)) > 0 and not (self.stopping or self._stop()):
             claims = self._memories.store.claim(
-                uuid.uuid4().hex,
-                self._lease,
-                self._memories.stamp,
-                most=min(most - begun, CLAIMED),
-                each=max(1, int(self._most * self._share())),
+                uuid.uuid4().hex, self._lease, self._memories.stamp, most=min(room, CLAIMED), each=each
             )
             for claim in claims:
                 future: Future[Remembered] = Future()
@@ -113,7 +108,7 @@ class Writers:
                 threading.Thread(target=run, name="mempiler-writer", daemon=True).start()
             if not claims:
                 break
-            begun += len(claims)
+            begun = True
         return begun
 
     def ended(self, timeout: float | None = None) -> list[Future[Remembered]]:
@@ -166,7 +161,7 @@ class Worker:
         self._gap = session_gap * 60
         sweeping = max(interval, min(15.0, self._gap / 20))
         self._stopping, self._news = threading.Event(), threading.Event()
-        self._writers = Writers(memories, lease, self._stopping.is_set, writers, self._news.set, share, pauses=True)
+        self.writers = Writers(memories, lease, self._stopping.is_set, writers, self._news.set, share, pauses=True)
         loops: list[Any] = [(self.sweep, sweeping, None), (self.watch, max(interval, WATCH), None)]
         loops += [(self._write, interval, self._news)] if writers else []
         self.threads = [
@@ -202,14 +197,9 @@ class Worker:
         for thread in self.threads:
             if thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
-        while self._writers.running and time.monotonic() < until:
-            self._writers.ended(until - time.monotonic())
-        return not self._writers.running and not any(thread.is_alive() for thread in self.threads)
-
-    @property
-    def failing(self) -> frozenset[Owner]:
-        """The users who could not be written of late."""
-        return frozenset(self._writers.failures)
+        while self.writers.running and time.monotonic() < until:
+            self.writers.ended(until - time.monotonic())
+        return not self.writers.running and not any(thread.is_alive() for thread in self.threads)
 
     @property
     def alive(self) -> bool:
@@ -238,8 +228,8 @@ class Worker:
     def _write(self) -> None:
         guard = getattr(self._memories.lm, "guard", None)
         if not (isinstance(guard, Breaker) and guard.open):
-            self._writers.claim()
-        ended = self._writers.ended(0)
+            self.writers.claim()
+        ended = self.writers.ended(0)
         errors = [error for error in (one.exception() for one in ended) if error is not None]
         done = sum((one.result() for one in ended if one.exception() is None), Remembered())
         if done.items or done.failures:

@@ -168,8 +168,8 @@ BREACHES: list[tuple[Callable[[Module], list[str]], str, str]] = [
     (wrong_rooms, "engines/offline/engine", "from ...memory.facts import Facts"),
     (wrong_rooms, "programs/program", "from ..serving.memories import Memories"),
     (wrong_rooms, "programs/program", "from .. import Client"),
-    (wrong_rooms, "serving/app", "from .frameworks.langgraph import recall"),
-    (wrong_rooms, "serving/frameworks/langgraph", "from ..user_memory import UserMemory"),
+    (wrong_rooms, "serving/app", "from .frameworks.langchain import MemoryRetriever"),
+    (wrong_rooms, "serving/frameworks/langchain", "from ..user_memory import UserMemory"),
     (wrong_rooms, "serving/requests", "from .view import View"),
     (wrong_rooms, "unheard_of/room", "from ..errors import UserError"),
 ]

@@ -25,8 +25,8 @@ import psutil
 from mempiler import Store, build
 
 sys.path.append(str(Path(__file__).parents[2]))
-from tests.serving.crowd import crowd as asked_by
 from tests.serving.served import Served
+from tests.serving.served import crowd as asked_by
 
 Found = dict[str, float]
 USERS, SESSIONS, ROUNDS = 20, 20, 5

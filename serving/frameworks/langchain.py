@@ -1,10 +1,4 @@
-"""A memory as a retriever of LangChain.
-
-    retriever = MemoryRetriever(memory=memory, k=4)
-    retriever.invoke("Where does Ada live?")[0].page_content
-
-Needs the extra `langchain`.
-"""
+"""A memory as a retriever of LangChain: `MemoryRetriever(memory=memory, k=4)`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,6 @@
-"""A memory as a block of LlamaIndex's `Memory`.
-
-    block = MempilerBlock(memory=memory, k=5)
-    chat = Memory.from_defaults(session_id="ada", memory_blocks=[block], insert_method="user")
+"""A memory as a block of LlamaIndex's `Memory`: `Memory.from_defaults(memory_blocks=[MempilerBlock(memory=memory)])`.
 
 What leaves the short-term memory of the chat is remembered; what bears on the user's last message is put beside it.
-
-Needs the extra `llamaindex`.
 """
 
 from __future__ import annotations

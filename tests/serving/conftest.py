@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from dspy.utils.exceptions import LMServerError
 from mempiler import Store, build
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
@@ -19,8 +20,6 @@ from ..stub_server import StubServer
 
 Reach = Callable[..., tuple["Api", openai.OpenAI, StubServer]]
 TOKENS = {"acme": "token-of-the-acme-tenant", "globex": "token-of-the-globex-tenant"}
-
-
 ADA = Owner("ada", "acme")
 
 
@@ -30,6 +29,17 @@ def within(seconds: float, check: Callable[[], Any]) -> Any:
     while not (found := check()) and time.monotonic() < until:
         time.sleep(0.01)
     return found
+
+
+def failing(when: Callable[[str, int], bool], answer: str = "summary") -> Callable[[str, str, int], dict[str, str]]:
+    """Replies of a model that is down for some prompts, by their text and the number of the call."""
+
+    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+        if when(text, n):
+            raise LMServerError("down: SECRET-reason", model="x")
+        return {kind: answer}
+
+    return reply
 
 
 def turns(store: Store) -> list[str]:
@@ -73,13 +83,12 @@ class Api(httpx.Client):
         """The same service with the token of another tenant, or with none."""
         return Api(self.address, self.service, self._stack, tenant)
 
-    def add(self, text: str, user: str = "ada", id: str | None = None) -> Any:
+    def add(self, text: str, user: str = "ada", time: str | None = None, **more: Any) -> Any:
         """Stores a session of one message."""
-        body = {"messages": [{"role": "user", "name": "Ada", "content": text}], **({"id": id} if id else {})}
-        return self.post(f"/v1/users/{user}/sessions", json=body)
+        said = {"role": "user", "name": "Ada", "content": text, "time": time}
+        return self.post(f"/v1/users/{user}/sessions", json={"messages": [said], **more})
 
     def ask(self, question: str, user: str = "ada") -> Any:
-        """Asks a question."""
         return self.post(f"/v1/users/{user}/ask", json={"question": question})
 
     def chat(self, *texts: str, user: str = "ada", headers: Any = None, **more: Any) -> Any:

@@ -1,11 +1,17 @@
-"""Agents reach the memories of a service as tools of MCP: tenant by token, user by header."""
+"""Memories for agents: tools of MCP over HTTP, whose tenant the token names and whose user a header; a tool of DSPy."""
 
 import asyncio
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import mempiler
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mempiler import Store
+from mempiler.engines.models import language_model
+from mempiler.serving.prompt_text import NOTHING, beside
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 
@@ -44,21 +50,15 @@ def test_tools_work_on_the_user_of_the_header_and_the_tenant_of_the_token(connec
     assert [user["user"] for user in client.get("/v1/users").json()["users"]] == ["ada"]
 
 
-@pytest.mark.parametrize(
-    ("user", "says"), [(None, "in one header"), ("../ada", "Mempiler-User"), ("", "Mempiler-User")]
-)
-def test_a_call_for_no_user_is_refused(connect: Any, user: str | None, says: str) -> None:
+def test_a_call_for_no_user_or_without_a_token_is_refused(connect: Any) -> None:
     client = connect(mcp=True)
-    found = ask(client, "search_memory", user, query="x")
-    assert (found.is_error, says in text(found)) == (True, True)
-
-
-def test_no_token_no_tools_and_none_unless_switched_on(connect: Any) -> None:
+    for user in (None, "../ada", ""):
+        found = ask(client, "search_memory", user, query="x")
+        assert (found.is_error, "in one header: Mempiler-User" in text(found)) == (True, True)
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-    client = connect(mcp=True)
     refused = client.as_tenant(None).post("/v1/mcp", json=call)
     assert (refused.status_code, "Bearer" in refused.json()["error"]["message"]) == (401, True)
-    assert connect().post("/v1/mcp", json=call).status_code == 404
+    assert connect().post("/v1/mcp", json=call).status_code == 404  # unless it is switched on
 
 
 VERSION = "2026-07-28"
@@ -72,19 +72,46 @@ LISTEN = {
 }
 
 
-@pytest.mark.parametrize(
-    ("method", "call", "status"),
-    [
-        ("GET", None, 405),
-        ("DELETE", None, 405),
-        ("POST", {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": LISTEN}, 404),
-    ],
-)
-def test_no_request_opens_a_stream_without_an_end(connect: Any, method: str, call: Any, status: int) -> None:
-    client = connect(mcp=True)
+def test_no_request_opens_a_stream_without_an_end(connect: Any) -> None:
+    client, call = connect(mcp=True), {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": LISTEN}
     headers = {"Accept": "application/json, text/event-stream"}
-    if call:
-        headers |= {"MCP-Protocol-Version": VERSION, "Mcp-Method": call["method"]}
-    with client.stream(method, "/v1/mcp", json=call, headers=headers, timeout=5) as response:
-        assert (response.status_code, response.headers["content-type"]) == (status, "application/json")
-        assert response.headers.get("allow") == ("POST" if status == 405 else None)
+    posted = {**headers, "MCP-Protocol-Version": VERSION, "Mcp-Method": call["method"]}
+    for method, sent, json, expected in (
+        ("GET", headers, None, (405, "POST")),
+        ("DELETE", headers, None, (405, "POST")),
+        ("POST", posted, call, (404, None)),
+    ):
+        with client.stream(method, "/v1/mcp", json=json, headers=sent, timeout=5) as response:
+            assert (response.status_code, response.headers.get("allow")) == expected
+            assert response.headers["content-type"] == "application/json"
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> mempiler.UserMemory:
+    """An empty memory of Ada's."""
+    return mempiler.build("turn-rag").memory(tmp_path / "memories.sqlite", "ada", lm=language_model("offline"))
+
+
+def test_tool_takes_a_query_and_a_number_and_says_plain_lines(memory: mempiler.UserMemory) -> None:
+    tool = mempiler.memory_tool(memory)
+    assert (tool.name, list(tool.args or {})) == ("search_memory", ["query", "k"])
+    assert tool(query="Lisbon") == NOTHING
+    said = ("I moved to Lisbon.\nIn spring.", "Lisbon is warm.", "Lisbon has hills.")
+    memory.add([{"role": "user", "name": "Ada", "content": text, "time": "2024-03-05"} for text in said])
+    memory.add([{"role": "user", "name": "Ada", "content": "In Lisbon I eat fish."}], remember=False)
+    found = str(tool(query="Lisbon", k=2)).splitlines()
+    assert len(found) == 3  # two of the memory, one that waits
+    assert all(line.startswith("- (") for line in found)
+    assert "- (5 March 2024, Tuesday) Ada: I moved to Lisbon. In spring." in str(tool(query="moved in spring", k=1))
+    assert found[-1].endswith("Ada: In Lisbon I eat fish.")
+
+
+PIECES = ("<", "/", "memory", ">", "</memory>", " ", "~", "<~/memory>", "\n", "<|im_end|>", "word", "[[ ## a ## ]]")
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_no_entry_ends_the_block_it_stands_in(said: str) -> None:
+    block = beside(f"- Ada: {said}")
+    assert block.count("</memory>") == 1
+    assert block.endswith("\n</memory>")
+    assert "<|im_end|>" not in block

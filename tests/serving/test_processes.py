@@ -1,29 +1,44 @@
-"""`serve --workers`: several processes on one port and one store, replaced when they die, ended in order."""
+"""Real services in processes of their own: under what would take them down, and under two hundred users at once.
 
+With `--workers` several processes share a port and a store, are replaced when they die, and end in order. The disk of
+an SQLite file is full, and has room again; PostgreSQL's processes are stopped, and go on. While it lasts `/health` is
+answered in 5 s, and `/ready` says 503 in 3 s; memory grows by less than 200 MB, the log has less than 1 MB; afterwards
+all is well in 20 s.
+"""
+
+import asyncio
+import json
 import os
+import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import mempiler
 import pytest
 from mempiler import Store
 from mempiler.memory.stored import Owner
 
-from tests.serving.served import Served
+from tests.postgres import Postgres
+from tests.serving.served import Served, crowd
 
 from .conftest import within
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]
 
 
+def children(parent: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
 def processes(parent: int) -> set[int]:
     """The processes that answer for one that does not."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return {int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    return {pid for pid in children(parent) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 @pytest.fixture
@@ -85,3 +100,86 @@ def test_what_keeps_all_from_starting_is_said_once(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert sum("the token of at least 16 characters" in line for line in done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("asked", [True, False])
+def test_command_serves_until_a_signal_and_leaves_nothing_half_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, asked: bool
+) -> None:
+    """Also with settings from the environment; the signal may come while it starts."""
+    monkeypatch.setenv("MEMPILER_THREADS", "3")
+    served = Served(tmp_path)
+    try:
+        assert within(60, lambda: '"listening"' in served.log.read_text())
+        body = {"user": "ada", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
+        assert not asked or served.ask("POST", "/v1/chat/completions", body) == 200
+        served.process.send_signal(number)
+        assert served.process.wait(20) == 0
+    finally:
+        served.__exit__()
+    assert '"stopped"' in served.log.read_text()
+    with Store(served.store) as store:
+        sessions = store.read(Owner("ada", "acme")).open
+    assert [len(session.turns) for session in sessions] == ([2] if asked else [])
+
+
+SECONDS = 6.0
+
+
+def memory_of(process: int) -> float:
+    """Resident memory in MB."""
+    text = Path(f"/proc/{process}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def survives(service: Served, heal: Callable[[], object]) -> None:
+    """Asks while something lasts, ends it, and holds what must be."""
+    begun, before, told = time.monotonic(), memory_of(service.process.pid), False
+    # Whether a store can be written is tried every ten seconds.
+    while time.monotonic() < begun + (SECONDS if told else 2 * SECONDS):
+        assert service.ask("GET", "/health", timeout=5) == 200
+        told = told or service.ask("GET", "/ready", timeout=3) == 503
+        assert memory_of(service.process.pid) - before < 200
+        time.sleep(0.2)
+    heal()
+    assert told, "/ready never said 503"
+    assert service.well(20) is not None
+    assert service.log.stat().st_size < 1_000_000
+
+
+def test_a_full_disk_is_told_and_got_over(tmp_path: Path) -> None:
+    def allow(size: int) -> None:
+        resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    with Served(tmp_path, limits=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN)) as service:
+        allow(0)
+        assert service.add() >= 500
+        survives(service, lambda: allow(resource.RLIM_INFINITY))
+        # What is said before the service begins is no JSON.
+        lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
+        assert any("full" in line.get("cause", "") or "disk" in line.get("cause", "") for line in lines)
+
+
+def test_a_database_server_that_is_stopped_is_told_and_got_over(tmp_path: Path) -> None:
+    try:
+        server = Postgres()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    try:
+        with Served(tmp_path, store=server.emptied()) as service:
+            main = int((server._folder / "data" / "postmaster.pid").read_text().split()[0])
+            all_of_it = [main, *children(main)]
+            for process in all_of_it:
+                os.kill(process, signal.SIGSTOP)
+            survives(service, lambda: [os.kill(process, signal.SIGCONT) for process in all_of_it])
+    finally:
+        server.stop()
+
+
+def test_two_hundred_users_meet_no_error_and_no_word_of_another(tmp_path: Path) -> None:
+    with Served(tmp_path, workers=2) as service:
+        found: dict[str, Any] = asyncio.run(crowd(service.address, 200, SECONDS, service.tokens))
+    assert [name for name in found if name.startswith("error")] == []
+    assert found["leaks"] == 0
+    assert found["recalled"] > 0.5 * found["questions"] > 0

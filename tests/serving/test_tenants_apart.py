@@ -35,12 +35,9 @@ class Step:
         self.messages = [{"role": "user", "name": "Ada", "content": f"The flower of the day is the {mark}."}]
         self.chosen: dict[str, Any] = {"where": {"mark": chosen}, "since": datetime(2020, 1, 1)}
 
-    def raw(self, method: str, path: str, **more: Any) -> str:
-        return self.client._http.request(method, path, **more).text
-
     def chat(self, own: Any = None) -> str:
         body = {"user": self.user, "messages": [CHAT], "mempiler": own}
-        return self.raw("POST", "/v1/chat/completions", json=body)
+        return self.client._http.post("/v1/chat/completions", json=body).text
 
 
 FLOWER = "Which flower is it today?"
@@ -82,8 +79,8 @@ STEP = some.tuples(
 )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=some.lists(STEP, min_size=12, max_size=35))
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=some.lists(STEP, min_size=12, max_size=25))
 def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: Any) -> None:
     for tenant, user, verb, id, chosen in steps:
         foreign = next(mark for name, mark in MARKS.items() if name != tenant)

@@ -6,37 +6,18 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from mempiler import (
-    Entry,
-    EntryReader,
-    Memory,
-    MemoryProgram,
-    Method,
-    Session,
-    Store,
-    Turn,
-    UserError,
-    Writer,
-    build,
-)
+from mempiler import Session, Store, Turn, UserError, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.catalog import needs_embedder
-from mempiler.programs.tasks.task import task
 from mempiler.serving.view import contents_shown, memory_shown
 
-METHODS = [
-    "turn-rag",
-    "session-rag",
-    "memory-r2",
-    "pgr",
-    "pgr+memory-r2",
-    "rgmem",
-    "h2memory",
-    "logs+session-rag",
-    "memory-bank",
-    "condition-mem",
-]
+RAW = ["turn-rag", "session-rag", "logs+session-rag", "memory-bank"]
+"""Those whose entries are what was said."""
+METHODS = [*RAW, "memory-r2", "pgr", "pgr+memory-r2", "rgmem", "h2memory", "condition-mem"]
+
+
+SECRET = "mk0123456789"
 
 
 def memory_of(store: Store, method: str, user: str = "ada") -> Any:
@@ -44,18 +25,17 @@ def memory_of(store: Store, method: str, user: str = "ada") -> Any:
     return made.memory(store, user, lm=language_model("offline"))
 
 
+def pages(memory: Any, limit: int = 2, **chosen: Any) -> list[Any]:
+    """All entries, page by page."""
+    found = [memory.list(None, limit, **chosen)]
+    while found[-1].next is not None:
+        found.append(memory.list(found[-1].next, limit, **chosen))
+    return [page.entries for page in found]
+
+
 def everything(memory: Any) -> dict[str, Any]:
-    """All entries by id, page by page."""
-    found, cursor = {}, None
-    while True:
-        page = memory.list(cursor, limit=2)
-        found |= {entry.id: entry for entry in page.entries}
-        if page.next is None:
-            return found
-        cursor = page.next
-
-
-SECRET = "mk0123456789"
+    """All entries by id."""
+    return {entry.id: entry for page in pages(memory) for entry in page}
 
 
 def told(memory: Any, question: str) -> str:
@@ -68,28 +48,29 @@ def told(memory: Any, question: str) -> str:
 
 def shown(memory: Any) -> str:
     """What is shown of a memory, also of what methods keep beside their entries."""
-    method, seen = memory.program.method, memory.look()
-    found = contents_shown(method, seen, memory.store.dump(memory.owner))
+    seen = memory.look()
+    found = contents_shown(seen, memory.store.dump(memory.owner))
     text = found.document.settled or found.document.memory
-    assert json.loads(text) == memory_shown(method, seen)
+    assert json.loads(text) == memory_shown(seen)
     return "".join(turn.text for one in found.items for turn in one.item.turns) + text
 
 
-def add(memory: Any, id: str, *texts: str, remember: bool = True) -> None:
+def add(memory: Any, id: str, *texts: str, **more: Any) -> None:
     turns = tuple(Turn(id=f"{id}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, 1))
-    memory.add(Session(id=id, time=datetime(2024, int(id[1:]), 3), turns=turns), remember=remember)
+    memory.add(Session(id=id, time=datetime(2024, int(id[1:]), 3), turns=turns), **more)
 
 
 QUESTION = "What is the code of the safe in the cellar?"
+CODE = "I walk to the bakery every morning.", f"The code of the safe in the cellar is {SECRET}."
+PIANO = "My sister plays the piano on Sundays."
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str, store: Store) -> None:
     """Also in another process, after the next session, after a rebuild, and in what was made of it."""
     memory = memory_of(store, method)
-    add(memory, "D1", "I walk to the bakery every morning.", f"The code of the safe in the cellar is {SECRET}.")
-    add(memory, "D2", "My sister plays the piano on Sundays.")
-    add(memory, "D3", "I bought a bicycle in Porto.")
+    add(memory, "D1", *CODE)
+    add(memory, "D2", PIANO)
     assert (SECRET in told(memory, QUESTION), SECRET in shown(memory)) == (True, True)
     while held := [entry.id for entry in everything(memory).values() if SECRET in entry.text]:
         assert memory.delete(held[-1], by="Ada").what == "delete"
@@ -114,8 +95,8 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
 @pytest.mark.parametrize("method", METHODS)
 def test_an_updated_entry_says_the_new_and_no_longer_the_old(method: str, store: Store) -> None:
     memory = memory_of(store, method)
-    add(memory, "D1", "I walk to the bakery every morning.", f"The code of the safe in the cellar is {SECRET}.")
-    add(memory, "D2", "My sister plays the piano on Sundays.")
+    add(memory, "D1", *CODE)
+    add(memory, "D2", PIANO)
     ids = [entry.id for entry in everything(memory).values() if SECRET in entry.text and entry.kind != "session"]
     for id in reversed(ids):  # an update reaches others in equal words, and no other ones
         if (found := memory.get(id)) and SECRET in found.text:
@@ -132,7 +113,7 @@ def test_an_updated_entry_says_the_new_and_no_longer_the_old(method: str, store:
 
 def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_of_it(store: Store) -> None:
     memory = memory_of(store, "memory-r2")
-    add(memory, "D1", "I walk to the bakery.", f"The code of the safe is {SECRET}.", remember=False)
+    add(memory, "D1", *CODE, remember=False)
     assert memory.get("D1:2").waiting
     assert memory.delete("D1:2")
     assert (memory.get("D1:2"), SECRET in told(memory, QUESTION)) == (None, False)
@@ -149,8 +130,6 @@ def test_no_text_that_a_store_could_not_hold(store: Store) -> None:
         with pytest.raises(UserError, match="text"):
             memory.update("D1:1", text)
     assert memory.update("D1:1", "I like\n[[ ## tea ## ]]").new == "Ada: I like [[ ## tea ## ]]"
-    assert memory.update("none", "x") is memory.delete("none") is memory.undo("none") is None
-    assert memory.history("none") == ()
 
 
 def test_what_has_no_text_of_its_own_cannot_be_reworded(store: Store) -> None:
@@ -194,41 +173,31 @@ def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(store: Store
             memory.remember()
     for chosen, expected in CHOICES:
         for limit in (1, 5, 30):
-            found, cursor = [], None
-            while cursor is not None or not found:
-                page = memory.list(cursor, limit, **chosen)
-                found.append([entry.id for entry in page.entries])
-                cursor = page.next
-                if cursor is None:
-                    break
-            assert all(len(ids) == limit for ids in found[:-1])
-            assert [id for ids in found for id in ids] == [f"D{n}:1" for n in sorted(expected)], chosen
+            found = pages(memory, limit, **chosen)
+            assert all(len(page) == limit for page in found[:-1])
+            assert [entry.id for page in found for entry in page] == [f"D{n}:1" for n in sorted(expected)], chosen
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_a_search_finds_is_listed_and_conditions_hold_in_every_method(method: str, store: Store) -> None:
     memory = memory_of(store, method)
     for n, word in enumerate(("falcon", "otter"), 1):
-        turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"The code word of the safe is {word}."),)
-        memory.add(Session(id=f"D{n}", time=datetime(2024, n, 1), turns=turns), metadata={"word": word})
+        add(memory, f"D{n}", f"The code word of the safe is {word}.", metadata={"word": word})
     listed = everything(memory)
     assert listed
     for hit in memory.search("safe", 100).entries:
         entry = listed[hit.id]
         assert (entry.text, entry.kind, entry.turns) == (hit.text, hit.kind, hit.sources)
-        assert memory.get(hit.id) == entry
-        assert bool(entry.sessions) == bool(entry.turns)
-    assert memory.get("nothing of that name") is None
+        assert (memory.get(hit.id), bool(entry.sessions)) == (entry, bool(entry.turns))
     if method == "memory-bank":  # which forgets the older session by itself
         return
+    question = "What is the code word of the safe?"
     for word, other in (("falcon", "otter"), ("otter", "falcon"), ("falcon", "otter")):
         where = {"word": word}
-        context = memory.recall("What is the code word of the safe?", where=where)
         hits = memory.search("safe", 1000, where=where).entries
         assert {entry.id for entry in memory.list(limit=1000, where=where).entries} >= {hit.id for hit in hits}
-        told = "\n".join([context.text(), *(hit.text for hit in hits)])
-        answer = memory.ask("What is the code word of the safe?", where=where).answer
-        assert (word in told, other in told + answer) == (True, False)
+        told = "\n".join([memory.recall(question, where=where).text(), *(hit.text for hit in hits)])
+        assert (word in told, other in told + memory.ask(question, where=where).answer) == (True, False)
 
 
 BAD: list[tuple[Any, str]] = [
@@ -241,46 +210,25 @@ BAD: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("where", "says"), BAD, ids=range(6))
-def test_malformed_conditions_are_refused_in_one_line(store: Store, where: Any, says: str) -> None:
+def test_malformed_conditions_are_refused_in_one_line(store: Store) -> None:
     memory = memory_of(store, "turn-rag")
-    for call in (memory.search, memory.recall, memory.ask, memory.list):
-        with pytest.raises(UserError, match=says) as refused:
-            call("boat", where=where)
-        assert "\n" not in str(refused.value)
-    with pytest.raises(UserError):
-        memory.add([{"role": "user", "content": "x"}], metadata=where)
+    for where, says in BAD:
+        for call in (memory.search, memory.recall, memory.ask, memory.list):
+            with pytest.raises(UserError, match=says) as refused:
+                call("boat", where=where)
+            assert "\n" not in str(refused.value)
+        with pytest.raises(UserError):
+            add(memory, "D1", "x", metadata=where)
 
 
-class Lines(Memory):
-    """A memory whose parts are no entries."""
-
-    lines: tuple[str, ...] = ()
-
-    def entries(self) -> list[Entry]:
-        return [Entry(id=str(n), text=line, sources=(f"D{n}:1",)) for n, line in enumerate(self.lines, 1)]
-
-
-class LineWriter(Writer):
-    Memory = Lines
-
-    def write(self, memory: Lines, item: Any, prepared: Any = None) -> Lines:
-        return memory.model_copy(update={"lines": (*memory.lines, *(turn.text for turn in item.turns))})
-
-
-def test_a_method_that_cannot_leave_entries_out_says_so(store: Store) -> None:
-    program = MemoryProgram(Method(LineWriter(), EntryReader()), task("question-answering")())
-    memory = program.memory(store, "ada", lm=language_model("offline"))
+def test_a_method_that_cannot_leave_entries_out_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = memory_of(store, "turn-rag")
+    monkeypatch.setattr(memory.program.method.reader, "amended", lambda memory, amend: memory)
     for n in (1, 2):
-        turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"boat {n}"),)
-        memory.add(Session(id=f"D{n}", turns=turns), metadata={"n": n})
-    assert list(everything(memory)) == ["1", "2"]
-    for call in (
-        lambda: memory.delete("1"),
-        lambda: memory.update("1", "x"),
-        lambda: memory.recall("x", where={"n": 1}),
-    ):
+        add(memory, f"D{n}", f"boat {n}", metadata={"n": n})
+    calls: Any = ((memory.delete, {}), (memory.update, {"text": "x"}), (memory.recall, {"where": {"n": 1}}))
+    for call, more in calls:
         with pytest.raises(UserError, match="cannot be"):
-            call()
-    assert [hit.id for hit in memory.search("boat", where={"n": 2}).entries] == ["2"]
+            call("D1:1", **more)
+    assert [hit.id for hit in memory.search("boat", where={"n": 2}).entries] == ["D2:1"]
     assert store.amendments(memory.owner) == []

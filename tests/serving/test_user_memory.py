@@ -1,20 +1,28 @@
 """The Python API of production: durable, the same memory as in a benchmark, safe under threads and asyncio."""
 
 import asyncio
-from datetime import datetime
+import inspect
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import dspy
+import mempiler
 import pytest
 from dspy.utils.exceptions import LMInvalidRequestError
-from mempiler import ConflictError, History, MemoryProgram, ProgramError, Session, Store, Turn, UserError, build
+from mempiler import History, MemoryProgram, Session, Store, Turn, UserMemory, build
 from mempiler.engines.embedders import embedder
+from mempiler.engines.endpoint.loop import THREADS
+from mempiler.engines.guard import Guard
+from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
 from mempiler.programs.catalog import needs_embedder
 from mempiler.records import Hit
-from mempiler.serving.memories import stamp_of
 
 METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
 
@@ -30,6 +38,11 @@ def said(text: str, name: str = "Ada") -> list[dict[str, str]]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "memories.sqlite"
+
+
+@pytest.fixture
+def ada(store: Store) -> UserMemory:
+    return program().memory(store, "ada", lm=language_model("offline"))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -69,45 +82,35 @@ def test_turns_that_are_not_remembered_yet_are_found_raw(method: str, store: Sto
     assert "cello" in found.answer
 
 
-def test_sources_are_there_until_another_process_forgets_them(store: Store, path: Path) -> None:
-    memory = program().memory(store, "ada", lm=language_model("offline"))
+def test_sources_are_there_until_another_process_forgets_them(ada: UserMemory, path: Path) -> None:
     for id, town in (("s", "Lisbon"), ("t", "Porto")):
-        memory.add(said(f"I moved to {town}."), id=id)
-    ids = ("s:1", "t:1", "nowhere:1")
-    hit = Hit(id="x", text="Moved twice.", score=1.0, kind="fact", sources=ids)
+        ada.add(said(f"I moved to {town}."), id=id)
+    hit = Hit(id="x", text="Moved twice.", score=1.0, kind="fact", sources=("s:1", "t:1", "nowhere:1"))
 
-    def sources() -> dict[str, tuple[str, bool]]:
-        (one,) = memory.evidence([hit])
-        return {source.id: (source.text, source.time is None) for source in one.sources}
+    def sources() -> dict[str, str]:
+        (one,) = ada.evidence([hit])
+        assert all(source.time for source in one.sources)
+        return {source.id: source.text for source in one.sources}
 
-    assert sources() == {"s:1": ("I moved to Lisbon.", False), "t:1": ("I moved to Porto.", False)}
+    assert sources() == {"s:1": "I moved to Lisbon.", "t:1": "I moved to Porto."}
     with Store(path) as other:
-        other.forget_item(memory.owner, "s")
-    assert list(sources()) == ["t:1"]
-    with Store(path) as other:
-        other.forget(memory.owner)
-    assert sources() == {}
+        other.forget_item(ada.owner, "s")
+        assert list(sources()) == ["t:1"]
+        other.forget(ada.owner)
+        assert sources() == {}
 
 
-def test_a_piece_of_work_looks_at_what_it_began_with(store: Store) -> None:
-    began, later = (program().memory(store, "ada", lm=language_model("offline")) for _ in range(2))
+def test_work_looks_at_what_it_began_with_and_stores_nothing_once_forgotten(ada: UserMemory, store: Store) -> None:
+    began, later = program().memory(store, "ada", lm=language_model("offline")), ada
     later.add(said("I moved to Lisbon."))
     began.begin(began.look())
     later.add(said("My cat is called Momo."))
     assert [len(memory.list().entries) for memory in (began, later)] == [1, 2]
     assert [bool(memory.get("D2:1")) for memory in (began, later)] == [False, True]
     assert ["Momo" in memory.recall("What is the cat called?").text() for memory in (began, later)] == [False, True]
-
-
-def test_work_stores_nothing_of_a_user_who_was_forgotten_since_it_began(store: Store) -> None:
-    own, lm = program(), language_model("offline")
-    memory, by_call, by_look, later = (own.memory(store, "ada", lm=lm) for _ in range(4))
-    memory.add(said("I moved to Lisbon."))
-    by_call.begin()
-    by_look.begin(by_look.look())
-    memory.forget()
-    for begun in (by_call, by_look, by_look.begin()):
-        with pytest.raises(ConflictError, match="user 'ada' was forgotten while this was under way"):
+    later.forget()
+    for begun in (began, began.begin()):
+        with pytest.raises(mempiler.ConflictError, match="user 'ada' was forgotten while this was under way"):
             begun.add(said("I moved to Porto."))
     assert later.begin().add(said("I moved to Faro.")).new
 
@@ -115,13 +118,11 @@ def test_work_stores_nothing_of_a_user_who_was_forgotten_since_it_began(store: S
 def test_undated_messages_are_of_now_and_dated_ones_keep_their_time(store: Store) -> None:
     memory = program().memory(store, "ada")
     memory.add(said("now"))
-    memory.add([{**said("then")[0], "time": "2024-03-05T10:00:00"}])
-    times = [item.time for item in memory.items()]
-    memory.add([{**said("elsewhere")[0], "time": "2024-03-05T10:00:00+02:00"}])
-    assert memory.items()[2].time == datetime(2024, 3, 5, 8)
-    assert times[1] == datetime(2024, 3, 5, 10)
-    assert times[0] is not None
-    assert times[0].year >= 2025
+    for zone in ("", "+02:00"):
+        memory.add([{**said("then")[0], "time": f"2024-03-05T10:00:00{zone}"}])
+    now, *dated = (item.time for item in memory.items())
+    assert dated == [datetime(2024, 3, 5, 10), datetime(2024, 3, 5, 8)]
+    assert abs(datetime.now(UTC).replace(tzinfo=None) - now) < timedelta(minutes=1)
 
 
 def test_changed_writing_prompt_is_noticed_and_rebuilt(store: Store, scripted: Any) -> None:
@@ -129,10 +130,12 @@ def test_changed_writing_prompt_is_noticed_and_rebuilt(store: Store, scripted: A
     old, new = program("recursive-summary"), program("recursive-summary", max_words=50)
     old.memory(store, "ada", lm=lm).add(said("I moved to Lisbon."))
     memory = new.memory(store, "ada", lm=lm)
-    with pytest.raises(ProgramError, match=r"^the memory of user 'ada' was written by another program .*; run: .*$"):
+    with pytest.raises(
+        mempiler.ProgramError, match=r"^the memory of user 'ada' was written by another program .*; run: "
+    ):
         memory.ask("Where?")
     memory.add(said("I like tea."), remember=False)
-    with pytest.raises(ProgramError, match=r"mempiler memories rebuild PROGRAM --store \S+ --user 'ada'$"):
+    with pytest.raises(mempiler.ProgramError, match=r"mempiler memories rebuild PROGRAM --store \S+ --user 'ada'$"):
         memory.remember()
     assert memory.rebuild().items == 2
     assert memory.rebuild().items == 0
@@ -144,34 +147,15 @@ def test_changed_writing_prompt_is_noticed_and_rebuilt(store: Store, scripted: A
     ("version", "message"), [(0, "an older Mempiler .*mempiler memories rebuild"), (99, "a newer")]
 )
 def test_documents_of_other_versions_are_refused_with_the_remedy(path: Path, version: int, message: str) -> None:
-    import sqlite3
-
     memory = program().memory(path, "ada", lm=language_model("offline"))
     memory.add(said("I moved to Lisbon."))
-    database = sqlite3.connect(path)
-    database.execute("UPDATE mempiler_memories SET schema = ?", (version,))
-    database.commit()
-    database.close()
-    with pytest.raises(ProgramError, match=message):
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE mempiler_memories SET schema = ?", (version,))
+    with pytest.raises(mempiler.ProgramError, match=message):
         memory.ask("Where?")
     if version == 0:
         memory.rebuild()
         assert memory.ask("Where did Ada move?").context.sources == ("D1:1",)
-
-
-def test_what_users_say_goes_into_no_cache_or_history(store: Store) -> None:
-    lm = language_model("offline", cache=True)
-    with dspy.context(lm=lm):
-        program()(
-            history=History.from_messages(said("The secret word is plover.")), question="What is the secret word?"
-        )
-    assert "plover" in repr(dspy.cache.memory_cache)
-    memory = program("recursive-summary").memory(store, "ada", lm=lm)
-    before = (len(lm.history), len(dspy.settings.trace or []))
-    memory.add(said("The secret word is plugh."))
-    memory.ask("What is the secret word?")
-    assert (len(lm.history), len(dspy.settings.trace or [])) == before
-    assert "plugh" not in repr(dspy.cache.memory_cache)
 
 
 def test_session_that_cannot_be_written_holds_up_nobody(store: Store, scripted: Any) -> None:
@@ -183,41 +167,90 @@ def test_session_that_cannot_be_written_holds_up_nobody(store: Store, scripted: 
     memory = program("recursive-summary").memory(store, "ada", lm=scripted(reply))
     memory.add(said("poison"), id="bad")
     memory.add(said("I moved to Lisbon."), id="good")
-    assert [(stored.item.id, stored.state) for stored in store.items(Owner("ada"))] == [
-        ("bad", "partial"),
-        ("good", "remembered"),
-    ]
-    assert "refused" in store.items(Owner("ada"))[0].error
+    bad, good = store.items(Owner("ada"))
+    assert (bad.item.id, bad.state, "refused" in bad.error) == ("bad", "partial", True)
+    assert (good.item.id, good.state) == ("good", "remembered")
     assert "bad:1" in memory.recall("poison").sources
 
 
-@pytest.mark.parametrize("method", ["turn-rag", "pgr"])
-def test_the_last_commit_gives_the_claim_back(method: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = program(method).memory(store, "ada", lm=language_model("offline"))
-    released: list[Any] = []
-    monkeypatch.setattr(store, "release", released.append)
-    for n in range(3):
-        memory.add(said(f"I moved to town{n}."), remember=False)
-    assert memory.remember().items == 3
-    assert released == []
-    memory.add(said("I have a dog."), remember=False)
-    stamp = stamp_of(memory.program)
-    assert store.claim("another", 60, stamp, memory.owner)
-
-
-def test_a_window_of_time_is_searched_to_its_end(store: Store) -> None:
-    memory = program().memory(store, "ada", lm=language_model("offline"))
+def test_a_window_of_time_is_searched_to_its_end(ada: UserMemory) -> None:
     for day in range(1, 29):
-        memory.add(Session(id=f"s{day}", time=datetime(2025, 3, day), turns=said_turns(day)), remember=day < 28)
+        # The later, the shorter, and so the nearer to the query: the window's days are the last to be found.
+        turn = Turn(id=f"s{day}:1", speaker="Ada", text="rye bread " + "of the baker " * (30 - day))
+        ada.add(Session(id=f"s{day}", time=datetime(2025, 3, day), turns=(turn,)), remember=day < 28)
     first, second = datetime(2025, 3, 2), datetime(2025, 3, 4)
-    assert {hit.id for hit in memory.search("rye bread", 5, first, second).entries} == {"s2:1", "s3:1"}
-    assert memory.search("rye bread", 5, first, first) == ((), ())
-    assert [hit.id for hit in memory.search("rye bread", 5, since=datetime(2025, 3, 28)).waiting] == ["s28:1"]
+    assert {hit.id for hit in ada.search("rye bread", 5, since=first, until=second).entries} == {"s2:1", "s3:1"}
+    assert ada.search("rye bread", 5, since=first, until=first) == ((), ())
+    assert [hit.id for hit in ada.search("rye bread", 5, since=datetime(2025, 3, 28)).waiting] == ["s28:1"]
     for k in (0, 1001):
-        with pytest.raises(UserError, match=f"k is {k}; ask for 1 to 1000"):
-            memory.search("rye bread", k)
+        with pytest.raises(mempiler.UserError, match=f"k is {k}; ask for 1 to 1000"):
+            ada.search("rye bread", k)
 
 
-def said_turns(day: int) -> tuple[Turn, ...]:
-    # The later, the shorter, and so the nearer to the query: the window's days are the last to be found.
-    return (Turn(id=f"s{day}:1", speaker="Ada", text="rye bread " + "of the baker " * (30 - day)),)
+SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
+
+
+class Waiting:
+    """An engine for asyncio that takes its time; counts who waits, and how many threads there are meanwhile."""
+
+    def __init__(self, answers: Any, seconds: float) -> None:
+        self.answers, self.seconds, self.now, self.most, self.threads = answers, seconds, 0, 0, 0
+
+    async def complete(self, request: Any) -> Any:
+        self.now += 1
+        self.most, self.threads = max(self.most, self.now), max(self.threads, threading.active_count())
+        await asyncio.sleep(self.seconds)
+        self.now -= 1
+        return self.answers.complete(request)
+
+    async def aclose(self) -> None:
+        pass
+
+
+def test_two_hundred_questions_take_one_latency_and_few_threads(store: Store, scripted: Any) -> None:
+    program, before = build("turn-rag"), threading.active_count()
+    engine = Waiting(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine, seconds=1.5)
+    blocking = scripted(lambda kind, text, n: pytest.fail("a thread asked")).engine
+    guard = Guard(in_flight=200)
+    lm = MeteredLM("waiting/test", Meter(), guard=guard, engine=blocking, async_engine=engine, cache=False)
+    memory = program.memory(store, "ada", lm=lm)
+    memory.add(SAID, remember=False)
+
+    async def all_at_once() -> list[Any]:
+        return list(await asyncio.gather(*(memory.aask("Where does Ada live?") for _ in range(200))))
+
+    begun = time.monotonic()
+    found = asyncio.run(all_at_once())
+    took = time.monotonic() - begun
+    assert [one.answer for one in found] == ["Lisbon"] * 200
+    assert engine.most > 100
+    assert engine.threads - before <= THREADS + 16
+    assert took < 200 * engine.seconds / THREADS
+
+
+CHOICES = {"options": ["(a) Lisbon", "(b) Oslo"]}
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "query"),
+    [
+        ("turn-rag", "multiple-choice", CHOICES),
+        ("turn-rag", "personal-response", {}),
+        ("turn-rag", "behavior-prediction", CHOICES),
+        ("turn-rag", "dialogue-reply", {}),
+        ("turn-rag", "memory-lookup", {}),
+        ("memory-r2", "question-answering", {}),
+    ],
+)
+def test_asyncio_answers_as_a_thread_does(store: Store, method: str, task: str, query: Any) -> None:
+    memory = build(method, task=task).memory(store, "ada", lm=language_model("offline"))
+    memory.add(SAID)
+    awaited = asyncio.run(memory.aask("Where did Ada move?", **query))
+    answered = memory.ask("Where did Ada move?", **query)
+    assert {**awaited.toDict(), "memory": None} == {**answered.toDict(), "memory": None}
+
+
+def test_forms_for_asyncio_take_what_others_take() -> None:
+    for name in ("add", "ask", "search"):
+        given, awaited = (inspect.signature(getattr(UserMemory, form)) for form in (name, f"a{name}"))
+        assert given.parameters == awaited.parameters, name
