@@ -1,8 +1,6 @@
 """Requests: what routes answer; none makes the service fail, hostile ones are refused, or stored as data."""
 
-import importlib
 import re
-import warnings
 from typing import Any
 
 import hypothesis
@@ -15,25 +13,17 @@ CHECKS = (
     *("not_a_server_error", "status_code_conformance", "content_type_conformance"),
     *("response_schema_conformance", "ignored_auth"),
 )
-
-
-@pytest.fixture(scope="module")
-def schemathesis() -> Any:
-    """The library, seconds to import, for these tests alone."""
-    with warnings.catch_warnings():
-        # Libraries of its own that it imports warn of one another.
-        warnings.simplefilter("ignore")
-        return importlib.import_module("schemathesis")
-
-
 NOTHING_TO_GET_WRONG = {"GET /health", "GET /ready", "GET /v1/models", "GET /v1/users"}
 
 
+@pytest.mark.filterwarnings("ignore")  # Libraries that schemathesis imports warn of one another.
 @pytest.mark.parametrize("kind", ["POSITIVE", "NEGATIVE"])
 @pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.slow)])
 def test_no_request_makes_the_service_fail(
-    connect: Any, schemathesis: Any, kind: str, examples: int, caplog: pytest.LogCaptureFixture
+    connect: Any, kind: str, examples: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    import schemathesis  # seconds, for these tests alone
+
     client = connect()
     seen, mode = set[str](), schemathesis.GenerationMode[kind]
     checks = [getattr(schemathesis.checks, name) for name in CHECKS]
