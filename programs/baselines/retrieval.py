@@ -1,17 +1,9 @@
 """Baselines that keep what was said: nothing, the newest turns, or the turns or sessions that bear on the query.
 
-    no-memory      the task answers from the question alone: the floor of every table (all papers)
-    truncation     the end of the conversation, for any question (PraMem)
-    full-context   as much of the conversation as fits (all papers): the upper bound for short histories
-    turn-rag       every turn is kept, the nearest are recalled (Mem-PAL, LoCoMo)
-    session-rag    every turn is kept, the nearest sessions are recalled as a whole (Mem-PAL, LoCoMo)
-    logs+METHOD    device logs beside the memory of any other method (Mem-PAL, appendix C)
-
 Turn RAG searches by BM25 over stop-worded, stemmed turns with the speaker's name in front; turns of a session lend
 their neighbours shares of their scores (`memory.words`), and those of the speaker and the month that a question asks
-for gain (`memory.signals`). An embedding model adds its cosine (`memory.index`), or takes
-the place of BM25 (`hybrid=False`, as the baselines of papers search); the offline embedder, which compares spelling,
-does neither. Session RAG searches one text per session; an embedding model adds the cosine of its nearest turn, or
+for gain (`memory.signals`). An embedding model adds its cosine (`memory.index`), or takes the place of BM25
+(`hybrid=False`, as the baselines of papers search); the offline embedder, which compares spelling, does neither. Session RAG searches one text per session; an embedding model adds the cosine of its nearest turn, or
 searches one vector a session. With long sessions choose a small k: nothing caps their context.
 
 The current session of `logs+` is the one whose dialogue is about to begin: all logs since the last dialogue are shown,

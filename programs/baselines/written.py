@@ -1,9 +1,5 @@
 """Baselines whose memory a model writes.
 
-    recursive-summary   one summary, rewritten with every session; all of it is recalled (PraMem, Mem-PAL)
-    condition-mem       dialogue ── record ──> (condition, content) ── cosine ──> the nearest (Mem-PAL, Tables 2 and 4)
-    memory-bank         turns and digests that fade unless recalled, two accounts of the whole (likewise)
-
 Recursive summary: Wang et al. (arXiv:2308.15022). What an update drops is lost. ConditionMem: Yuan et al. (COLING
 2025), of which only the abstract was available: the prompt is ours, its self-reflection is left out.
 

@@ -14,13 +14,9 @@ dialogue, which is summed up first.
 Logs are those items of kind `Logs` (or `Behavior`) that come before the `Session` they belong to; the current session's
 are the last ones of the history. Profiles are passed over: the paper's assistant does not see them.
 
-Where the history set ends and later sessions begin to join, the paper's data says. Here `online_month` takes the
-dialogues of the month in which the history ends as later ones, as PAL-Set does, if there are enough before them (as
-many topics as clusters). A stored memory goes on from what it was when it settled: whatever comes then joins, likewise.
-Other deviations are in `docs/coverage.md`.
-
-Limits: for every question about a longer history the principles are made anew, since they settle where it ends.
-Optimizers see for a question the prompts that link, describe and outline; the others name no turn.
+Limits: for every question about a longer history the principles are made anew, since they settle where it ends; a
+stored memory goes on from what it was when it settled. Optimizers see for a question the prompts that link, describe
+and outline; the others name no turn.
 
 Source: Huang et al., "Mem-PAL: Towards Memory-based Personalized Dialogue Assistants for Long-term User-Agent
 Interaction".

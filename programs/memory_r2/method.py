@@ -6,9 +6,7 @@
 Critical path: 1 extraction + one manager call per part of the whole history (the memory must be up to date before the
 next part) + 1 answer.
 
-Deviations: where no memory reaches `min_score`, the five newest are read; `hybrid` (off) ranks by BM25 and cosine
-together; for the rest see `docs/coverage.md`. The learned part (LoGo-GRPO) trains these same prompts'
-model elsewhere.
+The learned part (`optimizers.logo_grpo`) trains the model of these same prompts.
 """
 
 from __future__ import annotations

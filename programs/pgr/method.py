@@ -9,13 +9,6 @@ one written memory.
 Critical path: one update per three sessions of the whole history, in order, and per fifty new facts one merge (its
 groups at once); a question takes the calls of `Prospection` and one answer.
 
-Limits: the paper leaves open how many sessions an upsert takes and which cosine joins a cluster; 3 and .8 are ours.
-
-Deviations: an update is shown the 40 known facts that are nearest to what was said, not all of them, so that its prompt
-does not grow with the memory (400 facts are some 15,000 tokens); `related` sets the number. Where no probe finds a fact
-above tau, the paper recalls nothing; here the five facts nearest to the query are recalled, without another call and
-with a score of 0. `hybrid` (off) ranks facts by BM25 and cosine together.
-
 Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language Models", section 3.
 """
 

@@ -9,12 +9,7 @@ Critical path: 5 calls per `adjust_every` rounds (trial, reflection, two reviews
 the same time and join the memory in order. Then 1 answer.
 
 t' stays where it is during a run and moves to the end of the records with it: records that come later continue the
-practice, older ones are never practised again. `perf/pramem_parallel.py` of commit b9d2176 measures both.
-
-Deviations: samples are drawn without replacement, so there are no more rounds than records; a sample shows no later
-record; consensus is checked by code, and its supporters come from distinct records; reviews reject what has no clear
-verdict; no model is asked to adjust a pool that is too small for any change, or to which the last rounds added nothing.
-The rest is in `docs/coverage.md`.
+practice, older ones are never practised again.
 """
 
 from __future__ import annotations

@@ -8,17 +8,9 @@ Critical path, in LM calls that must follow one another: 3 for all sessions toge
 per session 1 if an R_K1 fires, 1 if an R_K2 fires, and 1 per level of concepts that R_K3 renews. A question takes 1 to
 plan and 1 to answer.
 
-Deviations: where the plan finds nothing, the five newest facts and conclusions are recalled; `hybrid` (off) finds texts
-by BM25 and cosine together.
-
-What the paper leaves open is marked as ours in `docs/coverage.md`: the rule of segmentation, what counts as new
-evidence of a concept, how names are merged. A renewed parent makes its own parents dirty, up to the user; a concept
-with evidence and sub-concepts keeps both theories, and R_K3 takes its own one in. Where two people talk, both are the
-user.
-
-Limits: merge_cosine and node_cosine belong to their embedder (`programs.catalog`); the offline one compares spelling,
-and the offline engine files everything under the first base concept: with both, recall rests on L0. A fact rests on all
-turns of its segment, a theory on those of all its units: recall of evidence leaves theories out.
+Limits: the offline embedder compares spelling, and the offline engine files everything under the first base concept:
+with both, recall rests on L0. A fact rests on all turns of its segment, a theory on those of all its units: recall of
+evidence leaves theories out.
 
 Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for Language Agents".
 """
