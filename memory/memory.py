@@ -63,8 +63,8 @@ class Memory(Stored):
         return Line()
 
     def entries(self) -> Sequence[Entry]:
-        """What can be searched in it, in order."""
-        return ()
+        """What can be searched in it, in order. Default: an entry of each of its parts."""
+        return () if type(self).parts is Memory.parts else tuple(map(self.entry, self.parts()))
 
     def parts(self) -> Sequence[Any]:
         """What its entries are made of, one each, in their order. Default: the entries themselves.

@@ -172,8 +172,8 @@ PGR = of(
     ),
     (
         "memory",
-        "(day - start).days > window_days",
-        "(day - start).days > 99_999",
+        "(day - begun[label]).days > window_days",
+        "(day - begun[label]).days > 99_999",
         "days between merged facts are not looked at",
     ),
     ("memory", ">= min_cosine - 1e-6", ">= -2.0", "facts merge that are not alike"),
@@ -313,7 +313,7 @@ H2MEMORY = of(
         "a centre moves the wrong way",
     ),
     ("principles", "if verdict and verdict.adjust else", "if verdict else", "a principle changes against the verdict"),
-    ("extraction", "window.shown <= earlier < later", "window.shown <= earlier", "a log follows a later one"),
+    ("extraction", "0 <= earlier < later", "0 <= earlier", "a log follows a later one"),
     ("extraction", "            a += b", "            pass", "linked logs are not one group"),
     ("memory", 'if content == "needs":', 'if content == "solutions":', "needs and solutions are swapped"),
 )

@@ -274,11 +274,6 @@ class AdjustExperience(dspy.Signature):
     changes: list[ExperienceChange] = dspy.OutputField(desc="the changes; empty if no view has enough support")
 
 
-def listed(value: Any) -> Any:
-    """A list, from a list, a lone value or nothing."""
-    return [] if value is None else value if isinstance(value, list) else [value]
-
-
 _YES = {"true", "yes", "sensitive", "pass", "passed"}
 _NO = {"false", "no", "insensitive", "fail", "failed"}
 

@@ -3,8 +3,9 @@
 Turn RAG searches by BM25 over stop-worded, stemmed turns with the speaker's name in front; turns of a session lend
 their neighbours shares of their scores (`memory.words`), and those of the speaker and the month that a question asks
 for gain (`memory.signals`). An embedding model adds its cosine (`memory.index`), or takes the place of BM25
-(`hybrid=False`, as the baselines of papers search); the offline embedder, which compares spelling, does neither. Session RAG searches one text per session; an embedding model adds the cosine of its nearest turn, or
-searches one vector a session. With long sessions choose a small k: nothing caps their context.
+(`hybrid=False`, as the baselines of papers search); the offline embedder, which compares spelling, does neither.
+Session RAG searches one text per session; an embedding model adds the cosine of its nearest turn, or searches one
+vector a session. With long sessions choose a small k: nothing caps their context.
 
 The current session of `logs+` is the one whose dialogue is about to begin: all logs since the last dialogue are shown,
 until there are newer ones. Of earlier logs a query sees the nearest, a summary, or nothing (`earlier`). Both parts of a
@@ -141,9 +142,6 @@ class SessionMemory(Memory):
     """Sessions in time order; each has its own id."""
 
     sessions: tuple[StoredSession, ...] = ()
-
-    def entries(self) -> list[Entry]:
-        return list(map(self.entry, self.sessions))
 
     def parts(self) -> tuple[StoredSession, ...]:
         return self.sessions

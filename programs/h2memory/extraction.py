@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-
-import numpy as np
+from itertools import accumulate
 
 from ...memory.index import Embedder, Entry, Index
 from ...records import Item, Turn, latest, one_line
@@ -16,39 +14,21 @@ from ..method import Lost
 from ..predictor import Ask
 from .memory import ASPECTS, KINDS, Aspect, HeterogeneousMemory, Link, Situation, Solution, Topic, earliest
 
-Span = tuple[int, int]
-"""Positions of the first and the last turn, both included."""
 
+def accepted(ids: Sequence[str], first: int, claims: Sequence[LogLinks]) -> list[Link]:
+    """The claimed links of some logs that can be, by log and kind, each once.
 
-@dataclass(frozen=True)
-class Window:
-    """Positions in a list of logs: `shown` to `stop` are shown, `first` to `stop` are asked about."""
-
-    shown: int
-    first: int
-    stop: int
-
-
-def windows(count: int, size: int) -> list[Window]:
-    """Cuts `count` logs into windows of at most `size`, each shown with the `size` logs before it."""
-    return [Window(max(0, n - size), n, min(n + size, count)) for n in range(0, count, size)]
-
-
-def accepted(ids: Sequence[str], window: Window, claims: Sequence[LogLinks]) -> list[Link]:
-    """The claimed links of one window that can be, by log and kind, each once.
-
-    Left out are links of a log that was not asked about, links to a log that was not shown or is not earlier, and
-    follows where caused_by holds.
+    Left out are links of a log that was not asked about, which are those from `first` on, links to a log that was not
+    shown or is not earlier, and follows where caused_by holds.
     """
     place = {id: n for n, id in enumerate(ids)}
     found: dict[tuple[str, str], Link] = {}
     for kind in KINDS:
         for row in claims:
-            log = _plain(row.log_id)
-            for other in map(_plain, getattr(row, kind)):
-                later, earlier = place.get(log, -1), place.get(other, -1)
-                if window.first <= later < window.stop and window.shown <= earlier < later:
-                    found.setdefault((log, other), Link(later=log, kind=kind, earlier=other))
+            for other in getattr(row, kind):
+                later, earlier = place.get(row.log_id, -1), place.get(other, -1)
+                if first <= later and 0 <= earlier < later:
+                    found.setdefault((row.log_id, other), Link(later=row.log_id, kind=kind, earlier=other))
     return sorted(found.values(), key=lambda link: (place[link.later], place[link.earlier]))
 
 
@@ -64,17 +44,15 @@ def components(ids: Sequence[str], links: Iterable[Link]) -> list[list[str]]:
     return [sorted(group, key=ids.index) for group in distinct]
 
 
-def _plain(id: str) -> str:
-    return id.strip("[]()<> \"'")
-
-
 def situations_of(item: Item, size: int, ask: Ask) -> tuple[list[Situation], set[str]]:
     """M_G of one session: a situation for every group of linked logs, and the logs of groups that got none."""
     logs = item.spoken
     ids = [log.id for log in logs]
     # The first log has no predecessor: alone it has no link to ask for.
-    parts = windows(len(logs), size) if len(logs) > 1 else []
-    found = gather([lambda part=part: _linked(logs, item.time, part, ask) for part in parts])
+    parts = range(0, len(logs), size) if len(logs) > 1 else ()
+    found = gather(
+        [lambda n=n: _linked(logs[max(0, n - size) : n + size], min(n, size), item.time, ask) for n in parts]
+    )
     links = [edge for edges in found for edge in edges]
     groups = components(ids, links)
     drawn = gather([lambda group=group: _described(logs, item.time, group, links, ask) for group in groups])
@@ -102,15 +80,15 @@ def updated(memory: HeterogeneousMemory, situations: Sequence[Situation], ask: A
     return {part.aspect: one_line(part.summary) for part in written if part.summary.strip()}
 
 
-def _linked(logs: Sequence[Turn], time: datetime | None, part: Window, ask: Ask) -> list[Link]:
-    """The links of one window; none where the output stays unparseable."""
+def _linked(logs: Sequence[Turn], first: int, time: datetime | None, ask: Ask) -> list[Link]:
+    """The links of the logs from one on, to all that are shown; none where the output stays unparseable."""
     said = ask(
         "link",
-        device_logs="\n".join(log.line(time) for log in logs[part.shown : part.stop]),
-        first_log=logs[part.first].id,
-        last_log=logs[part.stop - 1].id,
+        device_logs="\n".join(log.line(time) for log in logs),
+        first_log=logs[first].id,
+        last_log=logs[-1].id,
     )
-    return accepted([log.id for log in logs], part, (said.links or []) if said else [])
+    return accepted([log.id for log in logs], first, (said.links or []) if said else [])
 
 
 def _described(
@@ -150,10 +128,8 @@ def topics_of(item: Item, ask: Ask) -> list[Topic] | Lost:
         return Lost()
     drafts: Sequence[DraftOutline] = said.outlines or []
     kept = [draft for draft in drafts if draft.requirement.strip()]
-    ids = [turn.id for turn in turns]
-    spans = tiled([span(draft.turn_span, ids) for draft in kept], len(ids))
-    rows = zip(kept, spans, strict=True)
-    return [_topic(draft).changed(sources=tuple(ids[a : b + 1]), time=item.time) for draft, (a, b) in rows]
+    sources = tiled([draft.turn_span for draft in kept], [turn.id for turn in turns])
+    return [_topic(draft, own, item.time) for draft, own in zip(kept, sources, strict=True)]
 
 
 def refined(
@@ -194,40 +170,23 @@ def nearest(
     return found
 
 
-def _topic(draft: DraftOutline) -> Topic:
+def _topic(draft: DraftOutline, sources: tuple[str, ...], time: datetime | None) -> Topic:
     solutions = [
         Solution(text=one_line(one.solution), feedback=one_line(one.user_feedback), kind=one.feedback_type)
         for one in draft.solution_list
         if one.solution.strip()
     ]
-    return Topic(need=one_line(draft.requirement), solutions=tuple(solutions), preference=one_line(draft.preference))
+    about = {"solutions": tuple(solutions), "preference": one_line(draft.preference)}
+    return Topic(need=one_line(draft.requirement), sources=sources, time=time, **about)
 
 
-def span(named: Sequence[str], ids: Sequence[str]) -> Span | None:
-    """The positions that a model's first and last turn id stand for, in any order; None if neither is a turn."""
-    place = {id: n for n, id in enumerate(ids)}
-    found = [place[id] for id in named if id in place]
-    return (min(found), max(found)) if found else None
+def tiled(named: Sequence[Sequence[str]], ids: Sequence[str]) -> list[tuple[str, ...]]:
+    """The turns of each topic, whose first and last one a model named, in the order of the topics.
 
-
-def tiled(spans: Sequence[Span | None], turns: int) -> list[Span]:
-    """Spans that tile a dialogue of at least one turn, as near to the given ones, one per topic, as there are.
-
-    Where a topic begins counts: it ends where the next one begins, the first begins with the dialogue, the last ends
-    with it. Topics without a span share the turns around them evenly; the order of topics is kept. If there are more
-    topics than turns, some share a turn.
+    They tile the dialogue: where a topic begins counts; it ends where a later one begins, the first begins with the
+    dialogue, the last ends with it. One that begins nowhere, or before the one before it, shares the turns of that one.
     """
-    starts = _starts([None if one is None else one[0] for one in spans], turns)
-    return [(start, max(start, after - 1)) for start, after in zip(starts, [*starts[1:], turns], strict=False)]
-
-
-def _starts(given: Sequence[int | None], turns: int) -> list[int]:
-    """Ascending positions, from 0, each its own as long as there are enough."""
-    count = len(given)
-    known = {0: 0, **{n: start for n, start in enumerate(given) if n and start is not None}, count: turns}
-    starts: list[int] = []
-    for n, start in enumerate(np.interp(range(count), list(known), list(known.values())).round().astype(int).tolist()):
-        # At least one turn for each topic before and behind, where there are so many.
-        low = starts[-1] + 1 if starts else 0
-        starts.append(min(max(start, low), max(turns - (count - n), 0)))
-    return starts
+    place = {id: n for n, id in enumerate(ids)}
+    first = (min((place[id] for id in each if id in place), default=0) for each in named[1:])
+    starts = list(accumulate(first, max, initial=0))
+    return [tuple(ids[start : min((later for later in starts if later > start), default=None)]) for start in starts]

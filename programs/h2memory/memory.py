@@ -18,10 +18,8 @@ from pydantic import Field
 
 from ...memory.memory import Memory, Stored
 from ...records import Item, comparable, latest
+from ...signatures.h2memory import ASPECTS, Aspect
 
-Aspect = Literal["work", "health", "family", "leisure"]
-"""The aspects of a background; the paper's four."""
-ASPECTS: tuple[Aspect, ...] = ("work", "health", "family", "leisure")
 LinkKind = Literal["caused_by", "follows"]
 KINDS: tuple[LinkKind, ...] = ("caused_by", "follows")
 """In the order in which they count."""

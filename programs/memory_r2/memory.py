@@ -101,9 +101,6 @@ class FactMemory(Memory):
         """What facts say, or said once; only to be read."""
         return {fact.content for fact in self.facts}
 
-    def entries(self) -> list[Entry]:
-        return list(map(self.entry, self.facts))
-
     def parts(self) -> tuple[StoredFact, ...]:
         return self.facts
 

@@ -262,9 +262,8 @@ def _grounded(fact: Fact, ids: set[str], chunk: Sequence[Turn]) -> Fact:
     """A fact whose turn id is one of the chunk's: models shorten ids or make them up."""
     if fact.turn_id in ids:
         return fact
-    bare = fact.turn_id.strip("[]() ")
     said_by = [turn.id for turn in chunk if turn.speaker == fact.speaker]
-    return fact.model_copy(update={"turn_id": bare if bare in ids else (said_by or [chunk[0].id])[0]})
+    return fact.model_copy(update={"turn_id": (said_by or [chunk[0].id])[0]})
 
 
 def _edit(operation: Operation, facts: Sequence[Fact]) -> Edit:

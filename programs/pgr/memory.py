@@ -118,9 +118,6 @@ class PersonalMemory(Memory):
         kept = [new if fact.id == new.id else fact for fact in self.facts if fact.id == new.id or fact.id not in gone]
         return self.changed(facts=tuple(kept))
 
-    def entries(self) -> list[Entry]:
-        return list(map(self.entry, self.facts))
-
     def parts(self) -> tuple[PersonalFact, ...]:
         return self.facts
 
@@ -150,31 +147,23 @@ def merge_groups(
     facts are taken by most recent date, and a group holds those at most `window_days` calendar days after its first.
     Facts without a date are a group of their own. The vectors are their embeddings, of length 1.
     """
-    found: list[list[int]] = []
-    for cluster in _clusters(vectors, min_cosine):
-        dated = sorted((latest.date(), n) for n in cluster if (latest := facts[n].latest) is not None)
-        groups = [[n for n in cluster if facts[n].latest is None]]
-        start: date | None = None
-        for day, n in dated:
-            if start is None or (day - start).days > window_days:
-                start = day
-                groups.append([])
-            groups[-1].append(n)
-        found += [sorted(group) for group in groups if len(group) > 1]
-    return [tuple(facts[n].id for n in group) for group in sorted(found)]
-
-
-def _clusters(vectors: np.ndarray, min_cosine: float) -> list[list[int]]:
-    """Connected components of the graph whose edges are similar pairs."""
     from scipy.sparse.csgraph import connected_components
 
+    if not facts:
+        return []
     wide = vectors.astype(np.float64)
     # Rounding must not push a pair of equal texts below a threshold of 1.
-    labels = connected_components(wide @ wide.T >= min_cosine - 1e-6)[1] if len(wide) else wide
-    found: dict[int, list[int]] = {}
-    for n, label in enumerate(labels):
-        found.setdefault(int(label), []).append(n)
-    return list(found.values())
+    labels = connected_components(wide @ wide.T >= min_cosine - 1e-6)[1]
+    days = [fact.latest.date() if fact.latest else None for fact in facts]
+    begun: dict[int, date] = {}
+    groups: dict[tuple[int, date | None], list[int]] = {}
+    for n in sorted(range(len(facts)), key=lambda n: days[n] or date.min):
+        label, day = int(labels[n]), days[n]
+        if day is not None and (label not in begun or (day - begun[label]).days > window_days):
+            begun[label] = day
+        groups.setdefault((label, day and begun[label]), []).append(n)
+    found = sorted(sorted(group) for group in groups.values() if len(group) > 1)
+    return [tuple(facts[n].id for n in group) for group in found]
 
 
 def _fact(id: str, info: str, change: FactChange, sessions: Sequence[Item]) -> PersonalFact:

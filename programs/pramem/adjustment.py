@@ -7,27 +7,16 @@ its supporters leave the pool. What is refused is counted, and all other proposa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from ...reading.kinds import is_nothing
+from ...records import one_line
 from ...signatures.pramem import ExperienceChange, PooledProposal
 from ..predictor import Ask
 from .memory import Experience, ExperienceMemory, Kind, Proposal
 from .samples import PracticeSettings, known
 
 DEFAULTS = PracticeSettings.model_validate({})
-
-
-@dataclass(frozen=True)
-class Change:
-    """One change that a model asks for."""
-
-    action: Literal["add pattern", "add alert", "modify", "remove", "downgrade"]
-    target: str | None = None
-    text: str = ""
-    proposals: tuple[str, ...] = ()
-    """Ids of the proposals that it cites for the change."""
 
 
 def adjust(ask: Ask, settings: PracticeSettings, memory: ExperienceMemory) -> ExperienceMemory:
@@ -37,7 +26,10 @@ def adjust(ask: Ask, settings: PracticeSettings, memory: ExperienceMemory) -> Ex
     everything unchanged. Without consensus every proposal is applied by code.
     """
     if not settings.consensus:
-        every = [Change(p.action, p.target, p.content, (p.id,)) for p in memory.pool]
+        every = [
+            ExperienceChange(action=p.action, experience_id=p.target, text=p.content, proposal_ids=[p.id])
+            for p in memory.pool
+        ]
         return adjusted(memory, every, settings.model_copy(update={"needed": 1})).changed(pool=())
     if _support(memory.pool, settings) < settings.needed:
         return memory
@@ -51,18 +43,17 @@ def adjust(ask: Ask, settings: PracticeSettings, memory: ExperienceMemory) -> Ex
     )
     if found is None:
         return memory.counted({"unreadable adjustments": 1})
-    changes: list[ExperienceChange] = found.changes or []
-    return adjusted(memory, list(map(_change, changes)), settings)
+    return adjusted(memory, found.changes or [], settings)
 
 
 def adjusted(
-    memory: ExperienceMemory, changes: Sequence[Change], settings: PracticeSettings = DEFAULTS
+    memory: ExperienceMemory, changes: Sequence[ExperienceChange], settings: PracticeSettings = DEFAULTS
 ) -> ExperienceMemory:
     """The memory after those changes, in order, that have enough support; `counts` tells their outcomes."""
     spent: set[str] = set()
     pool = {proposal.id: proposal for proposal in memory.pool}
     for change in changes:
-        cited = tuple(dict.fromkeys(change.proposals))
+        cited = tuple(dict.fromkeys(id.strip("[]() ") for id in change.proposal_ids))
         supporters = [pool[id] for id in cited if id in pool and id not in spent]
         reason = _refusal(memory, change, settings.off)
         if any(id not in pool for id in cited):
@@ -82,22 +73,24 @@ def _support(proposals: Sequence[Proposal], settings: PracticeSettings) -> int:
     return len({proposal.record for proposal in proposals}) if settings.distinct_records else len(proposals)
 
 
-def _refusal(memory: ExperienceMemory, change: Change, off: Sequence[Kind]) -> str:
+def _refusal(memory: ExperienceMemory, change: ExperienceChange, off: Sequence[Kind]) -> str:
     adds = {"add pattern": "pattern", "add alert": "alert"}.get(change.action)
     if adds in off:
         return "refused: switched off"
-    if not adds and memory.find(change.target) is None:
+    if not adds and memory.find(change.experience_id) is None:
         return "refused: unknown entry"
     if change.action in ("add pattern", "add alert", "modify") and is_nothing(change.text):
         return "refused: empty text"
     return ""
 
 
-def _applied(memory: ExperienceMemory, change: Change, supporters: Sequence[Proposal]) -> tuple[ExperienceMemory, str]:
+def _applied(
+    memory: ExperienceMemory, change: ExperienceChange, supporters: Sequence[Proposal]
+) -> tuple[ExperienceMemory, str]:
     sources = tuple(dict.fromkeys(id for proposal in supporters for id in proposal.sources))
     ids = tuple(proposal.id for proposal in supporters)
-    text = " ".join(change.text.split())
-    target = memory.find(change.target)
+    text = one_line(change.text)
+    target = memory.find(change.experience_id)
     if change.action in ("add pattern", "add alert"):
         kind: Kind = "pattern" if change.action == "add pattern" else "alert"
         same = memory.like(kind, text)
@@ -138,8 +131,3 @@ def _shown(proposal: Proposal) -> PooledProposal:
         trigger=proposal.trigger,
         content=proposal.content,
     )
-
-
-def _change(change: ExperienceChange) -> Change:
-    ids = tuple(str(id).strip("[]() ") for id in change.proposal_ids)
-    return Change(change.action, change.experience_id, change.text, ids)

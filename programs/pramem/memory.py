@@ -41,10 +41,6 @@ class Experience(Stored):
     earlier: tuple[str, ...] = ()
     """Wordings that changes replaced."""
 
-    def line(self) -> str:
-        """The text on one line."""
-        return one_line(self.text)
-
 
 class Proposal(Stored):
     """A proposed change that waits in the pool for others to agree."""
@@ -98,21 +94,14 @@ class ExperienceMemory(Memory):
         """t: how many records there were."""
         return self.dropped + len(self.records)
 
-    def entries(self) -> list[Entry]:
-        return list(map(self.entry, self.experiences))
-
-    def parts(self) -> tuple[Experience, ...]:
-        return self.experiences
-
     def entry(self, part: Experience) -> Entry:
-        return Entry(id=part.id, text=part.line(), kind=part.kind, sources=part.sources)
+        return Entry(id=part.id, text=part.text, kind=part.kind, sources=part.sources)
 
     def resumed(self, settled: Any) -> ExperienceMemory:
         """Records are practised on once; later ones continue the practice."""
         return settled
 
-    @property
-    def experiences(self) -> tuple[Experience, ...]:
+    def parts(self) -> tuple[Experience, ...]:
         """Patterns, then alerts."""
         return (*self.patterns, *self.alerts)
 
@@ -144,7 +133,7 @@ class ExperienceMemory(Memory):
     def like(self, kind: Kind, text: str) -> Experience | None:
         """The entry of a kind that says the same."""
         said = one_line(text).casefold()
-        return next((part for part in self.of(kind) if part.line().casefold() == said), None)
+        return next((part for part in self.of(kind) if part.text.casefold() == said), None)
 
     def of(self, kind: Kind) -> tuple[Experience, ...]:
         """The entries of a kind."""
@@ -156,7 +145,7 @@ class ExperienceMemory(Memory):
 
     def find(self, id: str | None) -> Experience | None:
         """The entry of an id."""
-        return next((part for part in self.experiences if part.id == id), None)
+        return next((part for part in self.parts() if part.id == id), None)
 
     def next_id(self, name: str) -> tuple[str, ExperienceMemory]:
         """A fresh id, and the memory that knows it is taken."""

@@ -144,11 +144,11 @@ class ExperienceReader(EntryReader):
         return memory.changed(patterns=left(memory.patterns), alerts=left(memory.alerts))
 
     def recall(self, memory: ExperienceMemory, query: Query) -> Context:
-        entries = memory.experiences
+        entries = memory.parts()
         found = self.nearest(memory, query, max(1, len(entries)))
         known = {hit.id for hit in found}
         rest = [memory.entry(part).hit() for part in entries if part.id not in known]
-        tokens = sum(estimate_tokens(part.line()) for part in entries)
+        tokens = sum(estimate_tokens(part.text) for part in entries)
         counts = {"patterns": len(memory.patterns), "alerts": len(memory.alerts), "tokens": tokens}
         return Context(hits=in_blocks((*found, *rest), BLOCKS), counts=counts)
 

@@ -49,8 +49,8 @@ class Practice:
         sample = self._sample
         trial = self._ask(
             "trial",
-            patterns=[part.line() for part in memory.patterns],
-            alerts=[part.line() for part in memory.alerts],
+            patterns=[part.text for part in memory.patterns],
+            alerts=[part.text for part in memory.alerts],
             recent_records=sample.records,
             situation=sample.situation,
         )

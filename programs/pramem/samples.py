@@ -142,4 +142,4 @@ def sample_of(memory: ExperienceMemory, target: Action, place: int, round: int, 
 
 def known(entries: Sequence[Experience]) -> list[KnownExperience]:
     """Entries as prompts show them."""
-    return [KnownExperience(experience_id=part.id, text=part.line()) for part in entries]
+    return [KnownExperience(experience_id=part.id, text=part.text) for part in entries]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -68,10 +68,10 @@ def synthesized(turns: Sequence[Turn], time: datetime | None, ask: Ask) -> Evide
     return Evidence(id="", step=0, fact=fact, conclusions=kept, time=when, sources=ids)
 
 
-def placed(unit: Evidence, ask: Ask, linked: bool = True) -> tuple[GraphPath, ...]:
+def placed(unit: Evidence, ask: Ask) -> tuple[GraphPath, ...]:
     """f_extract: the labelled paths of a unit; none where the model gave none.
 
-    An edge takes the conclusions that its label names; all, where no label names any, or without `linked`.
+    An edge takes the conclusions that its label names; all, where no label names any.
     """
     said = ask("extract", fragment=fragment(unit))
     drawn: list[EntityPath] = said.entity_paths or [] if said else []
@@ -84,7 +84,7 @@ def placed(unit: Evidence, ask: Ask, linked: bool = True) -> tuple[GraphPath, ..
     edges: list[SegmentLabel] = labelled.edge_labels or [] if labelled else []
     by_id = {one.segment_id.strip("[]() "): one for one in edges}
     links = {id: _linked(one.conclusions, unit.conclusions) for id, one in by_id.items()}
-    named = linked and any(links.values())
+    named = any(links.values())
     ids = [[part.segment_id for part in row] for row in parts]
     return tuple(
         replace(
@@ -150,8 +150,11 @@ def taken_in(
 ) -> GraphMemory:
     """The memory with further units, as if they had come one by one.
 
-    A path whose base is none is left out, and so is one without an event. Without vectors, those of the names of nodes
-    and paths, only equal names merge.
+    A path whose base is none is left out, and so is one without an event. Two names are one node when their stems
+    without function words are the same ("Running", "to run"), or when the cosine of their embeddings reaches the
+    threshold and they hold the same numbers ("Marathon 2022" is not "Marathon 2023"): merging is aggressive, as in the
+    paper (appendix C.7), which gives no rule. Without vectors, those of the names of nodes and paths, only equal names
+    merge.
     """
     draft = _Draft(memory, vectors or {}, min_cosine)
     for evidence, paths in units:
@@ -173,7 +176,11 @@ class _Draft:
         self.relations = dict(memory.relations)
         self.classes: list[ClassEdge] = []
         self.issued = memory.issued
-        self._names = Names(self.nodes.values(), vectors, min_cosine)
+        self._vectors, self._min = vectors, min_cosine
+        self._exact: dict[tuple[bool, tuple[str, ...]], str] = {}
+        """The nodes of names and aliases, of concepts and of events apart."""
+        for node in self.nodes.values():
+            self._name(node)
         self._bases = {normal(self.nodes[id].name): id for id in memory.children(USER)}
         self._above: dict[str, set[str]] = {id: set() for id in self.nodes}
         for edge in memory.classes:
@@ -221,9 +228,10 @@ class _Draft:
         return found
 
     def _node(self, name: str, tier: Tier) -> str:
-        name = one_line(name)
-        abstract = tier == "abstract"
-        id, by_cosine = self._names.find(name, abstract) or ("", False)
+        name, abstract = one_line(name), tier == "abstract"
+        id = self._exact.get((abstract, normal(name)))
+        near = None if id else self._near(name, abstract)
+        id = id or near
         if not id:
             self.issued += 1
             id = f"n{self.issued}"
@@ -231,10 +239,25 @@ class _Draft:
             self._above[id] = set()
         node = self.nodes[id]
         higher = tier if (node.tier, tier) == ("instance", "general") else node.tier
-        aliases = (*node.aliases, name) if by_cosine else node.aliases
-        self.nodes[id] = node.changed(tier=higher, aliases=aliases)
-        self._names.add(self.nodes[id])
+        self.nodes[id] = node.changed(tier=higher, aliases=(*node.aliases, name) if near else node.aliases)
+        self._name(self.nodes[id])
         return id
+
+    def _name(self, node: Node) -> None:
+        for name in (node.name, *node.aliases) if node.tier != "user" else ():
+            self._exact.setdefault((node.tier == "abstract", normal(name)), node.id)
+
+    def _near(self, name: str, abstract: bool) -> str | None:
+        """The node whose name is nearest to a new one and holds the same numbers; of equally near ones the first."""
+        known = (node for node in self.nodes.values() if (node.tier == "abstract") is abstract and node.tier != "user")
+        others = [node for node in known if node.name in self._vectors]
+        if not others or name not in self._vectors:
+            return None
+        # In double precision, so that a pair of equal texts reaches a threshold of 1.
+        rows = np.stack([self._vectors[other.name] for other in others]).astype(np.float64)
+        cosines = rows @ self._vectors[name].astype(np.float64)
+        near = (n for n in np.argsort(-cosines, kind="stable") if cosines[n] >= self._min - 1e-6)
+        return next((others[n].id for n in near if _DIGITS.findall(others[n].name) == _DIGITS.findall(name)), None)
 
     def _rest_on(self, id: str, lowest: bool = False) -> None:
         """The unit is evidence of a node; new evidence of the path's lowest concept: +1."""
@@ -258,51 +281,6 @@ class _Draft:
             return
         mention = Mention(evidence=unit, label=one_line(label) or self._evidence.fact, conclusions=linked)
         self.relations[id] = relation.changed(mentions=(*relation.mentions, mention), count=relation.count + 1)
-
-
-class Names:
-    """The names of a graph's nodes, to which new ones can be added.
-
-    Two names are one node when their stems without function words are the same ("Running", "to run"), or when the
-    cosine of their embeddings reaches the threshold and they hold the same numbers ("Marathon 2022" is not "Marathon
-    2023"): merging is aggressive, as in the paper (appendix C.7), which gives no rule.
-    """
-
-    def __init__(self, nodes: Iterable[Node], vectors: Mapping[str, np.ndarray], min_cosine: float) -> None:
-        self._vectors = vectors
-        self._min = min_cosine
-        self._exact: dict[tuple[bool, tuple[str, ...]], str] = {}
-        self._known: dict[bool, dict[str, str]] = {True: {}, False: {}}
-        """Names that can be merged into, of concepts and of events, by the ids of their nodes."""
-        for node in nodes:
-            if node.tier != "user":
-                self.add(node)
-
-    def add(self, node: Node) -> None:
-        """Makes a node's name and aliases known."""
-        abstract = node.tier == "abstract"
-        for name in (node.name, *node.aliases):
-            self._exact.setdefault((abstract, normal(name)), node.id)
-        if node.name in self._vectors:
-            self._known[abstract].setdefault(node.id, node.name)
-
-    def find(self, name: str, abstract: bool) -> tuple[str, bool] | None:
-        """The node that a name means, and whether its embedding decided; None for a new one.
-
-        Of several that are near the nearest counts, of equally near ones the first.
-        """
-        known = self._exact.get((abstract, normal(name)))
-        if known is not None:
-            return known, False
-        others = list(self._known[abstract].items())
-        if not others or name not in self._vectors:
-            return None
-        # In double precision, so that a pair of equal texts reaches a threshold of 1.
-        rows = np.stack([self._vectors[other] for _, other in others]).astype(np.float64)
-        cosines = rows @ self._vectors[name].astype(np.float64)
-        near = (n for n in np.argsort(-cosines, kind="stable") if cosines[n] >= self._min - 1e-6)
-        same = (others[n][0] for n in near if _DIGITS.findall(others[n][1]) == _DIGITS.findall(name))
-        return next(((id, True) for id in same), None)
 
 
 def normal(name: str) -> tuple[str, ...]:

@@ -11,14 +11,14 @@ from mempiler.data.omnibehavior.benchmark import OmniBehavior, Periods, seed_off
 from mempiler.data.omnibehavior.records import QUESTIONS, gold
 from mempiler.data.omnibehavior.text import reaction
 from mempiler.programs.catalog import build
-from mempiler.programs.pramem.adjustment import Change, adjust, adjusted
+from mempiler.programs.pramem.adjustment import adjust, adjusted
 from mempiler.programs.pramem.memory import ExperienceMemory, Proposal, suffix
 from mempiler.programs.pramem.method import PraMemSettings
 from mempiler.programs.pramem.practice import Practice
 from mempiler.programs.pramem.samples import DRAWS, SHUFFLE, PracticeSettings, Sample, draw, shuffled
 from mempiler.programs.tasks.behavior import newest
 from mempiler.records import Action, Behavior, estimate_tokens
-from mempiler.signatures.pramem import Perturbation, PractiseWithExperience, ReflectOnPractice
+from mempiler.signatures.pramem import ExperienceChange, Perturbation, PractiseWithExperience, ReflectOnPractice
 
 
 def writer(**settings: Any) -> Any:
@@ -292,7 +292,8 @@ def test_an_entry_changes_with_the_released_support(case, agrees):
     ]
     memory = ExperienceMemory().with_entries("pattern", [("Likes jazz", ())]).changed(pool=tuple(pool))
     cited = tuple(proposal.id for proposal in pool)
-    add, remove = Change("add pattern", text="Likes rock", proposals=cited), Change("remove", "pattern-1", "", cited)
+    add = ExperienceChange(action="add pattern", text="Likes rock", proposal_ids=list(cited))
+    remove = ExperienceChange(action="remove", experience_id="pattern-1", proposal_ids=list(cited))
     fates = [
         "stays" if adjusted(memory, [change]).patterns == memory.patterns else "may_change" for change in (add, remove)
     ]

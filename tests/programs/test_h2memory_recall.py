@@ -2,7 +2,6 @@
 
 import dspy
 import pytest
-from mempiler import History
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.records import Query
@@ -48,20 +47,12 @@ def test_each_part_is_recalled_in_its_order(recalled):
     assert {source[:3] for hit in part(context, "s") for source in hit.sources} == {"L6:"}
     assert [hit.text for hit in context.hits if hit.id == "work"] == ["work: known 2+4+6"]
     assert all("sleeping" in hit.text for hit in part(context, "t"))
-    assert part(context, "p")[0].score == part(context, "t")[0].score
-    assert (context.counts["tokens"], context.counts["calls"]) == (round(len(context.text()) / 4), 0)
-
-
-def test_hits_rest_on_turns_of_the_history(recalled, pal_history):
-    memory, context, _ = recalled(clusters=2)
-    turns = pal_history(6, last=False).turns
-    assert all(hit.sources and set(hit.sources) <= set(turns) for hit in context.hits)
-    topic = part(context, "t")[0]
-    assert topic.sources == memory.topics[int(topic.id[1:]) - 1].sources
     principle = part(context, "p")[0]
-    assert principle.sources == memory.turns(memory.principles[int(principle.id[1:]) - 1].members)
+    assert principle.score == part(context, "t")[0].score
+    assert principle.sources == memory.turns(memory.principles[int(principle.id[1:]) - 1].members) != ()
     work = next(hit for hit in context.hits if hit.id == "work")
     assert {source[:3] for source in work.sources} == {"L2:", "L4:", "L6:"}
+    assert (context.counts["tokens"], context.counts["calls"]) == (round(len(context.text()) / 4), 0)
 
 
 @pytest.mark.parametrize(("about", "whole"), [("needs", False), ("solutions", True), (None, True)])
@@ -86,21 +77,6 @@ def test_a_dialogue_is_summed_up_before_the_search(recalled, pal_script, pal_giv
     if calls:
         shown = pal_given(engine.prompts[-1][1], "dialogue_so_far")
         assert shown == "user: hi\nassistant: yes?\nuser: sleeping soundly"
-
-
-def test_what_is_recalled_for_a_dialogue_never_comes_from_it(scripted, pal_script, pal_history):
-    program, history = made(clusters=2), pal_history(5)
-    with dspy.context(lm=scripted(pal_script())):
-        whole = program.remember(history).memory
-        for n in range(1, 6):
-            # Before dialogue n: its logs are there, it and what follows are not; asked after the whole was written.
-            memory = program.remember(History(id="pal", items=history.items[: 2 * n - 1])).memory
-            assert {topic.dialogue for topic in memory.topics} == {f"D{m}" for m in range(1, n)}
-            text = memory.model_dump_json()
-            assert f"L{n}:1" in text
-            assert not any(f"D{m}:" in text or f"month {m}" in text for m in range(n, 6))
-            assert not any(f"L{m}:" in text for m in range(n + 1, 6))
-    assert whole.topics[-1].dialogue == "D5"
 
 
 NO_LOGS = {"use_situations": False, "use_background": False}

@@ -72,19 +72,6 @@ def test_a_need_is_refined_with_its_own_session_and_the_background_of_that_time(
     assert all(f"L{n}:" in needs[id][1] for n, id in ((2, "t3"), (3, "t5"), (4, "t7")))
 
 
-@pytest.mark.parametrize("kind", ["links", "found_situation", "outlines", "detailed_need", "updating_aspects"])
-def test_malformed_output_costs_its_part_and_is_counted(lived, kind):
-    found = lived({kind: "no"}, sessions=2)
-    memory = found.memory
-    assert {failure.kind for failure in found.failures} == {"parse"}
-    assert len(memory.topics) == (0 if kind == "outlines" else 4)
-    assert len(memory.situations) == {"found_situation": 0, "links": 8}.get(kind, 6)
-    assert all(topic.need == topic.stated for topic in memory.topics) == (
-        kind in ("detailed_need", "outlines", "found_situation")
-    )
-    assert not memory.waiting
-
-
 def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(lived, pal_history):
     history = pal_history(2)
     first, dialogue, second, other = history.items

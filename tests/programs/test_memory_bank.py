@@ -5,8 +5,6 @@ from typing import Any
 
 import dspy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mempiler import History, Session, Turn
 from mempiler.programs.baselines.written import Strength
 from mempiler.programs.catalog import build
@@ -27,18 +25,6 @@ def after(days: float) -> datetime:
 def test_the_forgetting_curve_by_hand(days: int, strength: int, retention: float) -> None:
     for last in (START, START.replace(tzinfo=UTC)):
         assert Strength(strength, last).retention(after(days), 5.0) == pytest.approx(retention, abs=1e-6)
-
-
-@given(
-    id=st.text(min_size=1, max_size=5),
-    days=st.lists(st.floats(0, 400), min_size=2, max_size=2).map(sorted),
-    strength=st.integers(1, 9),
-)
-def test_what_is_forgotten_stays_so_and_strength_only_helps(id: str, days: list[float], strength: int) -> None:
-    early, late = map(after, days)
-    weak, strong = Strength(strength, START), Strength(strength + 1, START)
-    assert weak.forgotten(id, late, 5.0) >= weak.forgotten(id, early, 5.0)
-    assert strong.forgotten(id, late, 5.0) <= weak.forgotten(id, late, 5.0)
 
 
 # The method ----------------------------------------------------------------------------------------------------------

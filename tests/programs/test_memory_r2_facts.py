@@ -58,14 +58,3 @@ def test_no_source_is_ever_lost_and_every_edit_is_counted(batch, shown):
     assert sum(memory.counts.values()) == sum(BASE.counts.values()) + len(batch)
     assert BASE.model_dump_json() == before
     assert len({fact.id for fact in memory.facts}) == len(memory.facts)
-
-
-@given(st.lists(edits, max_size=15), st.integers(0, 15))
-def test_a_memory_that_was_read_anew_takes_edits_as_one_that_was_written(batch: list[Edit], cut: int) -> None:
-    shown = [f"m{n}" for n in range(1, 16)]
-    written = read = FactMemory()
-    for part in (batch[:cut], batch[cut:]):
-        written = written.apply(part, shown)
-        read = FactMemory.model_validate_json(read.apply(part, shown).model_dump_json())
-    assert written == read
-    assert written.by_id == read.by_id

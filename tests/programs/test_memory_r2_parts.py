@@ -118,14 +118,3 @@ def test_a_single_agent_edits_the_memory_from_the_turns(scripted, make_history):
     assert [fact.content for fact in memory.facts][-1] == "fact of D2:4"
     assert [fact.sources for fact in memory.removed] == [("D1:1",)]
     assert set(program.writer_names()) == {"method.writer.edit"}
-
-
-def test_what_failed_is_tried_again_in_pieces_that_are_not_cut_once_more(scripted, fact_replies, make_history):
-    # The first part of two turns cannot be extracted: it comes back in two pieces of one turn.
-    def reply(kind: str, text: str, n: int) -> Any:
-        whole = kind == "facts" and section(text, "dialogue").count("D1:") == 2
-        return "?" if whole and "[D1:1]" in section(text, "dialogue") else fact_replies(kind, text, n)
-
-    asked = prompts(scripted, make_history(2, turns=8), reply)
-    again = [text for kind, text in asked if kind == "facts" and section(text, "dialogue").count("D1:") == 1]
-    assert len(again) == 2

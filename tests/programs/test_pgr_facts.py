@@ -4,8 +4,6 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mempiler.programs.pgr.memory import PersonalFact, PersonalMemory, merge_groups
 from mempiler.records import Session, Turn
 from mempiler.signatures.pgr import FactChange
@@ -102,33 +100,3 @@ def test_a_merge_sums_frequencies_and_unites_provenance_under_the_highest_id():
     assert merged.type == "Goal"  # none of the parts was an identity
     again = memory.merge(["f10", "f3"], "all", "Goal").facts[0]
     assert (again.merged, again.earlier[-2:]) == (("f2", "f9", "f10", "f3"), ("all in one", "info f3"))
-
-
-changes = st.builds(
-    change,
-    info=st.sampled_from(["", "a", "b", "Ann likes tea", "c"]),
-    type=st.sampled_from(["Goal", "Event"]),
-    sources=st.lists(st.sampled_from(["D3:1", "D3:2", "D4:1", "zz"]), max_size=3),
-    updates=st.sampled_from(["", "f1", "f2", "f3", "f99"]),
-)
-merges = st.lists(st.sampled_from(["f1", "f2", "f3", "f4", "f5"]), min_size=2, max_size=4)
-
-
-@given(st.lists(st.one_of(changes, merges), max_size=12))
-def test_no_source_and_no_frequency_is_ever_lost(steps):
-    memory, before = BASE, BASE.model_dump_json()
-    expected, total = {"D1:1", "D2:2"}, 2
-    for step in steps:
-        if isinstance(step, FactChange):
-            memory = memory.upsert([step], [session(3, 9), session(4, 30)])
-            if step.info:
-                named = set(step.turn_ids) & {"D3:1", "D3:2", "D4:1"}
-                expected |= named or {"D3:1", "D3:2", "D4:1", "D4:2"}
-                total += 1
-        else:
-            memory = memory.merge(step, "merged", "Goal")
-        assert {turn for fact in memory.facts for turn in fact.sources} == expected
-        assert {session for fact in memory.facts for session in fact.sessions} == {t.split(":")[0] for t in expected}
-        assert sum(fact.frequency for fact in memory.facts) == total
-        assert len({fact.id for fact in memory.facts}) == len(memory.facts)
-    assert BASE.model_dump_json() == before

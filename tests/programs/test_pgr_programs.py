@@ -74,18 +74,3 @@ def test_a_saved_program_is_loaded_with_the_settings_of_both_layers(name, config
     assert set(loaded.all_predictors()) == set(program.all_predictors())
     before, after = (p.method.reader.policy.imagine.demos for p in (program, loaded))
     assert [dict(demo) for demo in after] == [dict(demo) for demo in before]
-
-
-def test_the_prospection_summary_reaches_the_answer(scripted, make_history):
-    def reply(kind, text, n):
-        if kind == "tree":
-            return {"tree": [{"action_id": "A1", "action": "meet the friends in Quito"}]}
-        return {kind: "First Quito, then home." if kind == "prospection_summary" else "x"}
-
-    lm = scripted(reply)
-    with dspy.context(lm=lm):
-        found = made("pgr+turn-rag", iterations=0, augment="none")(history=make_history(3), question="Lisbon?")
-    assert "prospection: First Quito, then home." in lm.engine.prompts[-1][1]
-    assert any("Quito" in hit.text for hit in found.context.hits)
-    assert found.context.counts["calls"] == 2
-    assert "calls" not in found.context.text()

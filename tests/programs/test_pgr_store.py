@@ -81,17 +81,6 @@ def test_an_answer_that_updates_one_fact_with_all_it_found_is_a_failure_and_lose
     ]
 
 
-def test_a_fact_is_shown_with_date_and_type(scripted, make_history):
-    lm = scripted(reply)
-    with dspy.context(lm=lm):
-        found = build("pgr", embedder=embedder(), min_score=0.1)(history=make_history(2), question="Who saw Lisbon?")
-    hit = found.context.hits[0]
-    assert re.match(rf"\[{hit.id}\] \(\d.*?\) \[Activity\] ", hit.line())
-    asked = [text for kind, text in lm.engine.prompts if kind in ("updated_tree", "prospection_summary")]
-    assert len(asked) > 1
-    assert all(f") [Activity] {hit.text}" in text.rsplit("[[ ## personal_context ## ]]", 1)[1] for text in asked)
-
-
 def test_fifty_new_facts_start_a_consolidation_that_loses_nothing(written, make_history):
     found = written(store(every=1, merge_after=6, merge_score=0.5), make_history(2), reply)
     memory = found.memory

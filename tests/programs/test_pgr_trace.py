@@ -124,21 +124,6 @@ def test_switches_of_tables_4_and_5(scripted, settings, calls, facts):
     assert bool(context.notes) == settings.get("summary", True)
 
 
-def test_the_chain_probes_its_steps(scripted):
-    index = ScriptedIndex()
-
-    def chain(kind, text, n):
-        if "steps" not in kind:
-            return {kind: "so it goes"}
-        round = 0 if kind == "steps" else n
-        return {kind: [{"action": STEPS[id][0], "constraints": f"round {round}"} for id in ("A1", "A6")]}
-
-    context, engine = recalled(scripted, index, chain, strategy="chain")
-    assert [len(queries) for queries, _, _ in index.calls] == [1, 3, 2]
-    assert engine.calls == {"steps": 1, "updated_steps": 1, "prospection_summary": 1}
-    assert context.counts["first"] == 4 + 0 + 3
-
-
 @pytest.mark.parametrize(
     ("augment", "imagined", "known", "calls"),
     [

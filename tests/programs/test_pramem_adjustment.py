@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.programs.pramem.adjustment import Change, adjust, adjusted
+from mempiler.programs.pramem.adjustment import adjust, adjusted
 from mempiler.programs.pramem.memory import ExperienceMemory, Proposal
 from mempiler.programs.pramem.samples import PracticeSettings
+from mempiler.signatures.pramem import ExperienceChange
 
 
 def memory(pool=6):
@@ -18,13 +19,17 @@ def memory(pool=6):
     return start.changed(pool=proposals, issued={**start.issued, "p": pool})
 
 
+def change_of(action, target=None, text="", proposals=()):
+    return ExperienceChange(action=action, experience_id=target, text=text, proposal_ids=list(proposals))
+
+
 def ids(*numbers):
     return tuple(f"p-{n}" for n in numbers)
 
 
 def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool():
     start = memory()
-    after = adjusted(start, [Change("add pattern", text="Skips ads", proposals=ids(1, 3, 5))])
+    after = adjusted(start, [change_of("add pattern", text="Skips ads", proposals=ids(1, 3, 5))])
     new = after.patterns[-1]
     assert (new.id, new.text, new.sources, new.support) == (
         "pattern-2",
@@ -39,16 +44,16 @@ def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (Change("add pattern", text="x", proposals=ids(1, 2)), "too little support"),
-        (Change("add pattern", text="x"), "too little support"),
-        (Change("add pattern", text="x", proposals=("p-1", "p-1", "p-1")), "too little support"),
-        (Change("add pattern", text="x", proposals=(*ids(1, 2), "p-99")), "invented proposal"),
-        (Change("add pattern", text="x", proposals=(*ids(1, 2, 3), "p-99")), "invented proposal"),
-        (Change("add alert", text="  ", proposals=ids(1, 2, 3)), "empty text"),
-        (Change("modify", "pattern-1", " null ", ids(1, 2, 3)), "empty text"),
-        (Change("modify", "pattern-9", "x", ids(1, 2, 3)), "unknown entry"),
-        (Change("remove", None, "", ids(1, 2, 3)), "unknown entry"),
-        (Change("downgrade", "alert-1", "", ids(1, 2)), "too little support"),
+        (change_of("add pattern", text="x", proposals=ids(1, 2)), "too little support"),
+        (change_of("add pattern", text="x"), "too little support"),
+        (change_of("add pattern", text="x", proposals=("p-1", "p-1", "p-1")), "too little support"),
+        (change_of("add pattern", text="x", proposals=(*ids(1, 2), "p-99")), "invented proposal"),
+        (change_of("add pattern", text="x", proposals=(*ids(1, 2, 3), "p-99")), "invented proposal"),
+        (change_of("add alert", text="  ", proposals=ids(1, 2, 3)), "empty text"),
+        (change_of("modify", "pattern-1", " null ", ids(1, 2, 3)), "empty text"),
+        (change_of("modify", "pattern-9", "x", ids(1, 2, 3)), "unknown entry"),
+        (change_of("remove", None, "", ids(1, 2, 3)), "unknown entry"),
+        (change_of("downgrade", "alert-1", "", ids(1, 2)), "too little support"),
     ],
 )
 def test_a_change_without_what_it_needs_is_refused_and_counted(change, reason):
@@ -61,13 +66,13 @@ def test_a_change_without_what_it_needs_is_refused_and_counted(change, reason):
 def test_proposals_of_one_record_are_one_supporter_if_records_count(distinct, outcome):
     start = memory()
     same = tuple(proposal.model_copy(update={"sources": ("r1",)}) for proposal in start.pool)
-    change = Change("add pattern", text="x", proposals=ids(1, 2, 3))
+    change = change_of("add pattern", text="x", proposals=ids(1, 2, 3))
     settings = PracticeSettings(distinct_records=distinct)
     assert adjusted(start.changed(pool=same), [change], settings).counts == {outcome: 1}
 
 
 def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording():
-    after = adjusted(memory(), [Change("modify", "pattern-1", "Likes slow jazz", ids(1, 2, 3))])
+    after = adjusted(memory(), [change_of("modify", "pattern-1", "Likes slow jazz", ids(1, 2, 3))])
     (entry,) = after.patterns
     assert (entry.id, entry.text, entry.earlier) == ("pattern-1", "Likes slow jazz", ("Likes jazz",))
     assert entry.sources == ("a1", "r1", "all", "r2", "r3")
@@ -75,9 +80,9 @@ def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording():
 
 def test_a_removed_entry_is_gone_and_a_downgraded_one_is_a_proposal_in_its_own_words():
     start = memory()
-    removed = adjusted(start, [Change("remove", "alert-1", proposals=ids(1, 2, 3))])
+    removed = adjusted(start, [change_of("remove", "alert-1", proposals=ids(1, 2, 3))])
     assert (removed.alerts, len(removed.pool)) == ((), 3)
-    downgraded = adjusted(start, [Change("downgrade", "alert-1", proposals=ids(1, 2, 3))])
+    downgraded = adjusted(start, [change_of("downgrade", "alert-1", proposals=ids(1, 2, 3))])
     assert downgraded.alerts == ()
     back = downgraded.pool[-1]
     assert (back.id, back.action, back.content, back.sources) == ("p-7", "add alert", "I overrate likes", ("a2",))
@@ -85,7 +90,7 @@ def test_a_removed_entry_is_gone_and_a_downgraded_one_is_a_proposal_in_its_own_w
 
 
 def test_a_text_that_is_there_already_is_supported_and_not_repeated():
-    after = adjusted(memory(), [Change("add pattern", text="likes  jazz", proposals=ids(1, 2, 3))])
+    after = adjusted(memory(), [change_of("add pattern", text="likes  jazz", proposals=ids(1, 2, 3))])
     assert [part.text for part in after.patterns] == ["Likes jazz"]
     assert after.patterns[0].support == ids(1, 2, 3)
     assert after.counts == {"merged": 1}
@@ -103,7 +108,7 @@ def test_without_consensus_every_proposal_is_carried_out():
 
 
 changes = st.builds(
-    Change,
+    change_of,
     st.sampled_from(["add pattern", "add alert", "modify", "remove", "downgrade"]),
     st.sampled_from([None, "pattern-1", "alert-1", "pattern-2", "made-up"]),
     st.text(max_size=5),
@@ -115,10 +120,10 @@ changes = st.builds(
 def test_whatever_is_asked_no_proposal_is_lost_and_nothing_changes_without_support(asked):
     start = memory()
     after = adjusted(start, asked)
-    known = {part.id: part for part in start.experiences}
-    supported = [id for part in after.experiences for id in part.support]
+    known = {part.id: part for part in start.parts()}
+    supported = [id for part in after.parts() for id in part.support]
     assert len(supported) == len(set(supported))
-    for part in after.experiences:
+    for part in after.parts():
         assert part == known.get(part.id) or len(part.support) >= 3
     kept = {p.id: p for p in after.pool}
     left = [p for p in start.pool if p.id not in kept]

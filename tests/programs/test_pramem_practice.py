@@ -100,12 +100,6 @@ def test_nothing_is_asked_of_a_pool_that_did_not_grow(practised):
     assert found.memory.rounds == 5
 
 
-@pytest.mark.parametrize(("count", "rounds"), [(0, 0), (5, 0), (6, 1), (200, 10)])
-def test_there_are_as_many_rounds_as_records_allow(practised, count, rounds):
-    memory = practised(records=count, rounds=10).memory
-    assert (memory.rounds, memory.practised, memory.waiting) == (rounds, count, 0)
-
-
 def verdicts(field, key, values):
     """The answer of a review, as a change of its script."""
     rows = [{"proposal": f"r{n}", key: value} for n, value in enumerate(values, 1) if value != "missing"]
@@ -135,16 +129,6 @@ def test_generality_is_asked_of_what_is_grounded_alone_with_scenes_cut_to_their_
     assert ("two of" in shown, "one of" in shown) == (True, False)
     assert found.shown("virtual_scenes", "situation")[0].splitlines()[0] == "video; s..."
     assert found.shown("generality", "candidates")[0].startswith("A. video; s...\n")
-
-
-def test_scenes_that_repeat_or_are_the_true_one_do_not_count(practised):
-    def scenes(text, n):
-        true = text.rsplit("[[ ## situation ## ]]", 1)[1].split("[[ ##")[0].strip().splitlines()[0]
-        return {"virtual_scenes": [true.upper(), " ", true]}
-
-    found = practised({"virtual_scenes": scenes}, rounds=1)
-    assert found.memory.counts == {"malformed": 3}
-    assert found.calls["generality"] == 0
 
 
 @pytest.mark.parametrize(("second", "kept"), [(True, ["one", "two"]), (False, ["one"])])

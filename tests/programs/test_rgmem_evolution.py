@@ -10,7 +10,6 @@ import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler import History
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.programs.rgmem import evolution
@@ -153,20 +152,16 @@ def test_the_operators_fire_at_their_thresholds(scripted, graph_replies, make_hi
     assert {kind: lm.engine.calls[kind] for kind in total} == total
 
 
-SEEN = {
-    True: {"Running": ["Ann ran"], "Sleep": ["Bob saw"], "Sports": ["Ann ran"], "Health and Wellness": ["Bob saw"]},
-    False: {name: ["Ann ran"] for name in ("Running", "Sleep", "Sports", "Health and Wellness")},
-}
+SEEN = {"Running": ["Ann ran"], "Sleep": ["Bob saw"], "Sports": ["Ann ran"], "Health and Wellness": ["Bob saw"]}
 """The conclusions that each operator's target is shown; the segment has one of high relevance, Ann's."""
 
 
-@pytest.mark.parametrize("linked", [True, False])
 @pytest.mark.parametrize(
     ("thetas", "kind", "field"),
     [((1, 99), "fact_summary", "target_entity"), ((99, 1), "general_facts", "core_entity")],
 )
 def test_an_operator_sees_the_conclusions_of_its_edge_alone(
-    scripted, graph_replies, make_history, prompt_section, linked, thetas, kind, field
+    scripted, graph_replies, make_history, prompt_section, thetas, kind, field
 ):
     def reply(asked, text, n):
         if asked == "edge_labels":
@@ -176,7 +171,7 @@ def test_an_operator_sees_the_conclusions_of_its_edge_alone(
             return {"edge_labels": edges}
         return graph_replies(asked, text, n)
 
-    program = build("rgmem", embedder=embedder(), theta_inf=thetas[0], theta_sum=thetas[1], linked=linked)
+    program = build("rgmem", embedder=embedder(), theta_inf=thetas[0], theta_sum=thetas[1])
     lm = scripted(reply)
     with dspy.context(lm=lm):
         program.remember(make_history(1))
@@ -187,7 +182,7 @@ def test_an_operator_sees_the_conclusions_of_its_edge_alone(
         drawn = [line.split(") ")[1][:7] for line in lines if line.startswith("Conclusion")]
         found[prompt_section(text, field)] = drawn
     assert len(found) == 2
-    assert found == {name: SEEN[linked][name] for name in found}
+    assert found == {name: SEEN[name] for name in found}
 
 
 def test_an_edge_that_two_paths_share_has_the_conclusions_of_both_and_all_without_links():
@@ -199,25 +194,6 @@ def test_an_edge_that_two_paths_share_has_the_conclusions_of_both_and_all_withou
         return edge.mentions[0].conclusions
 
     assert (shown((0,), (2,)), shown((), ()), shown((1,), None)) == ((0, 2), (), None)
-
-
-def test_items_one_by_one_give_the_memory_of_the_whole(scripted, make_history, graph_replies):
-    # Theories name their prompt instead of their number, so that the order of calls in a level is no part of them.
-    def reply(kind, text, n):
-        return graph_replies(kind, text, sum(map(ord, text)))
-
-    whole = make_history(12)
-    with dspy.context(lm=scripted(reply)):
-        at_once = made().remember(whole).memory
-        method = made().method
-        memory = GraphMemory()
-        for item in whole.items:
-            memory = method.writer.settle(method.writer.write(memory, item))
-            memory = GraphMemory.model_validate_json(memory.model_dump_json())
-        grown = made()
-        for n in range(1, 13):
-            prefix = grown.remember(History(id=whole.id, items=whole.items[:n])).memory
-    assert memory == at_once == prefix
 
 
 @pytest.mark.parametrize("kind", ["fact_summary", "general_facts"])
@@ -270,20 +246,3 @@ def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(grown, gr
     assert [failure.where for failure in node.failures] == [where]
     assert min(fired([node.memory])[where].values()) == [step]
     assert not any(node.dirty for node in node.memory.nodes.values())
-
-
-@pytest.mark.parametrize(
-    ("kind", "evidence", "relations"), [("fact", 2, 2), ("entity_paths", 3, 2), ("edge_labels", 3, 2)]
-)
-def test_an_extraction_that_stays_unparseable_costs_its_own_part(grown, graph_replies, kind, evidence, relations):
-    def reply(asked, text, n):
-        return "no" if asked == kind and "D2:" in text else graph_replies(asked, text, n)
-
-    node = grown(3, reply=reply)
-    assert len(node.memory.evidence) == evidence
-    assert len(node.memory.relations) == relations
-    assert len(node.failures) == (3 if kind == "fact" else 1)
-    assert {left.item.id for left in node.memory.unwritten} == ({"D2"} if kind == "fact" else set())
-    if kind == "edge_labels":
-        mentions = [m for edge in node.memory.relations.values() for m in edge.mentions if m.evidence == "e2"]
-        assert [m.label for m in mentions] == ["Ann and Bob spoke of week 2."]

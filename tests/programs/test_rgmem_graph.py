@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.engines.embedders import embedder
-from mempiler.programs.rgmem.extraction import GraphPath, Names, taken_in
+from mempiler.programs.rgmem.extraction import GraphPath, taken_in
 from mempiler.programs.rgmem.memory import BASES, USER, Evidence, GraphMemory, Node, Theory
 
 
@@ -59,28 +58,22 @@ def test_broken_paths_leave_what_is_sound(path, nodes):
 
 
 @pytest.mark.parametrize(
-    ("other", "cosine", "found"),
+    ("other", "cosine", "known"),
     [
-        ("museum VISIT.", 0.0, ("n1", False)),
+        ("museum VISIT.", 0.0, ()),
         ("to visit the museums", 0.0, None),
-        ("Gallery Tour", 0.9, ("n1", True)),
+        ("Gallery Tour", 0.9, ("Gallery Tour",)),
         ("Gallery Tour", 0.84, None),
         ("Gallery Tour 2023", 0.99, None),
     ],
 )
-def test_names_are_one_by_stems_or_by_cosine_with_the_same_numbers(other, cosine, found):
+def test_names_are_one_by_stems_or_by_cosine_with_the_same_numbers(other, cosine, known):
     vectors = {"Museum Visits": np.array([1.0, 0.0]), other: np.array([cosine, (1 - cosine**2) ** 0.5])}
-    known = Names([Node(id="n1", name="Museum Visits", tier="instance")], vectors, 0.85)
-    assert known.find(other, abstract=False) == found
-    assert known.find(other, abstract=True) is None
-
-
-def test_a_name_merged_by_cosine_becomes_an_alias():
-    vectors = {"Films": np.array([1.0, 0.0]), "Movies": np.array([0.9, 0.43589])}
-    paths = [[GraphPath("Dining", (), (name,))] for name in ("Films", "Movies", "movie")]
-    memory = grown(*paths, vectors=vectors)
-    (node,) = (node for node in memory.nodes.values() if node.tier == "instance")
-    assert (node.name, node.aliases, node.evidence) == ("Films", ("Movies",), ("e1", "e2", "e3"))
+    memory = grown(*([GraphPath("Dining", (), (name,))] for name in ("Museum Visits", other)), vectors=vectors)
+    events = [(node.name, node.aliases) for node in memory.nodes.values() if node.tier == "instance"]
+    assert events == [("Museum Visits", known or ()), *([(other, ())] if known is None else [])]
+    concepts = grown(*([GraphPath("Dining", (name,), ("x",))] for name in ("Museum Visits", other)), vectors=vectors)
+    assert ("Museum Visits" in names(concepts, "abstract"), len(names(concepts, "abstract"))) == (True, len(events))
 
 
 WORDS = st.sampled_from(["Alpha", "Beta", "Gamma", "Delta", "Omega"])
@@ -116,18 +109,6 @@ def test_whatever_comes_in_the_graph_stays_sound(steps):
     for node in memory.nodes.values():
         assert node.score == len(node.fresh)
     assert GraphMemory.model_validate_json(memory.model_dump_json()) == memory
-
-
-@given(st.lists(PATHS, max_size=5), st.lists(PATHS, max_size=5))
-def test_units_that_come_together_are_taken_in_as_one_by_one(before, steps):
-    words = {name for paths in (*before, *steps) for path in paths for name in path.names}
-    vectors = dict(zip(words, embedder().embed(list(words)), strict=True)) if words else {}
-    known = grown(*before, vectors=vectors, min_cosine=0.3)
-    memory, units = known, [(unit(n), paths) for n, paths in enumerate(steps, len(before) + 1)]
-    for each, paths in units:
-        memory = taken_in(memory, [(each, paths)], vectors, 0.3)
-    together = taken_in(known, units, vectors, 0.3)
-    assert together.model_dump_json() == memory.model_dump_json()
 
 
 def test_what_flows_up_stands_for_a_concept_that_has_a_theory_of_its_own():
