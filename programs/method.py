@@ -47,6 +47,8 @@ class Writer(Part):
     longest_text = 4000
     dates: bool = False
     """Whether a model that writes is shown the date beside each relative date: a setting of any writer."""
+    relates: Any = False
+    """Whether its prompts show entries of the memory as their user left them (`memory.amending`)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -94,11 +96,6 @@ class Writer(Part):
     def asks(self) -> bool:
         """Whether writing takes more than this process: a model, or a system of somebody else's."""
         return bool(self.predictors_below())
-
-    @property
-    def relates(self) -> bool:
-        """Whether its prompts show entries of the memory as their user left them (`memory.amending`)."""
-        return False
 
     @property
     def settles(self) -> bool:

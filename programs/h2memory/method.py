@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry, entry_of
@@ -51,17 +51,11 @@ from ..method import EntryReader, Lost, Method, Writer
 from ..predictor import predictor
 from .extraction import refined, situations_of, topics_of, updated
 from .memory import HeterogeneousMemory, Situation
-from .principles import Principles, PrincipleSettings
-from .recall import PartSettings, RecallSettings, amended, entries_of, recalled, searched, whole
+from .principles import Principles, UserSettings
+from .recall import RecallSettings, amended, entries_of, recalled, searched, whole
 
 
-class UserSettings(PartSettings, PrincipleSettings):
-    """How the memory is written."""
-
-    window: int = Field(10, ge=1, description="logs per call that links them; it sees as many before (appendix C)")
-
-
-class H2MemorySettings(RecallSettings, UserSettings):
+class H2MemorySettings(RecallSettings):
     """What can be set of `H2Memory`."""
 
     retired: ClassVar[Mapping[str, Any]] = {"need_summary": True}
@@ -133,7 +127,6 @@ class UserWriter(Writer):
     def _with_logs(
         self, memory: HeterogeneousMemory, batch: str, situations: Sequence[Situation]
     ) -> HeterogeneousMemory:
-        """The memory with one more item of logs, its background up to date, and no need waiting."""
         after = memory.with_situations(batch, situations)
         new = after.situations[len(memory.situations) :]
         calls: list[Callable[[], Any]] = [partial(self._needs, memory)]
@@ -146,7 +139,6 @@ class UserWriter(Writer):
         return after
 
     def _needs(self, memory: HeterogeneousMemory) -> dict[str, str]:
-        """The waiting needs in full, by topic id."""
         waiting = [topic for topic in memory.topics if topic.id in memory.waiting]
         if not (waiting and self._reads_dialogues and self._reads_logs):
             return {}

@@ -26,20 +26,27 @@ RESTARTS = 10
 """Starts of KMeans, of which the best counts."""
 
 
-class PrincipleSettings(Settings):
-    """How principles are made."""
+class UserSettings(Settings):
+    """How the memory is written, and which parts of it there are."""
 
     clusters: int = Field(8, ge=1, description="most clusters of needs (appendix C)")
     sample_per_cluster: int = Field(10, ge=1, description="most topics of a cluster that a prompt is shown (code)")
     seed: int = Field(0, ge=0, description="of clusters and samples")
     clustered: bool = Field(True, description="if not, there is a principle for every topic (Table 4)")
     online_month: bool = Field(True, description="whether dialogues of the history's last month join one by one")
+    use_situations: bool = Field(
+        True, description="show situations (w/o M_G, Table 2: they still lead to a background)"
+    )
+    use_background: bool = Field(True, description="write and show the background (w/o M_B)")
+    use_principles: bool = Field(True, description="make and show principles (w/o M_P)")
+    situations: int = Field(3, ge=0, description="situations recalled per query, and shown where a need is refined")
+    window: int = Field(10, ge=1, description="logs per call that links them; it sees as many before (appendix C)")
 
 
 class Principles:
     """Makes and updates the principles of memories."""
 
-    def __init__(self, ask: Ask, embedder: Embedder, settings: PrincipleSettings) -> None:
+    def __init__(self, ask: Ask, embedder: Embedder, settings: UserSettings) -> None:
         self._ask, self._embedder, self._settings = ask, embedder, settings
 
     def of(self, memory: HeterogeneousMemory) -> HeterogeneousMemory:
@@ -68,14 +75,12 @@ class Principles:
         return self._embedder.embed([topic.need for topic in topics])
 
     def _abstracted(self, memory: HeterogeneousMemory, groups: Sequence[Sequence[Topic]]) -> HeterogeneousMemory:
-        """The memory with a principle for each group of topics."""
         made = gather([lambda group=group: self._abstract(group) for group in groups])
         first = len(memory.principles) + 1
         new = [principle.changed(id=f"p{n}") for n, principle in enumerate(made, first)]
         return memory.changed(principles=(*memory.principles, *new))
 
     def _abstract(self, group: Sequence[Topic]) -> Principle:
-        """One group's principle."""
         shown = sampled(group, self._settings.sample_per_cluster, self._settings.seed)
         said = self._ask("abstract_need", specific_needs=[topic.need for topic in shown])
         kind = one_line(said and said.general_need) or shown[0].need
@@ -87,7 +92,6 @@ class Principles:
         return principle.changed(preference=one_line(said and said.general_preference))
 
     def _joined(self, memory: HeterogeneousMemory, topics: Sequence[Topic]) -> HeterogeneousMemory:
-        """The memory in which later topics have joined the nearest principles, dialogue by dialogue."""
         if not topics:
             return memory
         needs = {topic.id: topic for topic in memory.topics}
@@ -100,7 +104,6 @@ class Principles:
         return memory
 
     def _adjusted(self, memory: HeterogeneousMemory, rows: Sequence[tuple[Topic, int]]) -> HeterogeneousMemory:
-        """The memory after one dialogue's topics have joined."""
         touched = sorted({place for _, place in rows})
         joining = {place: [topic for topic, other in rows if other == place] for place in touched}
         made = gather([lambda n=n: self._adjust(memory.principles[n], joining[n]) for n in touched])

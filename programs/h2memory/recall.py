@@ -14,8 +14,8 @@ from ...memory.amending import Amend
 from ...memory.index import Entry, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens, in_blocks
-from ..settings import Settings
 from .memory import Aspect, Background, Content, HeterogeneousMemory, Principle, Situation, Topic
+from .principles import UserSettings
 
 BLOCKS = {
     "situation": "Recent situations of the user",
@@ -26,19 +26,8 @@ BLOCKS = {
 """The headings of the four parts: a need of before must not read like the one at hand."""
 
 
-class PartSettings(Settings):
-    """Which parts of the memory there are, for writing and recall."""
-
-    use_situations: bool = Field(
-        True, description="show situations (w/o M_G, Table 2: they still lead to a background)"
-    )
-    use_background: bool = Field(True, description="write and show the background (w/o M_B)")
-    use_principles: bool = Field(True, description="make and show principles (w/o M_P)")
-    situations: int = Field(3, ge=0, description="situations recalled per query, and shown where a need is refined")
-
-
-class RecallSettings(PartSettings):
-    """What can be set of recall."""
+class RecallSettings(UserSettings):
+    """The same, and what can be set of recall alone."""
 
     use_topics: bool = Field(True, description="show topics (w/o M_T: they still lead to principles)")
     topics: int = Field(3, ge=0, description="topics recalled per query")

@@ -76,6 +76,7 @@ class FactWriter(Writer):
     """
 
     Memory = FactMemory
+    relates = True
 
     def __init__(self, embedder: Embedder, settings: FactSettings, indexes: Indexes) -> None:
         super().__init__()
@@ -85,10 +86,6 @@ class FactWriter(Writer):
         else:
             self.extract = predictor(ExtractFactsInContext if settings.earlier else ExtractFacts)
             self.manage = predictor(ManageMemoryInContext if settings.earlier else ManageMemory)
-
-    @property
-    def relates(self) -> bool:
-        return True
 
     @property
     def prepares(self) -> bool:

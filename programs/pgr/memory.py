@@ -134,7 +134,6 @@ def clashing(changes: Iterable[FactChange]) -> dict[str, int]:
 
 
 def _named(change: FactChange) -> str:
-    """The fact that a change updates; "" for a new one."""
     return change.fact_id.strip() if change.state == "update" else ""
 
 

@@ -60,6 +60,7 @@ class PersonalFactWriter(Writer):
     """Takes sessions in as dated facts; its embedder finds those that are alike."""
 
     Memory = PersonalMemory
+    relates = True
     longest_text = 1000
     """A fact is short: a longer text is asked for again, and does not come in."""
 
@@ -70,16 +71,11 @@ class PersonalFactWriter(Writer):
         self.update = predictor(UpdateFacts)
         self.merge = predictor(MergeFacts)
 
-    @property
-    def relates(self) -> bool:
-        return True
-
     def write(self, memory: PersonalMemory, item: Item, prepared: Any = None) -> PersonalMemory:
         waiting = memory.changed(pending=(*memory.pending, item))
         return self._upserted(waiting) if len(waiting.pending) >= self.settings.every else waiting
 
     def settle(self, memory: PersonalMemory) -> PersonalMemory:
-        """Writes the waiting sessions."""
         return self._upserted(memory) if memory.pending else memory
 
     def write_piece(self, memory: PersonalMemory, piece: Item) -> PersonalMemory:

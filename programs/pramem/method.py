@@ -84,7 +84,6 @@ class PracticeWriter(Writer):
         return memory.with_entries("pattern", known) if self.settings.patterns else memory
 
     def settle(self, memory: ExperienceMemory) -> ExperienceMemory:
-        """Practises on the waiting records, if any."""
         if not memory.waiting:
             return memory
         if not memory.practised:
@@ -109,7 +108,6 @@ class PracticeWriter(Writer):
         return memory
 
     def _practised(self, memory: ExperienceMemory, batch: list[Sample]) -> ExperienceMemory:
-        """The memory after the rounds between two adjustments, and the adjustment."""
         before, settings = memory, self.settings
         outcomes = gather([lambda one=one: Practice(self.ask, settings, one).run(before) for one in batch])
         for sample, outcome in zip(batch, outcomes, strict=True):

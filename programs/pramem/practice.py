@@ -86,7 +86,6 @@ class Practice:
         return list(named.values()), fates
 
     def _perturbations(self) -> tuple[Perturbation, ...]:
-        """Plans that reverse the sample's past."""
         if not self._settings.groundedness:
             return ()
         most = self._settings.perturbations
@@ -112,7 +111,6 @@ class Practice:
         return verdicts
 
     def _judged(self, named: dict[str, Proposal], plan: Perturbation) -> Verdicts:
-        """Whether a perturbation overturns each proposal."""
         found = self._ask(
             "judge_groundedness",
             proposals=_shown(named),

@@ -133,7 +133,6 @@ def entries_of(part: Any) -> tuple[Entry, ...]:
 
 
 def _drawn(unit: Evidence, which: Sequence[Conclusion]) -> list[Entry]:
-    """The entries of those conclusions of a unit that have words."""
     return [
         Entry(id=f"{unit.id}.{n}", text=one.text, kind="conclusion", sources=one.sources, time=unit.time)
         for n, one in enumerate(unit.conclusions, 1)
@@ -236,7 +235,6 @@ def _unit(unit: Evidence, amend: Amend) -> Evidence:
 
 
 def _theory(memory: GraphMemory, part: Node | Relation, amend: Amend) -> Theory | None:
-    """What is left of the theory of a concept or an event edge."""
     theory = part.theory
     if theory is None:
         return None

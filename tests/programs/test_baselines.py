@@ -11,10 +11,8 @@ from mempiler.programs.catalog import build
 from mempiler.records import Context, Query
 
 
-def session(n: int, *texts: str, id: str = "") -> Session:
-    turns = tuple(
-        Turn(id=f"D{n}:{t}", speaker=("Bob", "Ann")[t % 2], text=text) for t, text in enumerate(texts, start=1)
-    )
+def session(n: int, *texts: str, id: str = "", speakers: tuple[str, str] = ("Bob", "Ann")) -> Session:
+    turns = tuple(Turn(id=f"D{n}:{t}", speaker=speakers[t % 2], text=text) for t, text in enumerate(texts, start=1))
     return Session(id=id or f"D{n}", time=datetime(2024, n, 3), turns=turns)
 
 
@@ -106,7 +104,6 @@ def test_a_summary_over_the_limit_loses_its_last_sentences(scripted: Any, max_wo
 
 SEARCHING = ["turn-rag", "session-rag", "condition-mem", "memory-bank"]
 EARLIER = {"no-memory": "none", "recursive-summary": "summary", **dict.fromkeys(SEARCHING, "search")}
-ALL = list(EARLIER)
 
 
 def logs(n: int, *texts: str) -> Logs:
@@ -117,20 +114,14 @@ def logs(n: int, *texts: str) -> Logs:
     return Logs(id=f"L{n}", time=datetime(2024, n, 2), turns=turns)
 
 
-def talk(n: int, *texts: str) -> Session:
-    turns = tuple(
-        Turn(id=f"D{n}:{t}", speaker=("assistant", "user")[t % 2], text=text) for t, text in enumerate(texts, 1)
-    )
-    return Session(id=f"D{n}", time=datetime(2024, n, 3), turns=turns)
-
-
+TALK: Any = {"speakers": ("assistant", "user")}
 LOGGED = History(
     id="ann",
     items=(
         logs(1, "bought running shoes", "booked a dentist"),
-        talk(1, "Which running shoes suit me?", "Try the light ones."),
+        session(1, "Which running shoes suit me?", "Try the light ones.", **TALK),
         logs(2, "ran around the lake in new shoes", "watched a film"),
-        talk(2, "My knee hurts after the run.", "Rest it."),
+        session(2, "My knee hurts after the run.", "Rest it.", **TALK),
         logs(3, "searched for a knee brace", "set an alarm"),
     ),
 )
@@ -153,12 +144,14 @@ def logs_recalled(scripted: Any, made: Any, history: History = LOGGED, shown: tu
         return list(made.method.reader.recall(made.remember(history).memory, query).hits)
 
 
-@pytest.mark.parametrize(("items", "current"), [(5, "L3"), (4, "L2")])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(("name", "items", "current"), [*((name, 5, "L3") for name in EARLIER), ("turn-rag", 4, "L2")])
 def test_all_logs_of_the_current_session_come_last(scripted: Any, name: str, items: int, current: str) -> None:
-    """Also after their dialogue, until there are newer ones."""
-    found = logs_recalled(scripted, with_logs(name), History(id="ann", items=LOGGED.items[:items]))
+    """Also after their dialogue, until there are newer ones, and unless the task shows them itself."""
+    history = History(id="ann", items=LOGGED.items[:items])
+    found = logs_recalled(scripted, with_logs(name), history)
     assert [(hit.id, hit.kind) for hit in found][-2:] == [(f"{current}:{n}", "log") for n in (1, 2)]
+    shown = logs_recalled(scripted, with_logs(name), history, shown=(LOGGED.items[-1 if items == 5 else 2],))
+    assert not [hit.id for hit in shown if hit.id.startswith(current)]
 
 
 @pytest.mark.parametrize("name", SEARCHING)
@@ -170,12 +163,6 @@ def test_of_earlier_logs_the_nearest_are_found_beside_the_dialogues(scripted: An
     assert earlier in ("L1:1", "L2:1")
     assert dialogue
     assert not [id for id in dialogue if id.startswith("L")]
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_logs_that_the_task_shows_are_not_recalled_again(scripted: Any, name: str) -> None:
-    found = logs_recalled(scripted, with_logs(name), shown=(LOGGED.items[-1],))
-    assert not [hit.id for hit in found if hit.id.startswith("L3")]
 
 
 def test_the_summaries_of_dialogues_and_of_logs_are_two(scripted: Any) -> None:
