@@ -78,6 +78,10 @@ class Memory(Stored):
         """The entry of one of its parts."""
         return part
 
+    def reworded(self, part: Any, text: str) -> Any:
+        """One of its parts with another text, which its user gave it."""
+        return part.model_copy(update={"text": text})
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with other fields, of the same line; what was computed from the old fields is not taken along."""
         copy = super().model_copy(update=update, deep=deep)

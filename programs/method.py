@@ -151,15 +151,21 @@ class Reader(Part):
     def amended(self, memory: Any, amend: Amend) -> Any:
         """The memory with what is left of its entries; one that no entry changes in may be any equal one.
 
-        Everything that `entries` gives, and that `recall` shows, is asked for. Default: every field of entries.
+        Everything that `entries` gives, and that `recall` shows, is asked for. Default: every field of entries, or of
+        what the memory makes them of (`Memory.parts`).
 
         Args:
             memory: A settled memory; it is only read from then on.
             amend: Says of an entry what is left of it.
         """
         made: dict[str, Sequence[Any]] = {name: value for name, value in memory if isinstance(value, tuple)}
-        entries = {name: value for name, value in made.items() if all(isinstance(one, Entry) for one in value)}
-        return memory.model_copy(update={name: amend.entries(value) for name, value in entries.items()})
+        kinds = (Entry, *{type(part) for part in memory.parts()})
+        left = {
+            name: amend.parts(value, memory.entry, memory.reworded)
+            for name, value in made.items()
+            if all(isinstance(one, kinds) for one in value)
+        }
+        return memory.model_copy(update=left)
 
     def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
         """What is recalled where `recall` finds nothing, with a score of 0. Default: the newest entries, last first.

@@ -104,6 +104,9 @@ class FactMemory(Memory):
     def parts(self) -> tuple[StoredFact, ...]:
         return self.facts
 
+    def reworded(self, part: StoredFact, text: str) -> StoredFact:
+        return part.changed(content=text, earlier=())
+
     def entry(self, part: StoredFact) -> Entry:
         about = {"kind": "fact", "sources": part.sources, "time": part.time, "speaker": part.speaker}
         return Entry(id=part.id, text=part.content, **about)

@@ -19,7 +19,7 @@ import dspy
 import numpy as np
 from pydantic import Field
 
-from ...memory.amending import Amend, as_left
+from ...memory.amending import as_left
 from ...memory.index import Embedder, Spoken, query_vectors
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Item, Query, Turn, comparable, format_time, one_line
@@ -110,15 +110,12 @@ class FactWriter(Writer):
         At most `related_total` different ones over all facts.
         """
         settings = self.settings
-        hits: list[list[Hit]] = [[] for _ in facts]
-        for speaker in dict.fromkeys(fact.speaker for fact in facts) if settings.same_speaker else [None]:
-            own = [n for n, fact in enumerate(facts) if speaker in (None, fact.speaker)]
-            where = None if speaker is None else Spoken(speaker)
-            texts = [facts[n].fact for n in own]
-            known = np.stack([vectors[text] for text in texts]) if vectors else None
-            found = self.indexes.search(memory, texts, settings.related, settings.min_score, where, known)
-            for n, each in zip(own, found, strict=True):
-                hits[n] = [hit for hit in each if as_left(memory.by_id[hit.id], memory.entry) is not None]
+        hits: list[list[Hit]] = []
+        for fact in facts:
+            where = Spoken(fact.speaker) if settings.same_speaker else None
+            known = vectors[fact.fact][None] if vectors else None
+            found = self.indexes.search(memory, [fact.fact], settings.related, settings.min_score, where, known)[0]
+            hits.append([hit for hit in found if as_left(memory.by_id[hit.id], memory.entry) is not None])
         ranked = sorted((hit for found in hits for hit in found), key=lambda hit: -hit.score)
         shown = set(list(dict.fromkeys(hit.id for hit in ranked))[: settings.related_total])
         return [[hit.id for hit in found if hit.id in shown] for found in hits]
@@ -190,10 +187,6 @@ class FactReader(EntryReader):
     def __init__(self, min_score: float, read_top: int, indexes: Indexes, hybrid: bool = False) -> None:
         super().__init__(min_score=min_score, indexes=indexes, hybrid=hybrid)
         self.read_top = read_top
-
-    def amended(self, memory: FactMemory, amend: Amend) -> FactMemory:
-        facts = amend.parts(memory.facts, memory.entry, lambda fact, text: fact.changed(content=text, earlier=()))
-        return memory.changed(facts=facts)
 
     def recall(self, memory: FactMemory, query: Query) -> Context:
         """The nearest memories of each side, best first; the first speaker's name is in the notes."""

@@ -121,6 +121,9 @@ class PersonalMemory(Memory):
     def parts(self) -> tuple[PersonalFact, ...]:
         return self.facts
 
+    def reworded(self, part: PersonalFact, text: str) -> PersonalFact:
+        return part.changed(info=text, earlier=())
+
     def entry(self, part: PersonalFact) -> Entry:
         """A fact: the text is the info, shown with the type before it; the time is the most recent date."""
         about = {"kind": "fact", "sources": part.sources, "time": part.latest}

@@ -134,14 +134,6 @@ class PersonalFactWriter(Writer):
         return memory.changed(fresh=0)
 
 
-class FactReader(EntryReader):
-    """Recalls the facts nearest to the query; the query-only baseline of Figure 3."""
-
-    def amended(self, memory: PersonalMemory, amend: Amend) -> PersonalMemory:
-        facts = amend.parts(memory.facts, memory.entry, lambda fact, text: fact.changed(info=text, earlier=()))
-        return memory.changed(facts=facts)
-
-
 class ProspectiveReader(Reader):
     """Recalls by a policy over another reader's search."""
 
@@ -180,7 +172,7 @@ class FactStore(Method):
     Settings = FactStoreSettings
 
     def __init__(self, embedder: Embedder, settings: FactStoreSettings) -> None:
-        reader = FactReader(settings.k, embedder=embedder, hybrid=settings.hybrid)
+        reader = EntryReader(settings.k, embedder=embedder, hybrid=settings.hybrid)
         super().__init__(PersonalFactWriter(embedder, settings.only(FactSettings)), reader, embedder)
 
 
@@ -191,7 +183,7 @@ class PGR(Method):
 
     def __init__(self, embedder: Embedder, settings: PGRSettings) -> None:
         policy = Prospection(settings.only(ProspectionSettings))
-        reader = ProspectiveReader(FactReader(embedder=embedder, hybrid=settings.hybrid), policy)
+        reader = ProspectiveReader(EntryReader(embedder=embedder, hybrid=settings.hybrid), policy)
         super().__init__(PersonalFactWriter(embedder, settings.only(FactSettings)), reader, embedder)
 
 

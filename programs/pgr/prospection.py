@@ -66,6 +66,7 @@ class Prospection(Part):
         super().__init__()
         self.settings = settings
         tree = settings.strategy == "tree"
+        self._field = "tree" if tree else "steps"
         # Only what the settings use, so that an optimizer does not tune unused prompts.
         self.imagine = predictor(ImagineTree if tree else ImagineChain)
         self.imagine.demos = list(tree_examples() if tree else chain_examples())
@@ -105,10 +106,6 @@ class Prospection(Part):
                 break
         summary = self._summary(walk, rounds, when, question)
         return walk.context(summary)
-
-    @property
-    def _field(self) -> str:
-        return "tree" if self.settings.strategy == "tree" else "steps"
 
     def _augmented(self, walk: _Walk, question: str) -> tuple[str, str]:
         """Eq. 2: the query, said again or not, and the facts that phase 1 is shown with it.

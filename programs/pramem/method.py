@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 import dspy
 from pydantic import Field
 
-from ...memory.amending import Amend
 from ...records import Behavior, Context, Item, Profile, Query, estimate_tokens, in_blocks
 from ...signatures.pramem import (
     AdjustExperience,
@@ -41,7 +40,7 @@ from ..predictor import predictor
 from ..tasks.behavior import BehaviorPrediction, unseen
 from ..tasks.task import with_items
 from .adjustment import adjust
-from .memory import COMMON_BIASES, Experience, ExperienceMemory
+from .memory import COMMON_BIASES, ExperienceMemory
 from .practice import Practice, Practised
 from .samples import PracticeSettings, Sample, draw, sample_of
 
@@ -134,12 +133,6 @@ BLOCKS = {
 
 class ExperienceReader(EntryReader):
     """Recalls all patterns, then all alerts, what shares words with the query first; proposals are not shown."""
-
-    def amended(self, memory: ExperienceMemory, amend: Amend) -> ExperienceMemory:
-        def left(parts: tuple[Experience, ...]) -> tuple[Experience, ...]:
-            return amend.parts(parts, memory.entry, lambda part, text: part.changed(text=text))
-
-        return memory.changed(patterns=left(memory.patterns), alerts=left(memory.alerts))
 
     def recall(self, memory: ExperienceMemory, query: Query) -> Context:
         entries = memory.parts()
