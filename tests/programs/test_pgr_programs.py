@@ -30,14 +30,6 @@ def test_the_writers_are_those_of_the_method_beneath_and_the_policy_reads(name, 
     assert {n for n, _ in program.staged("read").named_predictors()} == POLICY | {"task.answer"}
 
 
-def test_the_initial_demos_are_as_many_as_the_papers_example_pairs():
-    def demos(strategy):
-        policy = made("pgr+turn-rag", strategy=strategy).method.reader.policy
-        return [len(policy.imagine.demos), len(policy.refine.demos)]
-
-    assert {strategy: demos(strategy) for strategy in ("chain", "tree")} == {"chain": [3, 3], "tree": [3, 1]}
-
-
 @pytest.mark.parametrize("name", ["pgr+pgr+turn-rag", "pgr+pgr"])
 def test_a_policy_does_not_stand_on_itself(name):
     with pytest.raises(UserError, match=r"^predictors .*imagine and .*imagine have equal signatures,.*$"):

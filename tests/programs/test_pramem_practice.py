@@ -131,19 +131,6 @@ def test_generality_is_asked_of_what_is_grounded_alone_with_scenes_cut_to_their_
     assert found.shown("generality", "candidates")[0].startswith("A. video; s...\n")
 
 
-@pytest.mark.parametrize(("second", "kept"), [(True, ["one", "two"]), (False, ["one"])])
-def test_of_several_perturbations_one_must_overturn_a_proposal(practised, second, kept):
-    def judge(text, n):
-        said = (True, False, False) if "all reversed" in text else (False, second, False)
-        return verdicts("groundedness", "sensitive", said)["groundedness"]
-
-    plans = [{"direction": "all reversed"}, {"direction": "likes only", "details": None}, {"direction": "one too many"}]
-    change = {"plans": {"plans": plans}, "groundedness": judge}
-    found = practised(change, rounds=1, needed=9, perturbations=2)
-    assert [p.content.split()[0] for p in found.memory.pool] == kept
-    assert found.calls["groundedness"] == 2
-
-
 @pytest.mark.parametrize("two_step", [False, True])
 def test_the_answer_sees_experience_and_newest_records_and_no_proposal(
     scripted, practice_script, behavior_history, prompt_section, two_step
