@@ -49,13 +49,14 @@ _HAN_AHEAD = {"上上": -2, "上": -1, "这": 0, "本": 0, "下": 1, "下下": 2
 _HAN_UNITS = {"天": "day", "日": "day", "周": "week", "星期": "week", "礼拜": "week", "月": "month", "年": "year"}
 
 AnyItem = TypeVar("AnyItem", bound=Item)
+Line = TypeVar("Line", Hit, Turn)
 _When = tuple[date, str]
 """The first day, and what is meant from there on: a day, about, week, weekend, month, year, or a season by its name."""
 
 
 def dated(item: AnyItem) -> AnyItem:
     """The item with the date beside each relative date of its turns; a turn without a time stays as it is."""
-    turns = tuple(_dated_turn(turn.at(item.time)) for turn in item.turns)
+    turns = tuple(dated_text(turn.at(item.time)) for turn in item.turns)
     return item.model_copy(update={"turns": turns})
 
 
@@ -73,13 +74,9 @@ def with_dates(text: str, day: date) -> str:
     return text
 
 
-def dated_hit(hit: Hit) -> Hit:
-    """The hit with the date beside each relative date of its text."""
-    return hit.model_copy(update={"text": with_dates(hit.text, hit.time.date())}) if hit.time else hit
-
-
-def _dated_turn(turn: Turn) -> Turn:
-    return turn.model_copy(update={"text": with_dates(turn.text, turn.time.date())}) if turn.time else turn
+def dated_text(line: Line) -> Line:
+    """A hit or turn with the date beside each relative date of its text."""
+    return line.model_copy(update={"text": with_dates(line.text, line.time.date())}) if line.time else line
 
 
 def _beside(
@@ -137,12 +134,9 @@ def _of_unit(day: date, ahead: int, unit: str) -> _When:
 
 
 def _ago(found: re.Match[str], day: date) -> _When:
-    number = _number(found["number"].lower())
+    word = found["number"].lower()
+    number = _NUMBERS.get(word) or int(word)
     return _moved(day, -number if found["way"].lower() == "ago" else number, found["unit"].lower())
-
-
-def _number(word: str) -> int:
-    return _NUMBERS.get(word) or int(word)
 
 
 def _han_day_or_year(found: re.Match[str], day: date) -> _When:
@@ -200,7 +194,9 @@ _CHINESE = (
     _rule(
         r"(?<![\d一二三四五六七八九十百千几])(?P<number>\d{1,3}|[一二两三四五六七八九十])"
         rf"个?(?P<unit>{'|'.join(_HAN_UNITS)})(?:之前|以前|前(?!后))",
-        lambda found, day: _moved(day, -_number(found["number"]), _HAN_UNITS[found["unit"]]),
+        lambda found, day: _moved(
+            day, -(_NUMBERS.get(found["number"]) or int(found["number"])), _HAN_UNITS[found["unit"]]
+        ),
         english=False,
     ),
 )

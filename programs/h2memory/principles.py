@@ -1,7 +1,6 @@
 """Principles out of topics: once by clustering, then topic by topic (Mem-PAL, steps 4-1 to 4-4; M_P).
 
-The clusters of one step do not depend on one another, so their calls run at once; of a cluster the type comes first. A
-centre is always the mean of its members' vectors, so it is not stored.
+A centre is always the mean of its members' vectors, so it is not stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """A list of dated facts about people, edited by operations that code applies and checks.
 
-    FactMemory ── apply(operations, sources, time) ──> FactMemory      (the old one is unchanged)
-
 Nothing is lost: every wording that an update replaced is kept with its entry, a deleted entry moves to
 `removed`, and what could not be applied is counted in `counts`.
 """

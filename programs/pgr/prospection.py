@@ -1,8 +1,7 @@
 """Prospection: search a memory with what the user will do next, not only with what they ask (PGR, Algorithm 1).
 
 Critical path: 1 call to imagine, 1 per round, 1 to summarize (Table 7), none of the last two where nothing was found;
-`augment="rewrite"` takes 1 more where something is close enough. Malformed output costs a round. The thresholds .3 and
-.6 are cosines of text-embedding-3-small; `catalog.thresholds` has those of the embedders that run here.
+`augment="rewrite"` takes 1 more where something is close enough. Malformed output costs a round.
 """
 
 from __future__ import annotations

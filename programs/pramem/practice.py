@@ -1,9 +1,7 @@
 """One practice round: try, reflect, review (PraMem, equations 3, 4, 6 and 7).
 
-A trial or reflection that stays unreadable ends the round and is counted. Groundedness comes first; only what passed it
-is judged for generality. A verdict that is missing, unclear or contradicted, or cannot be made for want of a plan or of
-scenes, rejects the proposal as malformed. Ours: of several perturbations one has to overturn a proposal, and fewer
-scenes than asked for do, if there is one that differs from the true one.
+Ours: of several perturbations one has to overturn a proposal, and fewer scenes than asked for do, if there is one that
+differs from the true one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What practice is made with: its settings, and samples, records whose outcome is hidden (PraMem, equation 3).
 
 No sample shows a record at or after its target: the suffix is cut from the records before it (the authors' released
-code shows later ones, the target among them). A record that carries no question is never a target. Drawn evenly, no
-record is practised twice in one run; drawn by recency a record may come again, as in the released code.
+code shows later ones, the target among them). A record that carries no question is never a target.
 """
 
 from __future__ import annotations

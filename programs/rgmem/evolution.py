@@ -1,8 +1,4 @@
-"""RGMem's operators: when they fire, what a model is shown, what its answer changes (algorithm 1, lines 16 to 29).
-
-A call whose answer stays unusable, or has no words, changes nothing: the counter or the flag stays, so the operator
-fires again at the next step.
-"""
+"""RGMem's operators: when they fire, what a model is shown, what its answer changes (algorithm 1, lines 16 to 29)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ...records.context import About, Modality
 from ...records.scope import holding
 from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally
 from ..predictor import predictor
-from ..relative_dates import dated, dated_hit
+from ..relative_dates import dated, dated_text
 from ..settings import Settings
 from ..streaming import ANSWERING, WANTED
 
@@ -146,7 +146,7 @@ class Task(dspy.Module):
     def given(self, context: Context, query: Query) -> dict[str, Any]:
         """`asked`, of a context with its relative dates worked out where that is set."""
         if self.settings.dates:
-            context = context.model_copy(update={"hits": tuple(map(dated_hit, context.hits))})
+            context = context.model_copy(update={"hits": tuple(map(dated_text, context.hits))})
             query = query.model_copy(update={"shown": tuple(map(dated, query.shown))})
         return self.asked(context, query)
 
