@@ -8,26 +8,9 @@ from mempiler.programs.catalog import build, needs_embedder
 from mempiler.runs.artifact import load, save
 from mempiler.runs.manifest import read_manifest
 
-POLICY = {f"method.reader.policy.{name}" for name in ("imagine", "refine", "summarize")}
-
 
 def made(name, **config):
     return build(name, embedder=embedder() if needs_embedder(name) else None, **config)
-
-
-@pytest.mark.parametrize(
-    ("name", "writers"),
-    [
-        ("pgr", {"method.writer.update", "method.writer.merge"}),
-        ("pgr+turn-rag", set()),
-        ("pgr+memory-r2", {"method.writer.extract", "method.writer.manage"}),
-    ],
-)
-def test_the_writers_are_those_of_the_method_beneath_and_the_policy_reads(name, writers):
-    program = made(name)
-    assert program.writer_names() == writers
-    assert set(program.all_predictors()) == writers | POLICY | {"task.answer"}
-    assert {n for n, _ in program.staged("read").named_predictors()} == POLICY | {"task.answer"}
 
 
 @pytest.mark.parametrize("name", ["pgr+pgr+turn-rag", "pgr+pgr"])

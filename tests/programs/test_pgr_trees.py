@@ -8,29 +8,6 @@ from mempiler.programs.pgr.prospection import Prospection, ProspectionSettings, 
 from mempiler.records import Hit
 from mempiler.signatures.pgr import TreeNode
 
-
-def node(id, parent=None, *children, action="go"):
-    return TreeNode(action_id=id, action=f"{action} {id}".strip(), parent=parent, children=list(children))
-
-
-@pytest.mark.parametrize(
-    ("nodes", "parents"),
-    [
-        ([node("A1", None, "A2"), node("A2", "A1")], {"A1": None, "A2": "A1"}),
-        ([node("A1"), node("A2", "A3", "A3"), node("A3", "A2", "A2")], {"A1": None, "A2": "A1", "A3": "A2"}),
-        ([node("A1"), node("A2", "A9")], {"A1": None, "A2": "A1"}),
-        ([node("A1"), node("A2", "A1", "A3"), node("A3", "A9")], {"A1": None, "A2": "A1", "A3": "A2"}),
-        ([node("A1"), node("A1", "A1")], {"A1": None, "A2": "A1"}),
-        ([node("A1"), TreeNode(action_id="A2", parent="A1")], {"A1": None}),
-    ],
-    ids=["a tree", "a cycle", "a parent that is not there", "claimed by another", "one id twice", "no action"],
-)
-def test_a_tree_is_put_right(nodes, parents):
-    tree = repaired(nodes)
-    assert {node.action_id: node.parent for node in tree} == parents
-    assert (tree == nodes) == (nodes[0].children == ["A2"] and nodes[0].parent is None)
-
-
 ids = st.sampled_from(["", "A1", "A2", "A3", "A4", "A5"])
 trees = st.lists(
     st.builds(

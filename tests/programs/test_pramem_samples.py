@@ -59,14 +59,6 @@ def test_a_sample_shows_the_records_right_before_its_target_and_none_later(
         assert f"action-{target}-x" not in sample.records + sample.situation + sample.scene(500)
 
 
-@given(count=st.integers(1, 50), tokens=st.integers(0, 300), seed=st.integers(0, 3))
-def test_what_a_memory_forgets_no_later_sample_would_have_shown(count, tokens, seed):
-    kept = memory(count).covered(tokens).with_records(actions(10, count + 1))
-    whole = memory(count + 10).changed(practised=count)
-    options = {"practice_tokens": tokens, "min_history": 1, "seed": seed}
-    assert draw(kept, 10, **options) == draw(whole, 10, **options)
-
-
 def test_fewer_rounds_draw_the_first_of_the_same_samples():
     many = draw(memory(50), 30, seed=3)
     assert draw(memory(50), 10, seed=3) == many[:10]

@@ -11,10 +11,8 @@ from mempiler.records import Query
 def variant(scripted, graph_replies, make_history):
     """Memory, context and calls of one variant after nine sessions."""
 
-    def run(labels=True, **flags):
+    def run(**flags):
         def reply(kind, text, n):
-            if kind == "edge_labels" and not labels:
-                return {"edge_labels": []}
             if kind == "keywords":
                 layers = ["summary", "inference", "conclusions", "history"]
                 return {"keywords": [{"name": "Sports", "retrieve": layers}]}
@@ -37,13 +35,6 @@ def test_without_l0_the_memory_is_the_same_and_no_evidence_is_recalled(variant):
     graph = ("nodes", "inferences", "history")
     assert {name: context.counts[name] for name in graph} == {name: whole.counts[name] for name in graph}
     assert context.counts["tokens"] < whole.counts["tokens"]
-
-
-@pytest.mark.parametrize(("use_l0", "shown"), [(True, True), (False, False)])
-def test_without_l0_no_fact_stands_in_for_a_missing_label(variant, use_l0, shown):
-    memory, context, _ = variant(labels=False, use_l0=use_l0)
-    facts = {unit.fact for unit in memory.evidence.values()}
-    assert any(hit.text in facts for hit in context.hits if hit.kind == "label") == shown
 
 
 def test_without_l1_there_is_evidence_and_no_graph(variant):
