@@ -123,11 +123,5 @@ def _with(memory: ExperienceMemory, entry: Experience) -> ExperienceMemory:
 
 
 def _shown(proposal: Proposal) -> PooledProposal:
-    return PooledProposal(
-        proposal=proposal.id,
-        record=proposal.record,
-        action=proposal.action,
-        experience_id=proposal.target,
-        trigger=proposal.trigger,
-        content=proposal.content,
-    )
+    about = proposal.model_dump(include={"action", "trigger", "content"})
+    return PooledProposal(proposal=proposal.id, record=proposal.record, experience_id=proposal.target, **about)

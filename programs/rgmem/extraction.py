@@ -157,8 +157,9 @@ def taken_in(
     merge.
     """
     draft = _Draft(memory, vectors or {}, min_cosine)
-    for evidence, paths in units:
-        draft.take_in(evidence, paths)
+    for draft.evidence, paths in units:
+        for path in paths:
+            draft.walk(path)
     return memory.changed(
         evidence={**memory.evidence, **{evidence.id: evidence for evidence, _ in units}},
         nodes=draft.nodes,
@@ -170,6 +171,8 @@ def taken_in(
 
 class _Draft:
     """The mutable state of one `taken_in`."""
+
+    evidence: Evidence
 
     def __init__(self, memory: GraphMemory, vectors: Mapping[str, np.ndarray], min_cosine: float) -> None:
         self.nodes = dict(memory.nodes)
@@ -187,12 +190,7 @@ class _Draft:
             self._above[edge.child].add(edge.parent)
         self._edges = {(relation.source, relation.target): relation.id for relation in self.relations.values()}
 
-    def take_in(self, evidence: Evidence, paths: Sequence[GraphPath]) -> None:
-        self._evidence = evidence
-        for path in paths:
-            self._walk(path)
-
-    def _walk(self, path: GraphPath) -> None:
+    def walk(self, path: GraphPath) -> None:
         at = self._bases.get(normal(path.base))
         rows = itertools.zip_longest(path.events, path.labels, path.linked)
         events = [(name, label or "", linked) for name, label, linked in rows if name and name.strip()]
@@ -261,7 +259,7 @@ class _Draft:
 
     def _rest_on(self, id: str, lowest: bool = False) -> None:
         """The unit is evidence of a node; new evidence of the path's lowest concept: +1."""
-        node, unit = self.nodes[id], self._evidence.id
+        node, unit = self.nodes[id], self.evidence.id
         if unit not in node.evidence:
             new = {"fresh": (*node.fresh, unit), "score": node.score + 1} if lowest else {}
             self.nodes[id] = node.changed(evidence=(*node.evidence, unit), **new)
@@ -272,14 +270,14 @@ class _Draft:
             self.issued += 1
             id = self._edges[(source, target)] = f"r{self.issued}"
             self.relations[id] = Relation(id=id, source=source, target=target)
-        relation, unit = self.relations[id], self._evidence.id
+        relation, unit = self.relations[id], self.evidence.id
         last = relation.mentions[-1] if relation.mentions else None
         if last and last.evidence == unit:
             whole = last.conclusions is None or linked is None
             both = None if whole else tuple(sorted({*(last.conclusions or ()), *(linked or ())}))
             self.relations[id] = relation.changed(mentions=(*relation.mentions[:-1], last.changed(conclusions=both)))
             return
-        mention = Mention(evidence=unit, label=one_line(label) or self._evidence.fact, conclusions=linked)
+        mention = Mention(evidence=unit, label=one_line(label) or self.evidence.fact, conclusions=linked)
         self.relations[id] = relation.changed(mentions=(*relation.mentions, mention), count=relation.count + 1)
 
 
