@@ -100,6 +100,8 @@ def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted):
     assert sizes == [(1, 5, 0.6), (10, 5, 0.3), (9, 5, 0.3), (9, 5, 0.3)]  # all probes of a round in one call
     assert (index.calls[1][0][0], context.counts["probes"]) == (QUERY, 28)
     assert context.notes == {"prospection": "Wishlist rather than pre-order: trip money is locked."}
+    refined = [text.rsplit("personal_context", 1)[1] for kind, text in engine.prompts if kind == "updated_tree"]
+    assert [text.count("about ") for text in refined] == [15, 20]
 
 
 @pytest.mark.parametrize(
