@@ -154,7 +154,7 @@ def compression_excess(memory_words: int, session_words: int, threshold: float) 
 
 def memory_words(memory: Memory) -> int:
     """Words of a memory's entries; of all its texts, where what it holds cannot be listed."""
-    if type(memory).entries is not Memory.entries:
+    if type(memory).entries is not Memory.entries or type(memory).parts is not Memory.parts:
         return sum(words(entry.text) for entry in memory.entries())
     return sum(words(text) for text in _texts(memory.model_dump(mode="json")))
 
