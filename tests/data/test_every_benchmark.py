@@ -8,7 +8,7 @@ from mempiler.data.catalog import BENCHMARKS, benchmark
 from mempiler.data.check import check
 from mempiler.data.palbench.benchmark import NeedsJudge
 from mempiler.errors import DataError, ProgramError, UnknownNameError, UserError
-from mempiler.signatures.judges import JudgeAcknowledgement, JudgeAnswer, JudgeGenerously, judge_hash, judges_hash
+from mempiler.signatures.judges import JudgeAcknowledgement, JudgeGenerously, judge_hash, judges_hash
 
 from .forms import FORMS, write
 
@@ -63,7 +63,6 @@ def test_a_bundled_sample_is_large_enough_fit_to_load_and_can_be_split(name: str
 JUDGED: list[tuple[str, str | None, str | None]] = [
     ("locomo", "judge", judge_hash(JudgeGenerously)),
     ("longmemeval", None, judges_hash()),
-    ("msc", "judge", judge_hash(JudgeAnswer)),
     ("implexconv", "judge", judge_hash(JudgeAcknowledgement)),
     ("memoryquest", None, judge_hash(JudgeAcknowledgement)),
     ("memoryquest", "evidence", None),

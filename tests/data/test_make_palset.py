@@ -101,21 +101,21 @@ LOST = {"turns": "dialogue", "topics": "requirements", "logs": "logs", "experien
 """By output: the step that is given up for November's first week, which gets a dialogue for this seed."""
 
 
-@pytest.mark.parametrize("lost", LOST)
-def test_what_is_given_up_takes_its_dialogue_with_it_and_leaves_logs_to_the_next_one(made_palset, lost):
-    whole, _, _ = made_palset(good, out="whole")
-
-    def reply(kind, text, n):
-        gone = kind == lost and "part 0 of 2024-11" in (field(text, "situation") if lost == "experience" else text)
-        return {kind: "" if kind == "experience" else []} if gone else good(kind, text, n)
-
-    files, report, _ = made_palset(reply, threads=1)
-    before, after = (found["input_en.json"]["0000"]["history"] for found in (whole, files))
+def test_what_is_given_up_takes_its_dialogue_with_it_and_leaves_logs_to_the_next_one(made_palset):
+    before = made_palset(good)[0]["input_en.json"]["0000"]["history"]
     assert before[0]["dialogue_timestamp"].startswith("2024-11-07")
-    assert [one["dialogue_timestamp"] for one in after] == [one["dialogue_timestamp"] for one in before[1:]]
-    kept = [] if lost in ("logs", "experience") else before[0]["logs"]
-    assert after[0]["logs"] == kept + before[1]["logs"]
-    assert report.count(LOST[lost], "given up") == 1
+    for lost, step in LOST.items():
+
+        def reply(kind, text, n, lost=lost):
+            gone = kind == lost and "part 0 of 2024-11" in (field(text, "situation") if lost == "experience" else text)
+            return {kind: "" if kind == "experience" else []} if gone else good(kind, text, n)
+
+        files, report, _ = made_palset(reply, threads=1, out=lost)
+        after = files["input_en.json"]["0000"]["history"]
+        assert [one["dialogue_timestamp"] for one in after] == [one["dialogue_timestamp"] for one in before[1:]]
+        kept = [] if lost in ("logs", "experience") else before[0]["logs"]
+        assert after[0]["logs"] == kept + before[1]["logs"]
+        assert report.count(step, "given up") == 1
 
 
 def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset):
