@@ -178,7 +178,7 @@ def page_lines(page: Page) -> Iterator[RenderableType]:
     if page.questions:
         yield _context(page)
         rows = [(REASONS[key], *map(str, counts)) for key, counts in page.reasons.items()]
-        yield table(("what became of the questions", *page.phases), rows)
+        yield table(("questions", *page.phases), rows)
     for phase, found in page.phases.items():
         for predictor, ended in found.answers.items():
             lost, again = ended.get("lost", 0), ended.get("asked again", 0)
@@ -220,11 +220,11 @@ def _scored(found: Category) -> tuple[str, ...]:
 def _context(page: Page) -> Table:
     """How much of a question's evidence was recalled, and how long its context and its prompts are."""
     sizes = [(found.context(), found.prompt_tokens) for found in page.phases.values()]
-    rows = [(f"evidence recall, {name}", *map(spanned, found)) for name, found in page.retrieval]
+    rows = [(name, *map(spanned, found)) for name, found in page.retrieval]
     rows += [("entries of the context", *(f"{context['hits']:.1f}" for context, _ in sizes))]
     rows += [("tokens of the context", *(f"{context['tokens']:,.0f}" for context, _ in sizes))]
     rows += [("tokens of all prompts", *("-" if prompt is None else f"{prompt:,.0f}" for _, prompt in sizes))]
-    return table(("of a question", *page.phases), rows)
+    return table(("per question, mean", *page.phases), rows)
 
 
 def _gap(found: Difference) -> str:

@@ -19,10 +19,10 @@ RIGHT = 0.5
 """The score from which on an answer is counted as right."""
 REASONS = {
     "right": "right",
-    "missed": "wrong: none of the gold evidence was recalled",
-    "part": "wrong: only part of the gold evidence was recalled",
-    "read": "wrong: all gold evidence was recalled, but the answer is another",
-    "wrong": "wrong; the question names no evidence to look for",
+    "missed": "wrong: no gold evidence recalled",
+    "part": "wrong: part of the gold evidence recalled",
+    "read": "wrong: all gold evidence recalled, answer incorrect",
+    "wrong": "wrong; the question has no evidence labels",
     "failed": "failed: no answer",
 }
 """What became of a question, in words."""

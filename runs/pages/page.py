@@ -197,8 +197,8 @@ class Page(BaseModel, frozen=True):
         """Evidence recall, phase by phase."""
         sides = [each.retrieval() for each in self.phases.values()]
         names = dict.fromkeys(name for side in sides for name in side)
-        words = {name: name.replace("recall@", "search, best ") for name in names} | {SHOWN: "in the context"}
-        return [(words[name], [side.get(name) for side in sides]) for name in names]
+        words = {SHOWN: "evidence recall in context"}
+        return [(words.get(name, name), [side.get(name) for side in sides]) for name in names]
 
     @cached_property
     def questions(self) -> list[Question]:

@@ -186,7 +186,7 @@ def test_a_run_says_how_many_are_wrong_and_how_to_see_them(call: Call, run: str)
     assert code == 0
     assert "turn-rag on locomo" in out
     assert f"mempiler show {run} --wrong: these 1 questions" in out
-    assert "wrong: none of the gold evidence was recalled" in out
+    assert "wrong: no gold evidence recalled" in out
     assert "task.answer, score: 2 lost, 0 asked again" in out
     assert f"{run}/report.html" in out
 
@@ -194,7 +194,7 @@ def test_a_run_says_how_many_are_wrong_and_how_to_see_them(call: Call, run: str)
 def test_wrong_questions_are_listed_with_what_went_wrong(call: Call, run: str) -> None:
     out = call("show", run, "--wrong")[1]
     assert out.splitlines() == [
-        "q1 (2) 0.000: wrong: none of the gold evidence was recalled",
+        "q1 (2) 0.000: wrong: no gold evidence recalled",
         "  question: What \\x1b[31mcolour?",
         "  gold: blue",
         "  answer: red",
