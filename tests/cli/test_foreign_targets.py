@@ -8,7 +8,7 @@ import pytest
 from mempiler.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
-CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2024-03-05"}]
+CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
 FILES = {"export": ("memories", "export"), "compare": ("compare", "one", "two", "--page")}
 """The commands that write a file, up to its name."""
 FOLDERS = {

@@ -8,9 +8,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.cli import main
-from mempiler.errors import UserError
 from mempiler.runs.artifact import load
-from mempiler.runs.manifest import read_manifest
 
 from ..runs.evaluations import break_optimizer, own_questions, script_models
 
@@ -172,14 +170,3 @@ def test_an_optimizer_that_breaks_before_it_scored_anything_leaves_the_start(com
     table = compile_with("broken", Model(0), "--out", str(tmp_path / "out"))["out"]
     assert "broken ended before its time (BrokenError): no candidate was scored yet, so the start goes on" in table
     assert BETTER not in load(tmp_path / "out").task.answer.signature.instructions
-
-
-@pytest.mark.parametrize(
-    "error", [UserError("choose another"), KeyboardInterrupt()], ids=lambda error: type(error).__name__
-)
-def test_what_has_a_meaning_of_its_own_still_ends_the_run(compile_with, tmp_path, monkeypatch, error):
-    break_optimizer(monkeypatch, breaks(evaluated, error))
-    with pytest.raises(SystemExit) as ended:
-        compile_with("broken", Model(0), "--out", str(tmp_path / "out"))
-    assert ended.value.code == (130 if isinstance(error, KeyboardInterrupt) else 2)
-    assert not read_manifest(tmp_path / "out").optimizer
