@@ -3,17 +3,19 @@
 The same files are then an installed package.
 """
 
+import io
 import json
-import os
 import re
-import subprocess
+import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mempiler.cli import main
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extend.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^\*\*([\w.]+)\*\*\n\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
@@ -22,19 +24,6 @@ DECLARED = {text.partition(" = ")[0]: text for language, text in BLOCKS if text.
 CHECKS = [text for language, text in BLOCKS if text.startswith("from mempiler.testing")]
 (ENTRY_POINTS,) = [text for language, text in BLOCKS if language == "toml"]
 COMMANDS = re.findall(r"^\$ mempiler (.*)$", PAGE, re.MULTILINE)
-
-DRIVER = """
-import contextlib, io, json, shlex, sys
-from mempiler.cli import main
-results = {}
-for line in json.load(sys.stdin):
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        main([*shlex.split(line), "--json"])
-    results[line] = json.loads(printed.getvalue())
-print(json.dumps(results))
-"""
-"""Runs commands one after another in one process: starting one for each would take seconds each time."""
 
 
 @pytest.fixture(scope="module")
@@ -46,39 +35,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@contextmanager
+def standing_in(folder: Path, *paths: Path) -> Iterator[None]:
+    """A folder is the current one, and packages in `paths` are found, for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*map(str, paths), *sys.path])
+        patch.setenv("MEMPILER_HOME", str(folder / "runs"))
+        patch.chdir(folder)
+        yield
+    for name in FILES:
+        sys.modules.pop(Path(name).stem, None)
+
+
 def run(lines: list[str], folder: Path, *paths: Path) -> dict[str, Any]:
-    """What commands print with `--json`, in a process of their own that finds packages in `paths`."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, paths)),
-        "MEMPILER_HOME": str(folder / "runs"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER],
-        input=json.dumps(lines),
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    """What commands print with `--json`."""
+    found: dict[str, Any] = {}
+    with standing_in(folder, *paths):
+        for line in lines:
+            with redirect_stdout(io.StringIO()) as printed:
+                main([*shlex.split(line), "--json"])
+            found[line] = json.loads(printed.getvalue())
+    return found
 
 
 @pytest.fixture(scope="module")
 def results(folder: Path) -> dict[str, Any]:
-    """What each command of the page prints with `--json`, by its first four words."""
-    return {" ".join(line.split()[:4]): result for line, result in run(COMMANDS, folder, folder).items()}
-
-
-@pytest.fixture
-def importable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The page's modules can be imported in this process, for one test."""
-    monkeypatch.syspath_prepend(folder)
-    yield
-    for name in FILES:
-        sys.modules.pop(Path(name).stem, None)
+    """What each command of the page prints, by its first four words."""
+    return {" ".join(line.split()[:4]): result for line, result in run(COMMANDS, folder).items()}
 
 
 def test_every_code_block_of_the_page_is_a_file_or_a_command() -> None:
@@ -89,13 +72,10 @@ def test_every_code_block_of_the_page_is_a_file_or_a_command() -> None:
     assert sorted(text for language, text in BLOCKS if language != "console") == sorted(used)
 
 
-@pytest.mark.usefixtures("importable")
 @pytest.mark.parametrize("text", CHECKS)
-def test_the_page_s_method_and_benchmark_keep_the_promises(
-    text: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-    exec(compile(text, "docs/extend.md", "exec"), {})
+def test_the_page_s_method_and_benchmark_keep_the_promises(text: str, folder: Path) -> None:
+    with standing_in(folder):
+        exec(compile(text, "docs/extend.md", "exec"), {})
 
 
 NAMED = ["evaluate session-notes --on trivia --data trivia.json", "list methods", "list benchmarks"]

@@ -111,7 +111,7 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
     assert LocalModel.load(start, device="cpu", lora={"r": 2}, seed=0).fingerprint != found[0]
 
 
-def test_the_program_names_the_model_and_is_asked_in_a_new_process(result: dict[str, Any], tmp_path: Path) -> None:
+def test_the_program_names_the_model_and_is_asked(result: dict[str, Any], tmp_path: Path) -> None:
     manifest = json.loads((Path(result["program"]) / "manifest.json").read_text())
     assert manifest["lms"] == {"task": result["model"]}
     assert manifest["optimizer"]["name"] == "logo-grpo"
