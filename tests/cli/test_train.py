@@ -116,19 +116,8 @@ def test_the_program_names_the_model_and_is_asked(result: dict[str, Any], tmp_pa
     assert manifest["lms"] == {"task": result["model"]}
     assert manifest["optimizer"]["name"] == "logo-grpo"
     (tmp_path / "chat.json").write_text('[{"role": "user", "name": "Ada", "content": "my pet is cat"}]')
-    words = [
-        "ask",
-        result["program"],
-        "What is Ada's pet?",
-        "--lm",
-        result["model"],
-        "--history",
-        "chat.json",
-        "--json",
-    ]
-    command = [sys.executable, "-m", "mempiler", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=tmp_path)
-    assert json.loads(done.stdout)["lm"] == result["model"]
+    words = ["ask", result["program"], "What is Ada's pet?", "--lm", result["model"], "--json"]
+    assert json.loads(printed(*words, "--history", f"{tmp_path}/chat.json")[1])["lm"] == result["model"]
 
 
 def test_mlflow_and_the_page_have_it(result: dict[str, Any]) -> None:
