@@ -58,12 +58,7 @@ def further(name: str) -> dict[str, Any]:
 
 
 def checked(name: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of an optimizer: those of the catalog, and what is given.
-
-    Args:
-        name: The optimizer.
-        defaults: The catalog's settings.
-        given: By the user.
+    """The settings of an optimizer: the catalog's defaults, and what is given.
 
     Raises:
         UserError: One is unknown, or of the wrong kind: a constructor would trip over it when something is paid.

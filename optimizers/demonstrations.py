@@ -36,7 +36,7 @@ def demonstrate(
     missed: float = MISSED,
     misheard: float = MISHEARD,
 ) -> list[Example]:
-    """Calls of both writing predictors with a poor teacher's answers.
+    """Calls of both writing predictors with a poor teacher's answers, in the order they were made.
 
     Args:
         method: Memory-R2 with the settings of later; it is not changed.
@@ -47,9 +47,6 @@ def demonstrate(
         errors: Share of wrong operations by situation; None for the poor teacher's own.
         missed: Share of facts passed over.
         misheard: Share of facts noted with a wrong value.
-
-    Returns:
-        The calls in the order they were made; extraction and management alternate.
     """
     rng = random.Random(f"teacher {seed}")
     wrong = ERRORS if errors is None else errors

@@ -82,12 +82,7 @@ class Labelling:
         """Tokens of the requests that were seen. Threads only append: what is read is the longest, in any order."""
 
     def demos(self, wanted: int, most: int | None = None) -> list[TaskExample]:
-        """The first training questions that make a demo, spread over the categories.
-
-        Args:
-            wanted: How many.
-            most: How many questions are tried at most; all if None.
-        """
+        """The first training questions that make a demo, spread over the categories; `most` are tried, or all."""
         if wanted < 1:
             return []
         asked = self._spread([example for example in self._job.train if self._answers(example)])
@@ -241,11 +236,7 @@ def shortened(context: Context, evidence: Sequence[str], most_tokens: int, most_
 
 
 def fit_window(program: MemoryProgram, window: int) -> list[str]:
-    """Leaves out the last demos of predictors whose prompts, with a request as long as a demo, would not fit a model.
-
-    Returns:
-        What was left out, a line for each predictor.
-    """
+    """Leaves out the last demos of predictors whose prompts would not fit a model; a line for each says so."""
     told: list[str] = []
     for name, predictor in program.all_predictors().items():
         lengths = [tokens(demo) for demo in predictor.demos]

@@ -76,15 +76,7 @@ _WRITER: dict[str, str] = {
 
 
 def evidence_step(example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Step]:
-    """How far each gold evidence turn got: never stored, stored but not recalled, or recalled.
-
-    Args:
-        example: Names the evidence in `focus`.
-        prediction: A program's prediction with its `context` and `memory`.
-
-    Returns:
-        One step per evidence turn; empty where the example names none or the prediction has no memory.
-    """
+    """How far each turn of `focus` got; empty where the example names none or the prediction has no memory."""
     memory, context = prediction.get("memory"), prediction.get("context")
     if memory is None or context is None or not example.get("focus"):
         return {}

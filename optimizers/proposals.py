@@ -31,11 +31,7 @@ _form: contextvars.ContextVar[tuple[Any, Any] | None] = contextvars.ContextVar("
 
 
 class Proposals(BaseCallback):
-    """What became of the proposals of a run.
-
-    Args:
-        attempts: How often one request is sampled.
-    """
+    """What became of the proposals of a run, whose requests are each sampled so many times."""
 
     def __init__(self, attempts: int = ATTEMPTS) -> None:
         self.attempts = attempts
@@ -64,12 +60,7 @@ class ProposingLM(MeteredLM):
 
     @classmethod
     def over(cls, lm: MeteredLM, proposals: Proposals) -> ProposingLM:
-        """The same model, with the same meter, guard and answers.
-
-        Args:
-            lm: What proposes; it is not changed.
-            proposals: Counts; a callback of the context in which the model is asked.
-        """
+        """The same model, with the same meter, guard and answers; `proposals` is a callback of the context of calls."""
         new = cls.__new__(cls)
         vars(new).update(vars(lm.copy()))
         new.proposals = proposals

@@ -251,12 +251,7 @@ def _train_kwargs(job: Job) -> dict[str, Any]:
 
 
 def trained_lm(program: MemoryProgram, start: Any) -> Any:
-    """The LM with trained weights that an optimizer bound to a program's predictors; None if it trained none.
-
-    Args:
-        program: What an optimizer returned.
-        start: The LM it began with.
-    """
+    """The LM with trained weights that an optimizer, which began with `start`, bound to a program; None if none."""
     bound = [predictor.lm for predictor in program.all_predictors().values()]
     # Other optimizers bind copies of the LM that sample differently: those keep its name.
     return next((lm for lm in bound if lm is not None and start is not None and lm.model != start.model), None)

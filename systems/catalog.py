@@ -68,13 +68,7 @@ def shipped(name: str) -> Shipped:
 
 
 def factory(name: str) -> Callable[..., System]:
-    """Makes a system's memories, one per history.
-
-    Args:
-        name: Of the system.
-
-    Returns:
-        `make(folder, embedder=None)`: a running system, which stores below the folder.
+    """`make(folder, embedder=None)`: makes a running system of a name, which stores below the folder.
 
     Raises:
         UnknownNameError: There is no such system.

@@ -57,13 +57,9 @@ class Collector:
     settings: TrainingSettings
 
     def collect(self, step: int, horizon: int, policy: Any, reader: Any) -> Batch:
-        """One step's batch, under the adapter of the context.
+        """One step's batch of trajectories of `horizon` sessions, under the adapter of the context.
 
-        Args:
-            step: Its number; with the seed it decides everything random.
-            horizon: Sessions of a trajectory.
-            policy: The language model that is trained, at sampling temperature.
-            reader: The language model that answers.
+        The policy is the model that is trained, at sampling temperature; the reader answers.
         """
         rng = random.Random(f"{self.settings.seed} {step} step")
         numbers = rng.sample(range(len(self.histories)), min(self.settings.histories, len(self.histories)))

@@ -71,7 +71,7 @@ def grouped(
     roles: Roles,
     settings: RewardSettings,
 ) -> list[Group]:
-    """Groups the calls of rollouts on the same sessions.
+    """Groups the calls of rollouts on the same sessions: by session, role and number of the call, two members or more.
 
     Args:
         kind: Global for whole trajectories, local for reruns of one session.
@@ -80,9 +80,6 @@ def grouped(
         rewards: Per rollout its reward for each session, by the session's id, and for `END`.
         roles: Which predictors are trained; calls of others are left out.
         settings: The penalties.
-
-    Returns:
-        One group per session, role and number of the call, in that order; none with a single member.
     """
     members: dict[tuple[Any, ...], list[Member]] = {}
     for rollout, worth in zip(rollouts, rewards, strict=True):

@@ -75,18 +75,9 @@ def score_policy(
     reader: Any = None,
     samples: int = 1,
 ) -> PolicyScore:
-    """Writes every history and asks all its questions.
+    """Writes every history `samples` times and asks all its questions, whose scores are the mean over them.
 
-    Args:
-        program: Writes and answers.
-        examples: The questions.
-        metric: Scores an answer, 0 to 1.
-        lm: Writes; copied, without a cache.
-        temperature: What it samples at; 0 is greedy.
-        name: Seeds sampling, with the history's id.
-        threads: Histories at the same time.
-        reader: Answers; `lm` at temperature 0 if None.
-        samples: Times each history is written; a question's score is the mean over them.
+    `lm` writes, without a cache, seeded by the name and the history's id; the reader answers, or `lm` at temperature 0.
     """
     writing = lm.copy(temperature=temperature, cache=False)
     reading = reader if reader is not None else lm.copy(temperature=0.0, cache=False)

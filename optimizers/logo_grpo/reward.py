@@ -75,12 +75,7 @@ class Answered:
         return sum(self.scores) / len(self.scores) if self.scores else 0.0
 
     def touching(self, turns: Iterable[str], last: bool = False) -> Answered:
-        """The questions with evidence in some turns, wholly or in part.
-
-        Args:
-            turns: Ids of the turns of a session.
-            last: Whether it is the last session: questions without evidence are about that one.
-        """
+        """The questions with evidence in some turns; of the last session, those without any evidence, too."""
         own = set(turns)
         kept = [
             (example, score)
@@ -123,14 +118,7 @@ def reward(answered: Answered, rollout: Rollout, settings: RewardSettings) -> fl
 def session_rewards(
     answered: Answered, rollout: Rollout, settings: RewardSettings, kind: SessionReward = "session"
 ) -> list[float]:
-    """What the calls of each session of a trajectory are rewarded by.
-
-    Args:
-        answered: What the memory at the end answered.
-        rollout: The trajectory.
-        settings: lambda and the threshold.
-        kind: By the questions about that session, by the mean of it and of all later ones, or by all questions.
-    """
+    """What the calls of each session are rewarded by: the questions about it, these and all later ones, or all."""
     if kind == "trajectory":
         return [reward(answered, rollout, settings)] * len(rollout.sessions)
     last = len(rollout.sessions) - 1

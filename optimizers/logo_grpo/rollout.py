@@ -67,16 +67,9 @@ def roll_out(writer: Writer, history: History, name: str) -> Rollout:
 
 
 def rerun(writer: Writer, taken: Rollout, session: int, name: str) -> Rollout:
-    """Writes one session of a rollout once more, from the memory that was there before it.
+    """Writes one session of a rollout, by its index, once more, from the memory that was there before it.
 
-    Args:
-        writer: As in `roll_out`.
-        taken: The rollout whose snapshot is used.
-        session: Index of the session.
-        name: Identifies the rerun.
-
-    Returns:
-        A rollout of that session alone; its history ends with it.
+    The rollout that is returned is of that session alone; its history ends with it.
     """
     past = head(taken.history, session + 1)
     return _sampled(writer, taken.sessions[session].before, past.items[-1:], past, name)

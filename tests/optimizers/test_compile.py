@@ -10,9 +10,6 @@ from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation, compile_program, tidy
 from mempiler.programs.catalog import build
 from mempiler.programs.state import dump_predictor
-from mempiler.runs.artifact import load
-from mempiler.runs.compile import run_compile
-from mempiler.runs.setup import Setup
 
 from ..runs.evaluations import locomo
 from .conftest import PLACES, asked
@@ -179,14 +176,3 @@ def test_what_an_optimizer_leaves_behind_is_tidied(make_history):
     assert [predictor.lm for predictor in tidied.all_predictors().values()] == [None] * 3
     assert [demo.question for demo in tidied.task.answer.demos] == ["What?"]
     assert {name for name, _ in tidied.named_predictors()} == WRITERS | READERS
-
-
-def test_a_program_of_multiple_choice_compiles_and_loads_with_its_demos(tmp_path):
-    setup = Setup(benchmark="personamem", train=12, dev=2, test=2)
-    run_compile("turn-rag", setup, Compilation("labeled"), out=tmp_path / "out", force=True)
-    program = load(tmp_path / "out")
-    assert program.task.name == "multiple-choice"
-    demos = program.task.answer.demos
-    assert demos
-    assert all({"question", "options", "answer"} <= set(demo.keys()) for demo in demos)
-    assert all(demo.answer in ("(a)", "(b)", "(c)", "(d)") for demo in demos if "context" not in demo)

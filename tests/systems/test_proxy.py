@@ -19,7 +19,6 @@ from mempiler.engines.spending import taking
 from mempiler.errors import BudgetError
 from mempiler.systems.proxy import Proxy
 
-from ..integrations.scripted import scripted_lm
 from .conftest import ITEM, Start
 
 ASKED = {"messages": [{"role": "user", "content": "Ann moved to Lisbon. Where did Ann move?"}]}
@@ -72,16 +71,6 @@ def test_a_client_of_openai_gets_what_it_asks_for() -> None:
     np.testing.assert_allclose(rows, embedder().embed(texts), atol=1e-6)
     assert "Lisbon" in str(whole.choices[0].message.content)
     assert whole.choices[0].finish_reason == "stop"
-
-
-def test_a_strict_tool_is_called_as_any() -> None:
-    function = {"name": "Memory", "parameters": {"type": "object", "properties": {}}, "strict": True}
-    tools: Any = [{"type": "function", "function": function}]
-    told: Any = [{"role": "user", "content": "Ann: I moved to Lisbon."}]
-    with serving(scripted_lm()) as proxy, openai.OpenAI(base_url=proxy.url, api_key=proxy.key) as client:
-        answer: Any = client.chat.completions.create(model="any", messages=told, tools=tools)
-    (call,) = answer.choices[0].message.tool_calls
-    assert json.loads(call.function.arguments) == {"content": "Ann: I moved to Lisbon."}
 
 
 REFUSED: list[tuple[str, Any, str | None, int, str]] = [
