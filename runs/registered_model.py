@@ -10,6 +10,7 @@ A row brings its whole past; rows of one request share memories, and between req
 from __future__ import annotations
 
 import copy
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -30,8 +31,6 @@ from .artifact import chosen_embedder, open_program
 
 ENTRY = '''"""Entry of a program that `mempiler publish` made; what it does is in mempiler.runs.registered_model."""
 
-import json
-
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 from pandas import DataFrame
@@ -43,7 +42,7 @@ class Program(PythonModel):
         self.served = Served(context.artifacts["program"])
 
     def predict(self, context, model_input: DataFrame, params=None):
-        return self.served.predict(json.loads(model_input.to_json(orient="records")))
+        return self.served.predict(model_input.to_dict("records"))
 
 
 set_model(Program())
@@ -85,8 +84,11 @@ class Served:
         Raises:
             mlflow.exceptions.MlflowException: A row is wrong (400), or the model is not there (503).
         """
+        # A table has arrays in the place of lists, and NaN in cells that are empty.
+        written = json.dumps(list(rows), default=lambda value: getattr(value, "tolist", lambda: str(value))())
+        plain = json.loads(written, parse_constant=lambda name: None)
         try:
-            asked = [_query(self.program, dict(row), n) for n, row in enumerate(rows, 1)]
+            asked = [_query(self.program, row, n) for n, row in enumerate(plain, 1)]
             # A copy, so that requests share no state.
             program = copy.copy(self.program)
             program.cache = MemoryCache()

@@ -78,10 +78,8 @@ def script_models(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
     """Lets every model of a run ask this engine."""
 
     def model(name: str, meter: Any, role: Any, api_base: Any, **given: Any) -> MeteredLM:
-        shared = {"guard": given["guard"], "answers": given["answers"]}
-        return MeteredLM(
-            "scripted/test", meter, role, engine=engine, cache=False, temperature=0.0, num_retries=0, **shared
-        )
+        settings = {"cache": False, "temperature": 0.0, "num_retries": 0, "engine": engine}
+        return MeteredLM("scripted/test", meter, role, guard=given["guard"], answers=given["answers"], **settings)
 
     for room in ("setup", "runtime"):
         monkeypatch.setattr(f"mempiler.runs.{room}.language_model", model)

@@ -161,7 +161,6 @@ def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
         ([({"shown": 0.0}, 0), ({"recall@5": 1.0}, 3)], None),
         ([({"shown": 0.0}, 0), ({"shown": 1.0}, 3), ({}, 3)], 0.5),
     ],
-    ids=["summaries alone", "a method of summaries", "one that failed", "no evidence named"],
 )
 def test_recall_of_what_was_shown_is_over_every_question(rows, shown):
     found = made(row(f"q{n}", recall=recall, hits=hits, sources=("D1:1",)) for n, (recall, hits) in enumerate(rows))

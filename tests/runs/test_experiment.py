@@ -114,7 +114,6 @@ def raising(error: BaseException) -> Any:
         (raising(RuntimeError("it broke")), learning, RuntimeError, "FAILED"),
         (learning, raising(ServerError("is down")), EndpointError, "FAILED"),
     ],
-    ids=["stopped", "broken", "a dead endpoint"],
 )
 def test_out_holds_a_program_however_the_compile_ends(tmp_path, scene, monkeypatch, optimizer, reply, error, status):
     break_optimizer(monkeypatch, optimizer)

@@ -101,7 +101,6 @@ def always(fault: str) -> Any:
         (always("401"), 2, "refuses the key: .*no such key", 1),
         (lambda n, text: "500" if n % 3 else None, 3, "failed 14 of 20 calls", 20),
     ],
-    ids=["500", "no-json", "dead", "401", "share"],
 )
 def test_an_endpoint_that_stays_away_stops_the_run_with_one_line(stub, mempiler_cli, script, code, words, requests):
     server = stub(script)

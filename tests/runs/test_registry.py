@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from mempiler import __version__
 from mempiler.errors import MempilerError
@@ -240,7 +241,7 @@ def served(folder: Path) -> Served:
     "past",
     [
         {"messages": [[SAID], [SAID]]},
-        {"messages": [SAID], "history": None},
+        {"messages": np.array([SAID]), "history": float("nan")},
         {"history": {"items": [{"kind": "session", "id": "D1", "turns": [TURN]}]}},
     ],
 )

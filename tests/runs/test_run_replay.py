@@ -60,7 +60,6 @@ def test_a_replay_knows_which_schemas_were_refused(stub, mempiler_cli):
 @pytest.mark.parametrize(
     ("words", "sizes"),
     [(EVALUATE, {"test": 5}), ([*EVALUATE, "--set", "k=1"], {}), (COMMANDS["bootstrap"], {})],
-    ids=["questions", "setting", "compile"],
 )
 def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, words, sizes):
     server = stub()
