@@ -120,6 +120,13 @@ def test_notebooks_are_kept_without_what_they_print_and_shown_with_it_and_no_pro
     assert hooks.as_page({"cells": cells}) == "```python\nf()\n```\n\n```text\nstdout\n```\n"
 
 
+def test_tests_that_pages_name_exist() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in [*DOCS.rglob("*.md"), ROOT / "README.md"])
+    named = {Path(name).name for name in re.findall(r"`([\w/]*\btest_\w+\.py)`", text)}
+    assert len(named) > 8
+    assert named - {path.name for path in (ROOT / "tests").rglob("test_*.py")} == set()
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if not (SITE / "index.html").is_file():
