@@ -129,7 +129,6 @@ def test_what_is_fetched_is_checked_like_any_folder(hub: Hub, saved: Path, chang
         ("hf://ada/mem?x", None, UserError, "write hf://OWNER/NAME"),
         (ADDRESS, refused(403), UserError, "refuses the token"),
         (ADDRESS, refused(503), EndpointError, "the hub cannot be reached, or fails: the hub says no"),
-        (ADDRESS, errors.OfflineModeIsEnabled("HF_HUB_OFFLINE"), EndpointError, "or fails: HF_HUB_OFFLINE"),
     ],
 )
 def test_what_is_missing_or_forbidden_is_one_line(hub, saved, address, error, kind, says) -> None:
