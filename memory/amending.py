@@ -1,13 +1,12 @@
 """Amendments: what a user changed in single entries of a memory, applied to the memory whenever it is read.
 
 The memory that a writer goes on with stays as it was written, and an amendment holds after every further session and
-after a rebuild, which gives other ids: for the entry of its id, those in the same words or that quote it, and those of
-a turn that is gone. What a model made of an entry in words of its own stays, unless its session is forgotten.
+after a rebuild, which gives other ids: for the entry of its id, those in the same words, and those of a turn that is
+gone. What a model made of an entry in a text of its own stays, unless its session is forgotten.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -18,9 +17,9 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from ..records import ABSTRACT, Item, Turn
+from ..records import Item, Turn
 from ..records.scope import holding
-from .incoming import Storable, plain_line
+from .incoming import Storable
 from .index import Entry
 
 P = TypeVar("P")
@@ -74,7 +73,7 @@ class Amend:
     """What becomes of the entries of a memory; a `Reader` asks it for each. Subclasses say what."""
 
     def touches(self, id: str, sources: Sequence[str]) -> bool:
-        """Whether anything may become of an entry that is no abstract; cheap."""
+        """Whether anything may become of an entry; cheap."""
         return True
 
     def own(self, entry: Entry) -> Entry | None:
@@ -104,17 +103,11 @@ class Amend:
         return item if same else item.model_copy(update={"turns": tuple(kept.values())})
 
     def parts(self, parts: Sequence[P], entry: Callable[[P], Entry], reworded: Callable[[P, str], P]) -> tuple[P, ...]:
-        """The parts of a memory that are still there; those that nothing became of are the same objects.
-
-        Args:
-            parts: What entries are made of, one each.
-            entry: Makes the entry of a part.
-            reworded: Makes a part with another text.
-        """
+        """The parts of a memory whose entries are still there; those that nothing became of are the same objects."""
         found: list[P] = []
         for part in parts:
             before = entry(part)
-            if before.kind not in ABSTRACT and not self.touches(before.id, before.sources):
+            if not self.touches(before.id, before.sources):
                 found.append(part)
             elif (after := self(before)) is not None:
                 found.append(part if after.text == before.text else reworded(part, after.text))
@@ -141,10 +134,8 @@ def as_left(part: P, entry: Callable[[P], Entry]) -> Entry | None:
 
 def is_as_written(part: P, entry: Callable[[P], Entry]) -> bool:
     """Whether the entry of a part is there as it was written."""
-    if _amend.get() is None:
-        return True
-    after = as_left(part, entry)
-    return after is not None and after.text == entry(part).text
+    after = None if _amend.get() is None else as_left(part, entry)
+    return _amend.get() is None or (after is not None and after.text == entry(part).text)
 
 
 class Amendments(Amend):
@@ -172,15 +163,8 @@ class Amendments(Amend):
         return entry
 
     def __call__(self, entry: Entry) -> Entry | None:
-        near = self._near(entry)
-        after = self.own(entry) if near else entry
-        if after is None or after.text != entry.text:
-            return after
-        if entry.sources and self._gone.issuperset(entry.sources):
-            return None
-        shared = (row for row in near if not set(row.sources).isdisjoint(entry.sources))
-        quoted = self.rows if entry.kind in ABSTRACT else shared
-        return None if any(_quotes(entry.text, row) for row in quoted) else entry
+        after, rests_on_nothing = self.own(entry), bool(entry.sources) and self._gone.issuperset(entry.sources)
+        return None if after is entry and rests_on_nothing else after
 
     def turn(self, turn: Turn) -> Turn | None:
         for row in self._of_id.get(turn.id, ()):
@@ -192,8 +176,8 @@ class Amendments(Amend):
         return turn
 
     def tells(self, text: str) -> bool:
-        """Whether a text says what is gone, in the words that it had; wherever the text stands."""
-        return any(_quotes(text, row) for row in self.rows)
+        """Whether a text is what an entry said that is gone; wherever the text stands."""
+        return _plain(text) in {_plain(row.text) for row in self.rows}
 
     @cached_property
     def withheld(self) -> frozenset[str]:
@@ -201,19 +185,10 @@ class Amendments(Amend):
         return frozenset(turn for row in self.rows if row.new is None or row.of_a_turn for turn in row.sources)
 
     def _near(self, entry: Entry) -> list[Amendment]:
-        """What may concern an entry, in order."""
         found = {row.number: row for row in self._of_id.get(entry.id, ())}
         for turn in entry.sources:
             found.update((row.number, row) for row in self._of_turn.get(turn, ()))
         return [found[number] for number in sorted(found)]
-
-
-def _quotes(text: str, row: Amendment) -> bool:
-    """Whether a text holds the words that an entry had, and not those that it has now."""
-    plain, said = _plain(text), _plain(row.text)
-    if not said or said not in plain or (row.new is not None and _plain(row.new) in plain):
-        return False
-    return re.search(rf"(?<!\w){re.escape(said)}(?!\w)", plain) is not None
 
 
 def _means(row: Amendment, entry: Entry) -> bool:
@@ -224,10 +199,3 @@ def _means(row: Amendment, entry: Entry) -> bool:
 
 def _plain(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(".")
-
-
-def worded(entry: Entry, text: str) -> str:
-    """The new text of an entry, as a `plain_line`; that of a turn begins with who said it."""
-    said = plain_line("text", text, LONGEST)
-    speaker = f"{entry.speaker}: "
-    return f"{speaker}{said}" if entry.text.startswith(speaker) and not said.startswith(speaker) else said

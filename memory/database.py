@@ -236,15 +236,7 @@ def batches(values: Sequence[T]) -> Iterator[list[T]]:
 
 
 def read_row(table: str, owner: Owner, row: Any, read: Callable[[Any], T], key: str = "position") -> T:
-    """Reads a row of a user; a damaged one is a `StoreError` that names it and does not say what it holds.
-
-    Args:
-        table: Where it is from.
-        owner: Whose it is.
-        row: As the database gave it.
-        read: Reads it.
-        key: The column that tells the rows of the user apart.
-    """
+    """Reads a row of a user; a damaged one is a `StoreError` that names it by `key` and does not say what it holds."""
     try:
         return read(row)
     except (ValueError, TypeError, LookupError):

@@ -91,7 +91,6 @@ def _items(before: Sequence[Any], after: Sequence[Any]) -> list[list[Any]]:
 
 
 def _until(items: Sequence[Any], place: int, stay: set[int]) -> int:
-    """The next place of an item that stays."""
     while place < len(items) and id(items[place]) not in stay:
         place += 1
     return place

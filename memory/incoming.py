@@ -240,7 +240,6 @@ class Range(BaseModel):
 
 
 def _alike(one: Scalar, other: Scalar) -> bool:
-    """Whether both are texts, both truth values, or both numbers."""
     return all(isinstance(one, kind) == isinstance(other, kind) for kind in (str, bool))
 
 

@@ -134,18 +134,13 @@ def turn_entries(item: Item) -> tuple[Entry, ...]:
 
 def stored_sources(memory: BaseModel) -> frozenset[str]:
     """Ids of all turns that something in the JSON of a memory names in its `sources`; removed entries do not count."""
-    found: set[str] = set()
-
-    def collect(value: JsonValue) -> None:
+    found, left = set[str](), list[JsonValue]([memory.model_dump(mode="json")])
+    while left:
+        value = left.pop()
         if isinstance(value, list):
-            for part in value:
-                collect(part)
+            left += value
         elif isinstance(value, dict):
-            for name, part in value.items():
-                if name == "sources" and isinstance(part, list):
-                    found.update(map(str, part))
-                elif name != "removed":
-                    collect(part)
-
-    collect(memory.model_dump(mode="json"))
+            sources = value.get("sources")
+            found.update(map(str, sources) if isinstance(sources, list) else ())
+            left += (part for name, part in value.items() if name != "removed")
     return frozenset(found)

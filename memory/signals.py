@@ -1,7 +1,6 @@
-"""What a question asks for beside its words: whose words, and of when; in English and Chinese.
+"""What a question asks for beside its words, in English and Chinese: whose words, and a month or a year.
 
-*Who* is the one speaker that a question names, or the user where it speaks in the first person. *When* is a month or a
-year that it names. What they and a reranker weigh was chosen on LoCoMo's conv-26 and conv-30 (`perf/retrieval.py`).
+What they and a reranker weigh was chosen on LoCoMo's conv-26 and conv-30 (`perf/retrieval.py`).
 """
 
 from __future__ import annotations
@@ -128,7 +127,6 @@ def _nearness(span: str, months: np.ndarray) -> np.ndarray | None:
 
 @functools.lru_cache(maxsize=4096)
 def _read(span: str) -> tuple[str, int] | None:
-    """The period that a date means, and its month."""
     found = _reader().get_date_data(re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|\bof\b|,", " ", span))
     return (str(found.period), month_of(found.date_obj)) if found.date_obj else None
 

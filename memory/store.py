@@ -1,24 +1,21 @@
 """The memory store: what users said, durably, and the memory that was made of it.
 
 An item and its place in the queue are one row. A memory and the state of the items in it change in one transaction, and
-only if that memory did not change meanwhile: a process may be killed at any moment, and two may write one user; every
-item is in the memory exactly once. No transaction is open while a language model works. A claim rests on a clock,
-PostgreSQL's or the machine's: one that jumps costs double work, or holds up a user for `LONGEST_LEASE` seconds at most.
+only if that memory did not change meanwhile: every item is in it exactly once, whoever is killed. No transaction is
+open while a language model works. A clock that jumps costs double work, or holds up a user for `LONGEST_LEASE` at most.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC
 from typing import Any, cast
 from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from ..errors import ConflictError, StoreError, UserError
+from ..errors import ConflictError, UserError
 from ..records import AnyItem, Item, Turn
 from .amending import Amendment
 from .database import OWN, batches, put, run
@@ -29,6 +26,7 @@ from .store_claims import (
     any_session_of,
     delete_all,
     drop_open,
+    forgotten_as,
     forgotten_since,
     lock,
     make,
@@ -41,6 +39,8 @@ from .stored import Contents, Owner, StoredItem
 
 MOST_AMENDMENTS = 10_000
 """Most amendments of a user."""
+NEVER = 2**31 - 1
+"""More than anybody can have been forgotten."""
 
 
 class Store(Reading, Claims):
@@ -95,9 +95,7 @@ class Store(Reading, Claims):
         since = self.forgets() if since is None else since
         digest = digest or digest_of(item, said)
         with self._write() as db:
-            position = make(db, owner)
-            refuse(db, owner, since)
-            return _queue(db, owner, position, item, digest, said)
+            return _queue(db, owner, item, digest, said, since)
 
     def append(
         self,
@@ -122,8 +120,7 @@ class Store(Reading, Claims):
                 make(db, owner)
             else:
                 lock(db, owner)
-            refuse(db, owner, since)
-            there = _there(db, owner, session)
+            there = _there(db, owner, session, since)
             if there.digest is not None:
                 raise ConflictError(f"session {session!r} of user {owner.user!r} has ended; begin one with another id")
             if not there.last and not begin:
@@ -144,7 +141,7 @@ class Store(Reading, Claims):
                 return None
             digest = digest_of(found, metadata_of(db, owner, [session]).get(session, {}))
             drop_open(db, owner, session)
-            return _queue(db, owner, make(db, owner), found, digest, {})
+            return _queue(db, owner, found, digest, {}, NEVER)
 
     def keep_vectors(self, owner: Owner, made: Mapping[bytes, bytes], since: int) -> bool:
         """Keeps vectors of a user's texts by key; not if the user or one of their sessions was forgotten since."""
@@ -168,7 +165,7 @@ class Store(Reading, Claims):
         since = self.forgets() if since is None else since
         with self._write() as db:
             known = lock(db, owner)
-            refuse(db, owner, since)
+            refuse(owner, forgotten_since(db, since, owner))
             last = run(db, f"SELECT max(number) FROM mempiler_amendments WHERE {OWN}", owner).scalar()
             follows = known and amendment.number == (last or 0) + 1
             if follows:
@@ -209,42 +206,10 @@ class Store(Reading, Claims):
         return count
 
 
-@dataclass(frozen=True, eq=False)
-class UserVectors:
-    """The shelf of a user, where embedders read and write the vectors of the user's texts; threads may share it.
-
-    What this process has seen on it is not written once more. A store that fails here fails nobody: what is read and
-    written next says so.
-    """
-
-    store: Store
-    owner: Owner
-    since: int
-    """What `Store.forgets` was when the work began."""
-    seen: dict[bytes, int]
-    """The lengths of the vectors known to be there, from one work with the user to the next."""
-
-    def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """The vectors that are there, by key."""
-        found: Mapping[bytes, bytes] = {}
-        with suppress(StoreError):
-            found = self.store.vectors(self.owner, keys)
-        self.seen.update((key, len(vector)) for key, vector in found.items())
-        return found
-
-    def write(self, vectors: Mapping[bytes, bytes]) -> None:
-        """Adds vectors, or puts them in the place of others of another length."""
-        new = {key: vector for key, vector in vectors.items() if self.seen.get(key) != len(vector)}
-        with suppress(StoreError):
-            if new and self.store.keep_vectors(self.owner, new, self.since):
-                self.seen.update((key, len(vector)) for key, vector in new.items())
-
-
 def _restore(db: Connection, contents: Contents, since: int) -> None:
-    """Writes a new user as they were elsewhere."""
     owner = contents.owner
     make(db, owner)
-    refuse(db, owner, since)
+    refuse(owner, forgotten_since(db, since, owner))
     said = dict(contents.open_metadata)
     for stored in contents.items:
         said[stored.item.id] = contents.metadata.get(stored.position, {})
@@ -257,11 +222,10 @@ def _restore(db: Connection, contents: Contents, since: int) -> None:
     _put_amendments(db, owner, contents.amendments)
 
 
-def _queue(
-    db: Connection, owner: Owner, position: int, item: Item, digest: str, metadata: Mapping[str, Scalar]
-) -> Added:
-    """Puts a checked item at the end of a user's queue."""
-    number, there = position, _there(db, owner, item.id or f"D{position}")
+def _queue(db: Connection, owner: Owner, item: Item, digest: str, metadata: Mapping[str, Scalar], since: int) -> Added:
+    """Puts a checked item at the end of a user's queue; the user is made if there is none."""
+    number = position = make(db, owner)
+    there = _there(db, owner, item.id or f"D{number}", since)
     if item.id and there.digest == digest:
         return Added(id=item.id, position=there.position, new=False)
     if item.id and (there.digest is not None or there.last):
@@ -271,7 +235,7 @@ def _queue(
         )
     while there.digest is not None or there.last:
         number += 1
-        there = _there(db, owner, f"D{number}")
+        there = _there(db, owner, f"D{number}", since)
     id = item.id or f"D{number}"
     item = item.model_copy(update={"id": id, "turns": _numbered(item.turns, id)})
     _put_item(db, owner, StoredItem(position, cast("AnyItem", item), "queued", digest=digest))
@@ -280,17 +244,19 @@ def _queue(
     return Added(id=id, position=position, new=True)
 
 
-def _there(db: Connection, owner: Owner, id: str) -> Any:
+def _there(db: Connection, owner: Owner, id: str, since: int) -> Any:
     """What there is of an id: `position` and `digest` of the item, the `last` turn of the open session; else None."""
     statement = f"""SELECT
         (SELECT position FROM mempiler_items WHERE {OWN} AND id = :id) AS position,
         (SELECT digest FROM mempiler_items WHERE {OWN} AND id = :id) AS digest,
-        (SELECT max(number) FROM mempiler_open_turns WHERE {OWN} AND session = :id) AS last"""
-    return run(db, statement, owner, id=id).one()
+        (SELECT max(number) FROM mempiler_open_turns WHERE {OWN} AND session = :id) AS last,
+        (SELECT max(number) FROM mempiler_forgotten WHERE name = :name AND number > :since) AS forgotten"""
+    row = run(db, statement, owner, id=id, name=forgotten_as(owner), since=since).one()
+    refuse(owner, row.forgotten)
+    return row
 
 
 def _put_item(db: Connection, owner: Owner, stored: StoredItem) -> None:
-    """Writes an item with its turns; the next one comes behind it."""
     _take_turns(db, owner, stored.item.turns, stored.position)
     row = {**vars(stored), "id": stored.item.id, "json": json_of(stored.item)}
     del row["item"]
@@ -310,7 +276,6 @@ def _put_open(db: Connection, owner: Owner, session: str, turns: Sequence[Turn],
 
 
 def _put_metadata(db: Connection, owner: Owner, said: Mapping[str, Mapping[str, Any]]) -> None:
-    """Writes what callers said of sessions, by their ids, in the place of what is there."""
     rows = [{"session": id, "json": json.dumps(value)} for id, value in said.items() if value]
     put(db, "metadata", owner, rows, ["session"])
 
@@ -338,7 +303,6 @@ def _take_turns(db: Connection, owner: Owner, turns: Sequence[Turn], position: i
 
 
 def _numbered(turns: Sequence[Turn], session: str, last: int = 0) -> tuple[Turn, ...]:
-    """Turns with ids: those without one get the session's and a number."""
     return tuple(
         turn if turn.id else turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in enumerate(turns, last + 1)
     )

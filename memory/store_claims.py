@@ -298,9 +298,9 @@ def forgotten_since(db: Connection, since: int, *owners: Owner) -> bool:
     return run(db, named, names=[forgotten_as(owner) for owner in owners], since=since).first() is not None
 
 
-def refuse(db: Connection, owner: Owner, since: int) -> None:
-    """Refuses what began, when `Store.forgets` was so much, before its user was forgotten, who is locked."""
-    if forgotten_since(db, since, owner):
+def refuse(owner: Owner, forgotten: Any) -> None:
+    """Refuses what began before its user was forgotten, who is locked."""
+    if forgotten:
         raise ConflictError(f"user {owner.user!r} was forgotten while this was under way; nothing of it was stored")
 
 
@@ -331,7 +331,6 @@ def drop_open(db: Connection, owner: Owner, session: str) -> bool:
 
 
 def _drop_item(db: Connection, owner: Owner, id: str) -> bool:
-    """Deletes an item, and the memory if it is in it; False if there is none of that id."""
     statement = f"DELETE FROM mempiler_items WHERE {OWN} AND id = :id RETURNING position, state"
     found = run(db, statement, owner, id=id).first()
     if found is None:

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
@@ -27,7 +27,6 @@ from .stored import (
     Contents,
     Document,
     Log,
-    Measures,
     Owner,
     Snapshot,
     Stamp,
@@ -36,8 +35,6 @@ from .stored import (
 )
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
-_STATE: TypeAdapter[State] = TypeAdapter(State)
-_WHAT: TypeAdapter[Literal["delete", "update", "undo"]] = TypeAdapter(Literal["delete", "update", "undo"])
 NOTHING = Log()
 COUNTED = ("queued", "partial", "failed")
 """States of items that summaries count."""
@@ -47,9 +44,6 @@ _HEAD = f"""
         (SELECT max(number) FROM mempiler_amendments WHERE {OWN}) AS amended
     FROM (SELECT 1 AS one) one LEFT JOIN mempiler_memories m ON m.tenant = :tenant AND m."user" = :user"""
 """What there is to know of a user and their memory beside its text: NULL where there is none."""
-_SET_ASIDE = f"""UPDATE mempiler_items SET state = 'failed', error = 'the row is damaged'
-    WHERE {OWN} AND position = :position AND state = 'queued'"""
-_log = logging.getLogger("mempiler")
 
 
 class Reading(Database):
@@ -85,7 +79,6 @@ class Reading(Database):
             stamp = _stamp(head)
             made = _document(db, owner, head, stamp, since) if stamp and not known(head.version) else None
         values, waiting, opened = dict[Hashable, Any](), list[StoredItem](), dict[str, list[Any]]()
-        damaged = list[tuple[int, StoreError]]()
         for row in rows:
             value: Any = parsed.get(row.json)
             if row.state == "open":
@@ -97,15 +90,11 @@ class Reading(Database):
                 except StoreError as error:
                     if row.state not in ("queued", "failed"):
                         raise
-                    damaged += [(row.position, error)] if row.state == "queued" else []
+                    if row.state == "queued":
+                        self._set_aside(owner, row.position, error)
                     continue
                 waiting.append(StoredItem(row.position, value, row.state, row.attempts, row.error, row.digest))
             values[row.json] = value
-        for position, error in damaged:
-            # So that the user's others are written.
-            _log.warning("%s: it is set aside", error)
-            with self._write() as db:
-                run(db, _SET_ASIDE, owner, position=position)
         sessions = list[Session]()
         for id, said in opened.items():
             turns, key = tuple(values[one] for one in said), (id, *said)
@@ -114,6 +103,14 @@ class Reading(Database):
         about = int(head.forgets or 0), head.amended or 0
         version = head.version or ""
         return Snapshot(owner, version, stamp, made, tuple(waiting), tuple(sessions), *about, values)
+
+    def _set_aside(self, owner: Owner, position: int, error: StoreError) -> None:
+        """Keeps a queued item that cannot be read as failed, so that the user's others are written."""
+        logging.getLogger("mempiler").warning("%s: it is set aside", error)
+        statement = f"""UPDATE mempiler_items SET state = 'failed', error = 'the row is damaged'
+            WHERE {OWN} AND position = :position AND state = 'queued'"""
+        with self._write() as db:
+            run(db, statement, owner, position=position)
 
     def forgets(self) -> int:
         """How often anybody was forgotten in this store: a write is refused if its user was since it began.
@@ -183,7 +180,9 @@ class Reading(Database):
 
     def users(self, tenant: str | None = None, user: str | None = None) -> list[MemoryStatus]:
         """Every user, or those of one tenant or one name, in order of their names."""
-        these, named = _whose(tenant, user)
+        wanted = {"tenant": tenant, "user": user}
+        named = {name: unicodedata.normalize("NFC", value) for name, value in wanted.items() if value is not None}
+        these = " AND ".join(["1 = 1", *(f'"{name}" = :{name}' for name in named)])
         counts = ", ".join(f"sum(CASE state WHEN '{state}' THEN 1 ELSE 0 END) AS {state}" for state in COUNTED)
         statement = f"""
             SELECT u.tenant, u."user", i.total, queued, partial, failed, open_turns,
@@ -198,15 +197,12 @@ class Reading(Database):
         with self._read() as db:
             return [_status(row) for row in run(db, statement, **named)]
 
-    def measures(self) -> Measures:
-        """How much there is of all users together."""
+    def counts(self) -> dict[str, int]:
+        """How many `users` there are of all tenants together, and how many of their sessions in each state."""
         with self._read() as db:
             users = int(run(db, "SELECT count(*) FROM mempiler_users").scalar() or 0)
             found = run(db, "SELECT state, count(*) AS total FROM mempiler_items GROUP BY state")
-            states = {**dict.fromkeys(get_args(State), 0), **{row.state: row.total for row in found}}
-            of_file = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-            size = "SELECT pg_database_size(current_database())" if self._server else of_file
-            return Measures(users, states, int(run(db, size).scalar() or 0))
+            return {"users": users, **dict.fromkeys(get_args(State), 0), **{row.state: row.total for row in found}}
 
     def dump(self, owner: Owner) -> Contents:
         """Everything of a user at one moment."""
@@ -248,13 +244,6 @@ def _opened(db: Connection, owner: Owner) -> list[tuple[Session, dict[str, Any]]
     return [(session, said[session.id]) for session in opened if session.id in said]
 
 
-def _whose(tenant: str | None, user: str | None) -> tuple[str, dict[str, str]]:
-    """The condition for rows of one tenant or one name, and its values."""
-    wanted = {"tenant": tenant, "user": user}
-    named = {name: unicodedata.normalize("NFC", value) for name, value in wanted.items() if value is not None}
-    return " AND ".join(["1 = 1", *(f'"{name}" = :{name}' for name in named)]), named
-
-
 def amendments_of(db: Connection, owner: Owner) -> list[Amendment]:
     """All amendments of a user, in order."""
     rows = run(db, f"SELECT * FROM mempiler_amendments WHERE {OWN} ORDER BY number", owner)
@@ -267,14 +256,8 @@ def _items(db: Connection, owner: Owner) -> list[StoredItem]:
 
 
 def _item(row: Any) -> StoredItem:
-    return StoredItem(
-        row.position,
-        _ITEM.validate_json(row.json),
-        _STATE.validate_python(row.state),
-        row.attempts,
-        row.error,
-        row.digest,
-    )
+    item = _ITEM.validate_json(row.json)
+    return StoredItem(row.position, item, row.state, row.attempts, row.error, row.digest)
 
 
 def _said(row: Any) -> dict[str, Any]:
@@ -283,12 +266,11 @@ def _said(row: Any) -> dict[str, Any]:
 
 def _amendment(row: Any) -> Amendment:
     at = datetime.fromtimestamp(row.at, UTC).replace(tzinfo=None) if row.at else None
-    about = {name: getattr(row, name) for name in ("number", "entry", "kind", "text", "new", "by", "undoes")}
-    return Amendment(**about, what=_WHAT.validate_python(row.what), sources=tuple(json.loads(row.sources)), at=at)
+    about = {name: getattr(row, name) for name in ("number", "what", "entry", "kind", "text", "new", "by", "undoes")}
+    return Amendment(**about, sources=tuple(json.loads(row.sources)), at=at)
 
 
 def _stamp(row: Any) -> Stamp | None:
-    """Who wrote the memory of a row; None without a memory."""
     return Stamp(row.writer, row.program, row.embedder, row.schema) if row.writer else None
 
 
@@ -301,11 +283,7 @@ def _status(row: Any) -> MemoryStatus:
 def _document(
     db: Connection, owner: Owner, head: Any, stamp: Stamp, since: Log = NOTHING, whole: bool = False
 ) -> Document:
-    """The memory of a user, with its text or with the changes since what the caller has.
-
-    Raises:
-        StoreError: Its parts do not fit together; or a text is no JSON, which is looked at with `whole`.
-    """
+    """The memory of a user, with its text (looked into if `whole`) or with the changes since what the caller has."""
     known = since.base and head.base == since.base
     statement = f"SELECT memory, settled FROM mempiler_changes WHERE {OWN} AND number > :count ORDER BY number"
     found = [Change(*row) for row in run(db, statement, owner, count=since.count if known else -1)]

@@ -1,17 +1,7 @@
 """The tables of a memory store; opening one makes them, or brings those of an earlier version up to this one.
 
-version     which tables there are; Alembic's (`memory.migrations`)
-meta        how often anybody was forgotten
-users       one row per tenant and user: next position, version of the memory, and who is writing it until when
-items       raw sessions, logs, ... in the order in which they came: queued, remembered or failed
-turns       the ids of their turns, unique within a user
-open_turns  turns of sessions that have not ended
-metadata    what callers said of sessions, open or not, a JSON object of plain values each
-memories    one memory per user, made from the items up to a position, by a program
-changes     the JSON of that memory: number 0 is its text, the others what has changed in it since, one a commit
-vectors     what an embedder made of texts of the user, by a digest of embedder and text
-amendments  what users changed in single entries of their memories, in order
-forgotten   who was forgotten of late, by a digest of the name: a write that began before is refused
+A user's row tells the version of the memory, and who is writing it until when; `memories` from which items, by whose
+program, and `changes` its JSON: number 0 is the text, the others what has changed in it since, one a commit.
 """
 
 from __future__ import annotations

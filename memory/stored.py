@@ -16,8 +16,7 @@ DOCUMENT = 2
 """Version of `Document`; a memory of an older one is refused with the command that writes it anew."""
 
 LONGEST_LEASE = 600.0
-"""Most seconds for which a user is claimed. A claim that ends later was dated by a wrong clock, and counts for nothing.
-"""
+"""Most seconds for which a user is claimed; a later end was dated by a wrong clock, and counts for nothing."""
 
 Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
 """What a column of a database holds."""
@@ -174,14 +173,3 @@ class Claim:
     owner: Owner
     worker: str
     version: str
-
-
-@dataclass(frozen=True)
-class Measures:
-    """How much a store holds of all users together."""
-
-    users: int
-    sessions: Mapping[str, int]
-    """By state; open ones are none yet."""
-    bytes: int
-    """Of the file, or of the whole database."""

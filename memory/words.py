@@ -63,7 +63,6 @@ class Words:
     _known: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     _least: float | None = None
     _order: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-    _all_near: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list[tuple[np.ndarray, np.ndarray]])
 
     def put(self, row: int, old: str | None, new: str | None, dialogue: str = "") -> None:
         """Gives a row, or the next one, another text; `dialogue` is what it is a turn of, "" for nothing."""
@@ -110,25 +109,15 @@ class Words:
             places = np.empty_like(order)
             places[order] = np.arange(len(order))
             self._order = dialogues, np.append(order, [len(order)] * len(self.lent)), places
-            everywhere = np.arange(len(order))
-            self._all_near = [self._near(step, everywhere) for step in self.lent]
         rows, before = np.flatnonzero(scores != 0), scores.copy()
-        few = 2 * len(rows) < len(scores)
-        for number, (step, share) in enumerate(self.lent.items()):
-            own, near = self._near(step, rows) if few else self._all_near[number]
-            # No two rows have the same neighbour on one side, so that nothing is added to a place twice at once.
-            scores[near] += part * share * before[own]
-
-    def _near(self, step: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those of some rows that have a neighbour so many turns on, and these neighbours."""
-        assert self._order is not None
         dialogues, order, places = self._order
-        near = order[places[rows] + step]
-        same = dialogues[near] == dialogues[rows]
-        return rows[same], near[same]
+        for step, share in self.lent.items():
+            near = order[places[rows] + step]
+            same = dialogues[near] == dialogues[rows]
+            # No two rows have the same neighbour on one side, so that nothing is added to a place twice at once.
+            scores[near[same]] += part * share * before[rows[same]]
 
     def _post(self, row: int, term: str, times: int) -> None:
-        """Notes how often a row holds a term; 0 for not at all."""
         if term not in self._postings:
             self._postings[term] = array("q"), array("I")
         rows, counts = self._postings[term]

@@ -119,7 +119,7 @@ QUEUE = of(
 FORGETTING = of(
     "forgetting",
     "memory",
-    ("store_claims", "if forgotten_since(db, since, owner):", "if False:", "an earlier write comes back"),
+    ("store_claims", "if forgotten:", "if False:", "an earlier write comes back"),
     ("store_claims", "AS INTEGER) + 1 AS", "AS INTEGER) + 0 AS", "who forgets gets no number"),
     (
         "store_claims",

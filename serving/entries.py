@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Unpack
 
 from ..errors import ConflictError, UserError
-from ..memory.amending import LONGEST_BY, Amendment, Amendments, in_force, worded
+from ..memory.amending import LONGEST, LONGEST_BY, Amendment, Amendments, in_force
 from ..memory.entries import MOST, PAGE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.incoming import plain_line
 from ..memory.index import Entry
@@ -181,7 +181,7 @@ class UserEntries:
         was, _ = view.entries().get(entry, (None, False))
         if was is None:
             return None
-        new = worded(was, text) if text is not None else None
+        new = _worded(was, text) if text is not None else None
         if new == was.text:
             raise UserError(f"the {was.kind} {entry!r:.100} says this already; nothing is to be changed")
         made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
@@ -197,3 +197,10 @@ class UserEntries:
 
 def _line(row: Amendment) -> EntryChange:
     return EntryChange(what=row.what, text=row.text, new=row.new, at=row.at, by=row.by, turns=row.sources)
+
+
+def _worded(entry: Entry, text: str) -> str:
+    """The new text of an entry, as a `plain_line`; that of a turn begins with who said it."""
+    said = plain_line("text", text, LONGEST)
+    speaker = f"{entry.speaker}: "
+    return f"{speaker}{said}" if entry.text.startswith(speaker) and not said.startswith(speaker) else said

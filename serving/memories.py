@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from ..memory.deltas import applied
 from ..memory.incoming import checked_conditions
 from ..memory.indexes import Line
 from ..memory.memory import Memory
-from ..memory.store import Store, UserVectors
+from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
 from ..memory.words import forget_words
 from ..programs.flight import Flight
@@ -197,7 +197,7 @@ class Memories:
         lm = self.lm or dspy.settings.lm
         if getattr(lm, "cache", False):
             lm = lm.copy(cache=False)
-        vectors = UserVectors(self.store, owner, since, view.kept.vectors)
+        vectors = _UserVectors(self.store, owner, since, view.kept.vectors)
         adapter, whose = self.program.asking(), ("asks", owner) if asks else owner
         try:
             with (
@@ -255,6 +255,34 @@ class Memories:
             # What keeps texts in this process can drop them.
             if clear := getattr(keeper, "clear", None):
                 clear()
+
+
+@dataclass(frozen=True, eq=False)
+class _UserVectors:
+    """The shelf of a user, where embedders read and write vectors; what was seen on it is not written once more.
+
+    A store that fails here fails nobody: what is read and written next says so.
+    """
+
+    store: Store
+    owner: Owner
+    since: int
+    """What `Store.forgets` was when the work began."""
+    seen: dict[bytes, int]
+    """The lengths of the vectors known to be there, from one work with the user to the next."""
+
+    def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        found: Mapping[bytes, bytes] = {}
+        with suppress(StoreError):
+            found = self.store.vectors(self.owner, keys)
+        self.seen.update((key, len(vector)) for key, vector in found.items())
+        return found
+
+    def write(self, vectors: Mapping[bytes, bytes]) -> None:
+        new = {key: vector for key, vector in vectors.items() if self.seen.get(key) != len(vector)}
+        with suppress(StoreError):
+            if new and self.store.keep_vectors(self.owner, new, self.since):
+                self.seen.update((key, len(vector)) for key, vector in new.items())
 
 
 class _Cache:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -33,7 +33,7 @@ from prometheus_client.registry import Collector
 from ..engines.meter import Usage
 from ..errors import StoreError
 from ..memory.store import Store
-from ..memory.stored import Measures, Owner
+from ..memory.stored import Owner, State
 from .auth import METRICS
 from .refusals import BUG, Refusal, cause_of, failure, log, response_of
 from .service import Service
@@ -145,11 +145,11 @@ class Metrics:
             self.update(service)
             await asyncio.sleep(METERED_EVERY)
 
-    def text(self, measures: Measures | None) -> bytes:
+    def text(self, counts: dict[str, int] | None) -> bytes:
         """All values, those of the other processes added.
 
         Args:
-            measures: What the store holds; None where it does not answer.
+            counts: What the store holds; None where it does not answer.
         """
         own, held = self._own, CollectorRegistry()
         if folder := os.environ.get(SHARED_FOLDER):
@@ -157,7 +157,7 @@ class Metrics:
             own = CollectorRegistry()
             multiprocess.MultiProcessCollector(own, folder)
         # Values of their own would be written where other processes look.
-        held.register(_Held(measures))
+        held.register(_Held(counts))
         return generate_latest(own) + generate_latest(held)
 
 
@@ -249,18 +249,17 @@ def _leave_out_the_dead(folder: Path) -> None:
 
 
 class _Held(Collector):
-    def __init__(self, measures: Measures | None) -> None:
-        self._measures = measures
+    def __init__(self, counts: dict[str, int] | None) -> None:
+        self._counts = counts
 
     def collect(self) -> Iterator[Metric]:
-        found = self._measures
+        found = self._counts
         yield GaugeMetricFamily("mempiler_store_up", "Whether the store answered this request.", found is not None)
         if found is not None:
-            yield GaugeMetricFamily("mempiler_users", "Users of the store.", found.users)
-            yield GaugeMetricFamily("mempiler_store_bytes", "Size of the store.", found.bytes)
+            yield GaugeMetricFamily("mempiler_users", "Users of the store.", found["users"])
             sessions = GaugeMetricFamily("mempiler_sessions", "Sessions of the store, by state.", labels=["state"])
-            for state, count in found.sessions.items():
-                sessions.add_metric([state], count)
+            for state in get_args(State):
+                sessions.add_metric([state], found[state])
             yield sessions
 
 
@@ -298,7 +297,7 @@ async def metrics(request: Request) -> Response:
     counted.update(service)
     try:
         async with asyncio.timeout(WAIT):
-            held = await service.storing.run(lambda _: service.store.measures(), "")
+            held = await service.storing.run(lambda _: service.store.counts(), "")
     except (TimeoutError, Refusal, StoreError):
         held = None
     return Response(counted.text(held), media_type=CONTENT_TYPE_PLAIN_0_0_4)

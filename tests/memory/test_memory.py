@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.memory.index import DIALOGUE
-from mempiler.memory.memory import Memory, TurnMemory, turn_entries
+from mempiler.memory.memory import Memory, TurnMemory
 from mempiler.programs.baselines.retrieval import logged
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
@@ -34,32 +34,20 @@ def test_beneath_logs_the_inner_memory_says_how_it_goes_on(inner: type[Any]) -> 
     assert found.inner is before.inner.resumed(settled.inner)
 
 
-TURN = Turn(id="x:1", speaker="Ann", text="I  moved\nto Lisbon.", caption="a street")
-
-
-@pytest.mark.parametrize(
-    ("item", "kind"),
-    [
-        (Session(id="x", turns=(TURN,)), "turn"),
-        (Logs(id="x", turns=(TURN,)), "log"),
-        (Profile(id="x", turns=(TURN,)), "profile"),
-        (Behavior.of("x", [Action(id="x:1", scene="video", situation="a clip", action="liked")]), "record"),
-    ],
-)
-def test_turns_are_kept_as_what_they_are(item: Any, kind: str) -> None:
-    (entry,) = turn_entries(item)
-    assert (entry.id, entry.kind, entry.sources) == ("x:1", kind, ("x:1",))
-    assert TurnMemory().with_session(item).entries() == (entry,)
-    assert entry.hit().kind == kind
-
-
-def test_the_turns_of_a_session_are_a_dialogue_and_those_of_logs_are_none() -> None:
-    said = tuple(Turn(id=f"D1:{n}", speaker="Ann", text=f"word {n}") for n in range(2))
-    logs = Logs(id="L1", turns=(Turn(id="L1:1", speaker="phone", text="call"),))
-    memory = TurnMemory().with_session(Session(id="D1", turns=said)).with_session(logs)
-    # Two sessions of one id are two dialogues.
-    memory = memory.with_session(Session(id="D1", turns=(Turn(id="D9:1", speaker="Ann", text="later"),)))
-    first, second, log, other = (entry.tags.get(DIALOGUE, "") for entry in memory.entries())
-    assert first == second != ""
-    assert log == ""
-    assert other not in ("", first)
+def test_turns_are_kept_as_what_they_are_and_those_of_a_session_are_a_dialogue() -> None:
+    said = [Turn(id=f"x:{n}", speaker="Ann", text="I  moved\nto Lisbon.", caption="a street") for n in range(6)]
+    items: list[Any] = [
+        Session(id="x", turns=tuple(said[:2])),
+        Logs(id="x", turns=(said[2],)),
+        Profile(id="x", turns=(said[3],)),
+        Behavior.of("x", [Action(id="x:4", scene="video", situation="a clip", action="liked")]),
+        Session(id="x", turns=(said[5],)),  # two sessions of one id are two dialogues
+    ]
+    memory = TurnMemory()
+    for item in items:
+        memory = memory.with_session(item)
+    found = [(entry.id, entry.kind, entry.tags.get(DIALOGUE, "")) for entry in memory.entries()]
+    kinds = ("turn", "turn", "log", "profile", "record", "turn")
+    dialogues = ("x:0", "x:0", "", "", "", "x:5")
+    assert found == [(f"x:{n}", kind, in_) for n, (kind, in_) in enumerate(zip(kinds, dialogues, strict=True))]
+    assert all(entry.sources == (entry.id,) and entry.hit().kind == entry.kind for entry in memory.entries())

@@ -1,6 +1,8 @@
 """Memories as a log of changes: what a commit writes is as long as what is new, and what is read is the whole."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from mempiler.memory.stored import Change, Document, Log
 from mempiler.programs.catalog import build
 from mempiler.serving.user_memory import UserMemory
 from mempiler.serving.writing import SHORT
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import event
 
 from .conftest import ADA, WRITER, session
 
@@ -61,36 +63,32 @@ def test_a_memory_is_its_text_and_all_changes_since(
 
 def test_a_commit_writes_what_is_new_and_the_text_anew_when_the_changes_are_as_long(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
-    memory = build("turn-rag").memory(path, "ada", lm=language_model("offline"))
-    lengths, counts = [], []
+    memory, lengths, counts = remembering(path), list[int](), list[int]()
     for n in range(40):
         said(memory, n)
-        with create_engine(f"sqlite:///{path}").connect() as db:
-            lengths.append(
-                db.execute(
-                    text("SELECT coalesce(max(length(memory)), 0) FROM mempiler_changes WHERE number > 0")
-                ).scalar()
-            )
-        counts.append(_rows(path))
+        with closing(sqlite3.connect(path)) as db:
+            found = "SELECT count(*), coalesce(max(length(memory)), 0) FROM mempiler_changes WHERE number > 0"
+            count, longest = db.execute(found).fetchone()
+        counts.append(count)
+        lengths.append(longest)
     assert counts[:3] == [0, 1, 2]
     assert 0 in counts[3:]
     assert max(lengths) < 2 * min(length for length in lengths if length)
     assert max(counts) * min(length for length in lengths if length) <= 2 * SHORT
 
 
+def remembering(path: Path, method: str = "turn-rag") -> UserMemory:
+    return build(method).memory(path, "ada", lm=language_model("offline"))
+
+
 def said(memory: UserMemory, n: int) -> None:
     memory.add([{"role": "user", "name": "Ada", "content": f"Number {n}: {'so I said. ' * 400}"}])
-
-
-def _rows(path: Path) -> int:
-    with create_engine(f"sqlite:///{path}").connect() as db:
-        return int(db.execute(text("SELECT count(*) FROM mempiler_changes WHERE number > 0")).scalar() or 0)
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "h2memory"])
 def test_another_process_reads_what_was_changed_and_not_the_whole(method: str, tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
-    writing, reading = (build(method).memory(path, "ada", lm=language_model("offline")) for _ in range(2))
+    writing, reading = (remembering(path, method) for _ in range(2))
     behind: list[int] = []
 
     @event.listens_for(reading.store._engine, "before_cursor_execute")
@@ -102,21 +100,18 @@ def test_another_process_reads_what_was_changed_and_not_the_whole(method: str, t
         told = [{"role": "user", "name": "Ada", "content": f"I have {n + 2} dogs, and I moved to town{n}."}]
         (writing if n < 3 else reading).add(told)
         before, read = len(behind), reading.read()
-        assert read == writing.read() == build(method).memory(path, "ada", lm=language_model("offline")).read()
+        assert read == writing.read() == remembering(path, method).read()
         assert [number < 0 for number in behind[before:]] == ([n == 0] if n < 3 else [])
     assert reading.recall("Where did Ada move?").hits == writing.recall("Where did Ada move?").hits
 
 
 def test_changes_of_another_process_that_do_not_fit_are_said(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
-    writing, reading = (build("turn-rag").memory(path, "ada", lm=language_model("offline")) for _ in range(2))
+    writing, reading = remembering(path), remembering(path)
     said(writing, 1)
     reading.read()
     said(writing, 2)
-    with create_engine(f"sqlite:///{path}").begin() as db:
-        db.execute(
-            text("UPDATE mempiler_changes SET memory = :broken WHERE number > 0"),
-            {"broken": '{"turns": {"sorted": 1}}'},
-        )
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("""UPDATE mempiler_changes SET memory = '{"turns": {"sorted": 1}}' WHERE number > 0""")
     with pytest.raises(StoreError, match="does not fit its program: ValueError; run: mempiler"):
         reading.read()

@@ -1,17 +1,25 @@
 """Memories in a store: one writer at a time, a version that only one of two can advance, moving and refusing."""
 
 import io
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from mempiler import ConflictError, Store, Turn
-from mempiler.memory.stored import Claim, Document, Owner, Stamp
+from mempiler import ConflictError, Store, Turn, build
+from mempiler.engines.models import language_model
+from mempiler.memory import store_tables as t
+from mempiler.memory.stored import LONGEST_LEASE, Claim, Document, Owner, Stamp
 from mempiler.memory.transfer import export_users, import_users
+from mempiler.serving.memories import Memories, stamp_of
+from mempiler.serving.user_memory import UserMemory
+from sqlalchemy import update
 
 from .conftest import ADA, WRITER, session
 
 BOB = Owner("bob", "acme")
+DAY = 86_400.0
 
 
 def fill(store: Store, owner: Owner = ADA, count: int = 2) -> None:
@@ -169,3 +177,42 @@ def test_a_paused_user_is_claimed_by_name_alone(store: Store) -> None:
     store.pause(ADA, 60)
     assert [claim.owner for claim in store.claim("me", 60, WRITER, most=2)] == [BOB]
     assert claim_of(store, ADA, "you").owner == ADA
+
+
+@pytest.mark.parametrize(("wrong", "free"), [(DAY, True), (-DAY, True), (LONGEST_LEASE / 2, False), (0.0, False)])
+def test_a_claim_that_a_jumping_clock_dated_counts_for_nothing(store: Store, wrong: float, free: bool) -> None:
+    fill(store)
+    assert store.claim("me", 10 * LONGEST_LEASE if wrong == 0 else 60, WRITER)
+    with store._write() as db:
+        db.execute(update(t.users).values(claimed_until=t.users.c.claimed_until + wrong))
+    assert bool(store.claim("you", 60, WRITER)) == free
+
+
+@pytest.mark.parametrize(("wrong", "idle"), [(DAY, True), (-DAY, True), (30.0, False)])
+def test_an_open_session_whose_turns_are_dated_wrongly_ends(store: Store, wrong: float, idle: bool) -> None:
+    store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="hello")])
+    with store._write() as db:
+        db.execute(update(t.open_turns).values(added=t.open_turns.c.added + wrong))
+    assert bool(store.idle(1800)) == idle
+
+
+def test_who_adds_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
+    program = build("turn-rag")
+    fill(store, count=1)
+    assert store.claim("busy", 500, stamp_of(program))
+    begun = time.monotonic()
+    UserMemory(Memories(program, store, language_model("offline")), ADA, lease=0.2).add(
+        [{"role": "user", "content": "I like tea."}]
+    )
+    assert 0.2 <= time.monotonic() - begun < 5
+    assert states(store) == ["queued", "queued"]
+
+
+@pytest.mark.slow
+def test_clocks_of_workers_do_not_matter_to_postgresql(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, url = time.time, postgres.emptied()
+    with Store(url) as one, Store(url) as two:
+        fill(one)
+        for ahead, owner, free in ((300, one, True), (500, two, False)):
+            monkeypatch.setattr(time, "time", lambda ahead=ahead: real() + ahead)
+            assert bool(owner.claim(f"{ahead}", 60, WRITER)) == free

@@ -74,10 +74,8 @@ def test_everything_of_an_earlier_version_is_there(url: str, version: str) -> No
             assert document.log.base == "base-1"
             assert store.vectors(ADA, [b"\x00key"]) == {b"\x00key": b"\x00\x01vector"}
             assert store.forgets() == 1
-    engine = engine_of(url)
-    assert set(inspect(engine).get_table_names()) == {table.name for table in tables.sorted_tables}
-    assert len(tables.sorted_tables) == 12
-    engine.dispose()
+            names = set(inspect(store._engine).get_table_names())
+            assert (names, len(names)) == ({table.name for table in tables.sorted_tables}, 12)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -85,20 +83,12 @@ def test_tables_that_were_brought_up_are_those_that_are_made(
     url: str, version: str, request: pytest.FixtureRequest
 ) -> None:
     def shape() -> Any:
-        with Store(url):
-            engine = engine_of(url)
-            there = inspect(engine)
-            found = {
-                name: (
-                    {column["name"]: (str(column["type"]), column["nullable"]) for column in there.get_columns(name)},
-                    there.get_pk_constraint(name)["constrained_columns"],
-                    sorted(
-                        (str(one["name"]), one["column_names"], bool(one["unique"])) for one in there.get_indexes(name)
-                    ),
-                )
-                for name in there.get_table_names()
-            }
-            engine.dispose()
+        with Store(url) as store:
+            there, found = inspect(store._engine), dict[str, Any]()
+            for name in there.get_table_names():
+                columns = {one["name"]: (str(one["type"]), one["nullable"]) for one in there.get_columns(name)}
+                indexes = [(str(one["name"]), one["column_names"], one["unique"]) for one in there.get_indexes(name)]
+                found[name] = columns, there.get_pk_constraint(name)["constrained_columns"], sorted(indexes)
         return found
 
     made = shape()

@@ -12,8 +12,9 @@ from mempiler.engines.models import language_model
 from mempiler.engines.vectors import Kept, VectorFile
 from mempiler.memory.stored import Owner
 
-METHODS = ["turn-rag", "memory-r2", "pgr", "rgmem", "h2memory"]
-ADA, BOB = Owner("ada"), Owner("bob")
+from .conftest import ADA, BOB, session
+
+METHODS = ["turn-rag", "memory-r2", "h2memory"]
 SAID = ["I moved to Lisbon with my dog Rex.", "My sister Carla likes old boats.", "I sold the green bicycle in May."]
 
 
@@ -73,19 +74,13 @@ def test_a_text_that_two_users_said_is_kept_with_each(start: Callable[..., Proce
 
 
 @pytest.mark.parametrize("what", ["user", "session", "open session"])
-def test_what_began_before_a_forgetting_keeps_no_vector(start: Callable[..., Process], what: str) -> None:
-    process = start()
+def test_what_began_before_a_forgetting_keeps_no_vector(store: Store, what: str) -> None:
     for owner in (ADA, BOB):
-        process.memory(owner).add([{"role": "user", "name": "Ada", "content": SAID[0]}], id="s")
-        process.memory(owner).say("open", [{"role": "user", "name": "Ada", "content": SAID[1]}])
-    store, since = process.store, process.store.forgets()
+        store.add(owner, session(SAID[0], id="session"))
+        store.append(owner, "open session", session(SAID[1]).turns)
+    since = store.forgets()
     assert store.keep_vectors(ADA, {b"1": bytes(4)}, since)
-    forget = {
-        "user": lambda: store.forget(ADA),
-        "session": lambda: store.forget_item(ADA, "s"),
-        "open session": lambda: store.forget_item(ADA, "open"),
-    }
-    assert forget[what]()
+    assert store.forget(ADA) if what == "user" else store.forget_item(ADA, what)
     assert not store.keep_vectors(ADA, {b"2": bytes(4)}, since)
     assert store.keep_vectors(BOB, {b"2": bytes(4)}, since)
     assert store.vectors(ADA, [b"1", b"2"]) == {}

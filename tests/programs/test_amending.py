@@ -65,21 +65,11 @@ def banked() -> BankMemory:
     )
 
 
-CASES: dict[str, tuple[str, Callable[[], Any], Amendment, set[str]]] = {
-    "graph": ("rgmem", graph, deleted("e1", "fact", ("D1:1",)), {"e2", "b2", "r1"}),
-    "situation": (
-        "h2memory",
-        lambda: lived().changed(topics=(), principles=()),
-        deleted("s1", "situation", ("L1",)),
-        {"s2", "leisure"},
-    ),
-    "topic": (
-        "h2memory",
-        lambda: lived().changed(situations=(), background={}),
-        deleted("t1", "topic", ("D1:1",), f"Need: to know: {SAFE}"),
-        set(),
-    ),
-    "bank": ("memory-bank", banked, deleted("D1:1", "turn", ("D1:1",)), {"D1:2"}),
+CASES: dict[str, tuple[str, Callable[[], Any], Amendment]] = {
+    "graph": ("rgmem", graph, deleted("e1", "fact", ("D1:1",))),
+    "situation": ("h2memory", lived, deleted("s1", "situation", ("L1",))),
+    "topic": ("h2memory", lived, deleted("t1", "topic", ("D1:1",), f"Need: to know: {SAFE}")),
+    "bank": ("memory-bank", banked, deleted("D1:1", "turn", ("D1:1",))),
     "summary": (
         "recursive-summary",
         lambda: SummaryMemory(
@@ -89,7 +79,6 @@ CASES: dict[str, tuple[str, Callable[[], Any], Amendment, set[str]]] = {
             )
         ),
         deleted("s1", "sentence", ("D1:1",)),
-        {"s2"},
     ),
     "experience": (
         "pramem",
@@ -98,26 +87,19 @@ CASES: dict[str, tuple[str, Callable[[], Any], Amendment, set[str]]] = {
             alerts=(Experience(id="alert-1", kind="alert", text=RAIN),),
         ),
         deleted("pattern-1", "pattern", ("a1",)),
-        {"alert-1"},
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_quotes_a_deleted_entry_goes_with_it_and_nothing_else(case: str) -> None:
-    method, made, row, left = CASES[case]
+def test_a_deleted_entry_is_gone_and_nothing_else(case: str) -> None:
+    method, made, row = CASES[case]
     before = made()
-    assert set(entries(method, before)) > left
-    after = entries(method, before, row)
-    assert set(after) == left
-    assert not any("falcon" in text for text in after.values())
+    assert set(entries(method, before)) - set(entries(method, before, row)) == {row.entry}
     assert before == made()
 
 
-def test_accounts_and_labels_that_no_search_finds_go_too() -> None:
-    bank = build("memory-bank", embedder=embedder()).method.reader
-    left = bank.amended(banked(), Amendments([CASES["bank"][2]]))
-    assert (left.events, left.portrait) == ("", "Ada likes the mountains.")
+def test_labels_in_the_same_words_that_no_search_finds_go_too() -> None:
     rgmem = build("rgmem", embedder=embedder()).method.reader
     found = rgmem.amended(graph(), Amendments([CASES["graph"][2]]))
     assert [mention.label for mention in found.relations["r1"].mentions] == ["", "rained"]
@@ -130,11 +112,8 @@ def test_accounts_and_labels_that_no_search_finds_go_too() -> None:
         (Entry(id="m9", text=SAFE, kind="fact", sources=("D7:1",)), False),  # said anew in another session
         (Entry(id="m1", text="Ada likes tea", kind="fact", sources=("D7:1",)), False),  # another fact has the id now
         (Entry(id="m1", text="Ada likes tea", kind="fact", sources=("D1:1", "D7:1")), True),  # a writer added to it
-        (Entry(id="m9", text=f"He said: {SAFE}!", kind="fact", sources=("D1:1", "D1:2")), True),  # quotes it
-        (Entry(id="m9", text=f"{SAFE}ry", kind="fact", sources=("D1:1", "D1:2")), False),  # another word
+        (Entry(id="m9", text=f"He said: {SAFE}!", kind="fact", sources=("D1:1", "D1:2")), False),  # quotes it
         (Entry(id="m9", text="Ada likes tea", kind="fact", sources=("D1:1",)), False),  # beside it in the same turn
-        (Entry(id="x", text=f"Ada thinks that {SAFE}", kind="summary", sources=()), True),
-        (Entry(id="x", text="Ada thinks of tea", kind="summary", sources=("D1:1",)), False),
     ],
 )
 def test_what_an_amendment_means(entry: Entry, gone: bool) -> None:

@@ -36,15 +36,6 @@ JSON = st.recursive(
 FACTS = '[{"info": "Ann runs", "type": "Activity"}]'
 
 
-def given_names(signature: Any) -> list[str]:
-    """Names of outputs and of the fields of their objects: arbitrary objects should sometimes have them."""
-    names = list(signature.output_fields)
-    for field in signature.output_fields.values():
-        for kind in getattr(field.annotation, "__args__", ()):
-            names += list(getattr(kind, "model_fields", ()))
-    return names
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -87,9 +78,8 @@ def test_what_a_model_thinks_before_it_answers_is_no_answer() -> None:
 
 
 def test_an_auxiliary_output_never_sinks_the_main_one() -> None:
-    answer = (
-        '[[ ## tasks ## ]]\nall fine\n\n[[ ## proposals ## ]]\n[{"action": "add pattern", "content": "Likes jazz"}]'
-    )
+    proposals = '[{"action": "add pattern", "content": "Likes jazz"}]'
+    answer = f"[[ ## tasks ## ]]\nall fine\n\n[[ ## proposals ## ]]\n{proposals}"
     found, mends = read_answer(ReflectOnPractice, answer, INPUTS)
     assert [draft.content for draft in found["proposals"]] == ["Likes jazz"]
     assert found["tasks"] == []
@@ -103,11 +93,14 @@ def test_an_auxiliary_output_never_sinks_the_main_one() -> None:
 @settings(max_examples=40)
 @given(data=st.data())
 def test_arbitrary_answers_are_read_or_unreadable(signature: type[dspy.Signature], data: st.DataObject) -> None:
-    names = st.sampled_from(given_names(signature))
+    # Arbitrary objects should sometimes have the fields that are due.
+    fields = signature.output_fields
+    kinds = [kind for field in fields.values() for kind in getattr(field.annotation, "__args__", ())]
+    names = st.sampled_from([*fields, *(name for kind in kinds for name in getattr(kind, "model_fields", ()))])
     known = st.dictionaries(names, JSON | st.lists(st.dictionaries(names, JSON, max_size=4), max_size=3), max_size=4)
     value = data.draw(st.text(max_size=60) | JSON | known)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    marked = [f"[[ ## {name} ## ]]\n{{}}" for name in signature.output_fields]
+    marked = [f"[[ ## {name} ## ]]\n{{}}" for name in fields]
     layout = data.draw(st.sampled_from(["{}", "```json\n{}\n```", *marked]))
     text = layout.replace("{}", text)
     cut = data.draw(st.integers(0, len(text)))
@@ -116,4 +109,4 @@ def test_arbitrary_answers_are_read_or_unreadable(signature: type[dspy.Signature
             found, _ = read_answer(signature, part, INPUTS)
         except UnreadableError:
             continue
-        assert found.keys() == signature.output_fields.keys()
+        assert found.keys() == fields.keys()

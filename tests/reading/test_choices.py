@@ -10,26 +10,19 @@ LETTERS = ["(a) a walk", "(b) a swim", "(c) a nap", "(d) a book"]
 SOLUTIONS = [f"S{n}: solution {n}" for n in range(1, 9)]
 
 
-@pytest.mark.parametrize("reply", ["(a) or (b)", "(b), not (a)", "a or b", "none", "e", "", "I cannot tell.", "a/b"])
-def test_an_answer_that_chooses_none_or_several_is_asked_for_again(reply: str) -> None:
-    with pytest.raises(UnreadableError, match="chooses none of the 4 options, or several"):
-        read_answer(ChooseFromContext, f"[[ ## answer ## ]]\n{reply}", {"options": LETTERS})
-
-
-@pytest.mark.parametrize("reply", ["A swim", "(b) a swim", "I'd go for (b): a swim.", "B"])
-def test_the_text_of_an_option_chooses_it(reply: str) -> None:
-    found, _ = read_answer(ChooseFromContext, f"[[ ## answer ## ]]\n{reply}", {"options": LETTERS})
-    assert found["answer"] == "(b)"
+def test_the_text_of_an_option_chooses_it_and_none_or_several_are_asked_for_again() -> None:
+    for reply in ("A swim", "(b) a swim", "I'd go for (b): a swim.", "B"):
+        found, _ = read_answer(ChooseFromContext, f"[[ ## answer ## ]]\n{reply}", {"options": LETTERS})
+        assert found["answer"] == "(b)"
+    for reply in ("(a) or (b)", "(b), not (a)", "a or b", "none", "e", "", "I cannot tell.", "a/b"):
+        with pytest.raises(UnreadableError, match="chooses none of the 4 options, or several"):
+            read_answer(ChooseFromContext, f"[[ ## answer ## ]]\n{reply}", {"options": LETTERS})
 
 
 @pytest.mark.parametrize(
     "reply",
     [
-        "[2,7]",
-        "S2, S7",
-        '["S2: solution 2", "s7"]',
-        '{"S2": 1, "S7": 1}',
-        "- S2\n- S 07",
+        *("[2,7]", "S2, S7", '["S2: solution 2", "s7"]', '{"S2": 1, "S7": 1}', "- S2\n- S 07"),
         '```json\n{"answer": ["S1"]}\n```\nBut:\n```json\n{"answer": ["S2", "S7"]}\n```',
         '["Ｓ2", null, "S7"]',
     ],

@@ -34,18 +34,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("layout", ["headers", "json"])
-@pytest.mark.parametrize("signature", [UpdateFacts, ChooseFromContext], ids=lambda each: each.__name__)
-def test_hostile_answers_are_read_or_refused_at_once(signature: type, layout: Layout, name: str) -> None:
-    text = HOSTILE[name] if signature is UpdateFacts else HOSTILE[name].replace("facts", "answer")
-    started = time.perf_counter()
-    with contextlib.suppress(UnreadableError):
-        read_answer(signature, text, {"options": ["(a) x", "(b) y"], "dialogue": "[D1:1] Ann: x"}, layout=layout)
-    # Patterns whose time grows with the square of the length took minutes for these.
-    assert time.perf_counter() - started < 10
-
-
 class Fact(BaseModel):
     text: str
     count: int = 0
@@ -56,45 +44,42 @@ Ids = Annotated[list[str], Shown("dialogue")]
 QUOTES = '["' + ',"a:"' * 3_200 + '"]'
 BRACES = "['" + '{"])' * 1_500 + '"}'
 COSTLY: dict[str, tuple[Any, str, Layout]] = {
+    **{f"{name} of facts": (UpdateFacts, text, "json") for name, text in HOSTILE.items()},
+    **{f"{name} of an answer": (ChooseFromContext, text, "json") for name, text in HOSTILE.items()},
     "repair of quotes": (list[Fact], QUOTES, "headers"),
     "repair of braces": (list[Fact], BRACES, "headers"),
-    "repair of many elements": (list[Fact], json.dumps([QUOTES[:5_000] + '"]'] * 20), "headers"),
     "a long literal": (list[Fact], "[" + "'a'," * 1_000_000 + "]", "headers"),
     "a long list": (list[Fact], "[" + "1," * 1_000_000 + "1]", "headers"),
-    "many ids": (Ids, json.dumps([f"X{n}" for n in range(36_000)]), "headers"),
+    "many ids": (Ids, json.dumps([f"X{n}" for n in range(21_000)]), "headers"),
     "blanks behind a number": (int, json.dumps("1" + "\n" * 40_000 + "x"), "headers"),
     "blanks in an answer": (ChooseFromContext, json.dumps({"answer": "answer" + "\n" * 40_000 + "!"}), "json"),
     "a box of blanks": (ChooseFromContext, json.dumps({"answer": "\\boxed" + "\n" * 400 + "{"}), "json"),
 }
 
 
-def of(kind: Any) -> type[dspy.Signature]:
-    """A signature with one output of a type, or the signature itself."""
-    if isinstance(kind, type) and issubclass(kind, dspy.Signature):
-        return kind
-    return dspy.Signature({"dialogue": (str, dspy.InputField()), "facts": (kind, dspy.OutputField())}, "x")
-
-
 def read(kind: Any, text: str, layout: Layout = "headers") -> tuple[Any, Counter[str]]:
-    """The first output of an answer, and its mends by kind."""
+    """The first output of an answer to a signature, or to one with an output of a type; and its mends by kind."""
+    if not (isinstance(kind, type) and issubclass(kind, dspy.Signature)):
+        kind = dspy.Signature({"dialogue": (str, dspy.InputField()), "facts": (kind, dspy.OutputField())}, "x")
     dialogue = "\n".join(f"[D1:{n}] Ann: x" for n in range(48))
     said = text if layout == "json" else MARKER + text
-    found, mends = read_answer(of(kind), said, {"dialogue": dialogue, "options": ["(a) x", "(b) y"]}, layout=layout)
+    found, mends = read_answer(kind, said, {"dialogue": dialogue, "options": ["(a) x", "(b) y"]}, layout=layout)
     return next(iter(found.values())), Counter(mend.kind for mend in mends)
 
 
 @pytest.mark.parametrize("name", COSTLY)
 def test_what_costs_more_than_its_length_is_refused(name: str) -> None:
+    kind, text, layout = COSTLY[name]
     started = time.process_time()
     with contextlib.suppress(UnreadableError):
-        read(*COSTLY[name])
-    # 4 to 60 seconds before there were bounds, in which no other thread runs.
+        read(kind, text.replace("facts", "answer") if kind is ChooseFromContext else text, layout)
+    # 4 seconds to minutes before there were bounds, in which no other thread runs.
     assert time.process_time() - started < 2
 
 
 def test_what_is_beyond_the_bounds_is_counted_and_the_rest_is_read() -> None:
-    found, mends = read(Ids, json.dumps([f"D1:{n % 48}" for n in range(30_000)]))
-    assert (len(found) + mends["element"], mends["element"] > 0) == (30_000, True)
+    found, mends = read(Ids, json.dumps([f"D1:{n % 48}" for n in range(20_500)]))
+    assert (len(found) + mends["element"], mends["element"] > 0) == (20_500, True)
     broken, sound = QUOTES[:5_000] + '"]', '{"text": "a"}'
     found, mends = read(list[Fact], json.dumps([broken] * 20 + [sound] * 5))
     assert (found[-5:], len(found) + mends["element"]) == ([Fact(text="a")] * 5, 25)

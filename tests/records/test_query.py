@@ -1,26 +1,21 @@
-"""Queries: how prompts show them, what memories are searched with, and which turns a task shows by itself."""
+"""Queries, as prompts show them and memories are searched with them; and which hits of a context are evidence."""
 
 from datetime import datetime
 
 import pytest
-from mempiler.records import Logs, Query, Session, Turn
+from mempiler.records import ABSTRACT, Context, Hit, Logs, Query, Session, Turn
 from pydantic import ValidationError
 
 SPOKEN = "user: I want to get fitter\n\nassistant: Mind the knee?"
 
 
 @pytest.mark.parametrize(
-    ("date", "when", "line"),
-    [
-        (datetime(2023, 5, 8, 13, 56), "8 May 2023, Monday 13:56", "Where? (asked on 8 May 2023, Monday 13:56)"),
-        ("8 May 2023", "8 May 2023", "Where? (asked on 8 May 2023)"),
-        (None, "", "Where?"),
-        ("", "", "Where?"),
-    ],
+    ("date", "when"),
+    [(datetime(2023, 5, 8, 13, 56), "8 May 2023, Monday 13:56"), ("8 May 2023", "8 May 2023"), (None, ""), ("", "")],
 )
-def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, when: str, line: str) -> None:
+def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, when: str) -> None:
     query = Query(text="Where?", date=date)
-    assert (query.when, query.line) == (when, line)
+    assert (query.when, query.line) == (when, f"Where? (asked on {when})" if when else "Where?")
 
 
 @pytest.mark.parametrize(
@@ -55,3 +50,20 @@ def test_a_query_does_not_change_and_has_no_field_by_mistake() -> None:
         query.text = "Who?"  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(ValidationError, match="speaker"):
         Query(text="Where?", speaker="Ann")  # pyright: ignore[reportCallIssue]
+
+
+HITS = (
+    Hit(id="p1", text="likes calm", kind="principle", sources=("D1:1", "D2:1")),
+    Hit(id="t1", text="sleep", kind="topic", sources=("D1:1", "D1:2")),
+    Hit(id="D1:2", text="hi", kind="turn", sources=("D1:2",)),
+    Hit(id="L1:1", text="bought", kind="log", sources=("L1:1",)),
+)
+
+
+def test_what_speaks_of_turns_is_evidence_and_hits_are_found_by_kind() -> None:
+    context = Context(hits=HITS)
+    assert (context.sources, context.evidence) == (("D1:1", "D2:1", "D1:2", "L1:1"), ("D1:1", "D1:2", "L1:1"))
+    speaking = ("turn", "log", "record", "session", "fact", "conclusion", "situation", "topic")
+    found = {kind for kind in (*speaking, *ABSTRACT) if Hit(id="x", text="y", kind=kind).is_evidence}
+    assert found == set(speaking)
+    assert [hit.id for hit in context.of("log", "topic")] == ["t1", "L1:1"]

@@ -1,5 +1,6 @@
 """What `check_benchmark` finds: a benchmark that keeps its promises, and one broken promise at a time."""
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,17 +30,15 @@ class Alike(Benchmark):
         return alike(cls)
 
 
-def example(n: int, **changes: Any) -> dspy.Example:
+def example(n: int, inputs: Sequence[str] = ("history", "question", "focus"), **changes: Any) -> dspy.Example:
     """Question n about conversation n."""
-    chat = [[{"role": "user", "name": "Ann", "content": f"My dog is called Rex{n}."}]]
-    inputs = changes.pop("inputs", ("history", "question", "focus"))
+    said = {"role": "user", "name": "Ann", "content": f"My dog is called Rex{n}."}
+    asked = {"question": "What is the dog called?", "focus": ("D1:1",), "answer": f"Rex{n}", "category": "pets"}
     fields = {
         "id": f"q{n}",
-        "category": "pets",
-        "history": History.parse(chat, id=f"ann{n}"),
-        "question": "What is the dog called?",
+        "history": History.from_messages([said], f"ann{n}"),
         "focus": ("D1:1",),
-        "answer": f"Rex{n}",
+        **asked,
         **changes,
     }
     return dspy.Example(fields).with_inputs(*inputs)
@@ -73,32 +72,30 @@ def scored(scorer: type[Scorer]) -> Callable[[], Any]:
     return lambda: alike(type("Scored", (Alike,), {"metrics": {"mine": scorer}}))
 
 
-class Deaf(Alike):
-    @classmethod
-    def load(cls, path: str | Path | None = None, **options: Any) -> "Alike":
-        return alike(cls)
+def loading(load: Callable[..., Any]) -> Callable[[], Any]:
+    """A benchmark that is loaded otherwise."""
+    return lambda: alike(type("Loaded", (Alike,), {"load": classmethod(load)}))
 
 
-class Falls(Alike):
-    @classmethod
-    def load(cls, path: str | Path | None = None) -> "Alike":  # pyright: ignore[reportIncompatibleMethodOverride]
-        return alike(cls)
+def cut(change: Callable[[Any], Any]) -> Callable[[], Any]:
+    """A benchmark that changes its split."""
 
+    class Cut(Alike):
+        def split(self, *args: Any, **options: Any) -> Any:
+            return change(super().split(*args, **options))
 
-class Shuffled(Alike):
-    def split(self, *args: Any, **options: Any) -> Any:
-        return super().split(*args, **{**options, "seed": random.randrange(10**9)})
+    return lambda: alike(Cut)
 
 
 def asked_again(change: Callable[[dspy.Example], dspy.Example]) -> Callable[[], Any]:
     """A benchmark that tests on what becomes of a question of the training part, too."""
+    return cut(lambda split: type(split)(split.train, split.dev, (change(split.train[0]), *split.test)))
 
-    class Cut(Alike):
-        def split(self, *args: Any, **options: Any) -> Any:
-            split = super().split(*args, **options)
-            return type(split)(split.train, split.dev, (change(split.train[0]), *split.test))
 
-    return lambda: alike(Cut)
+COUNTS = itertools.count()
+shuffled = cut(lambda split: type(split)(split.train, split.dev[next(COUNTS) % 2 :], split.test))
+deaf = loading(lambda cls, path=None, **options: alike(cls))
+falls = loading(lambda cls, path=None: alike(cls))
 
 
 def with_first(**changes: Any) -> Callable[[], Any]:
@@ -119,14 +116,14 @@ def with_first(**changes: Any) -> Callable[[], Any]:
             asked_again(lambda seen: seen.copy(id="again")),
             "a conversation is in train and in another part of the split",
         ),
-        (lambda: alike(Shuffled), "the split differs from call to call"),
+        (shuffled, "the split differs from call to call"),
         (scoring(lambda said: Score(-said.value, said.feedback)), "example q0: the gold answer scores -1.0"),
         (scoring(lambda said: Score(1.0, "Yes.", {"length": NAN})), "example q0: a score or part is no finite number"),
         (scoring(lambda said: Score(said.value, f"{random.random()}")), "example q0: the same answer scores otherwise"),
         (scoring(lambda said: Score(said.value, "")), "example q0: the feedback is empty"),
         (scored(SaysJudged), "a scorer that names judges scores without any; ask self.judge(role)"),
-        (lambda: alike(Deaf), "load takes an option that does not exist; call refuse_options"),
-        (lambda: alike(Falls), "load fails on an unknown option with TypeError; call refuse_options"),
+        (deaf, "load takes an option that does not exist; call refuse_options"),
+        (falls, "load fails on an unknown option with TypeError; call refuse_options"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )

@@ -2,7 +2,7 @@
 
 import itertools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import dspy
@@ -17,19 +17,9 @@ from mempiler.records import Context, Hit, Query
 from mempiler.testing import check_method
 from pydantic import Field
 
-
-class Note(dspy.Signature):
-    """Write down what is worth keeping."""
-
-    dialogue: str = dspy.InputField()
-    note: str = dspy.OutputField()
-
-
-class Choose(dspy.Signature):
-    """Say what to look for."""
-
-    question: str = dspy.InputField()
-    wanted: str = dspy.OutputField()
+NOTE = dspy.Signature("dialogue: str -> note: str", "Write down what is worth keeping.")
+CHOOSE = dspy.Signature("question: str -> wanted: str", "Say what to look for.")
+SET = object.__setattr__
 
 
 class Notes(Memory):
@@ -46,7 +36,7 @@ class NoteWriter(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.take = predictor(Note)
+        self.take = predictor(NOTE)
 
     def prepare(self, item: Item) -> Any:
         return self.attempt(self.take, dialogue="\n".join(item.lines()))
@@ -65,7 +55,7 @@ class ChoosingReader(EntryReader):
 
     def __init__(self) -> None:
         super().__init__(5)
-        self.choose = predictor(Choose)
+        self.choose = predictor(CHOOSE)
 
     def recall(self, memory: Any, query: Query) -> Context:
         chosen = self.attempt(self.choose, question=query.text)
@@ -99,25 +89,16 @@ def entering(change: Callable[[Entry], dict[str, Any]]) -> type[NoteWriter]:
     return Enters
 
 
-def counting() -> Callable[[Entry], dict[str, Any]]:
-    """Makes entries depend on how often they were written."""
-    calls = itertools.count()
-    return lambda entry: {"text": f"{entry.text} {next(calls)}"}
-
-
 class SettlesAgain(NoteWriter):
     def settle(self, memory: Any) -> Any:
         return Notes(notes=(*memory.notes, Entry(id=f"end{len(memory.notes)}", text="the end")))
 
 
-class Unstored(Notes):
+class Unstored(NoteWriter):
     """Keeps what has no JSON form."""
 
-    notes: tuple[Entry, ...] = Field(default=(), exclude=True)
-
-
-class Forgets(NoteWriter):
-    Memory = Unstored
+    class Memory(Notes):
+        notes: tuple[Entry, ...] = Field(default=(), exclude=True)
 
 
 class HidesPrompt(NoteWriter):
@@ -125,7 +106,7 @@ class HidesPrompt(NoteWriter):
 
     def __init__(self) -> None:
         super().__init__()
-        hidden = predictor(Choose)
+        hidden = predictor(CHOOSE)
         self.ask: Any = lambda question: hidden(question=question)
 
     def prepare(self, item: Item) -> Any:
@@ -141,28 +122,22 @@ class Loses(NoteWriter):
         return super().write(memory, item, note) if note else memory
 
 
-class AsksInSearch(ChoosingReader):
-    def search(
-        self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
-    ) -> list[list[Hit]]:
-        for query in queries:
-            self.choose(question=query)
-        return super().search(memory, queries, k, min_score)
-
-
-def finding(change: Callable[[list[list[Hit]]], list[list[Hit]]]) -> type[EntryReader]:
+def finding(change: Callable[[Any, list[list[Hit]]], list[list[Hit]]]) -> type[EntryReader]:
     """A reader that changes what it finds."""
 
-    class Finds(EntryReader):
-        def search(
-            self, memory: Any, queries: Sequence[str], k: int = 10, min_score: float | None = None
-        ) -> list[list[Hit]]:
-            return change(super().search(memory, queries, k, min_score))
+    class Finds(ChoosingReader):
+        def search(self, *args: Any, **options: Any) -> list[list[Hit]]:
+            return change(self, super().search(*args, **options))
 
     return Finds
 
 
-def named_itself(found: list[list[Hit]]) -> list[list[Hit]]:
+def asking(reader: Any, found: list[list[Hit]]) -> list[list[Hit]]:
+    reader.choose(question="What?")
+    return found
+
+
+def named_itself(_: Any, found: list[list[Hit]]) -> list[list[Hit]]:
     return [[hit.model_copy(update={"sources": (hit.id,)}) for hit in hits] for hits in found]
 
 
@@ -171,28 +146,27 @@ class RecallsOnce(EntryReader):
 
     def recall(self, memory: Any, query: Query) -> Context:
         context = super().recall(memory, query)
-        object.__setattr__(memory, "notes", memory.notes[:-1])
+        SET(memory, "notes", memory.notes[:-1])
         return context
 
 
-SET = object.__setattr__
-
-
+COUNTS = itertools.count()
+counted = entering(lambda entry: {"text": f"{entry.text} {next(COUNTS)}"})
 WRITERS = [
     (writing(lambda before, _, after: SET(before, "notes", after.notes)), "write changes the memory it is given"),
     (writing(lambda _, item, after: SET(item, "id", f"{item.id}!")), "write changes the item P"),
     (entering(lambda _: {"id": uuid.uuid4().hex}), "the same history gives another memory the second time; count ids"),
-    (entering(counting()), "items one by one give another memory than all at once; prepare and write must depend"),
+    (counted, "items one by one give another memory than all at once; prepare and write must depend"),
     (SettlesAgain, "settling twice is not settling once"),
     (entering(lambda _: {"sources": ("session 1",)}), "the memory names sources that are no turns of the history"),
-    (Forgets, "the memory read back from its JSON is not the same; every field must have a JSON form"),
+    (Unstored, "the memory read back from its JSON is not the same; every field must have a JSON form"),
     (HidesPrompt, "writing asks prompts that do not lie below the writer; their changes would leave stale memories"),
     (Loses, "turns are lost where no answer can be read: P:1, L1:1"),
 ]
 READERS = [
-    (AsksInSearch, "search calls the model; only recall may"),
-    (finding(lambda found: found[:1] * len(found)), "a batch of queries finds something else than"),
-    (finding(lambda found: [hits[::-1] for hits in found]), "search for k=3 is not the head of search for k=10"),
+    (finding(asking), "search calls the model; only recall may"),
+    (finding(lambda _, found: found[:1] * len(found)), "a batch of queries finds something else than"),
+    (finding(lambda _, found: [hits[::-1] for hits in found]), "search for k=3 is not the head of search for k=10"),
     (finding(named_itself), "hits rest on sources that are no turns of the history: n1"),
     (RecallsOnce, "recall changes the memory"),
 ]
