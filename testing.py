@@ -1,7 +1,6 @@
 """Checks that a method or a benchmark keeps the contracts everything else rests on; ours pass them, yours should too.
 
-Both raise one error that lists every violation on its own line. Nothing is sent anywhere: the model is the offline
-engine, the history of a method is a small one. What is checked stands with each check.
+Both raise one error with a line for every violation. Nothing is sent anywhere: the model is the offline engine.
 
 Example:
     >>> from mempiler.testing import check_benchmark, check_method
@@ -14,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from math import isfinite
@@ -150,7 +150,6 @@ def _memory(make: Make, past: History) -> Broken:
 
 
 def _prompts(make: Make, past: History) -> Broken:
-    """Which prompts name a memory."""
     program = make()
     writer, writers = program.method.writer, program.method.writer.predictors_below()
     key = writer_key(writer)
@@ -187,8 +186,6 @@ def _losses(make: Make, past: History) -> Broken:
 
 
 class _Garbled(OfflineEngine):
-    """Answers what nobody can read."""
-
     def complete(self, request: Any) -> Any:
         response = super().complete(request)
         return dataclasses.replace(response, message=type(response.message).assistant("I cannot help with that."))
@@ -225,7 +222,6 @@ def _examples(benchmark: Benchmark) -> Broken:
 
 
 def _first(check: Callable[[dspy.Example], Broken], examples: Sequence[dspy.Example]) -> Broken:
-    """The first problem of the first example that has one."""
     found = (f"example {example.id}: {problem}" for example in examples for problem in check(example))
     yield from islice(found, 1)
 
@@ -253,7 +249,6 @@ def _example(benchmark: Benchmark, example: dspy.Example, histories: dict[str, A
 
 
 def _split(benchmark: Benchmark) -> Broken:
-    """How the examples are cut."""
     try:
         split = benchmark.split()
     except DataError:
@@ -273,11 +268,9 @@ def _scorer(benchmark: Benchmark) -> Broken:
     """The scorer's results for the gold answer, for nothing, and twice for the same."""
     scorer = benchmark.scorer
     if scorer.asked or benchmark.interaction is not None:
-        try:
+        with suppress(UserError):
             scorer.score(benchmark.examples[0], dspy.Prediction(answer="x", context=Context(), rival="y"))
-        except UserError:
-            return
-        yield "a scorer that names judges scores without any; ask self.judge(role)"
+            yield "a scorer that names judges scores without any; ask self.judge(role)"
         return
     yield from _first(lambda example: _scored(scorer, example), benchmark.examples[:50])
 
@@ -300,9 +293,8 @@ def _options(benchmark: Benchmark) -> Broken:
     """An option that does not exist must not pass in silence."""
     try:
         type(benchmark).load(None, no_such_option=1)
-        problem = "takes an option that does not exist"
+        yield "load takes an option that does not exist; call refuse_options"
     except UserError:
-        return
+        pass
     except Exception as error:
-        problem = f"fails on an unknown option with {type(error).__name__}"
-    yield f"load {problem}; call refuse_options"
+        yield f"load fails on an unknown option with {type(error).__name__}; call refuse_options"

@@ -49,7 +49,7 @@ def chosen_letter(text: str, options: Sequence[str]) -> str | None:
 
 
 def _named(text: str) -> list[list[str]]:
-    """The labels that a text names, the clearest way of naming first."""
+    # The clearest way of naming comes first.
     boxed = _BOXED.findall(text)
     return [
         boxed[-1:],

@@ -1,8 +1,7 @@
 """The text of one output while the completion that holds it grows.
 
-What is given is certain, whatever follows: put together it is the beginning of what `answer.read_answer` reads in the
-end. Blanks at the end are held back, and what may become a header, an escape or a mended marker. An answer in another
-form than was asked for gives nothing before its end.
+What is given is certain, whatever follows: blanks at the end are held back, and what may become a header, an escape or
+a mended marker. An answer in another form than was asked for gives nothing before its end.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class Growing:
         self._stopped, self._text = True, ""
 
     def _certain(self, said: str) -> str:
-        """What no mend of a marker, and no cutting of blanks at the ends, can change."""
         written = self._layout == "json" and said.lstrip()[:1] == "{"
         text = _written(self._name, said) if written else _headed(self._name, said).lstrip()
         mended = _MENDED.search(text)

@@ -1,8 +1,7 @@
 """Markers in values: text that a prompt, an adapter or a chat template would take for structure, made harmless.
 
-A user may write `[[ ## answer ## ]]`, and a model may quote it. Prompts show it as `[[ #~# answer ## ]]`; `restored`
-takes the tilde out of what a model says, so a memory keeps the words as they were said. For every text,
-`restored(neutral(text)) == text`: where tildes stand already, one more is put.
+A user may write `[[ ## answer ## ]]`, and a model may quote it. Prompts show it as `[[ #~# answer ## ]]`. For every
+text, `restored(neutral(text)) == text`: where tildes stand already, one more is put.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from ..errors import misfit
 from .choices import OneOf, chosen_letter
 from .ids import Shown, ShownIds
 from .json_text import LOOKS, parsed
@@ -103,7 +104,7 @@ class ValueReader:
             adapter: TypeAdapter[Any] = TypeAdapter(annotation)
             return adapter.validate_python(raw)
         except ValidationError as error:
-            raise UnreadableError(where, _first(error)) from error
+            raise UnreadableError(where, misfit(error)) from error
 
     def mend(self, kind: MendKind, where: str) -> None:
         """Notes something that was put right."""
@@ -231,7 +232,6 @@ class ValueReader:
         return found if origin in (list, Sequence) else origin(found)
 
     def _elements(self, raw: Any, kind: Any, where: str) -> list[Any]:
-        """The elements of what is due as a list, whatever it is wrapped in."""
         if isinstance(raw, list | tuple | set):
             return list(raw)
         if raw is None or raw == "":
@@ -277,7 +277,7 @@ class ValueReader:
         try:
             return model.model_validate(values)
         except ValidationError as error:
-            raise UnreadableError(where, _first(error)) from error
+            raise UnreadableError(where, misfit(error)) from error
 
     def _field(self, values: dict[str, Any], field: Field, given: dict[str, Any], where: str) -> None:
         """Puts the value of one field of an object to the others; nothing where its default is due."""
@@ -334,13 +334,7 @@ def _unwrapped(raw: Mapping[Any, Any], kind: Any) -> list[Any]:
 
 
 def _listed(text: str) -> list[str]:
-    """Ids or names that stand in one text."""
     return [part for part in re.split(r"[,;\s、，]+|\band\b", text.strip(" \t\n[](){}")) if part.strip("\"'`.")]
-
-
-def _first(error: ValidationError) -> str:
-    found = error.errors()[0]
-    return f"{'.'.join(map(str, found['loc']))}: {found['msg']}".lstrip(": ")
 
 
 def _shown(raw: Any) -> str:

@@ -117,7 +117,7 @@ def test_the_versions_of_every_method_are_told_by_their_deltas(method: str, ques
     writer = build(method, **({"rounds": 2} if method == "pramem" else {})).method.writer
     versions: list[Memory] = [writer.Memory()]
     with dspy.context(lm=language_model("offline")):
-        for item in history.items[:4]:
+        for item in history.items[:3]:
             versions.append(take(writer, versions[-1], item, writer.prepare(item)))
         versions.append(close(writer, versions[-1]))
     changed = [delta(before, after) for before, after in pairwise(versions)]

@@ -156,12 +156,12 @@ def test_hits_are_those_worked_out_by_hand_whatever_was_changed_before(
 @of_each_kind
 @pytest.mark.parametrize("where", [None, WHERE[1], WHERE[4]])
 def test_the_first_of_many_are_the_head_of_all_and_a_batch_is_one_query_at_a_time(kind: str, where: Any) -> None:
-    index = filled(KINDS[kind](), texts_of(3000))
+    index = filled(KINDS[kind](), texts_of(1500))
     queries = [*(entry.text for entry in texts_of(7, words=3)), "w0 w1", "zebra"]
-    everything = index.search(queries, 3000, where=where)
+    everything = index.search(queries, 1500, where=where)
     for k in (1, 5, 30):
         assert index.search(queries, k, where=where) == [hits[:k] for hits in everything]
-    assert everything == [index.search([query], 3000, where=where)[0] for query in queries]
+    assert everything == [index.search([query], 1500, where=where)[0] for query in queries]
 
 
 @of_each_kind

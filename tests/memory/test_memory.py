@@ -3,26 +3,15 @@
 from typing import Any
 
 import pytest
-from mempiler.engines.embedders import embedder
 from mempiler.memory.index import DIALOGUE
 from mempiler.memory.memory import Memory, TurnMemory
 from mempiler.programs.baselines.retrieval import logged
-from mempiler.programs.catalog import build
-from mempiler.programs.names import METHODS
 from mempiler.programs.pramem.memory import ExperienceMemory
 from mempiler.records import Action, Behavior, Logs, Profile, Session, Turn
 
 
 class Notes(Memory):
     notes: tuple[str, ...] = ()
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_the_memory_of_somebody_unknown_is_empty_and_can_be_stored(name: str) -> None:
-    kind = build(name, embedder=embedder()).method.writer.Memory
-    assert issubclass(kind, Memory)
-    assert not [entry for entry in kind().entries() if entry.sources]
-    assert kind.model_validate_json(kind().model_dump_json()) == kind()
 
 
 @pytest.mark.parametrize("inner", [Notes, ExperienceMemory])

@@ -60,19 +60,16 @@ def test_one_user_has_one_writer_until_the_lease_ends(open_store: Callable[..., 
     assert one.claim("me", 60, WRITER)
 
 
-def test_several_users_are_claimed_at_once_those_that_wait_longest(
-    open_store: Callable[..., Store],
-) -> None:
+def test_several_users_are_claimed_at_once_those_that_wait_longest(open_store: Callable[..., Store]) -> None:
     one, two = open_store(), open_store()
     owners = [Owner(f"user {n}") for n in range(5)]
     for owner in owners:
         fill(one, owner, 1)
-    first = one.claim("first", 60, WRITER)
-    for claim in first:
-        one.release(claim)  # the last in the row again
+    first = claim_of(one)
+    one.release(first)  # the last in the row again
     early, rest = two.claim("early", 60, WRITER, most=4), one.claim("rest", 60, WRITER, most=4)
-    assert {claim.owner for claim in early} == {*owners} - {first[0].owner}
-    assert [claim.owner for claim in rest] == [first[0].owner]
+    assert {claim.owner for claim in early} == {*owners} - {first.owner}
+    assert [claim.owner for claim in rest] == [first.owner]
     for claim in (*early, *rest):
         assert one.commit(claim, document(1), 60) is not None
     assert not one.claim("late", -1, WRITER, most=4)
@@ -104,21 +101,15 @@ def test_writing_what_was_forgotten_meanwhile_stores_nothing(store: Store, chang
 
 def test_unsettled_memory_is_still_to_be_done(store: Store) -> None:
     fill(store)
-    claim = store.commit(claim_of(store), document(2, settled=1), 60)
-    assert claim is not None
-    store.release(claim)
+    assert store.commit(claim_of(store), document(2, settled=1), 0)
     assert [stored.item.id for stored in store.read(ADA).waiting] == ["s1"]
-    again = claim_of(store)
-    assert store.commit(again, document(2), 60) is not None
-    store.release(again)
+    assert store.commit(claim_of(store), document(2), 0)
     assert not store.claim("me", 60, WRITER)
 
 
 def test_memory_of_another_program_is_passed_over(store: Store) -> None:
     fill(store)
-    claim = store.commit(claim_of(store), document(1), 60)
-    assert claim is not None
-    store.release(claim)
+    assert store.commit(claim_of(store), document(1), 0)
     for other in (Stamp("x", "p", "e"), Stamp("w", "p", "other"), Stamp("w", "p", "e", 99)):
         assert not store.claim("you", 60, other)
     assert store.claim("you", 60, Stamp("w", "another reading prompt", "e"))
@@ -201,9 +192,8 @@ def test_who_adds_waits_for_another_worker_no_longer_than_the_lease(store: Store
     fill(store, count=1)
     assert store.claim("busy", 500, stamp_of(program))
     begun = time.monotonic()
-    UserMemory(Memories(program, store, language_model("offline")), ADA, lease=0.2).add(
-        [{"role": "user", "content": "I like tea."}]
-    )
+    memory = UserMemory(Memories(program, store, language_model("offline")), ADA, lease=0.2)
+    memory.add([{"role": "user", "content": "I like tea."}])
     assert 0.2 <= time.monotonic() - begun < 5
     assert states(store) == ["queued", "queued"]
 

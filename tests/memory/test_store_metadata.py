@@ -67,12 +67,8 @@ def test_amendments_are_numbered_one_after_the_other_for_each_user(store: Any) -
     for owner in (ADA, OTHER):
         store.add(owner, session("D1"))
     assert [store.amend(ADA, row) for row in (ROW, ROW, replace(ROW, number=3))] == [True, False, False]
-    assert (store.read(ADA).amended, store.read(OTHER).amended) == (1, 0)
-    assert store.amendments(ADA) == [ROW]
-    assert store.amend(ADA, replace(ROW, number=2, what="undo", undoes=1))
-    assert store.amend(OTHER, ROW)
-    assert [row.number for row in store.amendments(ADA)] == [1, 2]
-    assert store.amend(Owner("nobody"), ROW) is False
+    assert (store.read(ADA).amended, store.read(OTHER).amended, store.amendments(ADA)) == (1, 0, [ROW])
+    assert [store.amend(owner, ROW) for owner in (OTHER, Owner("nobody"))] == [True, False]
 
 
 def test_amendments_go_with_what_they_rest_on_and_do_not_come_back(store: Any) -> None:

@@ -31,9 +31,7 @@ STORES = Path(__file__).with_name("stores")
 
 
 def engine_of(url: str) -> Engine:
-    if "://" in url:
-        return create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    return create_engine(f"sqlite:///{url}")
+    return create_engine(url.replace("postgresql:", "postgresql+psycopg:") if "://" in url else f"sqlite:///{url}")
 
 
 def make(url: str, version: str) -> str:
