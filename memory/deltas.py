@@ -110,7 +110,6 @@ def _keys(before: dict[Any, Any], after: dict[Any, Any]) -> Change | None:
 
 
 def _applied(value: Any, change: Change) -> Any:
-    """A part of a version after a change, with what came still as JSON."""
     ((kind, how),) = change.items()
     if kind == "value":
         return how

@@ -266,7 +266,6 @@ def _put_item(db: Connection, owner: Owner, stored: StoredItem) -> None:
 
 
 def _put_open(db: Connection, owner: Owner, session: str, turns: Sequence[Turn], last: int) -> tuple[Turn, ...]:
-    """Writes turns of an open session behind its last one, and returns them with their ids."""
     new = _numbered(turns, session, last)
     check_turns(new)
     _take_turns(db, owner, new, 0)

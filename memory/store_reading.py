@@ -238,7 +238,6 @@ def metadata_of(db: Connection, owner: Owner, ids: Sequence[str] | None = None) 
 
 
 def _opened(db: Connection, owner: Owner) -> list[tuple[Session, dict[str, Any]]]:
-    """The open sessions of which something was said."""
     opened = open_sessions(db, owner)
     said = metadata_of(db, owner, [session.id for session in opened])
     return [(session, said[session.id]) for session in opened if session.id in said]
@@ -307,7 +306,6 @@ def _length(changes: Sequence[Change]) -> int:
 
 
 def _text_after(found: Sequence[Change]) -> tuple[str, str | None]:
-    """The JSON of a memory and of the settled one: their texts, and the changes behind these."""
     text, changes = found[0], found[1:]
     if not changes:
         return text.memory, text.settled

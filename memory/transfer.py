@@ -90,7 +90,6 @@ def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
 
 
 def _contents(line: dict[str, Any], where: str) -> Contents:
-    """What a line holds, as a store takes it; times are kept in UTC, as everywhere."""
     line["owner"] = {"user": line.pop("user", None), "tenant": line.pop("tenant", None)}
     if isinstance(given := line.get("document"), dict):
         document = cast("dict[str, Any]", given)
