@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from .batching import buckets, in_halves
-from .sampling import Sample, draw
-from .scoring import computing, is_plain, token_logprobs
+from .sampling import Sample, computing, draw, is_plain, token_logprobs
 
 if TYPE_CHECKING:
     from torch import Tensor
