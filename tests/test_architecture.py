@@ -30,7 +30,7 @@ OPTIMIZERS = PROGRAMS | {"programs", "data", "engines"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "records": {"errors"},
-    "reading": set(),
+    "reading": {"errors"},
     "signatures": BASE | {"reading"},
     "memory": BASE,
     "data": BASE | {"signatures", "reading"},
