@@ -201,8 +201,6 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
     record, here = RECORDING.get(), place.get()
     call = Call(predictor, dict(inputs), at=here.tick() if here else ())
     lm = call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm
-    if lm is None:
-        raise UserError("no language model: pass lm=dspy.LM(...) to program.memory, or call dspy.configure(lm=...)")
     meter = getattr(lm, "meter", None)
     try:
         with ExitStack() as stack:
@@ -214,6 +212,10 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
                 stack.callback(lambda: setattr(call, "taken", work.taken))
                 if record.raw:
                     stack.enter_context(holding(HEARING, call.hear))
+            if lm is None:  # what is recorded is what would have been asked
+                raise UserError(
+                    "no language model: pass lm=dspy.LM(...) to program.memory, or call dspy.configure(lm=...)"
+                )
             yield call
     except Exception as error:
         kind = kind_of(error)
