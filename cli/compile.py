@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import MIN_N, REPLAY, make_setup, parse_settings, setup_options
+from .options import MIN_N, REPLAY, WORKERS, make_setup, parse_settings, setup_options
 from .printing import first_line, report, show_plan
 from .progress import progress
 from .show import run_lines
@@ -16,6 +16,7 @@ from .show import run_lines
 @click.argument("method")
 @setup_options
 @REPLAY
+@WORKERS
 @click.option("--with", "optimizer", default="bootstrap", help="see `mempiler list`")
 @click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all")
 @click.option("--optimizer-set", "settings", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")

@@ -23,7 +23,7 @@ from ..errors import DataError, UserError
 
 SELDOM = """
 adapter allow_code categories embedder_api_base force judge_api_base lm_deadline max_calls max_lost max_minutes
-max_tokens min_n option prompt_api_base replay reranker retries seed threads timeout traces train
+max_tokens min_n option prompt_api_base replay reranker retries seed threads timeout traces train workers
 answer_api_base answer_lm
 """
 """Options that the help of a command with a `--config` leaves to `mempiler list settings`."""

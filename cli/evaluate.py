@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import BudgetError, UserError
-from .options import REPLAY, answer_options, make_setup, setup_options
+from .options import REPLAY, WORKERS, answer_options, make_setup, setup_options
 from .printing import first_line, output, report, show_plan, spanned, table
 from .progress import progress
 from .show import run_lines
@@ -25,6 +25,7 @@ JUDGES = "judge-check"
 @setup_options
 @answer_options
 @REPLAY
+@WORKERS
 @click.option("--check", is_flag=True, help="score nothing: say what is in the file of --data, and wrong with it")
 @click.option("--part", type=click.Choice(["all", "train", "dev", "test"]), default="all", help="of compile's split")
 def command(program: str, planned: bool, part: Any, check: bool, **values: Any) -> None:

@@ -52,11 +52,22 @@ def adds(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
+def _workers(ctx: click.Context, param: click.Parameter, value: Any) -> int | str:
+    return click.IntRange(1).convert(value, param, ctx) if value.lstrip("-").isdecimal() else value
+
+
 def _traces(ctx: click.Context, param: click.Parameter, value: Any) -> int | None:
     words: dict[str, int | None] = {"all": None, "none": 0}
     return words[value] if value in words else click.IntRange(0).convert(value, param, ctx)
 
 
+WORKERS = click.option(
+    "--workers",
+    metavar="N|ADDRESS",
+    default="1",
+    callback=_workers,
+    help="processes that share the work, or the address of a Ray cluster (extra: ray)",
+)
 _EMBEDDER_API_BASE = click.option("--embedder-api-base", help="address of an OpenAI-compatible embedding server")
 _RERANKER = click.option(
     "--reranker",

@@ -174,6 +174,20 @@ class Guard:
         with self._lock:
             return self._until_now()
 
+    def left(self, share: float) -> Limits:
+        """A share of what is left of limits and phase, for another process; all of the time, which passes for all."""
+        spent, left, phase = self.spent(), dict[str, Any](), self._phase.given
+        for each, limit in self.limits.given.items():
+            rest = max(0, min(limit, phase.get(each, limit)) - spent_of(spent, each))
+            part = rest if each == "max_minutes" else rest * share
+            left[each] = part if each in ("max_minutes", "max_usd") else int(part)
+        return Limits(**left)
+
+    def charge(self, spent: Spending) -> None:
+        """Counts what another process has spent but for the time."""
+        with self._lock:
+            self._spent += replace(spent, seconds=0)
+
     def admit(self) -> None:
         """Called before a call that costs.
 

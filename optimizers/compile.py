@@ -9,6 +9,7 @@ program as compiled.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -26,12 +27,14 @@ from ..programs.state import own_demos
 from .catalog import ENDLESS, Job, Optimizer
 from .catalog import optimizer as entry
 from .constructors import checked
-from .effort import EFFORTS, effort
+from .effort import EFFORTS, effort, few_proposals
 from .history import CandidateHistory
 from .labelled import fit_window, plain
 from .metric_views import MetricViews
 from .proposals import ProposingLM
 from .runners import trained_lm
+
+_log = logging.getLogger("mempiler")
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,9 @@ def compile_program(
         predictors = len(job.student.named_predictors())
         done = effort(how.optimizer, job.settings, len(job.train), len(job.val), predictors)
         history.most = math.ceil(done.runs.high + done.recalls.high)
+        if few := few_proposals(how.optimizer, job, guard.left(1.0).max_calls):
+            _log.warning(few)
+            history.note(few)
     before = guard.refused
     compiled = _run(entry(how.optimizer), job, history, guard)
     if guard.dead is not None:

@@ -15,7 +15,7 @@ from typing import Any, cast
 import dspy
 from dspy.teleprompt.gepa.gepa import AUTO_RUN_SETTINGS
 
-from .catalog import optimizer
+from .catalog import Job, optimizer
 from .runners import TRIED, gepa_budget, strategy_steps
 
 
@@ -81,6 +81,23 @@ class _Counts:
 def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predictors: int) -> Effort:
     """The effort of an optimizer of the catalog with all its settings, by questions to learn from and to choose by."""
     return EFFORTS[name](_Counts(settings, train, val, predictors))
+
+
+def few_proposals(name: str, job: Job, calls: int | None) -> str | None:
+    """Says in one line that a budget (`calls` that are left) allows no more than one proposal; None where it does."""
+    counts = _Counts(job.settings, len(job.train), len(job.val), len(job.student.named_predictors()))
+    done = EFFORTS[name](counts)
+    if not done.proposals.high:
+        return None
+    most, why = int(done.proposals.high), "its settings"
+    if name == "gepa":
+        budget, batch = _gepa_runs(counts)
+        most, why = math.ceil(max(0, budget - counts.val) / batch), f"max_metric_calls = {budget}"
+        if calls is not None and math.ceil(max(0, calls - counts.val) / (batch + 1)) < most:
+            most, why = math.ceil(max(0, calls - counts.val) / (batch + 1)), f"the {calls} calls that are left"
+        why += f" with {counts.val} questions to choose by and {batch} for each proposal"
+    told = "no proposal" if most == 0 else "one proposal at most"
+    return f"{name}: the budget allows {told} ({why}); raise it, or learn from fewer questions" if most < 2 else None
 
 
 def _labeled(counts: _Counts) -> Effort:

@@ -183,7 +183,7 @@ def run_compile(
         older = is_intact(folder)
         if not older:
             save(start, folder, manifest)
-        scoring = Scoring(runtime, benchmark, note)
+        scoring = Scoring(runtime, benchmark, note, method)
         try:
             with closing(start.method):
                 outcome = _Compile(scoring, start, split, how, force, folder, manifest).run()

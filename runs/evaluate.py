@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextvars
 import itertools
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,24 @@ Progress = Callable[[int, int], None]
 """Called after every question with the number done and the number of all."""
 
 
+@dataclass(frozen=True)
+class Written:
+    """How a history was written."""
+
+    failures: tuple[Failure, ...] = ()
+    """What could not be."""
+    taken: Spending = field(default_factory=Spending)
+    """Beyond what an earlier one begins with, too."""
+
+
+Elsewhere = Callable[
+    [MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None]],
+    Mapping[str, Written],
+]
+"""Asks questions and gives away their rows as they come; returns how histories were written, by the id of a question
+about each."""
+
+
 def evaluate(
     program: MemoryProgram,
     benchmark: Benchmark,
@@ -49,6 +68,7 @@ def evaluate(
     journal: RowTable | None = None,
     phase: str = "",
     max_lost: float = MAX_LOST,
+    elsewhere: Elsewhere | None = None,
     writing: Callable[[], Progress | None] = lambda: None,
 ) -> Evaluation:
     """Answers and scores questions under the LM of the current context.
@@ -63,6 +83,7 @@ def evaluate(
         journal: Rows of a run that is resumed; those that are there are not asked again.
         phase: What the rows are filed under, beside the program's own digest.
         max_lost: The share of failed questions, or of lost predictor calls, above which the run is broken.
+        elsewhere: Asks questions in other processes; what it leaves is asked here.
         writing: Called where memories are to be written; what it returns is told after every item of a history.
 
     Raises:
@@ -86,15 +107,16 @@ def evaluate(
         if progress:
             progress(len(found), len(order))
 
-    with _writing(program, asked, writing), closing(answered(program, benchmark, asked, threads)) as rows:
+    writes = elsewhere(program, benchmark, asked, keep) if elsewhere and asked else {}
+    left = [example for example in asked if str(example.id) not in found]
+    with _writing(program, left, writing), closing(answered(program, benchmark, left, threads)) as rows:
         for row in rows:
             if isinstance(row, Row):
                 keep(row)
             else:
                 stopped = row
     _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
-    histories = list(dict.fromkeys(example.history for example in order))
-    failed, construction = _written(program, histories)
+    failed, construction, histories = _all_written(program, order, writes)
     rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
     embedder = program.method.embedder
     return Evaluation(
@@ -111,7 +133,7 @@ def evaluate(
         write_failures=len(failed),
         failed_writes=failed,
         construction=construction,
-        histories=len(histories),
+        histories=histories,
         seconds=time.perf_counter() - started,
         names=dict(benchmark.categories),
         expected=benchmark.expected,
@@ -295,18 +317,16 @@ def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[H
         asked *= 4
 
 
-def _written(program: MemoryProgram, histories: Sequence[History]) -> tuple[tuple[Failure, ...], Spending]:
-    """What could not be written of distinct histories, and what writing them takes, by their memories in the cache."""
-    failures, taken, seen = list[Failure](), Spending(), set[int]()
-    with dspy.context(trace=None, disable_history=True):
-        for history in histories:
-            for node in _nodes(program, history):
-                where = f"{history.id}, item {node.item.id}" if node.item else f"{history.id}, settling"
-                failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
-                # Histories that begin alike share their first nodes.
-                taken += Spending() if id(node) in seen else node.taken
-                seen.add(id(node))
-    return tuple(failures), taken
+def written(program: MemoryProgram, histories: Sequence[History]) -> dict[History, Written]:
+    """How distinct histories were written, whose memories are in the cache where anything was asked to write them."""
+    found, seen = dict[History, Written](), set[int]()
+    for history in histories:
+        nodes = _nodes(program, history)
+        # Histories that begin alike share their first nodes.
+        fresh = [node for node in nodes if id(node) not in seen]
+        seen.update(map(id, fresh))
+        found[history] = Written(_failures(history, nodes), sum((node.taken for node in fresh), Spending()))
+    return found
 
 
 def _nodes(program: MemoryProgram, history: History) -> list[Node]:
@@ -316,3 +336,24 @@ def _nodes(program: MemoryProgram, history: History) -> list[Node]:
         return program.remember(history).chain()
     except Exception:
         return []  # its questions have failed, and are counted as such
+
+
+def _failures(history: History, nodes: Sequence[Node]) -> tuple[Failure, ...]:
+    failures = []
+    for node in nodes:
+        item = f"item {node.item.id}" if node.item else "settling"
+        where = f"{history.id}, {item}"
+        failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
+    return tuple(failures)
+
+
+def _all_written(
+    program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, Written]
+) -> tuple[tuple[Failure, ...], Spending, int]:
+    """Failed writes over the distinct histories, some of which are known, what writing them takes, and how many."""
+    known = {example.history: writes[str(example.id)] for example in examples if str(example.id) in writes}
+    histories = list(dict.fromkeys(example.history for example in examples))
+    with dspy.context(trace=None, disable_history=True):
+        known |= written(program, [history for history in histories if history not in known])
+    failures = tuple(failure for history in histories for failure in known[history].failures)
+    return failures, sum((each.taken for each in known.values()), Spending()), len(histories)

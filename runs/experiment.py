@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..engines.meter import Meter
+from ..errors import UserError
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .evaluate import Progress
@@ -25,6 +27,7 @@ from .registry import pinned
 from .results import Evaluation
 from .runtime import Parent, Runtime
 from .setup import Setup, parameters, replayed_setup
+from .workers import share
 
 Part = Literal["all", "train", "dev", "test"]
 Note = Callable[[str], Progress | None]
@@ -80,7 +83,7 @@ def run_evaluate(
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
         program = runtime.answered(runtime.program(thing, benchmark))
-        scoring = Scoring(runtime, runtime.company(benchmark, program), note)
+        scoring = Scoring(runtime, runtime.company(benchmark, program), note, thing)
         with closing(program.method):
             found = _tracked(scoring, program, examples, part)
     runtime.folder.keep_rows("evaluation", found.rows)
@@ -103,11 +106,21 @@ def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
 
 @dataclass(frozen=True)
 class Scoring:
-    """How the questions of a run are scored."""
+    """How the questions of a run are scored.
+
+    Raises:
+        UserError: The run has workers, and what it scores, or started from, has no name.
+    """
 
     runtime: Runtime
     benchmark: Benchmark
     note: Note
+    thing: Any
+
+    def __post_init__(self) -> None:
+        if self.runtime.setup.workers != 1 and not isinstance(self.thing, str):
+            name = name_in_tables(self.thing)
+            raise UserError(f"{name} is only in this process; leave --workers out, or name it module:thing")
 
     def __call__(
         self, program: MemoryProgram, examples: Sequence[dspy.Example], phase: str, told: str = ""
@@ -124,6 +137,7 @@ class Scoring:
             runtime.folder.store.rows,
             phase,
             runtime.setup.max_lost,
+            partial(share, runtime, self.thing) if runtime.setup.workers != 1 else None,
             lambda: self.note(f"{told}, sessions remembered"),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -15,14 +16,16 @@ from ..engines.endpoint import DEADLINE, RETRIES, TIMEOUT
 from ..engines.guard import Limits
 from ..engines.meter import Meter, Role
 from ..engines.models import GGUF, check_askable, check_known, is_local, is_offline, language_model, request_settings
-from ..errors import MOST_SECONDS, UserError, check_number
+from ..errors import MOST_SECONDS, MissingDependencyError, UserError, check_number
 from ..programs.program import MemoryProgram
 from .folder import RunFolder
 from .lineage import TRACES
 from .results import MAX_LOST
 from .statistics import MIN_N
 
-_FREE = "allow_code threads limits resume timeout retries lm_deadline traces"
+Workers = int | str
+"""A number of processes, or the address of a Ray cluster."""
+_FREE = "allow_code threads workers limits resume timeout retries lm_deadline traces"
 _REPLAYED = ("lm", "prompt_lm", "judge_lm", "answer_lm", "embedder", "reranker", "adapter", "lm_settings")
 """Fields of a setup that a replay takes from the run."""
 _NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "answer_", "embedder_"))}
@@ -66,6 +69,8 @@ class Setup:
     test: int | None = None
     seed: int = 0
     threads: int = 8
+    workers: Workers = 1
+    """Processes that ask questions, or the address of a Ray cluster."""
     timeout: float = TIMEOUT
     """Seconds without a byte from a model's server after which a call has failed."""
     retries: int = RETRIES
@@ -94,12 +99,30 @@ class Setup:
             check_number(name, getattr(self, name))
         check_number("threads", self.threads, least=1)
         check_number("min_n", self.min_n, least=1)
+        if self.workers != 1:
+            self._check_workers()
         if self.replay and self.resume:
             raise UserError("--replay does not go with --resume; start a run of its own for it")
+
+    def _check_workers(self) -> None:
+        given = self.workers
+        if not (isinstance(given, int) and given > 1) and ":" not in str(given) and given != "auto":
+            told = "give a number of processes, or HOST:PORT (or auto) of a Ray cluster"
+            raise UserError(f"workers = {given!r}: {told}")
+        if importlib.util.find_spec("ray") is None:
+            raise MissingDependencyError("ray", "ray")
+        for name in (self.lm, self.prompt_lm, self.judge_lm, self.answer_lm):
+            if name and (is_local(name) or name.startswith(GGUF)):
+                raise UserError(f"--workers: each would load {name} for itself; serve it, and name its --api-base")
+        if self.replay:
+            raise UserError("--workers does not go with --replay, which is one process's")
 
     @cached_property
     def _benchmark(self) -> Benchmark:
         return load_benchmark(self.benchmark, self.data, **self.options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_benchmark"}
 
     def load(self, compiling: bool = False) -> Benchmark:
         """The benchmark, which is read once.

@@ -158,6 +158,7 @@ NUMBERS = {
     "train": ("-1", "x"),
     "retries": ("-1", "1e9"),
     "seed": ("x", "1.5", "9" * 5000),
+    "workers": ("0", "-1"),
     "traces": ("some", "-1"),
 }
 SERVE = {"timeout": "nan", "grace": "inf", "session-gap": "nan", "lm-timeout": "nan", "port": "70000", "log-level": "x"}

@@ -6,6 +6,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.engines.embedders import embedder
+from mempiler.engines.guard import Guard, Limits
 from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation, compile_program, tidy
 from mempiler.programs.catalog import build
@@ -166,6 +167,31 @@ def test_settings_of_constructors_and_their_objects_reach_gepa(scripted, knowing
     assert (heard["sampling_strategy"].p, heard["sampling_strategy"].n) == (2, 3)
     assert [type(each).__name__ for each in heard["stop_callbacks"]] == ["NoImprovementStopper"]
     assert heard["acceptance_criterion"] == "improvement_or_equal"
+
+
+@pytest.mark.parametrize(
+    ("settings", "calls", "says"),
+    [
+        ({"max_metric_calls": 8}, None, "one proposal at most (max_metric_calls = 8 with 2 questions"),
+        ({"max_metric_calls": 2}, None, "no proposal (max_metric_calls = 2"),
+        ({"max_metric_calls": 9}, None, None),
+        ({"max_metric_calls": 99}, 9, "one proposal at most (the 9 calls that are left"),
+        ({"max_metric_calls": 99}, 10, None),
+    ],
+)
+def test_a_budget_of_one_proposal_says_so_before_it_starts(
+    scripted, knowing, make_history, monkeypatch, caplog, settings, calls, says
+):
+    def stops(**given: Any) -> None:
+        raise UserError("begun")
+
+    monkeypatch.setattr("gepa.optimize", stops)
+    lm = scripted(knowing, guard=Guard(Limits(max_calls=calls)))
+    with pytest.raises(UserError, match="begun"):
+        compiled(lm, program_of("turn-rag"), questions(make_history(4), ["D1:1"] * 6), **gepa(**settings))
+    told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
+    assert len(told) == (says is not None)
+    assert all(str(says) in line for line in told)
 
 
 def test_what_an_optimizer_leaves_behind_is_tidied(make_history):

@@ -77,6 +77,7 @@ def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, wor
         (["--replay", "nothing"], "no run 'nothing'"),
         (["--replay", "last", "--lm", "openai/other"], "ran with --lm "),
         (["--replay", "last", "--resume", "last"], "--replay does not go with --resume"),
+        (["--replay", "last", "--workers", "2"], "--workers does not go with --replay"),
     ],
 )
 def test_what_cannot_be_replayed_is_one_line(stub, mempiler_cli, capsys, words, line):

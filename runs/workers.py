@@ -1,0 +1,252 @@
+"""An evaluation by several processes, by Ray: each asks questions about some conversations, this one what they leave.
+
+    questions ── by conversation ──> worker: answered, scored ──┐
+                                     worker: killed          ───┼── rows ──> journal, meter, guard
+                                     here:   what has no row  ──┘
+
+A number of workers starts a Ray of this machine, whose workers share the run's file; an address joins a cluster, which
+has the package and the files on every machine at the same path. Every limit is dealt out by questions, and charged in
+advance; each worker may overrun its share by one call.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ..data.benchmark import Benchmark
+from ..engines.guard import IN_FLIGHT, Guard, Limits
+from ..engines.meter import Meter, Usage
+from ..engines.spending import Spending
+from ..errors import MempilerError, ProgramError, UserError
+from ..programs.adapter import AutoAdapter
+from ..programs.identity import program_digest
+from ..programs.program import MemoryProgram
+from ..programs.state import PredictorState, dump_predictor, parse_predictor
+from .evaluate import Written, answered, written
+from .folder import RunFolder
+from .registry import program_folder
+from .rows import Row
+from .runtime import Runtime
+from .setup import Setup, Workers
+
+STORE = 100 << 20
+"""Bytes that a Ray of this machine shares between its processes, which send each other little."""
+
+Writes = Mapping[str, Written]
+"""How histories were written, by the id of a question about each."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a worker needs, to ask some of a run's questions."""
+
+    setup: Setup
+    name: str
+    states: Mapping[str, PredictorState]
+    """Of the program's predictors, by name."""
+    identity: str
+    """Digest of the program: a worker whose own differs asks nothing."""
+    questions: tuple[str, ...]
+    limits: Limits
+    in_flight: int
+    folder: Path | None
+    """The run's; None where the worker is to keep what it finds for itself."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a worker has found and used up to now."""
+
+    usage: Usage
+    row: Row | None = None
+    spent: Spending | None = None
+    """Told at the end, as what follows."""
+    writes: Writes = field(default_factory=dict)
+    schemas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What the adapter "auto" found out."""
+
+
+def share(
+    runtime: Runtime,
+    name: str,
+    program: MemoryProgram,
+    benchmark: Benchmark,
+    examples: Sequence[dspy.Example],
+    keep: Callable[[Row], None],
+) -> Writes:
+    """Gives the questions of a run to workers, as far as they come: `evaluate.Elsewhere` for a run and a name."""
+    setup, meter, guard, folder = runtime.setup, runtime.meter, runtime.guard, program_folder(name)
+    workers = setup.workers
+    # Of a cluster, as many as it has CPUs.
+    most = workers if isinstance(workers, int) else int(_connected(workers).cluster_resources().get("CPU", 1))
+    parts = dealt(benchmark, examples, min(max(1, most), setup.threads))
+    if len(parts) < 2:
+        return {}
+    data, threads = setup.data and str(Path(setup.data).absolute()), max(1, setup.threads // len(parts))
+    shards = [
+        Shard(
+            replace(setup, data=data, threads=threads),
+            name if folder is None else str(folder.absolute()),
+            {path: dump_predictor(predictor) for path, predictor in program.all_predictors().items()},
+            program_digest(program),
+            tuple(str(example.id) for example in part),
+            guard.left(len(part) / len(examples)),
+            max(1, IN_FLIGHT // len(parts)),
+            runtime.folder.path.absolute() if isinstance(workers, int) else None,
+        )
+        for part in parts
+    ]
+    reserved, last = [_whole(shard.limits) for shard in shards], [Told(Usage()) for _ in shards]
+    for each in reserved:
+        guard.charge(each)
+    writes, adapter = dict[str, Written](), dspy.settings.adapter
+    try:
+        with closing(run_parallel(ask, shards, workers)) as found:
+            for n, told in found:
+                meter.include(told.usage - last[n].usage)
+                last[n] = told
+                if told.row is not None:
+                    keep(told.row)
+                if told.spent is not None:
+                    guard.charge(told.spent - reserved[n])
+                    writes |= told.writes
+                    if isinstance(adapter, AutoAdapter):
+                        adapter.include(told.schemas)
+    except MempilerError as error:
+        guard.stop(error)
+        raise
+    for _ in (each for each in last if each.spent is None):
+        told = "a worker ended before it was through; what it left of its questions is asked again"
+        logging.getLogger("mempiler.runs.workers").warning(told)
+    return writes
+
+
+def dealt(benchmark: Benchmark, examples: Sequence[dspy.Example], parts: int) -> list[list[dspy.Example]]:
+    """Questions in at most so many parts of about the same size; those about one conversation are in one part."""
+    groups: dict[str, list[dspy.Example]] = {}
+    for example in examples:
+        groups.setdefault(benchmark.group(example), []).append(example)
+    dealt: list[list[dspy.Example]] = [[] for _ in range(min(parts, len(groups)))]
+    for group in sorted(groups.values(), key=len, reverse=True):
+        min(dealt, key=len).extend(group)
+    return dealt
+
+
+def ask(shard: Shard) -> Generator[Told]:
+    """Asks the questions of a shard, and tells what was found and used, row by row: what a worker does."""
+    meter, guard = Meter(), Guard(shard.limits, shard.in_flight)
+    with _folder(shard) as folder:
+        runtime = Runtime(shard.setup, meter, guard, folder)
+        benchmark = runtime.judged(shard.setup.load())
+        program = runtime.answered(runtime.program(shard.name, benchmark))
+        for name, predictor in program.all_predictors().items():
+            parse_predictor(predictor, shard.states[name], name)()
+        if program_digest(program) != shard.identity:
+            raise ProgramError(f"{shard.name}: is another program here than where the run was started")
+        benchmark = runtime.company(benchmark, program)
+        asked = set(shard.questions)
+        examples = [example for example in benchmark.examples if str(example.id) in asked]
+        adapter = runtime.adapter(shard.setup.adapter or program.adapter)
+        with dspy.context(lm=runtime.model(), adapter=adapter, warn_on_type_mismatch=False):
+            with closing(answered(program, benchmark, benchmark.interleave(examples), shard.setup.threads)) as rows:
+                for row in rows:
+                    if isinstance(row, Row):
+                        yield Told(meter.read(), row)
+            first = {example.history: str(example.id) for example in reversed(examples)}
+            writes = {first[history]: each for history, each in written(program, list(first)).items()}
+            schemas = adapter.found() if isinstance(adapter, AutoAdapter) else {}
+            yield Told(meter.read(), spent=guard.spent(), writes=writes, schemas=schemas)
+
+
+@contextmanager
+def _folder(shard: Shard) -> Generator[RunFolder]:
+    if shard.folder is not None:
+        yield RunFolder(shard.folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="mempiler-shard-") as path:
+        found = RunFolder(Path(path))
+        found.write({"settings": {}})
+        yield found
+
+
+def _whole(limits: Limits) -> Spending:
+    """What is spent where limits are reached; nothing of those that are none."""
+    calls, minutes = limits.max_calls or 0, limits.max_minutes or 0
+    return Spending(calls, limits.max_tokens or 0, cost=limits.max_usd or 0.0, seconds=60 * minutes)
+
+
+def run_parallel(
+    work: Callable[[Any], Iterator[Any]], given: Sequence[Any], workers: Workers
+) -> Generator[tuple[int, Any]]:
+    """Does pieces of work at the same time, each in a process of its own; closing it ends them.
+
+    A piece that fails without one of our errors, or is killed, tells no more.
+
+    Yields:
+        The number of a piece, and what it told.
+
+    Raises:
+        MempilerError: A piece raised it; the others have come to their end, since what they had begun is paid.
+    """
+    ray = _connected(workers)
+    task = ray.remote(num_cpus=1, max_retries=0, max_calls=1, num_returns="streaming")(_telling)
+    streams, failed = {task.remote(work, each): n for n, each in enumerate(given)}, None
+    try:
+        while streams:
+            for stream in ray.wait(list(streams), num_returns=1)[0]:
+                try:
+                    what = ray.get(next(stream))
+                except (StopIteration, ray.exceptions.RayError) as error:
+                    del streams[stream]
+                    cause = getattr(error, "cause", None)
+                    failed = failed or (cause if isinstance(cause, MempilerError) else None)
+                    continue
+                yield streams[stream], what
+        if failed is not None:
+            raise failed
+    finally:
+        for stream in streams:
+            # Ray ends this whole process if it is told to cancel what is completing.
+            if not ray.wait([stream.completed()], timeout=0)[0]:
+                ray.cancel(stream, force=True)
+
+
+def _telling(work: Callable[[Any], Iterator[Any]], given: Any) -> Iterator[Any]:
+    try:
+        yield from work(given)
+    except MempilerError as error:
+        # Those that make their own message cannot be sent.
+        kind: Any = type(error) if type(error).__init__ is MempilerError.__init__ else UserError
+        raise kind(str(error)) from None
+
+
+def _connected(workers: Workers) -> Any:
+    """Ray, connected; where this process has connected it already, as that is."""
+    import ray  # pyright: ignore[reportMissingImports]
+
+    if ray.is_initialized():
+        return ray
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if isinstance(workers, int):
+        ray.init("local", num_cpus=workers, object_store_memory=STORE, include_dashboard=False, **quiet)
+        return ray
+    try:
+        if workers != "auto":
+            # Ray itself would try for minutes.
+            host, _, port = workers.rpartition(":")
+            socket.create_connection((host, int(port)), timeout=5).close()
+        ray.init(workers, **quiet)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--workers {workers}: no Ray cluster answers there: {str(error).splitlines()[0]}") from error
+    return ray
