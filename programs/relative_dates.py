@@ -139,6 +139,16 @@ def _ago(found: re.Match[str], day: date) -> _When:
     return _moved(day, -number if found["way"].lower() == "ago" else number, found["unit"].lower())
 
 
+def _around_date(found: re.Match[str], day: date) -> _When:
+    """`the friday before 15 July 2023`; without a year, the nearest such date."""
+    month = _MONTHS.index((found["month"] or found["month_first"])[:3].lower()) + 1
+    number = int(found["number"] or found["number_last"])
+    years = [int(found["year"])] if found["year"] else [day.year - 1, day.year, day.year + 1]
+    named = min((date(year, month, number) for year in years), key=lambda one: abs(one - day))
+    ahead, unit = (-1 if found["way"].lower() == "before" else 1), found["unit"].lower()
+    return _moved(named, ahead, "day") if unit == "day" else _of_unit(named, ahead, unit)
+
+
 def _han_day_or_year(found: re.Match[str], day: date) -> _When:
     return _moved(day, _HAN_WORDS[found["word"] or found["year"]], "day" if found["word"] else "year")
 
@@ -158,6 +168,11 @@ def _han_week_or_month(found: re.Match[str], day: date) -> _When:
 _Rule = tuple[re.Pattern[str], Callable[[re.Match[str], date], _When]]
 _DAY_NAME = r"(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
 _MONTH_NAME = "(?:jan|febr)uary|march|april|may|june|july|august|(?:septem|octo|novem|decem)ber"
+_UNIT = rf"week|weekend|month|year|{'|'.join(_SEASONS)}|{_DAY_NAME}|{_MONTH_NAME}"
+_DATE = (
+    rf"(?:(?P<number>\d{{1,2}})(?:st|nd|rd|th)?\s+(?P<month>{_MONTH_NAME})"
+    rf"|(?P<month_first>{_MONTH_NAME})\s+(?P<number_last>\d{{1,2}})(?:st|nd|rd|th)?)(?:,?\s+(?P<year>\d{{4}}))?"
+)
 _THIS = rf"this(?:\s+coming|\s+past(?=\s+(?:weekend|{_DAY_NAME})\b))?"
 _COUNT = rf"(?P<number>\d{{1,3}}|{'|'.join(filter(str.isascii, _NUMBERS))})"
 
@@ -169,10 +184,10 @@ def _rule(pattern: str, read: Callable[[re.Match[str], date], _When], english: b
 
 
 _ENGLISH = (
+    _rule(rf"the\s+(?P<unit>day|{_UNIT})\s+(?P<way>before|after)\s+{_DATE}", _around_date),
     _rule(rf"(?P<word>{'|'.join(_DAYS)})", lambda found, day: _moved(day, _DAYS[found["word"].lower()], "day")),
     _rule(
-        rf"(?P<ahead>last|next|{_THIS})\s+"
-        rf"(?P<unit>week|weekend|month|year|{'|'.join(_SEASONS)}|{_DAY_NAME}|{_MONTH_NAME})",
+        rf"(?P<ahead>last|next|{_THIS})\s+(?P<unit>{_UNIT})",
         lambda found, day: _of_unit(day, _AHEAD[found["ahead"].lower().split()[-1]], found["unit"].lower()),
     ),
     _rule(r"the\s+(?P<unit>week|weekend)\s+before\s+last", lambda found, day: _of_unit(day, -2, found["unit"].lower())),

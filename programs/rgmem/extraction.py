@@ -68,10 +68,10 @@ def synthesized(turns: Sequence[Turn], time: datetime | None, ask: Ask) -> Evide
     return Evidence(id="", step=0, fact=fact, conclusions=kept, time=when, sources=ids)
 
 
-def placed(unit: Evidence, ask: Ask) -> tuple[GraphPath, ...]:
+def placed(unit: Evidence, ask: Ask, linked: bool = True) -> tuple[GraphPath, ...]:
     """f_extract: the labelled paths of a unit; none where the model gave none.
 
-    An edge takes the conclusions that its label names; all, where no label names any.
+    An edge takes the conclusions that its label names; all, where no label names any, or without `linked`.
     """
     said = ask("extract", fragment=fragment(unit))
     drawn: list[EntityPath] = said.entity_paths or [] if said else []
@@ -84,7 +84,7 @@ def placed(unit: Evidence, ask: Ask) -> tuple[GraphPath, ...]:
     edges: list[SegmentLabel] = labelled.edge_labels or [] if labelled else []
     by_id = {one.segment_id.strip("[]() "): one for one in edges}
     links = {id: _linked(one.conclusions, unit.conclusions) for id, one in by_id.items()}
-    named = any(links.values())
+    named = linked and any(links.values())
     ids = [[part.segment_id for part in row] for row in parts]
     return tuple(
         replace(

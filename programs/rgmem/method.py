@@ -56,14 +56,13 @@ Unit = tuple[Evidence, tuple[GraphPath, ...]]
 class GraphSettings(Settings):
     """How evidence and graph are written."""
 
-    retired: ClassVar[Mapping[str, Any]] = {"linked": True}
-
     theta_inf: int = Field(3, ge=1, description="mentions of an event edge at which R_K1 fires (Eq. 6, Figure 4)")
     theta_sum: int = Field(6, ge=1, description="score of a concept at which R_K2 fires; twice theta_inf in the paper")
     use_l1: bool = Field(True, description="whether there is a graph (w/o L1, Tables 3 and 4)")
     use_rg: bool = Field(True, description="whether the operators evolve it (w/o RG: one flat summary per concept)")
     merge_cosine: float = Field(0.85, ge=-1, le=1, description="lowest cosine of two names that are one node; ours")
     segment_turns: int = Field(8, ge=1, description="most turns of a segment; ours")
+    linked: bool = Field(True, description="whether operators see an edge's own conclusions alone (off: its unit's)")
 
 
 class RGMemSettings(RecallSettings, GraphSettings):
@@ -121,7 +120,7 @@ class GraphWriter(Writer):
         unit = synthesized(turns, item.time, self.ask)
         if not isinstance(unit, Evidence):
             return unit
-        return unit, placed(unit, self.ask) if self.settings.use_l1 else ()
+        return unit, placed(unit, self.ask, self.settings.linked) if self.settings.use_l1 else ()
 
     def _vectors(self, memory: GraphMemory, units: Sequence[Unit]) -> dict[str, Any]:
         """Embeddings of all names that may have to be compared; one call."""

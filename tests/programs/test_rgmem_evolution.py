@@ -143,16 +143,20 @@ def test_the_operators_fire_at_their_thresholds(scripted, graph_replies, make_hi
     assert {kind: lm.engine.calls[kind] for kind in total} == total
 
 
-SEEN = {"Running": ["Ann ran"], "Sleep": ["Bob saw"], "Sports": ["Ann ran"], "Health and Wellness": ["Bob saw"]}
+SEEN = {
+    True: {"Running": ["Ann ran"], "Sleep": ["Bob saw"], "Sports": ["Ann ran"], "Health and Wellness": ["Bob saw"]},
+    False: {name: ["Ann ran"] for name in ("Running", "Sleep", "Sports", "Health and Wellness")},
+}
 """The conclusions that each operator's target is shown; the segment has one of high relevance, Ann's."""
 
 
+@pytest.mark.parametrize("linked", [True, False])
 @pytest.mark.parametrize(
     ("thetas", "kind", "field"),
     [((1, 99), "fact_summary", "target_entity"), ((99, 1), "general_facts", "core_entity")],
 )
 def test_an_operator_sees_the_conclusions_of_its_edge_alone(
-    scripted, graph_replies, make_history, prompt_section, thetas, kind, field
+    scripted, graph_replies, make_history, prompt_section, linked, thetas, kind, field
 ):
     def reply(asked, text, n):
         if asked == "edge_labels":
@@ -162,7 +166,7 @@ def test_an_operator_sees_the_conclusions_of_its_edge_alone(
             return {"edge_labels": edges}
         return graph_replies(asked, text, n)
 
-    program = build("rgmem", embedder=embedder(), theta_inf=thetas[0], theta_sum=thetas[1])
+    program = build("rgmem", embedder=embedder(), theta_inf=thetas[0], theta_sum=thetas[1], linked=linked)
     lm = scripted(reply)
     with dspy.context(lm=lm):
         program.remember(make_history(1))
@@ -173,7 +177,7 @@ def test_an_operator_sees_the_conclusions_of_its_edge_alone(
         drawn = [line.split(") ")[1][:7] for line in lines if line.startswith("Conclusion")]
         found[prompt_section(text, field)] = drawn
     assert len(found) == 2
-    assert found == {name: SEEN[name] for name in found}
+    assert found == {name: SEEN[linked][name] for name in found}
 
 
 def test_an_edge_that_two_paths_share_has_the_conclusions_of_both_and_all_without_links():
