@@ -6,14 +6,16 @@ Nothing is lost: every wording that an update replaced is kept with its entry, a
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field
+from rpds import HashTrieMap
 
 from ...memory.amending import is_as_written
 from ...memory.index import Entry
@@ -81,23 +83,26 @@ class FactMemory(Memory):
         for edit in edits:
             draft.apply(edit)
         after = self.changed(
-            facts=tuple(draft.facts.values()),
+            facts=tuple(draft.facts),
             removed=(*self.removed, *draft.removed),
             issued=draft.issued,
             counts=dict(Counter(self.counts) + draft.counts),
         )
-        vars(after).update(by_id=draft.facts, contents=draft.contents)
+        vars(after)["wordings"] = draft.wordings
         return after
 
-    @cached_property
-    def by_id(self) -> dict[str, StoredFact]:
-        """The facts by their ids, in order; only to be read."""
-        return {fact.id: fact for fact in self.facts}
+    def having(self, ids: Collection[str]) -> list[StoredFact]:
+        """The facts of some ids, in order."""
+        return [self.facts[place] for place in _places(self.facts, ids)]
 
     @cached_property
-    def contents(self) -> set[str]:
-        """What facts say, or said once; only to be read."""
-        return {fact.content for fact in self.facts}
+    def wordings(self) -> HashTrieMap[tuple[str, str], tuple[str, ...]]:
+        """Ids by who says what, or said it once; memories share what they have in common of it."""
+        found: dict[tuple[str, str], tuple[str, ...]] = {}
+        for fact in self.facts:
+            said = fact.speaker, fact.content
+            found[said] = (*found.get(said, ()), fact.id)
+        return HashTrieMap(found)
 
     def parts(self) -> tuple[StoredFact, ...]:
         return self.facts
@@ -114,7 +119,7 @@ class _Draft:
     """The mutable state of one `apply`."""
 
     def __init__(self, memory: FactMemory, shown: set[str], time: datetime | None) -> None:
-        self.facts, self.contents = dict(memory.by_id), set(memory.contents)
+        self.facts, self.wordings = list(memory.facts), memory.wordings
         self.removed: list[StoredFact] = []
         self.issued = memory.issued
         self.counts: Counter[str] = Counter()
@@ -128,50 +133,65 @@ class _Draft:
         content = one_line(edit.content)
         if not content:
             return "refused"
-        every = self.facts.values() if content in self.contents else ()
-        same = (fact for fact in every if fact.content == content and fact.speaker == edit.speaker)
-        known = next((fact for fact in same if is_as_written(fact, self._entry)), None)
+        places = _places(self.facts, self.wordings.get((edit.speaker, content), ()))
+        same = (place for place in places if self.facts[place].content == content)
+        known = next((place for place in same if is_as_written(self.facts[place], self._entry)), None)
         if known is not None:
-            self._put(known, sources=_united(known.sources, edit.sources))
+            self._put(known, sources=_united(self.facts[known].sources, edit.sources))
             return "merged"
         self._add(edit.speaker, content, _united((), edit.sources), self._time)
         return "inserted"
 
     def _update(self, edit: Edit) -> str:
-        fact, content = self._target(edit), one_line(edit.content)
-        if fact is None or not content:
+        place, content = self._target(edit), one_line(edit.content)
+        if place is None or not content:
             return "refused"
+        fact = self.facts[place]
         sources = _united(fact.sources, edit.sources)
         if not is_as_written(fact, self._entry):
             self._delete(edit)
             self._add(fact.speaker, content, sources, fact.time)
             return "updated"
         earlier = fact.earlier if content == fact.content else (*fact.earlier, fact.content)[-WORDINGS:]
-        self.contents.add(content)
-        self._put(fact, sources=sources, content=content, earlier=earlier)
+        self._put(place, sources=sources, content=content, earlier=earlier)
         return "updated"
 
     def _delete(self, edit: Edit) -> str:
-        fact = self._target(edit)
-        if fact is None:
+        place = self._target(edit)
+        if place is None:
             return "refused"
-        self.removed.append(self.facts.pop(fact.id))
+        self.removed.append(self.facts.pop(place))
         return "deleted"
 
     def _add(self, speaker: str, content: str, sources: tuple[str, ...], time: datetime | None) -> None:
         self.issued += 1
-        self.contents.add(content)
         id, updated = f"m{self.issued}", self._time or time
-        self.facts[id] = StoredFact(
-            id=id, speaker=speaker, content=content, sources=sources, time=time, updated=updated
-        )
+        fact = StoredFact(id=id, speaker=speaker, content=content, sources=sources, time=time, updated=updated)
+        self.facts.append(fact)
+        self._say(fact)
 
-    def _put(self, fact: StoredFact, **changes: Any) -> None:
-        self.facts[fact.id] = fact.changed(**changes, updated=latest(fact.updated, self._time))
+    def _put(self, place: int, **changes: Any) -> None:
+        fact = self.facts[place]
+        self.facts[place] = fact.changed(**changes, updated=latest(fact.updated, self._time))
+        self._say(self.facts[place])
 
-    def _target(self, edit: Edit) -> StoredFact | None:
+    def _say(self, fact: StoredFact) -> None:
+        said = fact.speaker, fact.content
+        self.wordings = self.wordings.insert(said, _united(self.wordings.get(said, ()), (fact.id,)))
+
+    def _target(self, edit: Edit) -> int | None:
         shown = edit.memory_id is not None and edit.memory_id in self._shown
-        return self.facts.get(edit.memory_id or "") if shown else None
+        return next(iter(_places(self.facts, [edit.memory_id or ""] if shown else [])), None)
+
+
+def _places(facts: Sequence[StoredFact], ids: Collection[str]) -> list[int]:
+    """Where the facts of some ids are, in order; ids rise with the places."""
+    found = {id: bisect_left(facts, _number(id), key=lambda fact: _number(fact.id)) for id in ids}
+    return sorted(place for id, place in found.items() if place < len(facts) and facts[place].id == id)
+
+
+def _number(id: str) -> int:
+    return int(id[1:])
 
 
 def _united(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

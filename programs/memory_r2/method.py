@@ -115,7 +115,9 @@ class FactWriter(Writer):
             where = Spoken(fact.speaker) if settings.same_speaker else None
             known = vectors[fact.fact][None] if vectors else None
             found = self.indexes.search(memory, [fact.fact], settings.related, settings.min_score, where, known)[0]
-            hits.append([hit for hit in found if as_left(memory.by_id[hit.id], memory.entry) is not None])
+            near = memory.having([hit.id for hit in found])
+            there = {fact.id for fact in near if as_left(fact, memory.entry) is not None}
+            hits.append([hit for hit in found if hit.id in there])
         ranked = sorted((hit for found in hits for hit in found), key=lambda hit: -hit.score)
         shown = set(list(dict.fromkeys(hit.id for hit in ranked))[: settings.related_total])
         return [[hit.id for hit in found if hit.id in shown] for found in hits]
@@ -243,8 +245,8 @@ def _stored(memory: FactMemory, shown: set[str]) -> list[StoredMemory]:
             content=left.text,
             date=format_time(fact.time) if fact.time else None,
         )
-        for id, fact in memory.by_id.items()
-        if id in shown and (left := as_left(fact, memory.entry)) is not None
+        for fact in memory.having(shown)
+        if (left := as_left(fact, memory.entry)) is not None
     ]
 
 
