@@ -12,6 +12,7 @@ Example:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -22,63 +23,8 @@ from ..errors import ProgramError, UnknownNameError
 if TYPE_CHECKING:
     from .benchmark import Benchmark
 
-BENCHMARKS: Mapping[str, tuple[str, str]] = {
-    "implexconv": (
-        "questions that hang on an implicit fact, opposed or supportive; a judge or token F1",
-        "implexconv:ImplexConv",
-    ),
-    "jsonl": (
-        "your own questions, one JSON object per line; token F1, exact match, a judge or your own function",
-        "jsonl:JsonlBenchmark",
-    ),
-    "locomo": (
-        "questions about ten very long conversations in five categories; token F1 or a judge",
-        "locomo:Locomo",
-    ),
-    "longmemeval": (
-        "questions of six types about up to 500 chats with an assistant; judged by type, or token F1",
-        "longmemeval:LongMemEval",
-    ),
-    "longmemeval.preference": (
-        "requests whose response should suit what a user once told; judged by a rubric",
-        "longmemeval:LongMemEvalPreference",
-    ),
-    "memory-env": (
-        "generated: facts that two speakers state, change and retract; exact match, no reader model",
-        "memory_env:MemoryEnv",
-    ),
-    "memoryquest": (
-        "requests that need three to five things said long ago; judged recall of what is retrieved",
-        "memoryquest:MemoryQuest",
-    ),
-    "movielens": (
-        "which rating a user gives the next movie, from hundreds before; accuracy and a confusion matrix",
-        "movielens:MovieLens",
-    ),
-    "msc": ("a question about up to five short chats of two strangers; token F1 or a judge", "msc:Msc"),
-    "omnibehavior": (
-        "whether a user reacts to a video, stream, advertisement or product; ACC and F1 by field and scene",
-        "omnibehavior.benchmark:OmniBehavior",
-    ),
-    "palbench.dialogue": (
-        "a simulated user talks with the method and with another one; judged win, tie or lose",
-        "palbench.dialogue:PalDialogue",
-    ),
-    "palbench.generate": ("a solution for a requirement; BLEU", "palbench.benchmark:PalGenerate"),
-    "palbench.restate": (
-        "the need behind a brief query, from logs and dialogues; BLEU or a judge",
-        "palbench.benchmark:PalRestate",
-    ),
-    "palbench.select": ("the two of eight solutions a user likes best; S-score", "palbench.benchmark:PalSelect"),
-    "personamem": (
-        "multiple choice for an assistant that should know its user (v1); accuracy",
-        "personamem:PersonaMem",
-    ),
-    "personamem-v2": (
-        "whether a preference is recalled, by a judge; or multiple choice (mcq)",
-        "personamem_v2:PersonaMemV2",
-    ),
-}
+_CATALOG = json.loads(Path(__file__).with_name("catalog.json").read_text(encoding="utf-8"))
+BENCHMARKS: Mapping[str, tuple[str, str]] = {name: (one["description"], one["class"]) for name, one in _CATALOG.items()}
 """Name -> one-line description, and "module:Class" below this package."""
 
 PLUGINS = "mempiler.benchmarks"

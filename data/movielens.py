@@ -14,6 +14,7 @@ the newest 30 of 100 drawn users. All times are read as UTC, since the time zone
 from __future__ import annotations
 
 import io
+import json
 import random
 import re
 import sys
@@ -23,7 +24,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, ClassVar
 
 import dspy
@@ -42,40 +42,9 @@ FIELD = "movie_rating"
 """The name of the question type, as in PraMem's released code."""
 SCENE = "movie rating"
 ASKED = "Which of the five ratings, lowest first, does the user give?"
-AGES: Mapping[str, str] = MappingProxyType(
-    {
-        "1": "under 18",
-        "18": "18 to 24",
-        "25": "25 to 34",
-        "35": "35 to 44",
-        "45": "45 to 49",
-        "50": "50 to 55",
-        "56": "56 or older",
-    }
-)
-OCCUPATIONS = (
-    "not told",
-    "teacher or academic",
-    "artist",
-    "clerk or administrator",
-    "university student",
-    "customer service",
-    "doctor or health care",
-    "executive or manager",
-    "farmer",
-    "homemaker",
-    "pupil",
-    "lawyer",
-    "programmer",
-    "retired",
-    "sales or marketing",
-    "scientist",
-    "self-employed",
-    "technician or engineer",
-    "craftsman",
-    "unemployed",
-    "writer",
-)
+_PROFILE = json.loads(Path(__file__).with_name("movielens.json").read_text(encoding="utf-8"))
+AGES: Mapping[str, str] = _PROFILE["ages"]
+OCCUPATIONS: Sequence[str] = _PROFILE["occupations"]
 """By the code of users.dat."""
 
 _FILES = ("ratings.dat", "users.dat", "movies.dat")

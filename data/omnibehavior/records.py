@@ -14,8 +14,10 @@ are not scored. Flags are read as what they say: "false" and "0" are not set (an
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -34,48 +36,10 @@ SCENES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 TABLE_NAMES: Mapping[str, str] = MappingProxyType({"video": "Video", "live": "Live", "ad": "Ads", "shop": "E-commerce"})
 """The four scenes that are asked, as PraMem's Table 1 calls them."""
 
-QUESTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "video_completed": ("Does the user watch this video to its end?", "该用户会看完这个视频吗？"),
-        "video_liked": ("Does the user like this video?", "该用户会点赞这个视频吗？"),
-        "video_commented": ("Does the user comment on this video?", "该用户会评论这个视频吗？"),
-        "video_shared": ("Does the user share this video?", "该用户会分享这个视频吗？"),
-        "video_collected": ("Does the user save this video as a favourite?", "该用户会收藏这个视频吗？"),
-        "video_followed": ("Does the user follow the author of this video?", "该用户会关注这个视频的作者吗？"),
-        "live_liked": ("Does the user like this live stream?", "该用户会给这场直播点赞吗？"),
-        "live_commented": ("Does the user comment in this live stream?", "该用户会在这场直播里评论吗？"),
-        "live_sent_gift": ("Does the user send a gift in this live stream?", "该用户会在这场直播里送礼物吗？"),
-        "live_followed": ("Does the user follow the host of this live stream?", "该用户会关注这场直播的主播吗？"),
-        "live_shared": ("Does the user share this live stream?", "该用户会分享这场直播吗？"),
-        "live_clicked_cart": ("Does the user open the shop of this live stream?", "该用户会点开这场直播的购物车吗？"),
-        "ad_liked": ("Does the user like this advertisement?", "该用户会点赞这条广告吗？"),
-        "ad_commented": ("Does the user comment on this advertisement?", "该用户会评论这条广告吗？"),
-        "ad_activated": ("Does the user activate what is advertised?", "该用户会激活广告中的产品吗？"),
-        "ad_form_submitted": ("Does the user submit the form of this advertisement?", "该用户会提交这条广告的表单吗？"),
-        "shop_added_to_cart": ("Does the user put this product into the cart?", "该用户会把这件商品加入购物车吗？"),
-        "shop_order_success": ("Does the user buy this product?", "该用户会成功下单这件商品吗？"),
-    }
-)
+_ASKED = json.loads(Path(__file__).with_name("questions.json").read_text(encoding="utf-8"))
+QUESTIONS: Mapping[str, Sequence[str]] = _ASKED["scored"]
 """The yes-or-no fields, each asked in English and in Chinese. The part before the first `_` is the scene."""
-
-OPEN: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "video_watch_seconds": (
-            "For how many seconds does the user watch this video?",
-            "该用户会观看这个视频多少秒？",
-        ),
-        "live_watch_seconds": (
-            "For how many seconds does the user watch this live stream?",
-            "该用户会观看这场直播多少秒？",
-        ),
-        "ad_watch_seconds": (
-            "For how many seconds does the user watch this advertisement?",
-            "该用户会观看这条广告多少秒？",
-        ),
-        "search_keyword": ("What does the user search for?", "该用户会搜索什么？"),
-        "next_user_message": ("What does the user write to customer service next?", "该用户接下来会对客服说什么？"),
-    }
-)
+OPEN: Mapping[str, Sequence[str]] = _ASKED["open"]
 """The fields that are no yes-or-no questions."""
 
 _KNOWN = {name.lower(): scene for scene, names in SCENES.items() for name in names}

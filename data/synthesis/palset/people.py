@@ -16,9 +16,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from ....signatures.synthesis_palset import (
     DescribePreferences,
@@ -32,7 +33,6 @@ from ....signatures.synthesis_palset import (
     Language,
     NameRequirementTypes,
     NarrateMonths,
-    Personality,
 )
 from ....signatures.synthesis_palset_records import DraftLog, DraftTurn
 from ..runner import Check, Checked, Runner, Step, whole
@@ -234,31 +234,9 @@ def months_of(user: str, count: int | None, seed: int) -> list[str]:
 
 BATCH = 10
 
-_LEVELS = Personality(
-    openness="medium", conscientiousness="high", extraversion="low", agreeableness="low", neuroticism="medium"
+EXAMPLES: Mapping[Code, DraftPerson] = TypeAdapter(dict[Code, DraftPerson]).validate_json(
+    Path(__file__).with_name("examples.json").read_bytes()
 )
-EXAMPLES: dict[Code, DraftPerson] = {
-    "en": DraftPerson(
-        name="Marta Quill",
-        gender="female",
-        age=46,
-        occupation="The user drives a tram on the early shift. Twice a year she trains newcomers and finds it dull.",
-        health_status="The user has had trouble with one knee since a fall. Otherwise she is well, though she smokes.",
-        family_members="The user is divorced and sees her grown daughter rarely. A brother lives in the same street.",
-        hobbies="The user repairs old radios in the cellar. She gave up singing in a choir some years ago.",
-        personality=_LEVELS,
-    ),
-    "zh": DraftPerson(
-        name="乔玉梅",
-        gender="女",
-        age=46,
-        occupation="用户是一名开早班的电车司机。她每年带两批新人，对此并不热心。",
-        health_status="用户几年前摔伤过膝盖，走远路时会疼。除此之外身体尚可，但一直没有戒烟。",
-        family_members="用户离异，成年的女儿很少回来。她有一个弟弟住在同一条街上。",
-        hobbies="用户喜欢在地下室修旧收音机。她以前参加过合唱团，后来不去了。",
-        personality=_LEVELS,
-    ),
-}
 """A person of the kind that is wanted, in each language; ours."""
 
 
