@@ -93,7 +93,7 @@ def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any)
     had written is not written again. Turns that could not be taken in before are tried once more.
     """
     from ..engines.models import endpoint_errors
-    from ..programs.gather import gather
+    from ..programs.threads import gather
     from ..serving.memories import Memories, stamp_of
     from ..serving.writing import Remembered
 

@@ -16,8 +16,8 @@ import dspy
 from ..data.memory_env import Conversation
 from ..data.synthesis.memory_teacher import ERRORS, MISHEARD, MISSED, teach_facts, teach_operations
 from ..programs.fold import Steps, fold
-from ..programs.gather import in_order
 from ..programs.memory_r2.method import MemoryR2
+from ..programs.threads import in_order
 
 Example = tuple[list[dict[str, str]], str]
 """Messages and the answer to them."""

@@ -30,9 +30,9 @@ from ..reading.answer import LONGEST, CutText, Layout, read_answer, repeats
 from ..reading.kinds import UnreadableError, annotated
 from ..reading.markers import neutral
 from .compact_adapter import CompactAdapter
-from .flight import Flight
 from .recording import CALL, CutShortError, kind_of
 from .streaming import ANSWERING, overheard
+from .threads import Flight
 
 longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
 """Most characters of a text that is read; writers set it for the answers they keep."""

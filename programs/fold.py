@@ -13,9 +13,9 @@ from typing import Any
 from ..engines.spending import Spending, taking
 from ..memory.memory import Unwritten
 from ..records import Failure, Item
-from .gather import gather
 from .method import Writer
 from .recording import Call, recording
+from .threads import gather
 
 TRIES = 2
 """How often turns are tried without being asked for: as they come, and once more in halves."""

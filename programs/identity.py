@@ -22,10 +22,10 @@ from pydantic import BaseModel, TypeAdapter
 
 from .. import __version__
 from ..records.scope import holding
-from .flight import Flight
 from .method import Writer
 from .predictor import Part
 from .state import dump_predictor, signature_of
+from .threads import Flight
 
 _rollout: contextvars.ContextVar[str] = contextvars.ContextVar("rollout", default="")
 _UNSEEN = re.compile(r"^api_|key|token$|headers|base_url|secret|password|^timeout$", re.IGNORECASE)

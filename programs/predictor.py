@@ -24,8 +24,8 @@ from ..memory.words import tokens
 from ..records.scope import holding
 from .adapter import adapter as make_adapter
 from .adapter import longest_text
-from .flight import Flight
 from .recording import concerns_prompt, failure_of, record_failure, recorded
+from .threads import Flight
 
 MEANT_FOR = "dspy_meant_for"
 """Key of a demo that is for one predictor alone, which it names: optimizers give a labelled one to all of them."""

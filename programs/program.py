@@ -21,13 +21,13 @@ from ..errors import UserError
 from ..memory.memory import Memory
 from ..records import History, Item, Query
 from .adapter import adapter as make_adapter
-from .flight import Flight
 from .method import Method
 from .predictor import adopt, predictors_of
 from .recording import RECORDING
 from .remember import MemoryCache, Node, replay
 from .state import signature_of
 from .tasks.task import Task
+from .threads import Flight
 from .waiting import Recalled, Waiting
 
 if TYPE_CHECKING:

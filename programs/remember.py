@@ -21,11 +21,10 @@ from dspy.dsp.utils.settings import main_thread_config
 from ..engines.spending import Spending
 from ..memory.memory import Memory
 from ..records import Context, Failure, History, Item
-from .flight import Flight
 from .fold import NOTHING, Performed, Steps, close, fold, perform, take
-from .gather import gather
 from .identity import digest, jsonable, writer_key
 from .method import Writer
+from .threads import Flight, gather
 
 FREE = 4096
 """Nodes of writers that ask nothing that are kept, those used last: some eighty histories of fifty sessions."""

@@ -22,10 +22,10 @@ from dspy.utils.exceptions import AdapterParseError, LMError
 
 from ..engines.models import language_model
 from ..errors import EndpointError, MempilerError, UserError, one_line
-from ..programs.gather import gather
 from ..programs.program import MemoryProgram
 from ..programs.recording import failure_of
 from ..programs.remember import MemoryCache
+from ..programs.threads import gather
 from ..records import History
 from .artifact import chosen_embedder, open_program
 

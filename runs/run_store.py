@@ -34,10 +34,10 @@ from ..engines.spending import Spending
 from ..errors import DataError, UserError
 from ..memory.deltas import applied, delta
 from ..memory.memory import Memory
-from ..programs.flight import Flight
 from ..programs.method import Writer
 from ..programs.remember import Node, Step
 from ..programs.state import dump_values, load_values, signature_of
+from ..programs.threads import Flight
 from ..records import Item
 from .rows import Row
 

@@ -23,10 +23,10 @@ from ..programs.adapter import AutoAdapter
 from ..programs.adapter import adapter as make_adapter
 from ..programs.catalog import answering, build, needs_embedder, preset
 from ..programs.external.program import program_of, takes_embedder
-from ..programs.flight import Flight
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from ..programs.tasks.task import TASK, parted
+from ..programs.threads import Flight
 from .artifact import chosen_embedder, embedder_of, load, versions
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder

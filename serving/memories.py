@@ -30,9 +30,9 @@ from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
 from ..memory.words import forget_words
-from ..programs.flight import Flight
 from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.program import MemoryProgram
+from ..programs.threads import Flight
 from ..programs.waiting import Waiting
 from .bodies import Choice
 from .view import Kept, View, Within

@@ -19,8 +19,8 @@ from dspy import lm15
 from ...engines.meter import Meter, MeteredLM
 from ...engines.offline.engine import OfflineEngine
 from ...errors import UserError
-from ...programs.gather import in_order
 from ...programs.program import MemoryProgram
+from ...programs.threads import in_order
 from ...records import History
 from .reward import Metric, RewardSettings, answer, chosen, penalty, reward
 from .rollout import Rollout, roll_out, single_attempt

@@ -33,9 +33,9 @@ from pydantic.dataclasses import dataclass as checked
 
 from ...data.text_metrics import squad_words
 from ...memory.memory import Memory
-from ...programs.gather import gather
 from ...programs.program import MemoryProgram
 from ...programs.recording import Call
+from ...programs.threads import gather
 from ...records import History
 from .rollout import Rollout
 

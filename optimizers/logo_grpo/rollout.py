@@ -21,11 +21,11 @@ import dspy
 
 from ...memory.memory import Memory
 from ...programs.fold import Performed, Steps, bare, fold, perform
-from ...programs.gather import in_order
 from ...programs.identity import rollout
 from ...programs.method import Writer
 from ...programs.program import MemoryProgram
 from ...programs.recording import Call
+from ...programs.threads import in_order
 from ...records import History, Item
 
 T = TypeVar("T")

@@ -35,11 +35,11 @@ from ...signatures.baselines import (
     RecordConditions,
     UpdateSummary,
 )
-from ..gather import gather
 from ..method import EntryReader, Lost, Method, Writer
 from ..predictor import predictor
 from ..recording import record_failure
 from ..settings import Settings
+from ..threads import gather
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 LONGEST_ACCOUNT = 40_000

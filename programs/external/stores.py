@@ -26,8 +26,8 @@ from typing import Any
 from ...engines.spending import Spending, note, taking
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...records import Failure, History, Item
-from ..flight import Flight
 from ..recording import ExternalError, failure_of, record_failure
+from ..threads import Flight
 
 OPEN = 64
 """Stores of a system that are open at a time; one that is asked after it was closed is written anew."""

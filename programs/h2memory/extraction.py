@@ -9,9 +9,9 @@ from itertools import accumulate
 from ...memory.index import Embedder, Entry, Index
 from ...records import Item, Turn, latest, one_line
 from ...signatures.h2memory import AspectSummary, DraftOutline, LogLinks
-from ..gather import gather
 from ..method import Lost
 from ..predictor import Ask
+from ..threads import gather
 from .memory import ASPECTS, KINDS, Aspect, HeterogeneousMemory, Link, Situation, Solution, Topic, earliest
 
 

@@ -46,9 +46,9 @@ from ...signatures.h2memory import (
     SummarizeNeed,
     UpdateBackground,
 )
-from ..gather import gather
 from ..method import EntryReader, Lost, Method, Writer
 from ..predictor import predictor
+from ..threads import gather
 from .extraction import refined, situations_of, topics_of, updated
 from .memory import HeterogeneousMemory, Situation
 from .principles import Principles, UserSettings

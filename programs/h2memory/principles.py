@@ -15,9 +15,9 @@ from pydantic import Field
 
 from ...errors import one_line
 from ...memory.index import Embedder
-from ..gather import gather
 from ..predictor import Ask
 from ..settings import Settings
+from ..threads import gather
 from .memory import HeterogeneousMemory, Principle, Topic
 
 T = TypeVar("T")

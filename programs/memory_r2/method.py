@@ -35,12 +35,12 @@ from ...signatures.memory_r2 import (
     Operation,
     StoredMemory,
 )
-from ..gather import gather
 from ..method import EntryReader, Method, Writer
 from ..predictor import predictor
 from ..recording import refuse
 from ..settings import Settings
 from ..tasks.task import QuestionAnswering, with_items
+from ..threads import gather
 from .memory import Edit, FactMemory
 
 FIRST = "first speaker"

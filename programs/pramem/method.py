@@ -34,11 +34,11 @@ from ...signatures.pramem import (
     ReflectOnPractice,
     WriteScenes,
 )
-from ..gather import gather
 from ..method import EntryReader, Method, Writer
 from ..predictor import predictor
 from ..tasks.behavior import BehaviorPrediction, unseen
 from ..tasks.task import with_items
+from ..threads import gather
 from .adjustment import adjust
 from .memory import COMMON_BIASES, ExperienceMemory
 from .practice import Practice, Practised

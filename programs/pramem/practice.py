@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from ...reading.kinds import is_nothing
 from ...signatures.pramem import DraftProposal, GeneralityVerdict, GroundednessVerdict, Perturbation, ReviewedProposal
-from ..gather import gather
 from ..predictor import Ask
+from ..threads import gather
 from .memory import ExperienceMemory, Proposal
 from .samples import PracticeSettings, Sample, known
 

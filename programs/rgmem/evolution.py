@@ -10,9 +10,9 @@ from typing import Any
 
 from ...records import Failure, format_time
 from ...signatures.rgmem import SubSummary
-from ..gather import gather
 from ..predictor import Ask
 from ..recording import record_failure
+from ..threads import gather
 from .extraction import conclusion_line
 from .memory import GraphMemory, Mention, Node, Relation, Theory, seeds
 

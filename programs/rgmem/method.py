@@ -39,11 +39,11 @@ from ...signatures.rgmem import (
     RewriteConceptSummary,
     SynthesizeEvidence,
 )
-from ..gather import gather
 from ..method import ANY_COSINE, FEW, EntryReader, Lost, Method, Writer
 from ..predictor import predictor
 from ..settings import Settings
 from ..tasks.task import QuestionAnswering
+from ..threads import gather
 from .evolution import Operators, evolve, single_scale
 from .extraction import GraphPath, placed, segments, synthesized, taken_in
 from .memory import Evidence, GraphMemory

@@ -1,7 +1,9 @@
 """Tasks: what is done with a recalled context. One task class per kind of benchmark.
 
 A task names the fields that an example of it must have, makes one `Query` of them, and answers. There are free answers
-to a question, the choice of one option, and responses to a user's request.
+to a question, the choice of one option, responses to a user's request, and the tasks of PAL-Bench (Mem-PAL, "Evaluation
+Tasks" and appendix B): there `Query.about` gives a method which half of a memory bears on the query, needs while a
+requirement is being understood, solutions and preferences after that (appendix C).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from ...errors import UnknownNameError, UserError
 from ...records import Context, Hit, Item, Query, comparable
 from ...records.context import About, Modality
 from ...records.scope import holding
+from ...signatures import pal
 from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally
 from ..predictor import predictor
 from ..relative_dates import dated, dated_text
@@ -219,6 +222,69 @@ class MemoryLookup(Task):
         return dspy.Prediction(answer=NOT_FOUND)
 
 
+class RequirementRestatement(Task):
+    """The whole requirement behind a brief query (task 1)."""
+
+    name = "requirement-restatement"
+    prompt = pal.RestateRequirement
+    about = "needs"
+
+
+class SolutionProposal(Task):
+    """One solution that suits the user, for a requirement that is given in full (task 2-1)."""
+
+    name = "solution-proposal"
+    prompt = pal.ProposeSolution
+    about = "solutions"
+
+
+class SolutionSelection(Task):
+    """The two candidates that suit the user best (task 2-2). The answer is a list of ids, ["S2", "S7"].
+
+    A selection that does not name two candidates scores 0; the released code asks for it up to ten times.
+    """
+
+    name = "solution-selection"
+    prompt = pal.SelectSolutions
+    inputs = ("question", "options")
+    about = "solutions"
+
+
+class DialogueReply(Task):
+    """The assistant's next reply, of a given kind (task 3).
+
+    Query fields: `question` is what the user just said, `dialogue` what was said before it, `action` the kind of reply.
+    The memory is searched with the whole dialogue so far, of which a method may make a better query: an assent alone
+    would find nothing.
+    """
+
+    name = "dialogue-reply"
+    prompt = pal.ReplyInDialogue
+    modality = "dialogue"
+    about = "solutions"
+
+    def query(self, *given: Any, **named: Any) -> Query:
+        query = super().query(*given, **named)
+        about = "needs" if _action(query) == "requirement prediction" else self.about
+        return query.model_copy(update={"about": about})
+
+    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+        action = _action(query)
+        if action not in pal.ASSISTANT_ACTIONS:
+            raise UserError(f"{action!r} is no kind of reply; one of: {', '.join(pal.ASSISTANT_ACTIONS)}")
+        return {
+            "context": with_items(context.text(), query.shown),
+            "dialogue": "\n".join(line for line in query.dialogue.split("\n") if line),
+            "action": action,
+            "action_meaning": pal.ASSISTANT_ACTIONS[action],
+            "question": query.text,
+        }
+
+
+def _action(query: Query) -> Any:
+    return query.more.get("action") or ("solution proposal" if query.dialogue.strip() else "requirement prediction")
+
+
 def _words(text: str) -> list[str]:
     return [word for word in _WORD.findall(text.lower()) if word not in _PLAIN]
 
@@ -245,15 +311,21 @@ def parted(config: Mapping[str, Any], task: str) -> tuple[dict[str, Any], TaskSe
     return own, TaskSettings.read(task, asked)
 
 
+_ALL = (
+    QuestionAnswering,
+    MultipleChoice,
+    PersonalResponse,
+    MemoryLookup,
+    RequirementRestatement,
+    SolutionProposal,
+    SolutionSelection,
+    DialogueReply,
+)
 TASKS: dict[str, type[Task] | str] = {
-    **{task.name: task for task in (QuestionAnswering, MultipleChoice, PersonalResponse, MemoryLookup)},
+    **{task.name: task for task in _ALL},
     "behavior-prediction": "behavior:BehaviorPrediction",
-    "requirement-restatement": "pal:RequirementRestatement",
-    "solution-proposal": "pal:SolutionProposal",
-    "solution-selection": "pal:SolutionSelection",
-    "dialogue-reply": "pal:DialogueReply",
 }
-"""Tasks by name; those with a file of their own as "module:Class" within this folder, imported when asked for."""
+"""Tasks by name; that with a file of its own as "module:Class" within this folder, imported when asked for."""
 
 
 def task(name: str) -> type[Task]:

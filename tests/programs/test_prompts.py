@@ -36,9 +36,9 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.adapter import adapter
 from mempiler.programs.catalog import build
-from mempiler.programs.gather import in_order
 from mempiler.programs.names import METHODS, POLICIES
 from mempiler.programs.tasks.task import TASKS, task
+from mempiler.programs.threads import in_order
 from mempiler.records import History, Session, Turn
 from mempiler.signatures.judges import JUDGES
 from mempiler.signatures.rgmem import LAYERS

@@ -6,9 +6,9 @@ import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.programs.adapter import CorrectingAdapter
-from mempiler.programs.gather import gather
 from mempiler.programs.predictor import predictor
 from mempiler.programs.recording import record_failure, recording, refuse
+from mempiler.programs.threads import gather
 from mempiler.records import Failure
 
 

@@ -12,8 +12,8 @@ from dspy.lm15 import ServerError
 from mempiler.engines.embedders import embedder
 from mempiler.programs.adapter import adapter
 from mempiler.programs.catalog import build
-from mempiler.programs.flight import Flight
 from mempiler.programs.identity import writer_key
+from mempiler.programs.threads import Flight
 
 
 def memory_r2(**config):

@@ -6,7 +6,7 @@ from typing import Any
 
 from mempiler.engines.call import HEARING
 from mempiler.engines.local.sampling import row_seed
-from mempiler.programs.gather import gather
+from mempiler.programs.threads import gather
 from mempiler.records.scope import holding
 
 PROMPT = "w1 w2"
