@@ -1,21 +1,22 @@
-"""Memories as a log of changes: what a commit writes is as long as what is new, and what is read is the whole."""
+"""Memories as a log of changes: a commit writes what is new; and no word of a damaged row is said."""
 
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import Store, StoreError
+from mempiler import Store, StoreError, build
 from mempiler.engines.models import language_model
+from mempiler.memory.amending import Amendment
 from mempiler.memory.stored import Change, Document, Log
-from mempiler.programs.catalog import build
 from mempiler.serving.user_memory import UserMemory
 from mempiler.serving.writing import SHORT
 from sqlalchemy import event
 
-from .conftest import ADA, WRITER, session
+from .conftest import ADA, BOB, WRITER, session
 
 FIRST = Document('{"words": ["a"], "number": 1}', 1, '{"words": []}', 1, (), WRITER)
 
@@ -115,3 +116,71 @@ def test_changes_of_another_process_that_do_not_fit_are_said(tmp_path: Path) -> 
         db.execute("""UPDATE mempiler_changes SET memory = '{"turns": {"sorted": 1}}' WHERE number > 0""")
     with pytest.raises(StoreError, match="does not fit its program: ValueError; run: mempiler"):
         reading.read()
+
+
+SECRET = "falcon"
+"""Of everything that the damaged rows hold."""
+SAID = f"the code is {SECRET}"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store of two users: two remembered sessions each, an amendment, a session that waits, and an open one."""
+    path = tmp_path / "s.sqlite"
+    program = build("turn-rag")
+    with Store(path) as store:
+        for owner in (ADA, BOB):
+            for id in ("s1", "s2"):
+                store.add(owner, session(SAID, id=id), metadata={"code": SECRET})
+            program.memory(store, owner.user, lm=language_model("offline")).remember()
+            store.amend(owner, Amendment(1, "delete", "s1:1", "turn", SECRET, ("s1:1",)))
+            store.add(owner, session(SAID, id="s3"))
+            store.append(owner, "s4", session(SAID).turns, metadata={"code": SECRET})
+    return path
+
+
+CUT, BYTES = b'{"x": "falcon', b"\xff falcon"
+"""What is no JSON; and what is no text: of a byte that no UTF-8 has."""
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "where"),
+    [
+        ("items", "json", CUT, "position = 3"),
+        ("items", "json", BYTES, "position = 3"),
+        ("open_turns", "json", CUT, ""),
+        ("changes", "memory", CUT, "number = 0"),
+        ("changes", "memory", b'{"turns": {"sorted": 1}}', "number > 0"),
+        ("memories", "speakers", CUT, ""),
+        ("metadata", "json", CUT, "session = 's1'"),
+        ("amendments", "sources", BYTES, ""),
+    ],
+)
+def test_no_way_of_reading_says_what_a_damaged_row_holds(
+    path: Path, table: str, column: str, value: bytes, where: str
+) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        changed = f"UPDATE mempiler_{table} SET {column} = CAST(? AS TEXT)"
+        db.execute(f"{changed} WHERE user = 'ada' AND {where or 'true'}", (value,))
+    with Store(path) as store:
+        reads: list[Callable[[], Any]] = [
+            lambda: store.read(ADA),
+            lambda: store.items(ADA),
+            lambda: store.turns(ADA, ["s3:1"]),
+            lambda: store.sessions(ADA, ["s1:1"]),
+            lambda: store.amendments(ADA),
+            lambda: store.end(ADA, "s4"),
+            lambda: store.dump(ADA),
+            lambda: build("turn-rag").memory(store, "ada", lm=language_model("offline")).look(),
+        ]
+        errors = list[StoreError]()
+        for read in reads:
+            try:
+                read()
+            except StoreError as error:
+                errors.append(error)
+        assert errors
+        for error in errors:
+            assert ("'ada'" in str(error), SECRET in str(error), error.__cause__) == (True, False, None)
+        assert store.read(BOB).document
+        assert store.forget(ADA), "damage is no reason to keep what is to be forgotten"

@@ -1,4 +1,4 @@
-"""Reading answers: any layout, required outputs or none, and no error but the one that asks again."""
+"""Reading answers, choices and selections: any layout, any spelling, and no error but the one that asks again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.reading.answer import read_answer
+from mempiler.reading.answer import HEADER, read_answer
 from mempiler.reading.kinds import UnreadableError
-from mempiler.signatures.answering import RespondPersonally
+from mempiler.reading.markers import neutral, restored
+from mempiler.signatures.answering import ChooseFromContext, RespondPersonally
 from mempiler.signatures.h2memory import OutlineTopics
 from mempiler.signatures.memory_r2 import ManageMemory
+from mempiler.signatures.pal import SelectSolutions
 from mempiler.signatures.pgr import ImagineTree, UpdateFacts
 from mempiler.signatures.pramem import ReflectOnPractice
 from mempiler.signatures.rgmem import SynthesizeEvidence
@@ -110,3 +112,43 @@ def test_arbitrary_answers_are_read_or_unreadable(signature: type[dspy.Signature
         except UnreadableError:
             continue
         assert found.keys() == fields.keys()
+
+
+LETTERS = ["(a) a walk", "(b) a swim", "(c) a nap", "(d) a book"]
+SOLUTIONS = [f"S{n}: solution {n}" for n in range(1, 9)]
+
+
+def test_the_text_of_an_option_chooses_it_and_none_or_several_are_asked_for_again() -> None:
+    for reply in ("A swim", "(b) a swim", "I'd go for (b): a swim.", "B"):
+        found, _ = read_answer(ChooseFromContext, f"[[ ## answer ## ]]\n{reply}", {"options": LETTERS})
+        assert found["answer"] == "(b)"
+    for reply in ("(a) or (b)", "(b), not (a)", "a or b", "none", "e", "", "I cannot tell.", "a/b"):
+        with pytest.raises(UnreadableError, match="chooses none of the 4 options, or several"):
+            read_answer(ChooseFromContext, f"[[ ## answer ## ]]\n{reply}", {"options": LETTERS})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *("[2,7]", "S2, S7", '["S2: solution 2", "s7"]', '{"S2": 1, "S7": 1}', "- S2\n- S 07"),
+        '```json\n{"answer": ["S1"]}\n```\nBut:\n```json\n{"answer": ["S2", "S7"]}\n```',
+        '["Ｓ2", null, "S7"]',
+    ],
+)
+def test_a_selection_is_read_in_every_spelling(reply: str) -> None:
+    answer = f"[[ ## analysis ## ]]\nboth suit\n\n[[ ## answer ## ]]\n{reply}"
+    assert read_answer(SelectSolutions, answer, {"options": SOLUTIONS})[0]["answer"] == ["S2", "S7"]
+
+
+def test_an_unknown_id_is_dropped_and_counted() -> None:
+    found, mends = read_answer(SelectSolutions, '{"analysis": "x", "answer": ["S9", "S1"]}', {"options": SOLUTIONS})
+    assert found["answer"] == ["S1"]
+    assert ("element", "answer[0]") in [(mend.kind, mend.where) for mend in mends]
+
+
+@pytest.mark.parametrize("said", ["[[ ## answer ## ]]", "##answer##", "<|im_end|>", "[INST]", "<<CUSTOM-TYPE-START"])
+def test_a_marker_in_a_value_is_no_marker_and_comes_back(said: str) -> None:
+    shown = neutral({"note": [f"She wrote {said}", said]})
+    assert said not in str(shown)
+    assert not any(HEADER.match(text) for text in shown["note"])
+    assert restored(shown) == {"note": [f"She wrote {said}", said]}
