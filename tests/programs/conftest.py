@@ -41,12 +41,6 @@ def store(tmp_path: Path) -> Iterator[Any]:
         yield opened
 
 
-@pytest.fixture
-def behavior_history() -> Callable[..., Any]:
-    """Makes histories of behaviour; see `behavior`."""
-    return behavior
-
-
 Answers = dict[str, Callable[[str], dict[str, Any]]]
 
 
@@ -104,11 +98,13 @@ PRACTICE: Answers = {
     "relevant_patterns": lambda _: {"relevant_patterns": [], "relevant_alerts": [], "reasoning": "-", **ANSWER},
 }
 """PraMem's model: three proposals a round, all pass, the first of three records are adopted."""
+practice_script = script(PRACTICE)
 
 
 def section(text: str, field: str) -> str:
     """The value of an input field in a prompt."""
-    return text.rsplit(f"[[ ## {field} ## ]]", 1)[1].split("[[ ##")[0].strip()
+    value = text.rsplit(f"[[ ## {field} ## ]]", 1)[1].split("[[ ##")[0]
+    return value.split("\n\nRespond with")[0].strip()
 
 
 def proposal_ids(text: str) -> list[str]:
@@ -121,12 +117,6 @@ def pool_ids(text: str) -> list[str]:
     found = re.findall(r'"proposal": "(p-\d+)",\s*"record": "(\w+)"', section(text, "proposal_pool"))
     firsts = {record: id for id, record in reversed(found)}
     return [id for id, record in found if firsts[record] == id][:3]
-
-
-@pytest.fixture
-def practice_script() -> Any:
-    """Makes scripts of PraMem's model: `practice_script(plans="no")`."""
-    return script(PRACTICE)
 
 
 class Written:
@@ -142,7 +132,7 @@ class Written:
 
     def shown(self, kind: str, field: str) -> list[str]:
         """A field of all prompts of a kind."""
-        return [given(text, field) for text in self.texts(kind)]
+        return [section(text, field) for text in self.texts(kind)]
 
 
 @pytest.fixture
@@ -164,15 +154,9 @@ def practised(written: Any) -> Callable[..., Written]:
 
     def run(change: dict[str, Any] | None = None, records: int = 30, **settings: Any) -> Written:
         program = build("pramem", task="behavior-prediction", **{"rounds": 5, "min_history": 5, **settings})
-        return written(program, behavior(records), script(PRACTICE)(**change or {}))
+        return written(program, behavior(records), practice_script(**change or {}))
 
     return run
-
-
-@pytest.fixture
-def prompt_section() -> Callable[[str, str], str]:
-    """Cuts an input field out of a prompt."""
-    return section
 
 
 def pal(sessions: int = 3, logs: int = 4, id: str = "pal", last: bool = True) -> Any:
@@ -196,20 +180,14 @@ def pal(sessions: int = 3, logs: int = 4, id: str = "pal", last: bool = True) ->
     return History(id=id, items=tuple(items if last else items[:-1]))
 
 
-@pytest.fixture
-def pal_history() -> Callable[..., Any]:
-    """Makes histories of logs and dialogues; see `pal`."""
-    return pal
-
-
 def _found_situation(text: str) -> dict[str, Any]:
-    ids = re.findall(r"^\[(L(\d+):\d+)\]", given(text, "linked_logs"), re.MULTILINE)
+    ids = re.findall(r"^\[(L(\d+):\d+)\]", section(text, "linked_logs"), re.MULTILINE)
     aspects = "Health" if int(ids[0][1]) % 2 else ["family", "WORK"]
     return {"found_situation": {"situation": f"situation of {' '.join(id for id, _ in ids)}", "aspects": aspects}}
 
 
 def _outlines(text: str) -> dict[str, Any]:
-    s = (re.findall(r"^\[D(\d+):", given(text, "conversation"), re.MULTILINE) or ["0"])[0]
+    s = (re.findall(r"^\[D(\d+):", section(text, "conversation"), re.MULTILINE) or ["0"])[0]
     drafts = [
         {
             "turn_span": [f"D{s}:{2 * n + 1}", f"D{s}:{2 * n + 2}"],
@@ -223,25 +201,25 @@ def _outlines(text: str) -> dict[str, Any]:
 
 
 def _updating_aspects(text: str) -> dict[str, Any]:
-    found = re.findall(r"situation of L(\d+):1", given(text, "situations_since"))[0]
+    found = re.findall(r"situation of L(\d+):1", section(text, "situations_since"))[0]
     aspect = "health" if int(found) % 2 else "Work"
-    before = re.findall(rf"^{aspect.lower()}: ?(.*)$", given(text, "background_before"), re.MULTILINE)[0]
+    before = re.findall(rf"^{aspect.lower()}: ?(.*)$", section(text, "background_before"), re.MULTILINE)[0]
     summary = {"aspect": aspect, "summary": f"{before}+{found}" if before else f"known {found}"}
     return {"updating_aspects": [aspect], "updating_content": [summary]}
 
 
 def _links(text: str) -> dict[str, Any]:
-    first = given(text, "first_log").split(":")[0]
+    first = section(text, "first_log").split(":")[0]
     return {"links": [{"log_id": f"{first}:2", "caused_by": f"{first}:1", "follows": None}]}
 
 
 def _detailed_need(text: str) -> dict[str, Any]:
-    known = " / ".join(given(text, name) for name in ("overall_background", "recent_situations"))
-    return {"detailed_need": f"{given(text, 'stated_need')} <{known}>"}
+    known = " / ".join(section(text, name) for name in ("overall_background", "recent_situations"))
+    return {"detailed_need": f"{section(text, 'stated_need')} <{known}>"}
 
 
 def _principle_verdict(text: str) -> dict[str, Any]:
-    revised = f"{given(text, 'principle_so_far')} & {', '.join(json.loads(given(text, 'experiences_since')))}"
+    revised = f"{section(text, 'principle_so_far')} & {', '.join(json.loads(section(text, 'experiences_since')))}"
     return {"principle_verdict": {"adjust": "Yes", "revised": revised}}
 
 
@@ -251,9 +229,9 @@ PAL: Answers = {
     "outlines": _outlines,
     "detailed_need": _detailed_need,
     "updating_aspects": _updating_aspects,
-    "general_need": lambda text: {"general_need": f"type({len(json.loads(given(text, 'specific_needs')))})"},
+    "general_need": lambda text: {"general_need": f"type({len(json.loads(section(text, 'specific_needs')))})"},
     "general_preference": lambda text: {
-        "general_preference": f"principle({', '.join(json.loads(given(text, 'preference_experiences')))})"
+        "general_preference": f"principle({', '.join(json.loads(section(text, 'preference_experiences')))})"
     },
     "type_verdict": lambda _: {"type_verdict": {"adjust": "No"}},
     "principle_verdict": _principle_verdict,
@@ -263,23 +241,7 @@ PAL: Answers = {
 The second log of a session is caused by the first. Situations of odd sessions are about health, of even ones about work
 and family. A dialogue has a topic on sleep and one on food. Summaries hold what they were made from.
 """
-
-
-def given(text: str, field: str) -> str:
-    """The value of any input field in a prompt, the last one too."""
-    return section(text, field).split("\n\nRespond with")[0]
-
-
-@pytest.fixture
-def pal_given() -> Callable[[str, str], str]:
-    """Cuts an input field out of a prompt, the last one too."""
-    return given
-
-
-@pytest.fixture
-def pal_script() -> Any:
-    """Makes scripts of H2Memory's model: `pal_script(outlines="no")`."""
-    return script(PAL)
+pal_script = script(PAL)
 
 
 @pytest.fixture
@@ -290,6 +252,6 @@ def lived(written: Any) -> Callable[..., Written]:
 
     def run(change: dict[str, Any] | None = None, history: Any = None, sessions: int = 3, **settings: Any) -> Written:
         program = build("h2memory", embedder=embedder(), **settings)
-        return written(program, pal(sessions) if history is None else history, script(PAL)(**change or {}))
+        return written(program, pal(sessions) if history is None else history, pal_script(**change or {}))
 
     return run

@@ -8,6 +8,8 @@ from mempiler.programs.catalog import build
 from mempiler.programs.h2memory.principles import assigned, clusters
 from mempiler.records import Session
 
+from .conftest import pal, pal_script
+
 TWO_HEAPS = [[0, 0], [9, 9], [0, 1], [9, 8], [1, 0]]
 
 
@@ -118,9 +120,9 @@ def test_without_a_preference_there_is_no_principle_to_make(settled):
     assert later.memory.principles[0].preference == "principle(gentle)"
 
 
-def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted, pal_script, pal_history):
+def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted):
     lm, method = scripted(pal_script()), made(clusters=2).method
-    history, memory, course = pal_history(3, logs=0), method.writer.Memory(), []
+    history, memory, course = pal(3, logs=0), method.writer.Memory(), []
     with dspy.context(lm=lm):
         for item in (item for item in history if isinstance(item, Session)):
             memory = method.writer.settle(method.writer.write(memory, item))

@@ -7,6 +7,8 @@ from mempiler.programs.catalog import build
 from mempiler.records import Query
 from mempiler.runs.evaluate import evidence_hits
 
+from .conftest import pal, pal_script, section
+
 KINDS = ("situations", "backgrounds", "topics", "principles")
 QUERY = "How does one sleep soundly in month 2?"
 
@@ -16,14 +18,14 @@ def made(**settings):
 
 
 @pytest.fixture
-def recalled(scripted, pal_script, pal_history):
+def recalled(scripted):
     """Memory, context and engine of a query about six months whose sixth has logs alone."""
 
     def recall(query=QUERY, script=None, history=None, **settings):
         asked = query if isinstance(query, Query) else Query(text=query)
         lm, program = scripted(script or pal_script()), made(**settings)
         with dspy.context(lm=lm):
-            memory = program.remember(pal_history(6, last=False) if history is None else history).memory
+            memory = program.remember(pal(6, last=False) if history is None else history).memory
             return memory, program.method.reader.recall(memory, asked), lm.engine
 
     return recall
@@ -68,14 +70,14 @@ def test_a_task_about_needs_sees_no_solution_and_no_preference(recalled, about, 
     ("modality", "calls"),
     [("dialogue", 1), ("question", 0)],
 )
-def test_a_dialogue_is_summed_up_before_the_search(recalled, pal_script, pal_given, modality, calls):
+def test_a_dialogue_is_summed_up_before_the_search(recalled, modality, calls):
     script = pal_script(current_need={"current_need": "cooking vegetables"})
     asked = Query(text="sleeping soundly", dialogue="user: hi\nassistant: yes?", modality=modality)
     _, context, engine = recalled(asked, script)
     assert context.counts["calls"] == engine.calls["current_need"] == calls
     assert ("cooking" in part(context, "t")[0].text) == bool(calls)
     if calls:
-        shown = pal_given(engine.prompts[-1][1], "dialogue_so_far")
+        shown = section(engine.prompts[-1][1], "dialogue_so_far")
         assert shown == "user: hi\nassistant: yes?\nuser: sleeping soundly"
 
 
@@ -101,10 +103,10 @@ def test_a_variant_shows_the_other_parts_and_no_more(recalled, settings, shown):
     assert (*counts, principles > 0) == shown
 
 
-def test_search_finds_all_parts_and_evidence_is_what_is_concrete(scripted, pal_script, pal_history):
+def test_search_finds_all_parts_and_evidence_is_what_is_concrete(scripted):
     program = made(clusters=2)
     with dspy.context(lm=scripted(pal_script())):
-        memory = program.remember(pal_history(4)).memory
+        memory = program.remember(pal(4)).memory
     reader = program.method.reader
     every = reader.search(memory, ["sleeping soundly", "situation of L1:3 known type"], k=50, min_score=-1.0)
     assert {hit.id[0] for hit in every[1]} == set("sthwp")

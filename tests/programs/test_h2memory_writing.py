@@ -8,6 +8,8 @@ from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.records import Behavior, Logs, Profile
 
+from .conftest import pal, pal_script
+
 
 def test_linked_logs_are_one_situation_and_the_others_one_each(lived):
     found = lived(sessions=2)
@@ -72,8 +74,8 @@ def test_a_need_is_refined_with_its_own_session_and_the_background_of_that_time(
     assert all(f"L{n}:" in needs[id][1] for n, id in ((2, "t3"), (3, "t5"), (4, "t7")))
 
 
-def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(lived, pal_history):
-    history = pal_history(2)
+def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(lived):
+    history = pal(2)
     first, dialogue, second, other = history.items
     memory = lived(history=History(id="x", items=(first, second, dialogue, other))).memory
     assert [topic.own for topic in memory.topics] == [("L1", "L2")] * 2 + [()] * 2
@@ -81,8 +83,8 @@ def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(li
     assert memory.topics[2].need == memory.topics[2].stated
 
 
-def test_what_is_no_log_and_no_dialogue(lived, pal_history):
-    logs, dialogue = pal_history(1).items
+def test_what_is_no_log_and_no_dialogue(lived):
+    logs, dialogue = pal(1).items
     profile = Profile(id="p", turns=(Turn(id="p:1", speaker="profile", text="Ann, nurse"),))
     behavior = Behavior(id="b", turns=tuple(turn.model_copy() for turn in logs.turns))
     empty = (Logs(id="e1"), Session(id="e2", turns=(Turn(id="e2:1", speaker="user", text=" "),)))
@@ -94,7 +96,7 @@ def test_what_is_no_log_and_no_dialogue(lived, pal_history):
     assert [one.text for one in read.situations] == [one.text for one in plain.situations]
 
 
-def test_needs_are_refined_while_the_background_takes_in_the_next_logs(written, pal_script, pal_history):
+def test_needs_are_refined_while_the_background_takes_in_the_next_logs(written):
     together = threading.Barrier(3)
 
     def reply(kind, text, n):
@@ -103,5 +105,5 @@ def test_needs_are_refined_while_the_background_takes_in_the_next_logs(written, 
             together.wait(timeout=20)
         return pal_script()(kind, text, n)
 
-    memory = written(build("h2memory", embedder=embedder()), pal_history(3), reply).memory
+    memory = written(build("h2memory", embedder=embedder()), pal(3), reply).memory
     assert all("<" in topic.need for topic in memory.topics)

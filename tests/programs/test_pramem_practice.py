@@ -10,6 +10,8 @@ from mempiler.programs.catalog import build
 from mempiler.programs.pramem import method as pramem_method
 from mempiler.programs.pramem.memory import COMMON_BIASES
 
+from .conftest import behavior, practice_script, section
+
 QUESTION = {"question": "video; a clip. Does the user like it?", "options": ["Yes", "No"]}
 
 
@@ -132,23 +134,21 @@ def test_generality_is_asked_of_what_is_grounded_alone_with_scenes_cut_to_their_
 
 
 @pytest.mark.parametrize("two_step", [False, True])
-def test_the_answer_sees_experience_and_newest_records_and_no_proposal(
-    scripted, practice_script, behavior_history, prompt_section, two_step
-):
+def test_the_answer_sees_experience_and_newest_records_and_no_proposal(scripted, two_step):
     lm, program = scripted(practice_script()), pramem(two_step=two_step)
     with dspy.context(lm=lm):
-        found = program(history=behavior_history(), recent=behavior_history(40).items[-1:], **QUESTION)
+        found = program(history=behavior(), recent=behavior(40).items[-1:], **QUESTION)
     text = lm.engine.prompts[-1][1]
     assert found.answer == "Yes"
     if two_step:
-        patterns, alerts = (json.loads(prompt_section(text, kind)) for kind in ("patterns", "alerts"))
+        patterns, alerts = (json.loads(section(text, kind)) for kind in ("patterns", "alerts"))
     else:
         heads = [re.escape(f"{head}:\n") for head in pramem_method.BLOCKS.values()]
-        shown = re.fullmatch(f"{heads[0]}(.*){heads[1]}(.*)", prompt_section(text, "context"), re.DOTALL)
+        shown = re.fullmatch(f"{heads[0]}(.*){heads[1]}(.*)", section(text, "context"), re.DOTALL)
         patterns, alerts = ([line.partition("] ")[2] for line in part.splitlines()] for part in shown.groups())
     assert patterns == ["Ann, 34, nurse", "agreed p-1"]
     assert sorted(alerts) == sorted(COMMON_BIASES)
-    lines = prompt_section(text, "records").splitlines()
+    lines = section(text, "records").splitlines()
     assert lines[0].startswith("[profile:1]")
     assert lines[-1].endswith("video; situation-40-x => action-40-x")
     assert "one of a" not in text
@@ -177,9 +177,9 @@ def test_an_ablation_takes_its_prompts_away_and_leaves_the_others(practised, set
         assert "thinking" not in less.texts("proposals")[0]
 
 
-def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, practice_script, behavior_history, tmp_path):
+def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, tmp_path):
     nothing = {"decisions": "-", "changes": []}
-    lm, items = scripted(practice_script(decisions=nothing)), behavior_history(60).items
+    lm, items = scripted(practice_script(decisions=nothing)), behavior(60).items
     with Store(tmp_path / "memories.sqlite") as store:
         for part in (items[:4], items[4:]):
             memory = pramem(rounds=80).memory(store, "ann", lm=lm)

@@ -45,6 +45,8 @@ from mempiler.signatures.rgmem import LAYERS
 
 from tests.suite import suite
 
+from .conftest import behavior, pal, pal_script, practice_script
+
 PROMPTS = Path(__file__).parents[1] / "prompts"
 WRITES = os.environ.get("MEMPILER_PROMPTS") == "write"
 DATE = datetime(2024, 6, 1, 9)
@@ -147,9 +149,9 @@ def agree(found: dict[str, str], folder: str) -> None:
 
 
 @pytest.fixture
-def material(pal_history: Callable[..., Any], behavior_history: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+def material() -> dict[str, tuple[Any, Any]]:
     """For each task a small history, and what is asked."""
-    recorded, logged, told = behavior_history(30), pal_history(4), talk()
+    recorded, logged, told = behavior(30), pal(4), talk()
     fields = {"question-answering": QUESTION, "personal-response": QUESTION, "multiple-choice": CHOICE}
     ways = {**NEED, "options": [f"S{n}: way {n}" for n in range(1, 9)]}
     reply = {"question": "Yes, please.", "dialogue": "user: I cannot sleep.\nassistant: Is it the heat?"}
@@ -162,7 +164,7 @@ def material(pal_history: Callable[..., Any], behavior_history: Callable[..., An
 
 
 @pytest.fixture
-def models(scripted: Any, practice_script: Any, pal_script: Any, graph_replies: Any) -> dict[str, Any]:
+def models(scripted: Any, graph_replies: Any) -> dict[str, Any]:
     """The scripts of methods of whose prompts the offline engine does not reach all, or not all that they can show."""
     plan = [{"name": "Sports", "retrieve": LAYERS}, {"name": "Interests and Entertainment", "retrieve": ["summary"]}]
 

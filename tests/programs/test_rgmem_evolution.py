@@ -17,6 +17,8 @@ from mempiler.programs.rgmem.evolution import evolve, joined, levels, microstate
 from mempiler.programs.rgmem.extraction import GraphPath, taken_in
 from mempiler.programs.rgmem.memory import BASES, Conclusion, Evidence, GraphMemory, Theory
 
+from .conftest import section
+
 
 class Hashing:
     """Operators whose theories are digests of all they are shown; every third or so gives none."""
@@ -156,7 +158,7 @@ SEEN = {
     [((1, 99), "fact_summary", "target_entity"), ((99, 1), "general_facts", "core_entity")],
 )
 def test_an_operator_sees_the_conclusions_of_its_edge_alone(
-    scripted, graph_replies, make_history, prompt_section, linked, thetas, kind, field
+    scripted, graph_replies, make_history, linked, thetas, kind, field
 ):
     def reply(asked, text, n):
         if asked == "edge_labels":
@@ -173,9 +175,9 @@ def test_an_operator_sees_the_conclusions_of_its_edge_alone(
     texts = [text for asked, text in lm.engine.prompts if asked == kind]
     found = {}
     for text in texts:
-        lines, _ = json.JSONDecoder().raw_decode(prompt_section(text, "new_evidence"))
+        lines, _ = json.JSONDecoder().raw_decode(section(text, "new_evidence"))
         drawn = [line.split(") ")[1][:7] for line in lines if line.startswith("Conclusion")]
-        found[prompt_section(text, field)] = drawn
+        found[section(text, field)] = drawn
     assert len(found) == 2
     assert found == {name: SEEN[linked][name] for name in found}
 
