@@ -7,12 +7,12 @@ computed by us; that of `msc` others report, so a difference there is told and t
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import httpx
 
@@ -48,24 +48,8 @@ class Fetched:
     """False when the right file was there already."""
 
 
-DOWNLOADS: Mapping[str, Download] = MappingProxyType(
-    {
-        "locomo": Download(
-            file="locomo10.json",
-            address="https://raw.githubusercontent.com/snap-research/locomo/main/data/locomo10.json",
-            sha256="79fa87e90f04081343b8c8debecb80a9a6842b76a7aa537dc9fdf651ea698ff4",
-            licence="CC BY-NC 4.0: not for commercial use",
-        ),
-        "msc": Download(
-            file="msc_self_instruct.jsonl",
-            address="https://huggingface.co/datasets/MemGPT/MSC-Self-Instruct/resolve/"
-            "5138f416f8fa76b75b2e080da87e8a8e346e1500/msc_self_instruct.jsonl",
-            sha256="d3dbea36848b41dc46c0f1548d0ebf74eeaf6390d6f3fe9318e8480dc984495e",
-            licence="Apache-2.0 as its hub page says; the dialogues are those of ParlAI's MSC, which has its own terms",
-            reported=True,
-        ),
-    }
-)
+_KNOWN = json.loads(Path(__file__).with_name("downloads.json").read_text(encoding="utf-8"))
+DOWNLOADS: Mapping[str, Download] = {name: Download(**about) for name, about in _KNOWN.items()}
 """The files that can be fetched, by the name of their benchmark."""
 
 

@@ -175,8 +175,6 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 class _Past:
-    """The past of one user, and the queries about it."""
-
     def __init__(self, row: _User, id: str, place: Place) -> None:
         self.row, self.id, self.place = row, id, place
         self.sessions: dict[str, tuple[Session, dict[int, str]]] = {}

@@ -56,8 +56,6 @@ _WANTED = "MovieLens-1M (https://files.grouplens.org/datasets/movielens/ml-1m.zi
 
 @dataclass(frozen=True)
 class _Tables:
-    """The three files, read."""
-
     ratings: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
     """Of each user the times, movies and stars, in the file's order."""
     profiles: dict[str, str] = field(default_factory=dict)

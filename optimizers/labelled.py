@@ -159,7 +159,6 @@ class Labelling:
         return [queue[n] for n in range(rounds) for _, queue in sorted(queues.items()) if n < len(queue)]
 
     def _answers(self, example: dspy.Example) -> bool:
-        """Whether an example has the gold value of an output."""
         return any(_gold(predictor, example) for predictor in self._own.values())
 
     def _demo(self, example: dspy.Example) -> tuple[float, TaskExample] | None:
@@ -270,6 +269,5 @@ def _tokens(values: dict[str, Any]) -> int:
 
 
 def _gold(predictor: Any, example: Any) -> dict[str, Any]:
-    """The outputs of a predictor that an example has."""
     names = signature_of(predictor).output_fields
     return {name: example[name] for name in names if name in example and example[name] not in (None, "", [], ())}

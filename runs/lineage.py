@@ -179,8 +179,6 @@ def _keep_traces(tracker: Tracker, evaluation: Evaluation, most: int | None, pha
 
 @dataclass(frozen=True)
 class _Trace:
-    """The spans of a question."""
-
     began: float
     """Seconds since the epoch."""
     id: str = field(default_factory=lambda: secrets.token_hex(16))

@@ -174,7 +174,6 @@ class _Job:
         return run_page("train", outcome.run.name, phases, facts, notes, difference_line(outcome.difference))
 
     def _lm(self) -> Any:
-        """The model to train, with the weights that it begins with."""
         from ..engines.local.model import LocalModel
 
         setup, course, start = self.runtime.setup, self.course, self.runtime.setup.lm.removeprefix(LOCAL)

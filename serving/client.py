@@ -131,11 +131,7 @@ class AsyncClient:
 
 
 def _settings(url: str, token: str | None, timeout: float) -> dict[str, Any]:
-    """What both kinds of httpx's clients are made with.
-
-    Raises:
-        UserError: The address or the timeout is none.
-    """
+    """What both kinds of httpx's clients are made with."""
     check_number("timeout", timeout)
     try:
         address = httpx.URL(url)

@@ -173,11 +173,7 @@ class UserEntries:
         return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
 
     def _changed(self, view: View, what: Literal["update", "delete"], entry: str, text: str | None) -> Amendment | None:
-        """The change of an entry; refused where it would not show, since the entry has no text of its own.
-
-        Raises:
-            UserError: It cannot be changed so.
-        """
+        """The change of an entry; refused where it would not show, since the entry has no text of its own."""
         was, _ = view.entries().get(entry, (None, False))
         if was is None:
             return None

@@ -223,11 +223,7 @@ class Memories:
         return news
 
     def _loaded(self, document: Document, known: tuple[Memory, Memory] | None, owner: Owner) -> tuple[Memory, Memory]:
-        """The memory and the settled memory of a document: of its text, or of what changed since those that are known.
-
-        Raises:
-            StoreError: The document is no memory of the writer's, or its changes are none of this memory.
-        """
+        """The memory and the settled one of a document: of its text, or of what changed since those that are known."""
         writer = self.program.method.writer
         try:
             if known is None or document.since is None:

@@ -68,7 +68,6 @@ class Relay:
         return json.dumps(completion).encode()
 
     def _stream(self, reply: Reply, deadline: Deadline, send: Send) -> None:
-        """Sends the events of a stream as they come."""
         usage, ended = None, False
         for line in reply.lines:
             event, ended = _event(line), ended or line.strip() == b"data: [DONE]"
@@ -82,7 +81,6 @@ class Relay:
         self.upstream.count(usage)
 
     def _takes_in(self, event: dict[str, Any]) -> bool:
-        """Takes the words of an event; returns whether the answer is whole with it."""
         choices = event.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and not choice.get("index"):

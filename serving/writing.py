@@ -118,7 +118,6 @@ def write_claimed(
 
 
 def _busy(memories: Memories, owner: Owner) -> bool:
-    """Whether another worker still has something to do for a user."""
     snapshot = memories.store.read(owner, lambda version: True)
     if snapshot.stamp is not None:
         memories.check(snapshot.stamp, owner)
@@ -187,7 +186,6 @@ class _StoredSteps(Steps):
         return state
 
     def _written(self, stored: StoredItem, prepared: Any) -> _Version:
-        """The version with one more item."""
         with self._amended():
             memory = take(self.writer, self.memory, stored.item, prepared)
         position = max(stored.position, self.document.position if self.document else 0)

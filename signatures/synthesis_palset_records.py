@@ -9,8 +9,9 @@ Limits: a log entry's type is told to writers and reviewers and kept in `log.jso
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from types import MappingProxyType
+from pathlib import Path
 from typing import Annotated, Literal
 
 import dspy
@@ -32,26 +33,8 @@ LogType = Literal[
 ]
 
 
-CHINESE: Mapping[str, str] = MappingProxyType(
-    {
-        "网页搜索": "web search",
-        "内容发布": "content publishing",
-        "内容浏览": "content browsing",
-        "消息发送": "message sending",
-        "消息接收": "message receiving",
-        "日程管理": "schedule management",
-        "交易记录": "transaction record",
-        "设备操作": "device operation",
-        "话题询问": "topic inquiry",
-        "需求确认": "requirement confirmation",
-        "方案讨论": "solution discussion",
-        "方案反馈": "solution feedback",
-        "需求推测": "requirement prediction",
-        "方案提议": "solution proposal",
-        "反馈回应": "feedback response",
-        "用户": "user",
-        "助手": "assistant",
-    }
+CHINESE: Mapping[str, str] = json.loads(
+    Path(__file__).with_name("synthesis_palset_records.json").read_text(encoding="utf-8")
 )
 """Types, actions and roles by their Chinese names, in which a model may give them."""
 

@@ -252,8 +252,6 @@ class _RawUser(Row):
 
 @dataclass(frozen=True)
 class _User:
-    """One user of either form."""
-
     id: str
     profile: Any
     before: Sequence[Raw]

@@ -233,5 +233,4 @@ def is_high_value(record: Mapping[str, Any]) -> bool:
 
 
 def _is_zero(value: Any) -> bool:
-    """Whether a value is the number 0; a text is none."""
     return isinstance(value, (int, float)) and value == 0

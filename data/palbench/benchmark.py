@@ -9,10 +9,8 @@ The genuine files are `input.json` and `input_en.json` of hzp3517/Mem-PAL (Huang
 CC BY-NC 4.0, the repository holds no licence. The sample is our own, Chinese and English. `focus` names log entries
 that the needs rest on; no evidence is known of preferences.
 
-Source: Mem-PAL, appendix B "Details of Evaluation Setup", and the released metrics code for what the paper leaves out:
-NLTK's sentence BLEU with smoothing method 1, jieba's default cut also for English, weights .33 for BLEU-3, the maximum
-over references taken for every order by itself. Limits: an S-score is -1 to 1, so that chance gives 0, and a failed
-question as well. BLEU rewards wording. Scores are means over topics, not over users, as released.
+Limits: an S-score is -1 to 1, so that chance gives 0, and a failed question as well. BLEU rewards wording. Scores are
+means over topics, not over users, as released.
 """
 
 from __future__ import annotations

@@ -109,8 +109,6 @@ class Asked(Record):
 
 
 class _SideFiles:
-    """The side files of one data file, those that there are."""
-
     def __init__(self, path: Path) -> None:
         self.found: dict[str, Any] = {}
         for name in _SIDES:

@@ -216,7 +216,6 @@ def _check_queries(earlier: Sequence[str], answer: Any) -> Checked:
 
 
 def _user(profile: Profile, queries: Sequence[DraftQuery], runner: Runner) -> dict[str, Any]:
-    """Everything in a user's file."""
     pairs = [(f"{profile.user_id}/q{n}", query) for n, query in enumerate(queries, start=1)]
     timelines = runner.map(lambda pair: _timeline(profile, *pair, runner), pairs)
     plans = [_Plan(*pair, events) for pair, events in zip(pairs, timelines, strict=True) if events is not None]

@@ -133,7 +133,6 @@ class Collector:
         return groups
 
     def _worths(self, taken: Taken, kind: SessionReward) -> dict[str, float]:
-        """The reward of each session of a rollout."""
         rollout, settings = taken.rollout, self.settings.reward
         worths = session_rewards(taken.answered, rollout, settings, kind)
         named = {run.item.id: worth for run, worth in zip(rollout.sessions, worths, strict=True)}

@@ -106,7 +106,6 @@ class Rewarded:
 
     @contextmanager
     def _context(self, lm: Any) -> Iterator[None]:
-        """DSPy's settings for calls of a model that come one after another."""
         settings = {"adapter": single_attempt(self.program), "trace": None, "disable_history": True}
         with in_order(), dspy.context(lm=lm, warn_on_type_mismatch=False, **settings):
             yield

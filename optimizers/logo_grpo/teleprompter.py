@@ -128,11 +128,7 @@ class LoGoGRPO(FinetuneTeleprompter):
         return student.deepcopy()
 
     def _counted(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-        """The questions that count.
-
-        Raises:
-            UserError: There are questions, but none of them counts.
-        """
+        """The questions that count."""
         found = [example for example in examples if self.counts(example)]
         if examples and not found:
             raise UserError(
@@ -196,7 +192,6 @@ class _Run:
         return replace(progress, stopped=self._collapsed(progress))
 
     def _checked(self, progress: Progress) -> Progress:
-        """Validates, saves a checkpoint, keeps the best, and writes the journal."""
         if progress.checked == progress.step:
             return progress
         name = self.trainer.save(f"step-{progress.step}")
@@ -223,7 +218,6 @@ class _Run:
         }
 
     def _next_stage(self, progress: Progress, stages: int) -> Progress:
-        """Ends a stage: the next one begins from the best checkpoint, or else the last."""
         if progress.stopped is None:
             progress = self._checked(progress)
         if progress.stage + 1 >= stages or progress.stopped is not None:
@@ -234,7 +228,6 @@ class _Run:
         return self._kept(progress, new)
 
     def _collapsed(self, progress: Progress) -> str | None:
-        """The reason to stop if too many completions are unparseable."""
         shares = [row["format_failures"] for row in progress.rows if "format_failures" in row]
         recent = shares[-self.settings.window :]
         mean = sum(recent) / len(recent)

@@ -140,7 +140,6 @@ class Environment:
         return self.rewarded.worth(self.rewarded.written(self.past(id), said), self.histories[id])
 
     def _reader(self) -> MeteredLM:
-        """The model of the setup, which answers the questions rewards come from."""
         setup = self.setup
         limits = {"timeout": setup.timeout, "retries": setup.retries, "deadline": setup.lm_deadline}
         settings = {"temperature": 0.0, **setup.lm_settings}

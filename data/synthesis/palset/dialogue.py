@@ -76,7 +76,6 @@ def topics(session: Session, setting: Setting) -> list[Topic] | None:
 def _chosen(
     session: Session, id: str, draft: DraftTopic, candidates: list[str], number: int, setting: Setting
 ) -> Topic | None:
-    """A topic with what the user thinks of its candidates."""
     persona, preference = session.persona, session.persona.preferences[id]
     inputs = {
         "profile": persona.profile,

@@ -76,7 +76,6 @@ def make_palset(users: int, out: Path, setting: Setting, note: Callable[[str], N
 
 
 def _live(own: Sequence[Session], n: int, setting: Setting) -> None:
-    """Gives a session its experience and its logs."""
     session = own[n]
     told = experience(own, n, setting)
     entries = logs(session, told, setting) if told is not None else None
@@ -86,7 +85,6 @@ def _live(own: Sequence[Session], n: int, setting: Setting) -> None:
 
 
 def _talk(session: Session, setting: Setting) -> None:
-    """Gives a session its topics and its dialogue."""
     found = topics(session, setting)
     if found is None:
         return
@@ -110,7 +108,6 @@ def _complete(sessions: Sequence[Session], setting: Setting, note: Callable[[str
 
 
 def _files(sessions: Sequence[Session], language: Code) -> dict[str, Any]:
-    """A user's entry in each file, by the file's name."""
     persona = sessions[0].persona
     tastes = {
         id: {"requirement": persona.types[id], "preference": {"pos": one.pos, "neg": one.neg}}
