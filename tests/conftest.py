@@ -76,6 +76,14 @@ def _connect_at_home(self: socket.socket, address: Any) -> None:
 socket.socket.connect = _connect_at_home
 
 
+def within(seconds: float, check: Callable[[], Any]) -> Any:
+    """Waits until something is so; what was found at last."""
+    until = time.monotonic() + seconds
+    while not (found := check()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return found
+
+
 class ScriptedEngine:
     """An engine whose answers a test writes: `reply(kind, text, n)` gives the output fields of one call.
 

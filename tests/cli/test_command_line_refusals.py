@@ -7,7 +7,6 @@ import subprocess
 import sys
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mempiler.programs.catalog import build
@@ -24,7 +23,7 @@ LOCOMO = {
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with all sorts of wrong files, which is the current one."""
-    files: dict[str, Any] = {
+    files: dict[str, str | bytes] = {
         "truncated.json": json.dumps([LOCOMO])[:60],
         "empty.json": "",
         "list.json": "[1, 2]",
@@ -36,10 +35,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "half.csv": "human,judge\nA,A\nB,\n",
         "history.json": json.dumps([{"role": "user", "content": "I moved to Lisbon."}]),
         "no_role.json": json.dumps([{"content": "I moved."}]),
-    }
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    spoiled: dict[str, bytes] = {
         "nan.json": b'[{"role": "user", "content": NaN}]',
         "half.json": b'[{"role": "user", "content": "\\ud800"}]',
         "deep.json": b"[" * 100_000 + b"]" * 100_000,
@@ -50,8 +45,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "calendar.json": b'[{"role": "user", "content": "x", "time": "0001-01-01T00:00:00+14:00"}]',
         "utf16.json": "[]".encode("utf-16"),
     }
-    for name, content in spoiled.items():
-        (tmp_path / name).write_bytes(content)
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     (tmp_path / "empty").mkdir()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/notes.txt").write_text("mine")
@@ -112,17 +107,15 @@ SAYS = [
     ([*TRAIN, "local:x", "--with", "ppo"], "--with 'ppo': choose one of grpo, grpo-session, "),
     ([*TRAIN, "local:x", "--train-set", "session_reward=fair"], "session_reward: Input should be 'session', "),
     ([*TRAIN, "local:x", "--lm-set", "temperature=0"], "temperature: Input should be greater than 0"),
-    ([*TRAIN, "local:x", "--train-set", "samples=0"], "samples: Input should be greater than 0"),
+    *(
+        ([*TRAIN, "local:x", "--train-set", f"{name}=0"], f"{name}: Input should be greater than 0")
+        for name in ("samples", "tokens", "questions", "local_fraction", "lora")
+    ),
     ([*TRAIN, "local:x", "--train-set", "horizons=8,x"], "horizons: Input should be a valid tuple"),
     ([*TRAIN, "local:x", "--train-set", "horizons=[8,4]"], "growing numbers of sessions"),
-    ([*TRAIN, "local:x", "--train-set", "tokens=0"], "tokens: Input should be greater than 0"),
     ([*TRAIN, "local:x", "--train-set", "metric=bleu"], "metric: Input should be 'benchmark' or 'released'"),
-    ([*TRAIN, "local:x", "--train-set", "questions=0"], "questions: Input should be greater than 0"),
-    ([*TRAIN, "local:x", "--train-set", "local_fraction=0"], "local_fraction: Input should be greater than 0"),
-    ([*TRAIN, "local:x", "--train-set", "num_rollouts=1"], "num_rollouts = 1"),
-    ([*TRAIN, "local:x", "--train-set", "local_n=1"], "local_n = 1"),
+    *(([*TRAIN, "local:x", "--train-set", f"{name}=1"], f"{name} = 1") for name in ("num_rollouts", "local_n")),
     ([*TRAIN, "local:x", "--train-set", "steps=null"], "nothing ends the training; give steps, tokens or both"),
-    ([*TRAIN, "local:x", "--train-set", "lora=0"], "lora: Input should be greater than 0"),
     ([*TRAIN, "local:x", "--train-set", "compression=-1"], "compression: Input should be greater than or equal to 0"),
 ]
 """What the one line says."""

@@ -162,14 +162,6 @@ def test_failures_of_a_compile_are_told_apart_by_phase(call):
     assert "1 of 2 questions\n" in call("show", compiled(lost, lost), "--failed")[1]
 
 
-def test_failures_of_an_unfinished_run_say_how_to_go_on(call):
-    folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
-    code, _, err = call("show", folder.path.name, "--failed")
-    assert code == 2
-    assert "has no result yet (status running)" in err
-    assert "--resume" in err
-
-
 @pytest.fixture
 def run(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run of three questions in a results folder of its own, one of them wrong for want of evidence."""

@@ -74,9 +74,8 @@ def test_a_file_is_added_once_and_remembered(run: Run, folder: Path, make_histor
     assert (found["user"], found["sessions"], found["queued"], found["position"]) == ("ada", 2, 0, 2)
 
 
-def test_ask_answers_from_the_store_with_sources(run: Run) -> None:
-    run("memories", "add", "chat.json", "--user", "ada")
-    found = json.loads(run("ask", "program", "When does Grace visit?", "--user", "ada", "--json")[1])
+def test_ask_answers_from_the_store_with_sources(filled: Run) -> None:
+    found = json.loads(filled("ask", "program", "When does Grace visit?", "--user", "ada", "--json")[1])
     assert found["answer"] == "My sister Grace visits me in June."
     assert found["why"][0]["sources"][0]["line"].startswith("[chat-2:1] (2 April 2024, Tuesday) Ada: My sister")
 

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,11 @@ def words_of(command: str, program: str = "program") -> list[str]:
 
 
 def test_the_folder_does_not_choose_the_model(run):
-    save("program", "huggingface/https://evil")
-    told = "program: was compiled with 'huggingface/https://evil'; give --lm huggingface/https://evil (or MEMPILER_LM)"
-    for command in ("ask", "ask stored", "queued", "rebuild", "serve"):
+    for command, name in product(
+        ("ask", "ask stored", "queued", "rebuild", "serve"), ("huggingface/https://evil", "local:x")
+    ):
+        save("program", name)
+        told = f"program: was compiled with '{name}'; give --lm {name} (or MEMPILER_LM)"
         code, _, err = run(*words_of(command))
         assert (code, f"mempiler: {told}" in err) == (2, True)
 

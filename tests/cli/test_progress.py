@@ -1,7 +1,6 @@
 """What is told of a run while it goes on: of how much, how fast, how long still, and what it has cost."""
 
 import io
-import time
 from collections import Counter
 from typing import Any
 
@@ -13,6 +12,8 @@ from mempiler.runs.compile import run_compile
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
 from rich.console import Console
+
+from ..conftest import within
 
 
 def test_what_is_spent_stands_beside_its_limit() -> None:
@@ -30,9 +31,7 @@ def test_a_file_has_a_line_a_phase_now_and_then() -> None:
         told = note("test questions")
         told(1, 40)
         told(0, 40)
-        deadline = time.monotonic() + 5
-        while "test questions" not in said.getvalue() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        assert within(5, lambda: "test questions" in said.getvalue())
     lines = [line.split() for line in said.getvalue().splitlines()]
     assert lines[:2] == [["test", "questions", "1/40", "-:--:--"], ["0", "calls"]]
 

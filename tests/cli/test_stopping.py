@@ -14,6 +14,8 @@ from mempiler.cli import stop_line
 from mempiler.errors import Stopped
 from mempiler.runs.tracking import Tracker
 
+from ..conftest import within
+
 
 def test_what_is_kept_and_how_to_go_on() -> None:
     said = stop_line(Stopped("it is kept", ("--resume", "run-1")), ["train"])
@@ -33,9 +35,7 @@ def test_a_process_that_waits_for_its_model_ends_at_once(tmp_path: Path, stub: C
     given = ["evaluate", "no-memory", "--on", "locomo", "--test", "2", "--lm", server.model, "--api-base", server.url]
     command = [sys.executable, "-m", "mempiler", *given]
     process = subprocess.Popen(command, stdout=-3, stderr=subprocess.PIPE, text=True, env=environment)
-    until = time.monotonic() + 60
-    while not server.texts and time.monotonic() < until:
-        time.sleep(0.05)
+    assert within(60, lambda: server.texts)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
     (run,) = tmp_path.glob("*-evaluate-*")

@@ -13,6 +13,8 @@ import psutil
 import pytest
 from mempiler.runs.tracking import Tracker, client
 
+from ..conftest import within
+
 EXPERIMENT = "looked-at"
 PATIENCE = 90.0
 pytestmark = pytest.mark.slow
@@ -44,10 +46,7 @@ def test_it_opens_at_our_experiment_and_leaves_nothing_when_it_ends(monkeypatch:
         assert running(port)
         process.terminate()
         process.wait(PATIENCE)
-    deadline = time.monotonic() + 10
-    while running(port) and time.monotonic() < deadline:
-        time.sleep(0.1)  # what was killed takes a moment to be gone
-    assert running(port) == []
+    assert within(10, lambda: not running(port))  # what was killed takes a moment to be gone
 
 
 def running(port: int) -> list[int]:

@@ -1,8 +1,6 @@
 """What tests of engines share: a cache of their own, since vectors are kept there, and both ways to ask."""
 
 import asyncio
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +51,3 @@ def ask(request: pytest.FixtureRequest) -> Any:
         return lm(text) if request.param == "call" else asyncio.run(lm.acall(text))
 
     return asked
-
-
-def until(check: Callable[[], bool], seconds: float = 5) -> bool:
-    end = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True

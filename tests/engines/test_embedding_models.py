@@ -361,9 +361,6 @@ def test_a_query_of_twenty_times_the_turns_costs_four_times_as_much_at_most() ->
 
 
 def test_a_saved_program_ranks_as_it_was_made_and_loads_nothing_from_afar(tiny: Path, tmp_path: Path) -> None:
-    from mempiler.programs.catalog import build
-    from mempiler.runs.artifact import load, save
-
     def loaded(reranker: str | None) -> Any:
         save(build("turn-rag", embedder=embedder("minilm", reranker=reranker)), tmp_path / f"program {reranker}")
         made: Any = load(tmp_path / f"program {reranker}").method.embedder

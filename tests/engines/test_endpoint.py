@@ -32,8 +32,8 @@ from mempiler.engines.guard import DEAD_AFTER, Guard
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 
+from ..conftest import within as until
 from ..stub_server import StubServer, at, every
-from .conftest import until
 
 
 def named(server: Any, **more: Any) -> Any:
@@ -94,7 +94,7 @@ def test_what_goes_wrong_is_an_error_in_time_and_leaves_nothing(ask: Any, fault:
         assert time.monotonic() - begun < 5
         assert (len(server.texts), lm.meter.read().failed) == (requests, 1)
         assert lm.guard.lane(lm.endpoint).free == lm.guard.in_flight
-        assert fault not in CUT_OFF or until(lambda: not connections(server))
+        assert fault not in CUT_OFF or until(5, lambda: not connections(server))
 
 
 def test_what_passes_is_repeated_within_the_deadline(ask: Any) -> None:
@@ -122,7 +122,7 @@ def test_a_call_ends_with_the_work_that_wants_it_and_tells_nothing_of_the_endpoi
         with within(request), pytest.raises(NobodyWaitsError):
             ask(named(server, guard=guard))
         assert time.monotonic() - begun < 3
-        assert until(lambda: not connections(server))
+        assert until(5, lambda: not connections(server))
     for _ in range(DEAD_AFTER - 1):
         guard.failed(LMTransportError("down"))
 
@@ -130,7 +130,7 @@ def test_a_call_ends_with_the_work_that_wants_it_and_tells_nothing_of_the_endpoi
 def test_a_call_that_is_cancelled_leaves_nothing() -> None:
     async def cancelled(lm: Any) -> None:
         task = asyncio.ensure_future(lm.acall("question: Where?"))
-        await asyncio.to_thread(until, lambda: bool(server.texts))
+        await asyncio.to_thread(until, 5, lambda: bool(server.texts))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -138,7 +138,7 @@ def test_a_call_that_is_cancelled_leaves_nothing() -> None:
     with StubServer(every("stall")) as server:
         lm = named(server)
         asyncio.run(cancelled(lm))
-        assert until(lambda: not connections(server))
+        assert until(5, lambda: not connections(server))
         assert lm.guard.lane(lm.endpoint).free == lm.guard.in_flight
 
 
@@ -381,7 +381,7 @@ def test_an_answer_that_is_left_early_leaves_nothing() -> None:
     with StubServer(every("trickle")) as server:
         with reach(server).ask(HI) as reply:
             assert reply.status == 200
-        assert until(lambda: not connections(server))
+        assert until(5, lambda: not connections(server))
 
 
 def test_model_and_key_are_those_of_the_service() -> None:

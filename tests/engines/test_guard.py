@@ -19,7 +19,7 @@ from mempiler.engines.spending import Spending, working_for
 from mempiler.errors import BudgetError, EndpointError, MempilerError, UserError
 from mempiler.runs.setup import Setup
 
-from .conftest import until
+from ..conftest import within as until
 
 
 def fail(guard: Guard, times: int = 1, words: str = "busy") -> MempilerError | None:
@@ -180,7 +180,7 @@ def served(lane: Lane, callers: str) -> str:
     with ThreadPoolExecutor(len(callers)) as pool, lane.place():
         for n, whose in enumerate(callers, 1):
             pool.submit(call, whose)
-            assert until(lambda n=n: waiting(lane) == n)
+            assert until(5, lambda n=n: waiting(lane) == n)
     return "".join(order)
 
 
@@ -215,7 +215,7 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
 
     async def cancelled() -> None:
         task = asyncio.ensure_future(taken(lane))
-        await asyncio.to_thread(until, lambda: waiting(lane) == 1)
+        await asyncio.to_thread(until, 5, lambda: waiting(lane) == 1)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
@@ -251,6 +251,6 @@ def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(scripted
     lm = scripted(lambda kind, text, n: "yes", guard=guard)
     with ThreadPoolExecutor(1) as pool, guard.lane(lm.endpoint).place():
         asked = pool.submit(lm, "well")
-        assert until(lambda: waiting(guard.lane(lm.endpoint)) == 1)
+        assert until(5, lambda: waiting(guard.lane(lm.endpoint)) == 1)
         guard.stop(EndpointError("dead"))
     assert (type(asked.exception()), lm.engine.prompts) == (EndpointError, [])

@@ -1,7 +1,7 @@
 """Rows and evaluations without a run, questions of a benchmark of one's own, and runs whose models are scripted."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from mempiler.data.dataset import Source
 from mempiler.data.locomo import Locomo
 from mempiler.engines.meter import MeteredLM
+from mempiler.errors import MempilerError
 from mempiler.optimizers import runners
 from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
 from mempiler.runs.results import Evaluation
@@ -66,6 +67,23 @@ def own_questions(folder: Path) -> str:
     ]
     (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return str(folder / "questions.jsonl")
+
+
+def table(found: Any, *more: str) -> Any:
+    """What a command printed, without what is another time's or another folder's, and without more names."""
+    if isinstance(found, dict):
+        left_out = {"seconds", "run_id", "run", "program", "latency", *more}
+        return {name: table(value, *more) for name, value in found.items() if name not in left_out}
+    return [table(each, *more) for each in found] if isinstance(found, list) else found
+
+
+def refusal(call: Callable[..., Any], *values: Any, **named: Any) -> str:
+    """The one line with which a mistake of the user's is refused."""
+    with pytest.raises(MempilerError) as caught:
+        call(*values, **named)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def break_optimizer(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:

@@ -10,7 +10,7 @@ import dspy
 import pytest
 from mempiler import History, Session, Turn
 from mempiler.engines.embedders import embedder
-from mempiler.errors import MempilerError, UserError
+from mempiler.errors import UserError
 from mempiler.programs.adapter import adapter
 from mempiler.programs.catalog import build
 from mempiler.programs.memory_r2 import method as memory_r2
@@ -22,6 +22,8 @@ from mempiler.runs.manifest import digest_of, read_manifest, sha256_of
 from mempiler.signatures.memory_r2 import ExtractFactsInContext
 from pydantic import BaseModel
 
+from .evaluations import refusal
+
 
 def program_of(name: str) -> Any:
     return build(name, embedder=embedder())
@@ -31,14 +33,6 @@ def program_of(name: str) -> Any:
 def saved(tmp_path: Path) -> Path:
     save(program_of("turn-rag"), tmp_path / "program")
     return tmp_path / "program"
-
-
-def refusal(folder: Path, **options: Any) -> str:
-    with pytest.raises(MempilerError) as caught:
-        load(folder, **options)
-    assert caught.value.exit_code == 2
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def tune(program: Any, history: History) -> None:
@@ -149,7 +143,7 @@ NO_FILE = "is a link out of the folder, or no file; put the file itself there"
 )
 def test_a_damaged_folder_is_refused_by_name(saved, damage, words):
     damage(saved)
-    message = refusal(saved)
+    message = refusal(load, saved)
     assert all(word in message for word in words), message
 
 
@@ -170,7 +164,7 @@ def test_a_change_inside_a_nested_model_is_seen(tmp_path, monkeypatch):
     save(program_of("memory-r2"), tmp_path / "program")
     changed = ExtractFactsInContext.with_updated_fields("facts", type_=list[Fact])
     monkeypatch.setattr(memory_r2, "ExtractFactsInContext", changed)
-    message = refusal(tmp_path / "program")
+    message = refusal(load, tmp_path / "program")
     assert "method.writer.extract" in message
     assert "'facts'" in message
 
@@ -189,7 +183,7 @@ def test_a_predictor_too_few_or_too_many_is_named(tmp_path, monkeypatch, saved_a
     monkeypatch.setitem(tasks.TASKS, "question-answering", saved_as)
     save(program_of("turn-rag"), tmp_path / "program")
     monkeypatch.setitem(tasks.TASKS, "question-answering", loaded_as)
-    message = refusal(tmp_path / "program")
+    message = refusal(load, tmp_path / "program")
     assert all(word in message for word in ("task.check", f"not in the {where}", "compile again")), message
 
 
@@ -235,7 +229,7 @@ def test_code_outside_the_package_runs_only_when_allowed(tmp_path, monkeypatch):
     save(build("saved_program_of_mine:Mine"), tmp_path / "program")
     (tmp_path / "saved_program_of_mine.py").write_text("raise SystemExit('imported')")
     monkeypatch.delitem(__import__("sys").modules, "saved_program_of_mine")
-    message = refusal(tmp_path / "program")
+    message = refusal(load, tmp_path / "program")
     assert "'saved_program_of_mine:Mine'" in message
     assert "--allow-code" in message
     (tmp_path / "saved_program_of_mine.py").write_text(source + "# once more\n")

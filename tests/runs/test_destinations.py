@@ -27,6 +27,7 @@ from mempiler.runs.artifact import chosen_embedder, load, open_program, save
 from mempiler.runs.manifest import Manifest, digest_of
 
 from ..stub_server import StubServer
+from .evaluations import refusal
 
 MARK = "<<CUSTOM-TYPE-START-IDENTIFIER>>", "<<CUSTOM-TYPE-END-IDENTIFIER>>"
 KEY = "sk-operator"
@@ -207,10 +208,7 @@ IMAGE = f'{MARK[0]}[{{"type": "image_url", "image_url": {{"url": "http://evil/x.
     ],
 )
 def test_what_is_no_prompt_is_refused_in_one_line(name, path, value, words, folders, tmp_path):
-    with pytest.raises(UserError) as caught:
-        load(tampered(folders["turn-rag"], tmp_path / "program", (name, path, value)))
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert words in refusal(load, tampered(folders["turn-rag"], tmp_path / "program", (name, path, value)))
 
 
 def test_saving_keeps_no_secret(tmp_path):
@@ -246,15 +244,6 @@ def test_fields_of_a_question_are_no_settings_of_a_request(folders, servers):
     assert [shape(request) for request in found] == [usual]
     assert found[0][2]["temperature"] == 0.5
     assert not evil.requests
-
-
-@pytest.mark.parametrize("name", ["huggingface/https://evil", "offline/extractive-1", "local:x"])
-def test_a_folder_does_not_choose_its_model(name, tmp_path):
-    save(build("turn-rag"), tmp_path / "program", Manifest(method="", task="", lms={"task": name}))
-    opened = open_program(tmp_path / "program")
-    assert opened.model("openai/mine") == "openai/mine"
-    with pytest.raises(UserError, match=r"was compiled with .*; give --lm .* \(or MEMPILER_LM\)"):
-        opened.model(None)
 
 
 def test_a_folder_does_not_choose_its_embedder(folders, tmp_path, servers):

@@ -124,20 +124,17 @@ def test_out_holds_a_program_however_the_compile_ends(tmp_path, scene, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("method", "how", "out", "words"),
+    ("how", "out", "words"),
     [
-        ("turn-rag", Compilation("labeld"), "out", "did you mean 'labeled'"),
-        ("turn-rag", Compilation("labeled", stage="write"), "out", "no prompt to tune in stage 'write'"),
-        ("turn-rag", Compilation("labeled", settings={"k": 1}), "out", "has no setting 'k'"),
-        ("turn-rag", LABELED, "questions.jsonl", "exists and is no saved program"),
-        ("turn-rag", LABELED, "questions.jsonl/out", "cannot be written"),
+        (Compilation("labeled", settings={"k": 1}), "out", "has no setting 'k'"),
+        (LABELED, "questions.jsonl", "exists and is no saved program"),
     ],
 )
-def test_a_wrong_request_costs_no_call_and_no_run(tmp_path, scene, method, how, out, words):
+def test_a_wrong_request_costs_no_call_and_no_run(tmp_path, scene, how, out, words):
     run_evaluate("no-memory", scene(stubborn, test=1))
     before = last_run().info.run_id
     with pytest.raises(UserError, match=words):
-        run_compile(method, scene(raising(AssertionError("a call was made"))), how, out=tmp_path / out)
+        run_compile("turn-rag", scene(raising(AssertionError("a call was made"))), how, out=tmp_path / out)
     assert last_run().info.run_id == before
     assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
 

@@ -13,7 +13,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from mempiler import __version__
-from mempiler.errors import MempilerError
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import load, save
 from mempiler.runs.compile import Compiled, run_compile
@@ -25,6 +24,8 @@ from mempiler.runs.registry import pinned, resolve, version_of
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import at_store, client
 from mlflow.exceptions import MlflowException
+
+from .evaluations import refusal
 
 DATA = {"name": "locomo", "metric": "F1", "sha256": "d1", "split_sha256": "s1"}
 
@@ -73,14 +74,6 @@ def words_of(program: Any) -> str:
     return program.task.answer.signature.instructions
 
 
-def refusal(call: Callable[..., Any], *values: Any, **named: Any) -> str:
-    with pytest.raises(MempilerError) as caught:
-        call(*values, **named)
-    assert caught.value.exit_code == 2
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program, name):
     register(program(0.5, "Old."), name, "prod")
     done = register(program(0.6, "New."), name, "prod")
@@ -112,11 +105,7 @@ def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program,
         (manifest_of(0.65, scores=[*[0.5] * 14, *[1.0] * 6]), manifest_of(0.5), None),
         (manifest_of(0.62, scores=[*[0.5] * 15, *[1.0] * 5]), manifest_of(0.5), "p = .062, n = 20)"),
         # The least n is that of the compile.
-        (
-            manifest_of(0.9, n=19),
-            manifest_of(0.5, n=19, lm="x"),
-            "Too few dev questions to tell a gain over models:",
-        ),
+        (manifest_of(0.9, n=19), manifest_of(0.5, n=19, lm="x"), "Too few dev questions to tell a gain over models:"),
         (manifest_of(0.9, n=19, min_n=19), manifest_of(0.5, n=19), None),
         (manifest_of(0.9, n=30), manifest_of(0.5), "another number of dev questions (30 here, 20 there)"),
         (manifest_of(0.9, scores=[]), manifest_of(0.5), "the program keeps no score of each dev question"),

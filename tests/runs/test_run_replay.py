@@ -14,6 +14,7 @@ from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
 
 from ..recordings import make
+from .evaluations import table
 
 EVALUATE = ["evaluate", "turn-rag", "--part", "test"]
 COMMANDS = {
@@ -22,15 +23,6 @@ COMMANDS = {
     "bootstrap": ["compile", "turn-rag", "--with", "bootstrap", "--optimizer-set", "max_tries=4"],
     "gepa": ["compile", "turn-rag", "--with", "gepa", "--optimizer-set", "max_metric_calls=10"],
 }
-UNSTEADY = {"seconds", "run_id", "run", "program", "latency"}
-"""Of a table: what is another time's or another folder's."""
-
-
-def table(found: Any) -> Any:
-    """What a command printed, without times and folders."""
-    if isinstance(found, dict):
-        return {name: table(value) for name, value in found.items() if name not in UNSTEADY}
-    return [table(each) for each in found] if isinstance(found, list) else found
 
 
 @pytest.mark.parametrize("name", [*list(COMMANDS)[:3], pytest.param("gepa", marks=pytest.mark.slow)])

@@ -18,7 +18,8 @@ from mempiler.runs import tracking
 from mempiler.runs.results import Evaluation
 from mempiler.runs.tracking import Tracker, artifact_location, client, tracking_uri
 
-from .evaluations import evaluation, row
+from ..conftest import within
+from .evaluations import evaluation, refusal, row
 
 
 def evaluation_of(*categories: str) -> Evaluation:
@@ -75,10 +76,7 @@ def test_an_evaluation_is_logged_with_every_row(tmp_path):
 @pytest.mark.parametrize("uri", ["nowhere://x", "sqlite:////proc/none/x.db"])
 def test_a_store_that_cannot_be_used_is_one_line(monkeypatch, uri):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    with pytest.raises(UserError) as caught, Tracker("test-wrong-store"):
-        pass
-    assert uri in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert uri in refusal(Tracker("test-wrong-store").__enter__)
 
 
 @pytest.mark.parametrize("call", ["log_batch", "log_text", "log_artifact", "log_artifacts"])
@@ -151,8 +149,7 @@ def test_kill_leaves_nothing_that_is_in_the_way(path: Path, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(tracking, "_tables", slow)
         process = made(path)
-    while not list(path.parent.glob(".mlflow-*/begun")):
-        time.sleep(0.01)
+    assert within(20, lambda: list(path.parent.glob(".mlflow-*/begun")))
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert not path.exists()

@@ -14,6 +14,10 @@ from mempiler.errors import EndpointError, MissingDependencyError, UnknownNameEr
 from mempiler.runs.setup import Setup
 from mempiler.runs.workers import dealt, run_parallel
 
+from .evaluations import table
+
+EVALUATE = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
+
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
@@ -92,14 +96,6 @@ def test_a_conversation_is_in_one_part_and_parts_are_of_one_size() -> None:
         )
 
 
-def plain(found: dict[str, Any]) -> dict[str, Any]:
-    """A table without what differs between any two runs."""
-    own = ("seconds", "run_id", "lm", "program", "run", "model")
-    return {
-        name: plain(value) if isinstance(value, dict) else value for name, value in found.items() if name not in own
-    }
-
-
 def odd(n: int, text: str) -> str | None:
     """What some prompts meet, whoever sends them, and whenever."""
     return "garbled" if "[[ ## facts ## ]]" in text and "[D2:1]" in text else None
@@ -109,10 +105,9 @@ def odd(n: int, text: str) -> str | None:
 def test_a_killed_workers_questions_are_asked_again(
     kill_worker: Any, stub: Any, mempiler_cli: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
     server = stub(kill_worker(8), delay=0.05)
-    alone = mempiler_cli(stub(), *words, train=24, threads=4).found
-    together = mempiler_cli(server, *words, "--workers", "2", "--max-calls", "200", train=24, threads=4).found
+    alone = mempiler_cli(stub(), *EVALUATE, train=24, threads=4).found
+    together = mempiler_cli(server, *EVALUATE, "--workers", "2", "--max-calls", "200", train=24, threads=4).found
     same = ("n", "score", "interval", "by", "retrieval", "failures", "stopped")
     assert {name: together[name] for name in same} == {name: alone[name] for name in same}
     assert len([record for record in caplog.records if "worker" in record.message]) == 1
@@ -123,7 +118,7 @@ def test_a_killed_workers_questions_are_asked_again(
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_budget_holds_over_all_processes(killed: bool, kill_worker: Any, stub: Any, mempiler_cli: Any) -> None:
-    words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat", "--workers", "2", "--max-calls"]
+    words = [*EVALUATE, "--workers", "2", "--max-calls"]
     server = stub(kill_worker(4) if killed else None, delay=0.05)
     ran = mempiler_cli(server, *words, "15", train=24, threads=4)
     assert ran.found["stopped"] == "budget reached: max-calls 15"
@@ -135,16 +130,15 @@ def test_a_budget_holds_over_all_processes(killed: bool, kill_worker: Any, stub:
 
 @pytest.mark.slow
 def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(ray: Any, stub: Any, mempiler_cli: Any) -> None:
-    words = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
     refused = threading.Event()
     refused.set()
     # Answers take longer than refusals: some are in flight when the run ends, and paid.
     server = stub(lambda n, text: "401" if refused.is_set() and n > 6 else None, delay=0.5)
-    broken = mempiler_cli(server, *words, "--workers", "2", train=24, threads=4)
+    broken = mempiler_cli(server, *EVALUATE, "--workers", "2", train=24, threads=4)
     assert broken.code == 2
     assert "refuses the key" in broken.line
     refused.clear()
-    whole = mempiler_cli(server, *words, "--workers", "2", "--resume", broken.resume, train=24, threads=4).found
+    whole = mempiler_cli(server, *EVALUATE, "--workers", "2", "--resume", broken.resume, train=24, threads=4).found
     assert whole["n"] == 24 - whole["by"]["5"]["n"]
     assert whole["failures"] == 0
     assert server.answered == len(set(server.texts))
@@ -161,5 +155,5 @@ def test_an_address_is_that_of_a_cluster_or_refused_in_one_line(ray: Any, stub: 
     alone, together = [
         mempiler_cli(stub(odd), *words, "--workers", workers, train=12, threads=4).found for workers in ("1", address)
     ]
-    assert plain(together) == plain(alone)
+    assert table(together, "lm", "model") == table(alone, "lm", "model")
     assert alone["write_failures"] > 1

@@ -1,7 +1,6 @@
 """Services over a store of their own: two tenants with tokens, turn RAG, the offline engine or a scripted one."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,19 +15,12 @@ from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
 from mempiler.serving.breaker import Breaker
 
+from ..conftest import within
 from ..stub_server import StubServer
 
 Reach = Callable[..., tuple["Api", openai.OpenAI, StubServer]]
 TOKENS = {"acme": "token-of-the-acme-tenant", "globex": "token-of-the-globex-tenant"}
 ADA = Owner("ada", "acme")
-
-
-def within(seconds: float, check: Callable[[], Any]) -> Any:
-    """Waits until something is so; what was found at last."""
-    until = time.monotonic() + seconds
-    while not (found := check()) and time.monotonic() < until:
-        time.sleep(0.01)
-    return found
 
 
 def failing(when: Callable[[str, int], bool], answer: str = "summary") -> Callable[[str, str, int], dict[str, str]]:
@@ -104,18 +96,16 @@ class Api(httpx.Client):
 
 
 @contextmanager
-def serving(service: Any, port: int = 0) -> Iterator[Api]:
-    """Runs a service on a port, or a free one, in a thread, and connects a client of `acme` to it."""
+def serving(service: Any) -> Iterator[Api]:
+    """Runs a service in a thread, and connects a client of `acme` to it."""
     import uvicorn
     from mempiler.serving.app import listen, make_app, uvicorn_config
 
-    with listen("127.0.0.1", port, tokens=False) as bound, ExitStack() as stack:
+    with listen("127.0.0.1", 0, tokens=False) as bound, ExitStack() as stack:
         server = uvicorn.Server(uvicorn_config(make_app(service), service.settings))
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
-        until = time.monotonic() + 20
-        while not server.started and time.monotonic() < until:
-            time.sleep(0.002)
+        assert within(20, lambda: server.started)
         try:
             yield Api(f"http://127.0.0.1:{bound.getsockname()[1]}", service, stack)
         finally:
@@ -144,11 +134,10 @@ def reach(connect: Callable[..., Api]) -> Iterator[Reach]:
             adapter: str = "chat",
             task: str = "question-answering",
             timeout: float = 60.0,
-            retries: int = 0,
             **stub: Any,
         ) -> tuple[Api, openai.OpenAI, StubServer]:
             server = stack.enter_context(StubServer(answer=answer, **stub))
-            options: Any = {"guard": Breaker(), "cache": False, "retries": retries, "deadline": 10}
+            options: Any = {"guard": Breaker(), "cache": False, "retries": 0, "deadline": 10}
             lm = language_model(server.model, api_base=server.url, **options)
             client = connect(lm, build("turn-rag", task, adapter=adapter), timeout=timeout)
             key = client.headers["Authorization"].removeprefix("Bearer ")

@@ -2,12 +2,12 @@
 
 import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from mempiler.systems.process import LOG, SystemFailedError
 
+from ..conftest import within
 from .conftest import ITEM, Start
 
 NOISY = """
@@ -83,7 +83,7 @@ def test_one_that_hangs_can_be_ended_from_another_thread_with_all_it_started(sta
     child = system.folder / "store" / "child"
 
     def end() -> None:
-        _until(lambda: child.exists() and child.read_text() != "")
+        assert within(20, lambda: child.exists() and child.read_text() != "")
         system.kill()
 
     ending = threading.Thread(target=end)
@@ -91,7 +91,7 @@ def test_one_that_hangs_can_be_ended_from_another_thread_with_all_it_started(sta
     with pytest.raises(SystemFailedError, match="ended"):
         system.add(ITEM)
     ending.join()
-    _until(lambda: not _runs(int(child.read_text())))
+    assert within(20, lambda: not _runs(int(child.read_text())))
 
 
 def test_one_that_holds_on_ends_when_nobody_listens(start: Start) -> None:
@@ -99,11 +99,11 @@ def test_one_that_holds_on_ends_when_nobody_listens(start: Start) -> None:
     system = start(SPAWNING)
     child = system.folder / "store" / "child"
     system._worker.send_bytes(b'{"call": "add", "session": {"turns": []}}')
-    _until(lambda: child.exists() and child.read_text() != "")
+    assert within(20, lambda: child.exists() and child.read_text() != "")
     system._worker.close()
     assert system._process is not None
     assert system._process.wait(20) != 0
-    _until(lambda: not _runs(int(child.read_text())))
+    assert within(20, lambda: not _runs(int(child.read_text())))
 
 
 def test_it_is_given_no_key_of_the_user(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,10 +122,3 @@ def _runs(process: int) -> bool:
         return False
     # One that has ended and that nobody waited for still has its number.
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def _until(true: object) -> None:
-    ended = time.monotonic() + 20
-    while not true():  # pyright: ignore[reportCallIssue]
-        assert time.monotonic() < ended, "it never came to be"
-        time.sleep(0.02)
