@@ -98,6 +98,7 @@ class ScriptedEngine:
     def __init__(self, reply: Callable[[str, str, int], dict[str, Any] | str], delay: float = 0.0) -> None:
         self.reply = reply
         self.delay = delay
+        self.system, self.heat = "", 0.0  # of the latest call
         self.prompts: list[tuple[str, str]] = []
         self._lock = threading.Lock()
 
@@ -117,6 +118,7 @@ class ScriptedEngine:
             n = self.calls[name]
         if self.delay:
             time.sleep(self.delay)
+        self.system, self.heat = system, request.config.temperature or 0.0
         reply = self.reply(name, text, n)
         reply = chat_fields(**reply) if isinstance(reply, dict) else reply
         usage = Usage(input_tokens=len(text) // 4, output_tokens=len(reply) // 4)
@@ -126,6 +128,24 @@ class ScriptedEngine:
 
     def __deepcopy__(self, memo: object) -> "ScriptedEngine":
         return self
+
+
+@pytest.fixture
+def listening() -> Any:
+    """The offline engine, and what it was asked, in `prompts`."""
+    from mempiler.engines.offline.engine import OfflineEngine
+
+    class Listening(OfflineEngine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.prompts: list[str] = []
+
+        def complete(self, request: Any) -> Any:
+            said = (each.text or "" for each in request.messages)
+            self.prompts.append("\n".join([str(request.system or ""), *said]))
+            return super().complete(request)
+
+    return Listening
 
 
 @pytest.fixture

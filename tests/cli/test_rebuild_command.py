@@ -97,18 +97,15 @@ def _queue() -> None:
             mempiler.build("turn-rag").memory(store, owner.user, owner.tenant).add([text], remember=False)
 
 
-def test_what_is_queued_is_of_all_tenants_or_of_its_scope(run: Run) -> None:
+def test_what_is_queued_is_of_all_tenants_or_of_its_scope_and_of_its_program(run: Run) -> None:
     _queue()
-    queued = ("memories", "rebuild", "program", "--queued")
-    assert run(*queued, "--user", "ada")[1] == "2 users, 2 sessions, 0 failures\n"
-    assert run(*queued, "--tenant", "acme")[1] == "2 users, 1 sessions, 0 failures\n"
-    assert run(*queued)[1] == "4 users, 1 sessions, 0 failures\n"
-
-
-def test_remember_of_a_tenant_passes_over_memories_of_another_program(run: Run) -> None:
-    _queue()
-    out = run("memories", "rebuild", "other", "--queued", "--tenant", "acme")[1]
-    assert out == "2 users, 0 sessions, 0 failures, 2 still queued, 2 users of another program\n"
+    for words, said in (
+        ("other --tenant acme", "2 users, 0 sessions, 0 failures, 2 still queued, 2 users of another program"),
+        ("program --user ada", "2 users, 2 sessions, 0 failures"),
+        ("program --tenant acme", "2 users, 1 sessions, 0 failures"),
+        ("program", "4 users, 1 sessions, 0 failures"),
+    ):
+        assert run("memories", "rebuild", *words.split(), "--queued")[1] == f"{said}\n"
 
 
 def test_exit_code_says_that_somebody_holds_the_bytes(run: Run) -> None:

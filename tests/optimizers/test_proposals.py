@@ -7,7 +7,6 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.cli import main
 from mempiler.runs.artifact import load
 
 from ..runs.evaluations import break_optimizer, own_questions, script_models
@@ -57,34 +56,20 @@ class Model:
 
 
 @pytest.fixture
-def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any, capsys: Any) -> Any:
+def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any, cli: Any) -> Any:
     """`compile_with(name, model, *words)` runs the command on six users' questions: code, JSON object."""
     data = own_questions(tmp_path)
 
     def run(name: str, model: Model, *words: str) -> dict[str, Any]:
-        engine = scripted(lambda kind, text, n: "").engine
-        monkeypatch.setattr(engine, "complete", _told_system(engine, model))
-
+        engine = scripted(lambda kind, text, n: model(kind, text, engine.system, engine.heat)).engine
         script_models(monkeypatch, engine)
         told = [word for setting in SETTINGS.get(name, []) for word in ("--optimizer-set", setting)]
         about = ["--on", "jsonl", "--data", data, "--lm", "scripted/test", "--train", "16"]
-        capsys.readouterr()
-        main(["compile", "turn-rag", "--with", name, *about, "--threads", "1", "--min-n", "8", *told, *words])
-        return json.loads(capsys.readouterr().out) if "--json" in words else {"out": capsys.readouterr().out}
+        given = ["--with", name, *about, "--threads", "1", "--min-n", "8", *told, *words]
+        _, out, _ = cli("compile", "turn-rag", *given)
+        return json.loads(out) if "--json" in words else {"out": out}
 
     return run
-
-
-def _told_system(engine: Any, model: Model) -> Any:
-    """The scripted engine's `complete`, with the system message among what a reply is made from."""
-    complete = type(engine).complete
-
-    def told(request: Any) -> Any:
-        system = request.system if isinstance(request.system, str) else "".join(p.text for p in request.system or ())
-        engine.reply = lambda kind, text, n: model(kind, text, system, request.config.temperature or 0.0)
-        return complete(engine, request)
-
-    return told
 
 
 @each_optimizer

@@ -6,7 +6,6 @@ from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
-from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import Compilation, compile_program
 from mempiler.programs.catalog import build
@@ -31,23 +30,13 @@ def questions():
     return found, own[:12], own[12:15]
 
 
-class Listening(OfflineEngine):
-    """The offline engine, keeping what it was asked."""
-
-    def __init__(self):
-        super().__init__()
-        self.asked = []
-
-    def complete(self, request):
-        self.asked.append("\n".join(message.text for message in request.messages))
-        return super().complete(request)
-
-
 @pytest.mark.parametrize(("method", "name"), COMPILED)
-def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history(questions, tmp_path, method, name):
+def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history(
+    questions, listening, tmp_path, method, name
+):
     found, train, asked = questions
     how = Compilation(name, settings=SMALL.get(name), threads=4)
-    engine = Listening()
+    engine = listening()
     prompt_lm = MeteredLM("offline/x", Meter(), "prompt", engine=engine, temperature=0.0, cache=False)
     with dspy.context(lm=language_model(), disable_history=True, trace=None):
         compiled = compile_program(build(method, embedder=embedder()), found, train, how, prompt_lm)
@@ -59,6 +48,6 @@ def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history
     evidence = {turn for example in train for turn in example.focus}
     turns = train[0].history.turns.items()
     elsewhere = [turn.text for id, (turn, _) in turns if id not in evidence and len(turn.text) > 30]
-    assert max((sum(words in text for words in elsewhere) for text in engine.asked), default=0) < len(elsewhere) / 2
-    assert all("turns=(" not in text for text in engine.asked)
-    assert engine.asked or name not in ("mipro", "copro", "gepa")
+    assert max((sum(words in text for words in elsewhere) for text in engine.prompts), default=0) < len(elsewhere) / 2
+    assert all("turns=(" not in text for text in engine.prompts)
+    assert engine.prompts or name not in ("mipro", "copro", "gepa")

@@ -11,7 +11,6 @@ from mempiler import Store
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.logo_grpo.reward import answer
 from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
@@ -32,18 +31,6 @@ CASES = [
 
 SMALLER = {"pramem": {"rounds": 2}}
 """Settings that save time; the paths get the same ones."""
-
-
-class Hearing(OfflineEngine):
-    """The offline engine, and what it was asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.prompts: list[str] = []
-
-    def complete(self, request: Any) -> Any:
-        self.prompts.append("\n".join([str(request.system or ""), *(each.text or "" for each in request.messages)]))
-        return super().complete(request)
 
 
 def evaluated(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
@@ -92,7 +79,9 @@ def fields_of(example: dspy.Example) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("method", "name"), CASES)
-def test_the_prompts_of_a_question_are_the_same_on_every_path(method: str, name: str, tmp_path: Path) -> None:
+def test_the_prompts_of_a_question_are_the_same_on_every_path(
+    method: str, name: str, listening: Any, tmp_path: Path
+) -> None:
     questions = benchmark(name)
     example = next(each for each in questions.examples if questions.counts(each))
     # Asked at a date: a service would say the present one.
@@ -103,7 +92,7 @@ def test_the_prompts_of_a_question_are_the_same_on_every_path(method: str, name:
     ways += [over_http] if fields_of(example).keys() <= Question.model_fields.keys() else []
     with Store(tmp_path / "memories.sqlite") as store:
         for way in ways:
-            engine = Hearing()
+            engine = listening()
             lm = MeteredLM("offline/test", Meter(), engine=engine, cache=False, temperature=0.0)
             with dspy.context(lm=lm, trace=None, disable_history=True):
                 way(build(method, questions.task, embedder(), **SMALLER.get(method, {})), questions, example, store)

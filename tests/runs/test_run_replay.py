@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mempiler.cli import main
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.programs.names import METHODS
 from mempiler.runs.experiment import run_evaluate
@@ -72,12 +71,11 @@ def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, wor
         (["--replay", "last", "--workers", "2"], "--workers does not go with --replay"),
     ],
 )
-def test_what_cannot_be_replayed_is_one_line(stub, mempiler_cli, capsys, words, line):
+def test_what_cannot_be_replayed_is_one_line(stub, mempiler_cli, cli, words, line):
     made = mempiler_cli(stub(), *EVALUATE)
     words = [made.found["run_id"] if word == "last" else word for word in words]
-    with pytest.raises(SystemExit) as ended:
-        main([*EVALUATE, "--on", "locomo", "--train", "8", "--dev", "4", "--test", "4", *words])
-    assert (ended.value.code, line in capsys.readouterr().err) == (2, True)
+    code, _, err = cli(*EVALUATE, "--on", "locomo", "--train", "8", "--dev", "4", "--test", "4", *words)
+    assert (code, line in err) == (2, True)
 
 
 def test_vectors_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ SAMPLE = next((Path(mempiler.__file__).parent / "data" / "samples").glob("locomo
 ENV = ["--on", "memory-env", "--option", "users=10", "--option", "sessions=2"]
 
 
-def export(folder: Path, *options: str, method: str = "memory-r2") -> Path:
-    main(["export", "verifiers", method, *(options or ENV), "--out", str(folder)])
+def export(folder: Path, *options: str) -> Path:
+    main(["export", "verifiers", "memory-r2", *(options or ENV), "--out", str(folder)])
     return folder
 
 
@@ -77,12 +77,10 @@ def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None
         ([*ENV, "--reward-set", "compression=-1"], "memory-r2", "--reward-set: compression: Input should be gr"),
     ],
 )
-def test_what_cannot_be_exported_is_one_line(options, method, message, tmp_path, capsys) -> None:
-    with pytest.raises(SystemExit) as ended:
-        export(tmp_path / "out", *options, method=method)
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert re.search(message, line)
+def test_what_cannot_be_exported_is_one_line(options, method, message, tmp_path, cli) -> None:
+    code, _, err = cli("export", "verifiers", method, *options, "--out", tmp_path / "out")
+    (line,) = err.splitlines()
+    assert (code, bool(re.search(message, line))) == (2, True)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

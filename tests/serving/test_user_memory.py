@@ -187,9 +187,6 @@ def test_a_window_of_time_is_searched_to_its_end(ada: UserMemory) -> None:
             ada.search("rye bread", k)
 
 
-SAID = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
-
-
 class Waiting:
     """An engine for asyncio that takes its time; counts who waits, and how many threads there are meanwhile."""
 
@@ -214,7 +211,7 @@ def test_two_hundred_questions_take_one_latency_and_few_threads(store: Store, sc
     guard = Guard(in_flight=200)
     lm = MeteredLM("waiting/test", Meter(), guard=guard, engine=blocking, async_engine=engine, cache=False)
     memory = program.memory(store, "ada", lm=lm)
-    memory.add(SAID, remember=False)
+    memory.add(said("I moved to Lisbon."), remember=False)
 
     async def all_at_once() -> list[Any]:
         return list(await asyncio.gather(*(memory.aask("Where does Ada live?") for _ in range(200))))
@@ -244,7 +241,7 @@ CHOICES = {"options": ["(a) Lisbon", "(b) Oslo"]}
 )
 def test_asyncio_answers_as_a_thread_does(store: Store, method: str, task: str, query: Any) -> None:
     memory = build(method, task=task).memory(store, "ada", lm=language_model("offline"))
-    memory.add(SAID)
+    memory.add(said("I moved to Lisbon."))
     awaited = asyncio.run(memory.aask("Where did Ada move?", **query))
     answered = memory.ask("Where did Ada move?", **query)
     assert {**awaited.toDict(), "memory": None} == {**answered.toDict(), "memory": None}

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from mempiler.cli import app, main
+from mempiler.cli import app
 from mempiler.data.catalog import BENCHMARKS
 from mempiler.engines.meter import Meter
 from mempiler.optimizers.catalog import OPTIMIZERS
@@ -72,14 +72,10 @@ def test_the_command_prints_a_plan_and_makes_nothing(make_paper, tmp_path, monke
         (["rgmem", "--lm", "openai/gpt-4.1-mini"], "there is no key; set OPENAI_API_KEY"),
     ],
 )
-def test_a_wrong_word_is_one_line(words, said, tmp_path, monkeypatch, capsys):
+def test_a_wrong_word_is_one_line(words, said, tmp_path, monkeypatch, cli):
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    with pytest.raises(SystemExit) as ended:
-        main(["reproduce", *words])
-    assert ended.value.code == 2
-    *before, line = capsys.readouterr().err.strip().splitlines()
-    assert said in line
-    assert not any("Traceback" in other for other in before)
+    code, _, err = cli("reproduce", *words)
+    assert (code, said in err.splitlines()[-1], "Traceback" in err) == (2, True, False)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.spending import Spending
@@ -106,7 +105,7 @@ def test_a_compile_that_a_limit_broke_off_goes_on_and_pays_nothing_twice(make_pa
 
 
 def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_run(
-    make_paper, capsys, monkeypatch, tmp_path
+    make_paper, cli, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path))
     turns = {"three turns": {**PLAIN, "settings": {"colour": 3}}, "the other": {"program": "system:mem0"}}
@@ -114,10 +113,9 @@ def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_ru
         {**turns, "nothing": {"program": "no-memory"}}, not_drawn=[{"what": "Figure 7", "why": "a picture"}]
     )
     monkeypatch.setattr("mempiler.runs.papers.paper.read_paper", lambda name: paper)
-    with pytest.raises(SystemExit) as ended:
-        main(["reproduce", "tiny", "--test", "4"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert ended.value.code == 1
+    code, out, _ = cli("reproduce", "tiny", "--test", "4")
+    shown = " ".join(out.split())
+    assert code == 1
     assert "failed: three turns: " in shown
     assert "colour" in shown
     assert " nothing 4 " in shown
