@@ -2,6 +2,15 @@
 
 A question is answered from the settled memory, and from the raw turns that are not in it yet: new turns are usable
 before a model has written them. Methods may be called from any number of threads; objects are cheap.
+
+Example:
+    >>> import mempiler
+    >>> from mempiler.engines.models import language_model
+    >>> memory = mempiler.build("turn-rag").memory(store="memories.sqlite", user="ada", lm=language_model("offline"))
+    >>> memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
+    Added(id='D1', position=1, new=True)
+    >>> memory.ask("Where did Ada move?").answer
+    'I moved to Lisbon.'
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ EXAMPLES = [example for file in _files() for example in examples(file)]
 
 
 def test_examples_are_found() -> None:
-    assert len(EXAMPLES) > 20
+    assert len(EXAMPLES) > 15
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
