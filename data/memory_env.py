@@ -8,6 +8,7 @@ depends on the memory alone. Small, so that a model of half a million weights le
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,19 +27,10 @@ from .text_metrics import exact_match
 
 Kind = Literal["state", "change", "restate", "retract"]
 """What was done to a fact."""
-NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gita", "Hugo")
-VALUES: Mapping[str, tuple[str, ...]] = {
-    "colour": ("red", "blue", "green", "yellow", "purple", "orange", "black", "white", "pink", "grey"),
-    "pet": ("cat", "dog", "parrot", "rabbit", "hamster", "turtle", "pony", "goat", "lizard", "ferret"),
-    "drink": ("tea", "coffee", "milk", "juice", "water", "cocoa", "cider", "lemonade", "cola", "soda"),
-    "sport": ("tennis", "chess", "golf", "rugby", "judo", "rowing", "hockey", "boxing", "skiing", "polo"),
-    "city": ("Paris", "Rome", "Lima", "Oslo", "Cairo", "Tokyo", "Delhi", "Porto", "Sofia", "Quito"),
-    "dish": ("pizza", "soup", "curry", "salad", "pasta", "sushi", "stew", "rice", "tacos", "pie"),
-}
+_WORDS = json.loads(Path(__file__).with_name("memory_env.json").read_text(encoding="utf-8"))
+NAMES, STATEMENTS, RETRACTIONS, CHATTER = (_WORDS[part] for part in ("names", "statements", "retractions", "chatter"))
+VALUES: Mapping[str, Sequence[str]] = _WORDS["values"]
 """Subjects and what can be said of them; no word is used for two subjects."""
-STATEMENTS = ("my {key} is {value}", "I picked {value} as my {key}", "these days my {key} is {value}")
-RETRACTIONS = ("I have no {key} any more", "forget about my {key}")
-CHATTER = ("how was your day", "that sounds nice", "see you soon", "what a long week", "good to hear from you")
 NOTHING = "none"
 """The answer of a question about a fact that was retracted, and what is noted of one."""
 MIXTURE: Mapping[str, float] = {"state": 0.34, "change": 0.30, "restate": 0.10, "retract": 0.14, "chatter": 0.12}
