@@ -83,14 +83,6 @@ def test_wrong_token_is_refused_before_anything_else(filled: Any, given: list[st
     assert response.json()["error"]["type"] == "authentication_error"
 
 
-def test_a_tenant_is_told_of_its_own_users_alone(connect: Any) -> None:
-    client = connect()
-    for tenant, user in (("acme", "ada"), ("globex", "ben")):
-        client.as_tenant(tenant).add("I moved.", user=user)
-    for tenant, user in (("acme", "ada"), ("globex", "ben")):
-        assert [found["user"] for found in client.as_tenant(tenant).get("/v1/users").json()["users"]] == [user]
-
-
 ORIGINS: list[tuple[dict[str, str], bool]] = [
     ({}, True),
     ({"Host": "localhost:80"}, True),
