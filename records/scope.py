@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import itertools
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -35,5 +34,5 @@ class Place:
         return (*self.path, next(self.steps))
 
 
-place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("place", default=None)
+place: ContextVar[Place | None] = ContextVar("place", default=None)
 """The path of the running call; None if the order is not recorded."""

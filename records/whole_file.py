@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 from uuid import uuid4
 
 from ..errors import UserError
@@ -32,14 +31,6 @@ def replacing(path: Path, rights: int = 0o666) -> Generator[TextIO]:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
         part.unlink(missing_ok=True)
-
-
-def write_json(path: Path, content: Any) -> Path:
-    """Writes JSON to a file as `replacing` does; its folder is made if missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        json.dump(content, file, indent=1, ensure_ascii=False)
-    return path
 
 
 def refuse_foreign(path: Path, mark: str, within: str = "", force: bool = False) -> None:

@@ -27,7 +27,6 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ...errors import DataError, UserError
 from ...records import read_json
-from ...records.whole_file import write_json
 from ...signatures.synthesis_memoryquest import (
     DraftEvent,
     DraftQuery,
@@ -38,7 +37,7 @@ from ...signatures.synthesis_memoryquest import (
 )
 from ..dataset import refuse_fatal
 from ..rows import Place, Row, day, natural
-from .runner import Checked, Runner, Step, whole
+from .runner import Checked, Runner, Step, whole, write_json
 
 THRESHOLD = 0.3
 """Highest mean cosine between a request and its references (section 4.2, gamma)."""

@@ -9,16 +9,19 @@ among the complaints: the same complaints twice would be the same question, whic
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 
 from ...errors import one_line
+from ...records.whole_file import replacing
 from ..judge import ask_all
 
 S = TypeVar("S")
@@ -52,6 +55,14 @@ class Checked:
 
 
 Check = Callable[[dspy.Prediction], Checked]
+
+
+def write_json(path: Path, content: Any) -> Path:
+    """Writes JSON to a file, whole or not at all; its folder is made if missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        json.dump(content, file, indent=1, ensure_ascii=False)
+    return path
 
 
 def whole(output: str, problems: Callable[..., Sequence[str]], *about: Any) -> Check:

@@ -28,9 +28,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from ....records.whole_file import write_json
 from ....signatures.pal import AssistantAction, UserAction
 from ....signatures.synthesis_palset_records import CHINESE, DraftTurn
+from ..runner import write_json
 from .dialogue import dialogue, script, topics
 from .life import experience, logs, situations
 from .people import ASPECTS, Code, Session, Setting, Topic, invent, personas
