@@ -181,9 +181,9 @@ def page_lines(page: Page) -> Iterator[RenderableType]:
         yield table(("questions", *page.phases), rows)
     for phase, found in page.phases.items():
         for predictor, ended in found.answers.items():
-            lost, again = ended.get("lost", 0), ended.get("asked again", 0)
+            lost, again = ended.get("lost", 0), ended.get("retried", 0)
             if lost or again:
-                yield f"{predictor}, {phase}: {lost} lost, {again} asked again"
+                yield f"{predictor}, {phase}: {lost} lost, {again} retried"
     failed = {phase: (found.failures, found.write_failures) for phase, found in page.phases.items()}
     if any(map(any, failed.values())):
         told = (

@@ -77,7 +77,7 @@ class Usage(Counted):
     unpriced: int = 0
     """Calls whose price is not known (offline and local engines among them)."""
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Predictor calls by predictor and outcome: ok, salvaged, asked again, lost."""
+    """Predictor calls by predictor and outcome: ok, repaired, retried, lost."""
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)
     """What was wrong with answers, by predictor and kind."""
     told_tokens: int = 0

@@ -115,7 +115,7 @@ class CorrectingAdapter(dspy.ChatAdapter):
                 if one.corrections < 1:
                     raise
                 if call := CALL.get():
-                    call.asked_again = True
+                    call.retried = True
                     call.faults["cut" if isinstance(error, CutShortError) else "parse"] += 1
                 one = copy.copy(one)
                 one.corrections, one._error = one.corrections - 1, error

@@ -123,7 +123,7 @@ class Call:
     """Operations of the output that code had to refuse, e.g. on an id that is not there."""
     faults: Counter[str] = field(default_factory=Counter[str])
     """What was wrong with its answers by kind: mends, what was asked for again, why it was lost."""
-    asked_again: bool = False
+    retried: bool = False
     lost: bool = False
     at: tuple[int, ...] = ()
     """Place in program order."""
@@ -133,11 +133,11 @@ class Call:
     """What it took, all attempts together."""
 
     @property
-    def outcome(self) -> Literal["ok", "salvaged", "asked again", "lost"]:
-        """How it ended: read as it came, read after mends, read the second time, not read."""
+    def outcome(self) -> Literal["ok", "repaired", "retried", "lost"]:
+        """How it ended: read as it came, read after repairs, read the second time, not read."""
         if self.lost:
             return "lost"
-        return "asked again" if self.asked_again else "salvaged" if self.faults else "ok"
+        return "retried" if self.retried else "repaired" if self.faults else "ok"
 
     def hear(self, asked: Any, answers: Sequence[Any], samples: Sequence[Any] = ()) -> None:
         """Keeps the raw completions of a prompt, messages or a text; answers are as DSPy has them."""

@@ -16,7 +16,7 @@ from ..records import Failure
 from .rows import SHOWN, Row
 from .statistics import MIN_N, Difference, interval, paired
 
-OUTCOMES = ("ok", "salvaged", "asked again", "lost")
+OUTCOMES = ("ok", "repaired", "retried", "lost")
 """How predictor calls end."""
 
 ELSEWHERE = "elsewhere"
@@ -53,7 +53,7 @@ class Evaluation(BaseModel, frozen=True):
     """Whose memories were written."""
     seconds: float = 0.0
     answers: dict[str, dict[str, int]] = {}
-    """Predictor calls by predictor and how they ended: ok, salvaged, asked again, lost."""
+    """Predictor calls by predictor and how they ended: ok, repaired, retried, lost."""
     faults: dict[str, dict[str, int]] = {}
     """What was wrong with answers, by predictor and kind; see `reading.kinds` and `programs.recording`."""
     max_lost: float = MAX_LOST

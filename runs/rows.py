@@ -52,7 +52,7 @@ class Asked(BaseModel, frozen=True):
 
     predictor: str
     outcome: str
-    """How it ended: ok, salvaged, asked again, lost."""
+    """How it ended: ok, repaired, retried, lost."""
     messages: tuple[tuple[str, str], ...]
     """The prompt, as role and text; of the last attempt where it was asked again."""
     answer: str

@@ -137,7 +137,7 @@ class Tracker:
         values |= {f"context_{name}": size for name, size in summary["context"].items()}
         values |= {name: summary[name] for name in ("prompt_tokens", "cached_share")}
         values |= {"cost": summary["cost"], "failures": float(evaluation.failures), "seconds": evaluation.seconds}
-        values |= {f"answers_{name.replace(' ', '_')}": float(count) for name, count in evaluation.outcomes.items()}
+        values |= {f"answers_{name}": float(count) for name, count in evaluation.outcomes.items()}
         for found in summary["by"].values():
             values[f"score_{found['name'].replace(' ', '_')}"] = found["score"]
         self.metrics({f"{prefix}.{name}": value for name, value in values.items()})

@@ -179,7 +179,7 @@ def test_a_run_says_how_many_are_wrong_and_how_to_see_them(call: Call, run: str)
     assert "turn-rag on locomo" in out
     assert f"mempiler show {run} --wrong: these 1 questions" in out
     assert "wrong: no gold evidence recalled" in out
-    assert "task.answer, score: 2 lost, 0 asked again" in out
+    assert "task.answer, score: 2 lost, 0 retried" in out
     assert f"{run}/report.html" in out
 
 

@@ -147,7 +147,7 @@ def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
         return "no field at all" if n == 3 or (n == 2 and "could not be read" not in text) else said
 
     found = run(scripted(spoiled), questions(make_history(1), 4), threads=1)
-    assert found.outcomes == {"ok": 1, "salvaged": 1, "asked again": 1, "lost": 1}
+    assert found.outcomes == {"ok": 1, "repaired": 1, "retried": 1, "lost": 1}
     assert found.faults == {"task.answer": {"layout": 1, "parse": 3}}
     summary = found.summary()
     assert (summary["answers"], summary["lost"], summary["broken"]) == ({"task.answer": found.outcomes}, 0.25, True)
