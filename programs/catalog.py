@@ -13,11 +13,10 @@ from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.index import Embedder
 from ..records.own_code import imported
 from .external.program import program_of, takes_embedder, thing_of
-from .method import Method, Policy
+from .method import Method, Policy, Settings
 from .names import METHODS, POLICIES, plugins
 from .program import MemoryProgram
 from .remember import MemoryCache
-from .settings import Settings
 from .tasks.task import TASK, TaskSettings, parted
 from .tasks.task import task as task_class
 

@@ -27,9 +27,8 @@ from ...memory.indexes import Indexes
 from ...memory.memory import Memory, Stored, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
 from ...signatures.baselines import UpdateLogSummary
-from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Writer, of_meaning
+from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Settings, Writer, of_meaning
 from ..predictor import predictor
-from ..settings import Settings
 from .written import LONGEST_ACCOUNT, SummaryMemory
 
 _PALBENCH: Mapping[str, Mapping[str, Any]] = {"palbench": {"k": 3, "hybrid": False}}

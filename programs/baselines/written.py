@@ -35,10 +35,9 @@ from ...signatures.baselines import (
     RecordConditions,
     UpdateSummary,
 )
-from ..method import EntryReader, Lost, Method, Writer
+from ..method import EntryReader, Lost, Method, Settings, Writer
 from ..predictor import predictor
 from ..recording import record_failure
-from ..settings import Settings
 from ..threads import gather
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")

@@ -25,11 +25,10 @@ from ...memory.index import Embedder, Entry
 from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
 from ...records.own_code import imported
-from ..method import Method, Reader, Writer
+from ..method import Method, Reader, Settings, Writer
 from ..program import MemoryProgram
 from ..recording import ExternalError
 from ..remember import MemoryCache
-from ..settings import Settings
 from ..tasks.task import Task, parted
 from ..tasks.task import task as task_class
 from ..waiting import Recalled, Waiting

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from ...errors import one_line
 from ...memory.index import Embedder
+from ..method import Settings
 from ..predictor import Ask
-from ..settings import Settings
 from ..threads import gather
 from .memory import HeterogeneousMemory, Principle, Topic
 

@@ -35,10 +35,9 @@ from ...signatures.memory_r2 import (
     Operation,
     StoredMemory,
 )
-from ..method import EntryReader, Method, Writer
+from ..method import EntryReader, Method, Settings, Writer
 from ..predictor import predictor
 from ..recording import refuse
-from ..settings import Settings
 from ..tasks.task import QuestionAnswering, with_items
 from ..threads import gather
 from .memory import Edit, FactMemory

@@ -24,10 +24,9 @@ from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
 from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
-from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Writer
+from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Settings, Writer
 from ..predictor import predictor
 from ..recording import record_failure
-from ..settings import Settings
 from ..threads import gather
 from .memory import PersonalFact, PersonalMemory, clashing, merge_groups
 from .prospection import Prospection, ProspectionSettings

@@ -32,8 +32,8 @@ from ...signatures.pgr import (
     refined_tree_examples,
     tree_examples,
 )
+from ..method import Settings
 from ..predictor import Part, predictor
-from ..settings import Settings
 
 Search = Callable[[Sequence[str], int, float], list[list[Hit]]]
 """Searches a memory: queries, most hits per query, lowest score; one list of hits per query."""

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from ...records import Action, Turn
 from ...signatures.pramem import KnownExperience
-from ..settings import Settings
+from ..method import Settings
 from .memory import Experience, ExperienceMemory, Kind, suffix
 
 DRAWS = 100

@@ -39,9 +39,8 @@ from ...signatures.rgmem import (
     RewriteConceptSummary,
     SynthesizeEvidence,
 )
-from ..method import ANY_COSINE, FEW, EntryReader, Lost, Method, Writer
+from ..method import ANY_COSINE, FEW, EntryReader, Lost, Method, Settings, Writer
 from ..predictor import predictor
-from ..settings import Settings
 from ..tasks.task import QuestionAnswering
 from ..threads import gather
 from .evolution import Operators, evolve, single_scale

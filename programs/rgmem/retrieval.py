@@ -15,7 +15,7 @@ from ...memory.index import Entry, Where, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens, in_blocks
 from ...signatures.rgmem import Keyword
-from ..settings import Settings
+from ..method import Settings
 from .evolution import sentences, shown
 from .memory import Conclusion, Evidence, GraphMemory, Node, Relation, Theory, seeds
 

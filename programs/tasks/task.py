@@ -24,9 +24,9 @@ from ...records.context import About, Modality
 from ...records.scope import holding
 from ...signatures import pal
 from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally
+from ..method import Settings
 from ..predictor import predictor
 from ..relative_dates import dated, dated_text
-from ..settings import Settings
 from ..streaming import ANSWERING, WANTED
 
 
