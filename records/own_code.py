@@ -10,7 +10,10 @@ from ..errors import UserError, one_line
 
 
 def imported(kind: str, name: str, path: str = "") -> Any:
-    """What a `module:attribute` names. Modules of the current folder are found, behind all that are installed.
+    """What a `module:attribute` names; for one that a user named, modules of the current folder are found as well.
+
+    They come behind all that are installed. Names of the suite and of plugins do not bring the folder in: whatever lies
+    there could stand for an optional package that is not installed.
 
     Args:
         kind: What it is to be, for failures: "method", "benchmark", "metric".
@@ -21,7 +24,7 @@ def imported(kind: str, name: str, path: str = "") -> Any:
         UserError: It cannot be imported; the line says where the module failed.
     """
     here = str(Path.cwd())
-    if here not in sys.path:
+    if path in ("", name) and here not in sys.path:
         sys.path.append(here)
     module, _, attribute = (path or name).partition(":")
     try:

@@ -1,6 +1,7 @@
 """Records: JSON and moments from outside, refused in one line; queries as prompts show them; hits that are evidence."""
 
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from mempiler import Context, History, Hit, Logs, Query, Session, Turn
 from mempiler.errors import DataError, UserError
 from mempiler.records import ABSTRACT, comparable, parse_json, read_json
 from mempiler.records.json_input import MOST_DEPTH
+from mempiler.records.own_code import imported
 from pydantic import ValidationError
 
 VALUES = st.recursive(
@@ -188,3 +190,17 @@ def test_what_speaks_of_turns_is_evidence_and_hits_are_found_by_kind() -> None:
     found = {kind for kind in (*speaking, *ABSTRACT) if Hit(id="x", text="y", kind=kind).is_evidence}
     assert found == set(speaking)
     assert [hit.id for hit in context.of("log", "topic")] == ["t1", "L1:1"]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"), [("", True), ("mempiler.data.jsonl:OwnScorer", False)], ids=["named by a user", "of the suite"]
+)
+def test_the_current_folder_is_looked_into_for_what_a_user_names_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, found: bool
+) -> None:
+    (tmp_path / "lies_here.py").write_text("def scored(example, prediction): ...", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    assert callable(imported("metric", "lies_here:scored", path))
+    assert (str(tmp_path) in sys.path) is found
+    sys.modules.pop("lies_here", None)
