@@ -265,10 +265,7 @@ def lock(db: Connection, owner: Owner) -> bool:
 
 
 def make(db: Connection, owner: Owner) -> int:
-    """Locks a user's row, and makes it if there is none; the next position.
-
-    One that makes it at the same time is waited for.
-    """
+    """Locks a user's row, made if there is none; who makes it at the same time is waited for; the next position."""
     statement = """INSERT INTO mempiler_users (tenant, "user", next_position, version, worker, claimed_until)
         VALUES (:tenant, :user, 1, :new, '', 0)
         ON CONFLICT (tenant, "user") DO UPDATE SET next_position = mempiler_users.next_position

@@ -197,6 +197,11 @@ class Reading(Database):
         with self._read() as db:
             return [_status(row) for row in run(db, statement, **named)]
 
+    def failed(self) -> int:
+        """How many sessions of all users are set aside, by the index of states."""
+        with self._read() as db:
+            return int(run(db, "SELECT count(*) FROM mempiler_items WHERE state = 'failed'").scalar() or 0)
+
     def counts(self) -> dict[str, int]:
         """How many `users` there are of all tenants together, and how many of their sessions in each state."""
         with self._read() as db:

@@ -90,7 +90,7 @@ class Probe:
 
     def _write(self) -> None:
         self._store.check()
-        self.failed = self._store.counts()["failed"]
+        self.failed = self._store.failed()
 
 
 def _works(call: Callable[[], object], otherwise: str) -> bool:
