@@ -196,7 +196,7 @@ MEMORY_R2 = of(
     ("memory", "(*fact.earlier, fact.content)[-WORDINGS:]", "fact.earlier", "an update loses the earlier wording"),
     ("memory", "self.removed.append(self.facts.pop(place))", "self.facts.pop(place)", "a deleted entry is lost"),
     ("memory", "        if known is not None:", "        if False:", "equal facts are not merged"),
-    ("method", "where = Spoken(fact.speaker) if", "where = None if", "facts of other speakers are related"),
+    ("method", "else Spoken(speaker)", "else None", "facts of other speakers are related"),
     (
         "method",
         "settings.related, settings.min_score, where",

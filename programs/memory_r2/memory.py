@@ -191,7 +191,7 @@ def _places(facts: Sequence[StoredFact], ids: Collection[str]) -> list[int]:
 
 
 def _number(id: str) -> int:
-    return int(id[1:])
+    return int(id[1:]) if id[1:].isdecimal() else 0
 
 
 def _united(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

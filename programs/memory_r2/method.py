@@ -109,14 +109,17 @@ class FactWriter(Writer):
         At most `related_total` different ones over all facts.
         """
         settings = self.settings
-        hits: list[list[Hit]] = []
-        for fact in facts:
-            where = Spoken(fact.speaker) if settings.same_speaker else None
-            known = vectors[fact.fact][None] if vectors else None
-            found = self.indexes.search(memory, [fact.fact], settings.related, settings.min_score, where, known)[0]
-            near = memory.having([hit.id for hit in found])
+        hits: list[list[Hit]] = [[] for _ in facts]
+        for speaker in dict.fromkeys(fact.speaker for fact in facts) if settings.same_speaker else [None]:
+            own = [n for n, fact in enumerate(facts) if speaker in (None, fact.speaker)]
+            where = None if speaker is None else Spoken(speaker)
+            texts = [facts[n].fact for n in own]
+            known = np.stack([vectors[text] for text in texts]) if vectors else None
+            found = self.indexes.search(memory, texts, settings.related, settings.min_score, where, known)
+            near = memory.having({hit.id for each in found for hit in each})
             there = {fact.id for fact in near if as_left(fact, memory.entry) is not None}
-            hits.append([hit for hit in found if hit.id in there])
+            for n, each in zip(own, found, strict=True):
+                hits[n] = [hit for hit in each if hit.id in there]
         ranked = sorted((hit for found in hits for hit in found), key=lambda hit: -hit.score)
         shown = set(list(dict.fromkeys(hit.id for hit in ranked))[: settings.related_total])
         return [[hit.id for hit in found if hit.id in shown] for found in hits]
