@@ -149,8 +149,9 @@ def _silence_output() -> None:
 
 def _refuse_no_text(arguments: list[str]) -> None:
     """Refuses arguments that no file, log or model could hold: bytes of a name that are no UTF-8."""
-    for shown in (argument.encode("utf-8", "backslashreplace").decode() for argument in arguments):
-        if shown not in arguments:
+    for argument in arguments:
+        shown = argument.encode("utf-8", "backslashreplace").decode()
+        if shown != argument:
             raise UserError(f"the argument {shown[:100]!r} is no UTF-8 text; rename the file, or set a UTF-8 locale")
 
 

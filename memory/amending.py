@@ -134,8 +134,10 @@ def as_left(part: P, entry: Callable[[P], Entry]) -> Entry | None:
 
 def is_as_written(part: P, entry: Callable[[P], Entry]) -> bool:
     """Whether the entry of a part is there as it was written."""
-    after = None if _amend.get() is None else as_left(part, entry)
-    return _amend.get() is None or (after is not None and after.text == entry(part).text)
+    if _amend.get() is None:
+        return True
+    after = as_left(part, entry)
+    return after is not None and after.text == entry(part).text
 
 
 class Amendments(Amend):

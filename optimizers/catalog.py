@@ -64,16 +64,17 @@ class Optimizer:
 
     def run(self, job: Job) -> Any:
         """Runs it; what DSPy's teleprompter returns."""
-        return self._runner("run")(job)
+        return getattr(_runners(), f"run_{self.name.replace('-', '_')}")(job)
 
     def check(self, job: Job) -> None:
         """Raises a UserError where a need is not met."""
-        self._runner("check")(job)
+        if check := getattr(_runners(), f"check_{self.name.replace('-', '_')}", None):
+            check(job)
 
-    def _runner(self, what: str) -> Callable[[Job], Any]:
-        # Imported for that only, since it takes DSPy, which to list names does not.
-        runners = import_module(".runners", __package__)
-        return getattr(runners, f"{what}_{self.name.replace('-', '_')}", lambda job: None)
+
+def _runners() -> Any:
+    # Imported for that only, since it takes DSPy, which to list names does not.
+    return import_module(".runners", __package__)
 
 
 _CATALOG = json.loads(Path(__file__).with_name("catalog.json").read_text(encoding="utf-8"))

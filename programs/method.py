@@ -34,10 +34,7 @@ S = TypeVar("S", bound="Settings")
 
 
 class Settings(BaseModel):
-    """Base of the settings of a method: every field has a default, its range, and a description.
-
-    Constructors, `--set`, presets, manifests, docs and errors come from it.
-    """
+    """What constructors, `--set`, manifests, docs and errors know of a setting: default, range and description."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
     kind: ClassVar[str] = "method"

@@ -213,9 +213,7 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
                 if record.raw:
                     stack.enter_context(holding(HEARING, call.hear))
             if lm is None:  # what is recorded is what would have been asked
-                raise UserError(
-                    "no language model: pass lm=dspy.LM(...) to program.memory, or call dspy.configure(lm=...)"
-                )
+                raise UserError("no language model: pass lm=dspy.LM(...), or call dspy.configure(lm=...)")
             yield call
     except Exception as error:
         kind = kind_of(error)

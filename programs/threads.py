@@ -27,7 +27,6 @@ T = TypeVar("T")
 WIDTH = 128
 """Threads that help all gathers of the process; every gather's own caller comes on top."""
 
-
 _in_order: contextvars.ContextVar[bool] = contextvars.ContextVar("in_order", default=False)
 
 

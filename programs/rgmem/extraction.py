@@ -157,7 +157,8 @@ def taken_in(
     merge.
     """
     draft = _Draft(memory, vectors or {}, min_cosine)
-    for draft.evidence, paths in units:
+    for evidence, paths in units:
+        draft.evidence = evidence
         for path in paths:
             draft.walk(path)
     return memory.changed(
