@@ -1,6 +1,7 @@
 """Classes and functions of a user's own, named `module:attribute` wherever a name is taken."""
 
-import pkgutil
+import importlib
+import operator
 import sys
 import traceback
 from pathlib import Path
@@ -26,12 +27,12 @@ def imported(kind: str, name: str, path: str = "") -> Any:
     here = str(Path.cwd())
     if path in ("", name) and here not in sys.path:
         sys.path.append(here)
+    module, _, attribute = (path or name).partition(":")
     try:
-        return pkgutil.resolve_name(path or name)
+        return operator.attrgetter(attribute)(importlib.import_module(module))
     except Exception as error:
         # Importing a module can raise any exception.
         last = traceback.extract_tb(error.__traceback__)[-1]
-        inside = last.filename.startswith(("<", pkgutil.__file__))
-        place = "" if inside else f" ({Path(last.filename).name}:{last.lineno})"
+        place = "" if last.filename.startswith(("<", __file__)) else f" ({Path(last.filename).name}:{last.lineno})"
         reason = one_line(f"{type(error).__name__}: {error}")
         raise UserError(f"{kind} {name!r}: cannot be imported: {reason}{place}") from error
