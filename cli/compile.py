@@ -47,5 +47,5 @@ def command(method: str, planned: bool, settings: tuple[str, ...], **values: Any
     if done.stopped:
         more.append(f"stopped by a limit: {done.stopped}; --resume {done.run.name} goes on")
     report(done.summary(), run_lines(done.run, *more, f"program: {done.program}"))
-    for found in (done.dev[0], done.start, done.result):
+    for found in (done.dev[0], done.before, done.after):
         refuse_broken(found, done.run.name)

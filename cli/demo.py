@@ -22,7 +22,7 @@ def command() -> None:
     first_line(setup)
     with progress(setup.limits) as (note, meter):
         outcome = run_compile("turn-rag", setup, Compilation("knn"), note=note, meter=meter)
-    row = max(outcome.result.counted, key=lambda row: row.score)
+    row = max(outcome.after.counted, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)
     history = outcome.run / "history.json"
     history.write_text(example.history.model_dump_json(indent=1), encoding="utf-8")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from .printing import output
 
@@ -42,6 +43,13 @@ def spent(usage: Usage, limits: Limits | None) -> str:
     return ", ".join(found)
 
 
+class _Remaining(TimeRemainingColumn):
+    """The time that is left, once there is a pace to tell it by."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.time_remaining is None else super().render(task)
+
+
 @contextmanager
 def progress(
     limits: Limits | None = None, console: Console | None = None, every: float = 60.0
@@ -64,11 +72,11 @@ def progress(
 
     console, meter = console or output(errors=True), Meter()
     shown, logger, ended = console.is_terminal, logging.getLogger("dspy"), threading.Event()
-    columns = [BarColumn(20)] if shown else []
-    columns = TextColumn("{task.description}"), *columns, MofNCompleteColumn(), TimeRemainingColumn()
     bars = Bars(
-        *columns,
+        TextColumn("{task.description}"),
         *([BarColumn(20)] if shown else []),
+        MofNCompleteColumn(),
+        _Remaining(),
         console=console,
         transient=True,
         disable=not shown,

@@ -151,10 +151,9 @@ def run_lines(run: str | Path, *more: str) -> Iterator[RenderableType]:
     from ..runs.pages.page import open_page
 
     folder = RunFolder.open(str(run))
-    html, told = folder.path / HTML, folder.read()
+    html = folder.path / HTML
     yield from page_lines(open_page(str(folder.path)))
     yield from more
-    yield f"MLflow run: {told['run_id']} (mempiler ui)"
     shown = f"page: {html}" if html.is_file() else "no page could be made of it"
     yield f"{shown}; in the terminal: mempiler show {folder.path.name}"
 

@@ -37,7 +37,7 @@ Cell = dict[str, Any]
 DATA = Path(__file__).parents[1] / "docs" / "data" / "evidence.json"
 LOCOMO = "locomo2.json"
 """What the genuine file is called in commands."""
-PHASES = {"start": "start", "compiled": "result"}
+PHASES = ("before", "after")
 KEPT = ("category", "counts", "score", "failure", "context_tokens")
 
 
@@ -53,14 +53,14 @@ def main() -> None:
     chosen = parser.parse_args()
     found = json.loads(chosen.data.read_text(encoding="utf-8"))
     for cell in found["cells"]:
-        if chosen.only in cell["command"] and ("start" not in cell or chosen.again):
+        if chosen.only in cell["command"] and ("before" not in cell or chosen.again):
             run(cell, chosen)
             keep(found, chosen.data)
 
 
 def keep(found: dict[str, Any], path: Path) -> None:
     """Writes cells, and the tables over all that have figures; a line each."""
-    done = [cell for cell in found["cells"] if "start" in cell]
+    done = [cell for cell in found["cells"] if "before" in cell]
     found |= {"overview": overview(done), "together": together(done), "adapters": adapters(done)}
     between = ",\n"
     parts = (f'"{name}": [\n{between.join(map(json.dumps, rows))}\n]' for name, rows in found.items())
@@ -92,28 +92,28 @@ def run(cell: Cell, chosen: argparse.Namespace) -> None:
     outcome = json.loads(done.stdout)
     folder = Path(outcome["run"])
     about = json.loads((folder / "run.json").read_text(encoding="utf-8"))["parameters"]
-    rows = {phase: _rows(folder / f"{name}_rows.jsonl") for phase, name in PHASES.items()}
+    rows = {phase: _rows(folder / f"{phase}_rows.jsonl") for phase in PHASES}
     cell |= {"command": shlex.join(shown), "run by": chosen.engine, "seconds": round(time.monotonic() - began)}
     cell |= figures(outcome, about, rows) | {"went on": bool(resumed)}
-    print(f"      {cell['start']:.3f} -> {cell['compiled']:.3f}, {cell['seconds']} s", flush=True)
+    print(f"      {cell['before']:.3f} -> {cell['after']:.3f}, {cell['seconds']} s", flush=True)
 
 
 def figures(outcome: dict[str, Any], about: dict[str, Any], rows: dict[str, list[dict[str, Any]]]) -> Cell:
     """What is kept of a run: no folder, address or text of this machine."""
-    usage, start, result = (outcome[name] for name in ("usage", "start", "result"))
+    usage, before, after = (outcome[name] for name in ("usage", "before", "after"))
     answers = usage["answers"]
     writing = Counter[str]()
     for name, counts in answers.items():
         writing.update(counts if ".writer." in name else {})
     cached = usage.get("prompt_cache") or {}
     found: Cell = {
-        "method": start["program"],
+        "method": before["program"],
         "with": outcome["optimizer"]["optimizer"],
         "adapter": about["adapter"],
         "embedder": about["embedder"],
-        "n": start["n"],
-        "start": start["score"],
-        "compiled": result["score"],
+        "n": before["n"],
+        "before": before["score"],
+        "after": after["score"],
         "difference": _gain(outcome["difference"]),
         "on dev": _gain(outcome["dev_difference"]),
         "notes": outcome["optimizer"].get("notes", []),
@@ -121,7 +121,7 @@ def figures(outcome: dict[str, Any], about: dict[str, Any], rows: dict[str, list
         "from cache": usage["calls"].get("cached", 0),
         "tokens in": usage["tokens"]["input"],
         "cached": cached["reused"] / cached["told"] if cached.get("told") else None,
-        "tokens a question": [each["prompt_tokens"] and round(each["prompt_tokens"]) for each in (start, result)],
+        "tokens a question": [each["prompt_tokens"] and round(each["prompt_tokens"]) for each in (before, after)],
         "tokens out": usage["tokens"]["output"],
         "lost calls": sum(counts.get("lost", 0) for counts in answers.values()),
         "unwritten": writing["lost"] / writing.total() if writing else None,
@@ -131,9 +131,9 @@ def figures(outcome: dict[str, Any], about: dict[str, Any], rows: dict[str, list
     }
     for phase, each in rows.items():
         found |= {f"{name}, {phase}": value for name, value in _stages([row for row in each if row["counts"]]).items()}
-    same = rows["start"] == rows["compiled"] and start["prompt_tokens"] == result["prompt_tokens"]
+    same = rows["before"] == rows["after"] and before["prompt_tokens"] == after["prompt_tokens"]
     better = found["on dev"] is not None and found["on dev"]["mean"] > 0 and found["on dev"]["interval"][0] >= 0
-    found["kept"] = "as the start" if same else "yes" if better else "no"
+    found["kept"] = "as before" if same else "yes" if better else "no"
     return found | {"questions": {phase: _columns(each) for phase, each in rows.items()}}
 
 
@@ -150,8 +150,8 @@ def overview(cells: Iterable[Cell]) -> list[Cell]:
     for (method, on, adapter, lm), found in rows.items():
         by = {name: _pooled(each) for name, each in _grouped(found, lambda cell: cell["with"]).items()}
         first = next(iter(by.values()))
-        line = {"method": method, "on": on, "adapter": adapter, "lm": lm, "n": first["n"], "start": first["start"]}
-        line |= {name: "=" if each["same"] else each["compiled"] for name, each in by.items()}
+        line = {"method": method, "on": on, "adapter": adapter, "lm": lm, "n": first["n"], "before": first["before"]}
+        line |= {name: "=" if each["same"] else each["after"] for name, each in by.items()}
         above = [name for name, each in by.items() if each["difference"]["interval"][0] > 0]
         lines.append({**line, "above zero": above})
     return lines
@@ -162,7 +162,7 @@ def adapters(cells: Iterable[Cell]) -> list[Cell]:
     sides: dict[str, dict[tuple[Any, ...], tuple[Cell, str]]] = {"auto": {}, "chat": {}}
     for phase in PHASES:
         for cell in cells:
-            named = cell["with"] if phase == "compiled" else "(start)"
+            named = cell["with"] if phase == "after" else "(before)"
             sides[cell["adapter"]].setdefault(
                 (cell["method"], cell["on"], cell["seed"], cell["lm"], named), (cell, phase)
             )
@@ -183,10 +183,10 @@ def _pooled(cells: Sequence[Cell]) -> Cell:
     """One cell over the splits of several."""
     first = {name: cells[0][name] for name in ("method", "on", "with", "adapter", "lm")}
     before, after = ([score for cell in cells for score in _scores(cell, phase)] for phase in PHASES)
-    gain = paired(after, before, [str(cell["seed"]) for cell in cells for _ in _scores(cell, "start")]).to_dict()
-    about = {"splits": len(cells), "n": len(before), "start": fmean(before), "compiled": fmean(after)}
+    gain = paired(after, before, [str(cell["seed"]) for cell in cells for _ in _scores(cell, "before")]).to_dict()
+    about = {"splits": len(cells), "n": len(before), "before": fmean(before), "after": fmean(after)}
     difference = cells[0]["difference"] if len(cells) == 1 else _gain(gain)
-    same = all(cell["kept"] == "as the start" for cell in cells)
+    same = all(cell["kept"] == "as before" for cell in cells)
     return first | about | {"difference": difference, "better": gain["wins"], "worse": gain["losses"], "same": same}
 
 

@@ -9,7 +9,7 @@ of the budget after the scoring that must follow is set aside (`reserve`).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from .pages.html import keep_page
 from .pages.page import Page, difference_line, known_facts, program_changes, run_page, spent_line, states
 from .promotion import Promotion, promotion, reserve
 from .registry import pinned
-from .results import Evaluation, counts_of, difference, refuse_broken
+from .results import Evaluation, counts_of, difference, refuse_broken, totals
 from .runtime import Parent, Runtime
 from .setup import Setup, data_of, parameters, replayed_setup
 from .statistics import Difference
@@ -79,9 +79,9 @@ class Troubles:
 class Compiled:
     """What a compile gave."""
 
-    start: Evaluation
-    result: Evaluation
-    """The kept program on the test questions; equal to `start` without a gain."""
+    before: Evaluation
+    after: Evaluation
+    """The kept program on the test questions; equal to `before` without a gain."""
     dev: tuple[Evaluation, Evaluation | None]
     """Start and compiled program on the dev questions, which decided; None if the budget did not suffice."""
     difference: Difference
@@ -123,10 +123,10 @@ class Compiled:
     def summary(self) -> dict[str, Any]:
         """The object `compile --json` prints."""
         return {
-            "start": self.start.summary(),
-            "result": self.result.summary(),
+            "before": self.before.summary(),
+            "after": self.after.summary(),
             "difference": self.difference.to_dict(),
-            "dev": {"start": self.dev[0].score, "result": self.dev[1].score if self.dev[1] else None},
+            "dev": {"before": self.dev[0].score, "after": self.dev[1].score if self.dev[1] else None},
             "dev_difference": None if self.decided.gain is None else self.decided.gain.to_dict(),
             "program": str(self.program),
             "candidates": [asdict(candidate) for candidate in self.candidates],
@@ -191,8 +191,8 @@ def run_compile(
             if not older:
                 shutil.rmtree(folder)
             raise
-    runtime.folder.keep_rows("start", outcome.start.rows)
-    runtime.folder.keep_rows("result", outcome.result.rows)
+    runtime.folder.keep_rows("before", outcome.before.rows)
+    runtime.folder.keep_rows("after", outcome.after.rows)
     ended = outcome.stopped or outcome.troubles.ended
     runtime.folder.update(status="stopped" if ended else "finished", result=outcome.summary())
     return outcome
@@ -217,20 +217,22 @@ class _Compile:
         with runtime.tracked("compile", f"{self.start.name}-{benchmark.name}-{how.optimizer}", logged) as tracker:
             with runtime.context(self.start), endpoint_errors():
                 outcome, kept = self._outcome(tracker.run_id)
-            scores = {name: outcome.summary()[name] for name in ("start", "result", "difference", "dev", "promoted")}
+            scores = {name: outcome.summary()[name] for name in ("before", "after", "difference", "dev", "promoted")}
             made = {"scores": {**scores, "gate": outcome.gate()}, "optimizer": chosen if outcome.promoted else {}}
             # A program whose weights were trained is asked with them from here on.
             if outcome.promoted and outcome.model:
                 made["lms"] = {**self.manifest.lms, "task": outcome.model}
             save(kept, self.folder, self.manifest.model_copy(update=made))
             _log(tracker, outcome)
-            page = _page(outcome, self.start, kept, benchmark, logged)
+            given = {"with": how.optimizer, "stage": how.stage, "optimizer_set": chosen["settings"]}
+            ran = runtime.facts(tracker, "compile", str(self.scoring.thing), given)
+            page = _page(outcome, self.start, kept, benchmark, logged, ran)
             tracker.files(keep_page(runtime.folder.path, page))
             with runtime.context(self.start):
                 # The alias `best` moves only to a program that was kept for its gain.
                 best = ((kept, "best"),) if outcome.promoted else ()
                 shown = ((self.start, "start"), *best)
-                show(tracker, benchmark, outcome.result, shown, "result", runtime.setup.traces)
+                show(tracker, benchmark, outcome.after, shown, "after", runtime.setup.traces)
         return outcome
 
     def _outcome(self, run_id: str) -> tuple[Compiled, MemoryProgram]:
@@ -262,8 +264,8 @@ class _Compile:
         for found in (before, after):
             self._check(found)
         outcome = Compiled(
-            start=before.model_copy(update={"run_id": run_id}),
-            result=after.model_copy(update={"run_id": run_id}),
+            before=before.model_copy(update={"run_id": run_id}),
+            after=after.model_copy(update={"run_id": run_id}),
             dev=(first, second),
             difference=difference(before.counted, after.counted, runtime.setup.min_n),
             promoted=kept is not None,
@@ -290,7 +292,7 @@ class _Compile:
         """Ends a compile whose score is broken, unless it is forced; `show --failed` reads what is kept here."""
         folder = self.scoring.runtime.folder
         if found.broken and not self.force:
-            keep_page(folder.path, run_page("compile", folder.path.name, {"start": found}))
+            keep_page(folder.path, run_page("compile", folder.path.name, {"before": found}))
             refuse_broken(found, folder.path.name, "; no program was saved (--force saves one)")
 
 
@@ -309,25 +311,30 @@ def _troubled(runtime: Runtime) -> int:
 
 
 def _log(tracker: Tracker, outcome: Compiled) -> None:
-    tracker.evaluation("start", outcome.start)
-    tracker.evaluation("result", outcome.result)
-    for name, found in zip(("dev_start", "dev_result"), outcome.dev, strict=True):
-        if found is not None:
-            tracker.evaluation(name, found)
-    tracker.metrics({"difference": outcome.difference.mean, "promoted": float(outcome.promoted)})
+    found = {"before": outcome.before, "after": outcome.after}
+    for name, each in {**found, "dev_before": outcome.dev[0], "dev_after": outcome.dev[1]}.items():
+        if each is not None:
+            tracker.evaluation(name, each)
+    tracker.difference(outcome.difference)
+    tracker.metrics({"promoted": float(outcome.promoted), **totals(outcome.usage)})
     tracker.candidates(outcome.candidates)
     tracker.data("outcome.json", outcome.summary())
     tracker.files(outcome.program, "program")
 
 
 def _page(
-    outcome: Compiled, start: MemoryProgram, kept: MemoryProgram, benchmark: Benchmark, logged: Mapping[str, Any]
+    outcome: Compiled,
+    start: MemoryProgram,
+    kept: MemoryProgram,
+    benchmark: Benchmark,
+    logged: Mapping[str, Any],
+    ran: Sequence[tuple[str, str]],
 ) -> Page:
-    before = {"before": outcome.start}
-    phases = before | {"after": outcome.result} if outcome.promoted else {"start, kept": outcome.start}
-    how = logged["optimizer.name"]
-    facts = [("Run", f"compile {start.name} on {benchmark.name} with {how}, asking {outcome.start.lm}")]
-    facts += [("Data", f"{benchmark.source.name}, test questions")]
+    phases = {"before": outcome.before} | ({"after": outcome.after} if outcome.promoted else {})
+    shown = outcome.program
+    if shown.is_absolute() and shown.is_relative_to(outcome.run):
+        shown = shown.relative_to(outcome.run)
+    facts = [*ran, ("Program", str(shown)), ("Data", f"{benchmark.source.name}, test questions")]
     facts += known_facts(logged, program_digest(kept))
     facts += [("Whole run", spent_line(outcome.usage))]
     notes = [*outcome.troubles.lines(outcome.run.name)]

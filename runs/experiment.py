@@ -150,7 +150,7 @@ def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.E
         found = scoring(program, examples, part, "evaluating").model_copy(update={"run_id": tracker.run_id})
         tracker.evaluation("evaluation", found)
         prompts = states(program)
-        facts = [("Run", f"evaluate {program.name} on {benchmark.name}, asking {found.lm}")]
+        facts = runtime.facts(tracker, "evaluate", name_in_tables(scoring.thing), {"part": part})
         facts += [("Data", f"{benchmark.source.name}, questions: {part}")]
         facts += known_facts(logged, program_digest(program))
         name, same = runtime.folder.path.name, program_changes(prompts, prompts)

@@ -266,6 +266,13 @@ def counts_of(usage: Any) -> Mapping[str, Any]:
     }
 
 
+def totals(spent: Mapping[str, Any]) -> dict[str, float | None]:
+    """Calls that were made, tokens and cost in all, of what `counts_of` gives."""
+    calls = sum(count for role, count in spent["calls"].items() if role != "cached")
+    tokens = spent["tokens"].get("input", 0) + spent["tokens"].get("output", 0)
+    return {"calls": float(calls), "tokens": float(tokens), "cost": spent["cost"]}
+
+
 def _by_first(counts: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for (predictor, name), count in sorted(counts.items()):

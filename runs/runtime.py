@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,15 @@ class Runtime:
             self.folder.update(run_id=tracker.run_id, parameters=parameters, versions=versions())
             tracker.params(parameters)
             yield tracker
+
+    def facts(self, tracker: Tracker, command: str, program: str, chosen: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """What its page says first; arguments as of `Setup.command_line`."""
+        begun = f"{datetime.now():%Y-%m-%d %H:%M}"
+        return [
+            ("Command", self.setup.command_line(command, program, chosen)),
+            ("Date", begun),
+            ("MLflow run", tracker.address),
+        ]
 
     def model(self, role: Role = "task") -> MeteredLM:
         """The language model of a role."""

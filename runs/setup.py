@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -30,6 +31,9 @@ _REPLAYED = ("lm", "prompt_lm", "judge_lm", "answer_lm", "embedder", "reranker",
 """Fields of a setup that a replay takes from the run."""
 _NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "answer_", "embedder_"))}
 """Fields of a setup that a resumed run may change: they do not decide its result."""
+
+_OPTIONS = {"options": "option", "config": "set", "lm_settings": "lm-set"}
+"""What the command line calls fields of a setup, where it has another name for them."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,24 @@ class Setup:
         """What decides the result of a run: one that is resumed has the same."""
         found = {key: value for key, value in asdict(self).items() if key not in _NOT_DECISIVE}
         return {**found, "data": str(Path(self.data).absolute())} if self.data else found
+
+    def command_line(self, command: str, program: str, chosen: Mapping[str, Any]) -> str:
+        """The command that does a run again: files by their names, without addresses and what is free to differ.
+
+        Args:
+            command: Its name.
+            program: The method or saved program.
+            chosen: The command's own options; of a mapping, each item is one.
+        """
+        plain = Setup(self.benchmark)
+        changed = {name: value for name, value in self.decisive.items() if value != getattr(plain, name)}
+        words = ["mempiler", command, program if ":" in program else Path(program).name, "--on", self.benchmark]
+        for name, value in {**changed, **asdict(self.limits), **chosen}.items():
+            given = [f"{key}={each}" for key, each in value.items()] if isinstance(value, Mapping) else [value]
+            for each in given if value is not None else ():
+                words += [f"--{_OPTIONS.get(name, name)}".replace("_", "-")]
+                words += [Path(each).name if name in ("data", "replay") else str(each)]
+        return shlex.join(words)
 
     @property
     def temperature(self) -> float | None:

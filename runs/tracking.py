@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -25,7 +26,8 @@ from typing import Any
 from ..errors import UserError, one_line
 from ..optimizers.history import Candidate
 from .home import home, make_folder
-from .results import Evaluation
+from .results import Evaluation, totals
+from .statistics import Difference
 
 EXPERIMENT = "mempiler"
 """The experiment of all runs, where `MLFLOW_EXPERIMENT_NAME` names no other."""
@@ -37,6 +39,8 @@ BUILDING = ".mlflow-"
 """What the folders begin with in which a database is made."""
 DATABASES = {"postgresql", "mysql", "mssql"}
 """Servers whose addresses are no artifact locations."""
+UI = "http://127.0.0.1:5000"
+"""Where `mempiler ui` serves MLflow's pages, unless it is told otherwise."""
 KIND = {"mlflow.experimentKind": "genai_development"}
 """The tag by which MLflow's pages show traces, datasets and prompts of an experiment."""
 _QUIET = {
@@ -77,6 +81,13 @@ class Tracker:
             raise UserError(f"MLflow store {tracking_uri()}: {one_line(error, 300)}") from error
         self.run_id = run.info.run_id
         return self
+
+    @property
+    def address(self) -> str:
+        """Where the run can be looked at: on its server, or where `mempiler ui` shows it."""
+        uri = tracking_uri()
+        server = re.sub("//[^/@]*@", "//", uri).rstrip("/") if uri.startswith("http") else UI
+        return f"{server}/#/experiments/{self.experiment}/runs/{self.run_id}"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -131,18 +142,24 @@ class Tracker:
         """Logs scores per category, retrieval, calls and cost as metrics, and every question's row as a table."""
         summary = evaluation.summary()
         values: dict[str, float | None] = {"score": summary["score"], "n": float(evaluation.n)}
+        values |= dict(zip(("score_low", "score_high"), summary["interval"] or (), strict=False))
         values |= summary["metrics"] | summary["aggregate"]
         values |= {name.replace("@", "_at_"): value for name, value in summary["retrieval"].items()}
         values |= {f"calls_{role}": float(count) for role, count in summary["calls"].items()}
         values |= {f"context_{name}": size for name, size in summary["context"].items()}
         values |= {name: summary[name] for name in ("prompt_tokens", "cached_share")}
-        values |= {"cost": summary["cost"], "failures": float(evaluation.failures), "seconds": evaluation.seconds}
+        values |= totals(evaluation.spent) | {"failures": float(evaluation.failures), "seconds": evaluation.seconds}
         values |= {f"answers_{name}": float(count) for name, count in evaluation.outcomes.items()}
         for found in summary["by"].values():
             values[f"score_{found['name'].replace(' ', '_')}"] = found["score"]
         self.metrics({f"{prefix}.{name}": value for name, value in values.items()})
         self.data(f"{prefix}.json", summary)
         self.data(f"{prefix}_rows.jsonl", [row.model_dump(mode="json", exclude={"seen"}) for row in evaluation.rows])
+
+    def difference(self, found: Difference) -> None:
+        """Logs the difference of two evaluations with its interval, after minus before."""
+        ends = {} if found.interval is None else {"low": found.interval.low, "high": found.interval.high}
+        self.metrics({"difference": found.mean} | {f"difference_{end}": value for end, value in ends.items()})
 
     def candidates(self, candidates: Sequence[Candidate]) -> None:
         """Logs an optimizer's candidates: a metric series each of score, calls and cost, and a table."""

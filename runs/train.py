@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ from .runtime import Parent, Runtime
 from .setup import Setup, data_of, parameters
 from .statistics import Difference
 
+_FILED = {"before": "start", "after": "result"}
+"""What the rows of a phase are filed under: runs of earlier versions are resumed, too."""
 _NOT_DECISIVE = {"answer_api_base"}
 """Fields of a course that a resumed run may change."""
 
@@ -46,8 +48,8 @@ _NOT_DECISIVE = {"answer_api_base"}
 class Trained:
     """What a training gave."""
 
-    start: Evaluation
-    result: Evaluation
+    before: Evaluation
+    after: Evaluation
     """With the trained weights, on the same test questions."""
     difference: Difference
     training: Mapping[str, Any]
@@ -62,7 +64,7 @@ class Trained:
         """The object `train --json` prints."""
         return {
             **vars(self),
-            **{name: getattr(self, name).summary() for name in ("start", "result")},
+            **{name: getattr(self, name).summary() for name in ("before", "after")},
             "difference": self.difference.to_dict(),
             **{name: str(getattr(self, name)) for name in ("program", "run")},
         }
@@ -144,33 +146,34 @@ class _Job:
         title = f"{self.program.name}-{benchmark.name}-{course.objective}"
         with runtime.tracked("train", title, logged) as tracker:
             lm, model = self._lm(), runtime.folder.path.absolute() / "training"
-            before = self._scored(lm, "start")
+            before = self._scored(lm, "before")
             progress, training = self._train(lm, model)
-            after = self._scored(lm, "result")
+            after = self._scored(lm, "after")
             name, where = f"{LOCAL}{model / 'model'}", (folder, runtime.folder.path, tracker.run_id)
             gap = difference(before.counted, after.counted, runtime.setup.min_n)
             outcome = Trained(before, after, gap, training, name, *where)
             optimizer = {"name": course.objective, "seed": runtime.setup.seed, "settings": _plain(asdict(course))}
-            scores = {key: outcome.summary()[key] for key in ("start", "result", "difference")}
+            scores = {key: outcome.summary()[key] for key in ("before", "after", "difference")}
             made = {"benchmark": data_of(benchmark, self.split), "optimizer": optimizer, "scores": scores}
             save(self.program, folder, Manifest(method="", task="", lms={"task": name}, **made))
             tracker.steps("training", progress.rows)
-            tracker.evaluation("start", before)
-            tracker.evaluation("result", after)
-            tracker.metrics({"difference": gap.mean})
+            tracker.evaluation("before", before)
+            tracker.evaluation("after", after)
+            tracker.difference(gap)
             tracker.data("outcome.json", outcome.summary())
-            tracker.files(keep_page(runtime.folder.path, self._page(outcome, logged)))
+            ran = runtime.facts(tracker, "train", self.program.name, {"with": course.objective})
+            tracker.files(keep_page(runtime.folder.path, self._page(outcome, logged, ran)))
             tracker.files(folder, "program")
             tracker.files(model / "model", "model")
         return outcome
 
-    def _page(self, outcome: Trained, logged: Mapping[str, Any]) -> Page:
+    def _page(self, outcome: Trained, logged: Mapping[str, Any], ran: Sequence[tuple[str, str]]) -> Page:
         found = {key: value for key, value in outcome.training.items() if key != "remarks"}
-        facts = [("Run", f"train {self.program.name} on {self.benchmark.name} with {self.course.objective}")]
+        facts = [*ran, ("Program", outcome.program.name)]
         facts += [("Data", f"{self.benchmark.source.name}, test questions")]
         facts += known_facts(logged, program_digest(self.program))
         facts += [("Training", ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in found.items()))]
-        phases, notes = {"before": outcome.start, "after": outcome.result}, outcome.training["remarks"]
+        phases, notes = {"before": outcome.before, "after": outcome.after}, outcome.training["remarks"]
         return run_page("train", outcome.run.name, phases, facts, notes, difference_line(outcome.difference))
 
     def _lm(self) -> Any:
@@ -227,7 +230,7 @@ class _Job:
             given = self.benchmark, self.split.test, self.runtime.meter, threads, told, self.runtime.folder.store.rows
             with dspy.context(lm=reader or lm):
                 # A training may begin from a model whose answers cannot be read.
-                return evaluate(program, *given, phase, max_lost=1.0)
+                return evaluate(program, *given, _FILED[phase], max_lost=1.0)
 
     def _context(self) -> dict[str, Any]:
         adapter = self.runtime.adapter(self.runtime.setup.adapter or self.program.adapter)

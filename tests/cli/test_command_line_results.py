@@ -16,7 +16,7 @@ from mempiler.signatures.judges import JudgeAnswer, judge_hash
 from ..conftest import chat_fields
 
 EVALUATION = {"program", "benchmark", "lm", "n", "score", "interval", "metrics", "by", "retrieval", "calls", "run_id"}
-COMPILATION = {"start", "result", "difference", "promoted", "program", "run_id"}
+COMPILATION = {"before", "after", "difference", "promoted", "program", "run_id"}
 SMALL = ["--train", "12", "--dev", "4", "--test", "6"]
 
 
@@ -59,12 +59,12 @@ def test_compile_prints_one_json_object_and_saves(cli, tmp_path):
     found = json.loads(out)
     assert code == 0
     assert set(found) >= COMPILATION
-    assert set(found["start"]) >= EVALUATION
-    assert set(found["result"]) >= EVALUATION
+    assert set(found["before"]) >= EVALUATION
+    assert set(found["after"]) >= EVALUATION
     assert {"mean", "interval"} <= set(found["difference"])
     assert found["program"] == str(tmp_path / "out")
     assert load(found["program"]).name == "turn-rag"
-    assert found["start"]["run_id"] == found["run_id"]
+    assert found["before"]["run_id"] == found["run_id"]
     assert len(err.splitlines()) == 1
     assert "(12 train, 4 dev, 6 test questions)" in err
 

@@ -55,7 +55,7 @@ def evaluated(*args: Any, lm: str = "openai/x", **options: Any) -> str:
 
 def compiled(start: Evaluation, result: Evaluation) -> str:
     folder = RunFolder.create("compile-x", {"command": "compile"})
-    phases = {"start": start, "result": result} if start != result else {"start": start}
+    phases = {"before": start, "after": result} if start != result else {"before": start}
     keep_page(folder.path, run_page("compile", folder.path.name, phases))
     return folder.path.name
 
@@ -156,8 +156,8 @@ def test_failures_are_listed_with_question_and_message(call):
 def test_failures_of_a_compile_are_told_apart_by_phase(call):
     lost = evaluation([None, 1.0])
     promoted = call("show", compiled(lost, evaluation([1.0, None])), "--failed")[1]
-    assert "  answer start: endpoint: no 0\n" in promoted
-    assert "  answer result: parse: no 1\n" in promoted
+    assert "  answer before: endpoint: no 0\n" in promoted
+    assert "  answer after: parse: no 1\n" in promoted
     # The start was kept: it was asked once, so its failure counts once.
     assert "1 of 2 questions\n" in call("show", compiled(lost, lost), "--failed")[1]
 

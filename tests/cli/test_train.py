@@ -60,9 +60,9 @@ def result(start: Path) -> dict[str, Any]:
 
 
 def test_the_test_questions_are_scored_before_and_after_and_say_what_it_took(result: dict[str, Any]) -> None:
-    assert result["start"]["n"] == result["result"]["n"] == result["difference"]["n"] > 0
+    assert result["before"]["n"] == result["after"]["n"] == result["difference"]["n"] > 0
     assert {name for name in ("tokens", "steps", "validation") if result["training"][name] > 0} >= {"tokens", "steps"}
-    assert result["start"]["calls"] == result["result"]["calls"]
+    assert result["before"]["calls"] == result["after"]["calls"]
 
 
 def test_the_completions_of_a_training_lie_in_its_plan(start: Path) -> None:
@@ -126,22 +126,22 @@ def test_mlflow_and_the_page_have_it(result: dict[str, Any]) -> None:
 
     store, run_id = client(), result["run_id"]
     metrics = store.get_run(run_id).data.metrics
-    assert {"training.reward", "start.score", "result.score", "difference"} <= metrics.keys()
+    assert {"training.reward", "before.score", "after.score", "after.calls", "difference"} <= metrics.keys()
     assert [point.step for point in store.get_metric_history(run_id, "training.tokens") if point.step] == [1]
     assert {"outcome.json", "program", "model"} <= {found.path for found in store.list_artifacts(run_id)}
     page = open_page(result["run"])
-    assert (list(page.phases), len(page.questions)) == (["before", "after"], result["result"]["n"])
+    assert (list(page.phases), len(page.questions)) == (["before", "after"], result["after"]["n"])
     assert page.total is not None
-    assert [each.value for each in page.total.scores] == [result["start"]["score"], result["result"]["score"]]
+    assert [each.value for each in page.total.scores] == [result["before"]["score"], result["after"]["score"]]
     asked = [row for question in page.questions for row in question.rows if row is not None]
     # The memory itself is looked up in this world: nothing is asked to answer.
     assert all(row.seen is not None and not row.seen.calls for row in asked)
-    assert f"of {result['result']['n']} questions" in printed("show", result["run"], "--wrong")[1]
+    assert f"of {result['after']['n']} questions" in printed("show", result["run"], "--wrong")[1]
 
 
 def test_a_finished_run_is_resumed_without_training_again(start: Path, result: dict[str, Any]) -> None:
     again = trained(start, "--resume", result["run"], "--threads", "3")
-    for phase in ("start", "result"):
+    for phase in ("before", "after"):
         assert (again[phase]["score"], again[phase]["calls"]["task"]) == (result[phase]["score"], 0)
     assert again["training"]["tokens"] == result["training"]["tokens"]
     code, _, err = printed(*command(start, "--train-set", "lora=2", "--resume", result["run"]))

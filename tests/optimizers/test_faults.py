@@ -99,7 +99,7 @@ def test_a_budget_that_strikes_the_optimizer_still_gives_a_scored_program(
     assert ran.code == 0
     assert ran.found["stopped"] == "max-calls 18, less what scoring needs"
     assert server.answered == len(server.texts) <= 18
-    for part in ("start", "result"):
+    for part in ("before", "after"):
         assert asked(ran.found[part]) == 4
         assert ran.found[part]["failures"] == 0
     assert answers(tmp_path / "out", make_history)
@@ -119,6 +119,6 @@ def test_a_budget_that_strikes_while_scoring_is_kept_exactly(
     limit = ["--adapter", "chat", "--max-calls", str(calls)]
     ran = mempiler_cli(server, *compile_words(optimizer, tmp_path / "out", *limit))
     assert (ran.code, ran.found["stopped"]) == (0, f"max-calls {calls}")
-    assert (len(server.texts), asked(ran.found["start"]), ran.found["promoted"]) == (calls, n, False)
+    assert (len(server.texts), asked(ran.found["before"]), ran.found["promoted"]) == (calls, n, False)
     assert loads_untuned(tmp_path / "out")
     assert answers(tmp_path / "out", make_history)

@@ -84,7 +84,7 @@ def test_three_in_ten_malformed_proposals_cost_calls_and_nothing_else(compile_wi
     assert found["promoted"], found["refused"]
     assert BETTER in load(tmp_path / "out").task.answer.signature.instructions
     resumed = compile_with(name, again, "--json", "--out", str(tmp_path / "out"), "--resume", found["run"])
-    assert resumed["result"]["score"] == found["result"]["score"] == 1.0
+    assert resumed["after"]["score"] == found["after"]["score"] == 1.0
     if not found["optimizer"]["given_up"]:
         assert (again.answers, again.proposals) == (0, 0)
 

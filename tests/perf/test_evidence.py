@@ -59,7 +59,7 @@ def test_a_cell_is_run_once_and_goes_on_where_it_was(run: Any, tmp_path: Path) -
     assert (cell["method"], cell["with"], cell["n"], cell["went on"]) == ("turn-rag", "labeled", 3, False)
     assert str(tmp_path) not in json.dumps(first), "figures are to be read elsewhere"
     assert "--data locomo2.json" in cell["command"]
-    assert [len(cell["questions"][phase]["score"]) for phase in ("start", "compiled")] == [4, 4]
+    assert [len(cell["questions"][phase]["score"]) for phase in ("before", "after")] == [4, 4]
     assert run() == first
     (again,) = run("--again")["cells"]
     assert again["went on"]
@@ -70,7 +70,7 @@ def test_a_cell_is_run_once_and_goes_on_where_it_was(run: Any, tmp_path: Path) -
 def test_a_cell_that_fails_says_why(run: Any) -> None:
     (cell,) = run("--file", "none.gguf")["cells"]
     assert "none.gguf" in cell["failed"]
-    assert "start" not in cell
+    assert "before" not in cell
 
 
 def test_tables_over_all_cells_are_those_of_the_documentation(evidence: Any, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_tables_over_all_cells_are_those_of_the_documentation(evidence: Any, tmp
     assert json.loads((tmp_path / "again.json").read_text()) == found
     (row,) = [each for each in found["overview"] if (each["method"], each["adapter"]) == ("h2memory", "chat")]
     assert row["above zero"] == ["labeled", "bootstrap-random"]
-    assert [row["mipro"], row["n"], row["labeled"] > row["start"]] == ["=", 12, True]
-    starts = [each for each in found["adapters"] if each["with"] == "(start)"]
+    assert [row["mipro"], row["n"], row["labeled"] > row["before"]] == ["=", 12, True]
+    starts = [each for each in found["adapters"] if each["with"] == "(before)"]
     assert len(starts) == 8
     assert all(each["difference"]["mean"] == pytest.approx(each["chat"] - each["auto"]) for each in starts)

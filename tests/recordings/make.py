@@ -64,9 +64,9 @@ def command(name: str) -> list[str]:
 
 def table(found: dict[str, Any]) -> dict[str, Any]:
     """What a replay must repeat of what a command prints: no times, no ids, no folders."""
-    if "start" not in found:
+    if "before" not in found:
         return {name: found[name] for name in _KEPT}
-    parts = {part: table(found[part]) for part in ("start", "result")}
+    parts = {part: table(found[part]) for part in ("before", "after")}
     return {**parts, **{name: found[name] for name in ("difference", "dev", "promoted", "stopped", "usage")}}
 
 

@@ -56,25 +56,25 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     outcome = run_compile("turn-rag", setup, LABELED, out=tmp_path / "out")
     summary = outcome.summary()
     assert outcome.promoted
-    assert (summary["start"]["score"], summary["result"]["score"]) == (0.0, 1.0)
+    assert (summary["before"]["score"], summary["after"]["score"]) == (0.0, 1.0)
     assert (summary["difference"]["mean"], summary["difference"]["interval"]) == (1.0, [1.0, 1.0])
-    assert summary["dev"] == {"start": 0.0, "result": 1.0}
+    assert summary["dev"] == {"before": 0.0, "after": 1.0}
     assert len(load(tmp_path / "out").task.answer.demos) == 8
     manifest = read_manifest(tmp_path / "out")
-    assert (manifest.optimizer["name"], manifest.scores["result"]["score"]) == ("labeled", 1.0)
+    assert (manifest.optimizer["name"], manifest.scores["after"]["score"]) == ("labeled", 1.0)
     assert manifest.benchmark["sizes"] == {"train": 32, "dev": 8, "test": 8}
     assert compiled_on(tmp_path / "out", setup.load())
 
     run = client().get_run(outcome.run_id)
     assert run.info.status == "FINISHED"
     assert (run.data.params["program"], run.data.params["optimizer.stage"]) == ("turn-rag", "all")
-    assert (run.data.metrics["start.score"], run.data.metrics["result.score"]) == (0.0, 1.0)
+    assert (run.data.metrics["before.score"], run.data.metrics["after.score"]) == (0.0, 1.0)
     # What the gain costs: eight demos with their contexts in every prompt.
-    sizes = [summary[part]["prompt_tokens"] for part in ("start", "result")]
+    sizes = [summary[part]["prompt_tokens"] for part in ("before", "after")]
     assert 0 < 2 * sizes[0] < sizes[1]
-    assert [run.data.metrics[f"{part}.prompt_tokens"] for part in ("start", "result")] == sizes
+    assert [run.data.metrics[f"{part}.prompt_tokens"] for part in ("before", "after")] == sizes
     listed = {entry.path for entry in client().list_artifacts(outcome.run_id)}
-    assert {"start_rows.jsonl", "result_rows.jsonl", "outcome.json", "program", HTML} <= listed
+    assert {"before_rows.jsonl", "after_rows.jsonl", "outcome.json", "program", HTML} <= listed
     inside = {entry.path for entry in client().list_artifacts(outcome.run_id, "program")}
     assert inside == {"program/manifest.json", "program/state.json"}
 
@@ -82,14 +82,19 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     page, kept = open_page(str(outcome.run)), (outcome.run / HTML).read_text()
     assert (list(page.phases), [each.changed for each in page.changes]) == (["before", "after"], [True])
     assert any(line.startswith("+Demo 1 of") for line in page.changes[0].diff)
+    facts = dict(page.facts)
+    assert facts["Command"].startswith("mempiler compile turn-rag --on jsonl --data own.jsonl --lm scripted/test")
+    assert facts["Command"].endswith("--min-n 8 --with labeled --stage all")
+    assert facts["MLflow run"].endswith(f"/runs/{outcome.run_id}")
+    assert f'<a href="{facts["MLflow run"]}">' in kept
     assert page.total is not None
-    assert [each.value for each in page.total.scores] == [outcome.start.score, outcome.result.score]
-    assert [question.last.id for question in page.questions] == [row.id for row in outcome.result.rows]
+    assert [each.value for each in page.total.scores] == [outcome.before.score, outcome.after.score]
+    assert [question.last.id for question in page.questions] == [row.id for row in outcome.after.rows]
     shown = page.questions[0].last.seen
     assert shown is not None
     assert shown.entries[0].line in "\n".join(text for _, text in shown.calls[-1].messages)
     assert str(outcome.run.parent) not in kept
-    assert "seen" not in json.loads((outcome.run / "result_rows.jsonl").read_text().splitlines()[0])
+    assert "seen" not in json.loads((outcome.run / "after_rows.jsonl").read_text().splitlines()[0])
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -159,9 +164,9 @@ def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene)
     setup = scene(learning)
     outcome = run_compile("turn-rag", replace(setup, config={"k": 2}), LABELED, out=tmp_path / "out")
     found = run_evaluate(str(tmp_path / "out"), setup, "test")
-    assert found.score == outcome.result.score == 1.0
+    assert found.score == outcome.after.score == 1.0
     again = run_compile(str(tmp_path / "out"), setup, LABELED, out=tmp_path / "again")
-    assert (again.start.score, again.promoted, len(load(tmp_path / "again").task.answer.demos)) == (1.0, False, 8)
+    assert (again.before.score, again.promoted, len(load(tmp_path / "again").task.answer.demos)) == (1.0, False, 8)
     with pytest.raises(UserError, match="keeps its settings"):
         run_evaluate(str(tmp_path / "out"), replace(setup, config={"k": 3}))
 

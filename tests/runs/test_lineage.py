@@ -73,7 +73,7 @@ def test_a_trace_shows_what_a_question_went_through(runs):
 
 
 def test_a_trace_has_the_scores_the_gold_answer_and_the_evidence_as_assessments(runs):
-    rows = {row["id"]: row for row in rows_of(runs, runs.compiled, "result")}
+    rows = {row["id"]: row for row in rows_of(runs, runs.compiled, "after")}
     for trace in traces_of(runs, runs.compiled):
         row = rows[spans(trace)["question"].inputs["id"]]
         given = {each.name: each for each in trace.info.assessments}
@@ -92,7 +92,7 @@ def rows_of(runs: Any, run: str, prefix: str) -> list[dict[str, Any]]:
 
 def test_the_questions_are_one_dataset_that_all_runs_are_linked_to(runs):
     (dataset,) = runs.store.search_datasets([runs.experiment])
-    ids = {row["id"] for row in rows_of(runs, runs.compiled, "result")}
+    ids = {row["id"] for row in rows_of(runs, runs.compiled, "after")}
     ids |= {row["id"] for row in rows_of(runs, runs.evaluated[0], "evaluation")}
     assert dataset.name.split(".")[0] == "locomo"
     assert json.loads(dataset.profile)["num_records"] == len(ids)

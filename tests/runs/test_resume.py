@@ -24,10 +24,10 @@ def words_of(name: str) -> list[str]:
 
 def outcome(found: dict[str, Any]) -> dict[str, Any]:
     """What must not depend on where a run was broken off."""
-    if "start" not in found:
+    if "before" not in found:
         return {name: found[name] for name in ("n", "score", "by", "failures")}
     kept = {name: found[name] for name in ("dev", "difference", "promoted", "stopped")}
-    scores = {part: outcome(found[part]) for part in ("start", "result")}
+    scores = {part: outcome(found[part]) for part in ("before", "after")}
     tried = [(candidate["score"], candidate["n"]) for candidate in found["candidates"]]
     program = json.loads((Path(found["program"]) / "state.json").read_text())
     return {**kept, **scores, "candidates": tried, "program": program}

@@ -62,6 +62,10 @@ def test_an_evaluation_is_logged_with_every_row(tmp_path):
         "evaluation.n": 3,
         "evaluation.failures": 1,
         "evaluation.calls_task": 3,
+        "evaluation.calls": 3,
+        "evaluation.tokens": 1234,
+        "evaluation.score_low": 0,
+        "evaluation.score_high": 1,
         "evaluation.recall_at_5": 1,
         "evaluation.score_single_hop": 0.5,
     }
@@ -87,7 +91,7 @@ def test_a_store_that_fails_on_the_way_is_one_line_and_stops_nothing(tmp_path, m
         for name in (call, "set_terminated"):
             monkeypatch.setattr(f"mlflow.MlflowClient.{name}", gone)
         tracker.params({"lm": "offline"})
-        tracker.evaluation("result", evaluation_of("single hop"))
+        tracker.evaluation("after", evaluation_of("single hop"))
         tracker.files(tmp_path / "file.txt")
         tracker.files(tmp_path, "program")
     assert gone.call_count == 1

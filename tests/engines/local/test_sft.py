@@ -190,8 +190,8 @@ def test_a_fine_tuned_model_is_saved_named_and_asked_again(setup, folder, tmp_pa
     assert manifest.lms == {"task": outcome.model, "prompt": f"local:{folder}"}
     assert manifest.optimizer["name"] == "finetune"
     # The start was scored by the start's weights, the result by the trained ones.
-    assert outcome.start.lm == f"local/{folder}"
-    assert outcome.result.lm.startswith(f"local/{folder}+")
+    assert outcome.before.lm == f"local/{folder}"
+    assert outcome.after.lm.startswith(f"local/{folder}+")
     past = tmp_path / "past.json"
     past.write_text(json.dumps([{"role": "user", "content": "I am Gus, I live in Oslo."}]))
     capsys.readouterr()

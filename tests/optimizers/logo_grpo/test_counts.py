@@ -45,4 +45,4 @@ def test_a_training_run_scores_what_counts(world: Any, monkeypatch: pytest.Monke
     assert {step["horizon"]: step["reward"] for step in steps if "reward" in step} == {1: 0.0, 2: 0.0}
     assert {step["validation"] for step in steps if "validation" in step} == {0.0}
     asked = sum(map(found.counts, parts.test))
-    assert [(each.n, each.score) for each in (outcome.start, outcome.result)] == [(asked, 0.0)] * 2
+    assert [(each.n, each.score) for each in (outcome.before, outcome.after)] == [(asked, 0.0)] * 2
