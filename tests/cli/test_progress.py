@@ -33,7 +33,7 @@ def test_a_file_has_a_line_a_phase_now_and_then() -> None:
         told(0, 40)
         assert within(5, lambda: "test questions" in said.getvalue())
     lines = [line.split() for line in said.getvalue().splitlines()]
-    assert lines[:2] == [["test", "questions", "1/40", "-:--:--"], ["0", "calls"]]
+    assert lines[:2] == [["test", "questions", "1/40"], ["0", "calls"]]
 
 
 def heard(setup: Setup, run: Any) -> dict[str, list[tuple[int, int]]]:
