@@ -271,8 +271,8 @@ def _line(entry: Any) -> str:
 @_ANYBODY
 def export(path: str, overwrite: bool, store: str | None, user: str | None, tenant: str | None) -> None:
     """Write users as JSON lines to the file PATH, or to standard output if it is `-`."""
-    from ..memory.transfer import MARK, export_users
     from ..records.whole_file import refuse_foreign, replacing
+    from ..serving.transfer import MARK, export_users
 
     if path != "-":
         refuse_foreign(Path(path), MARK, force=overwrite)
@@ -290,7 +290,7 @@ def export(path: str, overwrite: bool, store: str | None, user: str | None, tena
 @options.JSON
 def import_file(path: TextIO, store: str | None, replace: bool) -> None:
     """Read users from the JSON lines of the file PATH, or from standard input if it is `-`."""
-    from ..memory.transfer import import_users
+    from ..serving.transfer import import_users
 
     with open_store(store, make=True) as opened:
         count = import_users(opened, path, path.name, replace)

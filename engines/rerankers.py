@@ -7,7 +7,7 @@ interaction models of fastembed's list, which read every text anew with each que
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
@@ -33,12 +33,15 @@ class TokenMatch:
     def __init__(self, embedder: Any) -> None:
         self._embedder = embedder
 
-    def scores(self, query: str, texts: Sequence[Sequence[str]], weight: Callable[[str], float]) -> np.ndarray:
+    def words(self, query: str) -> Sequence[str]:
+        """The words that tokens of a question are parts of; see `memory.signals.Reranker`."""
+        return self._embedder.query_tokens(query)[1]
+
+    def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
         """One score a text; see `memory.signals.Reranker`."""
         tokens, words = self._embedder.query_tokens(query)
-        weighed = {word: weight(word) for word in set(words)}
-        weights = np.array([weighed[word] for word in words], np.float32)
-        asked = tokens[weights > 0].astype(np.float32) / 127**2
+        rare = np.array([weights[word] for word in words], np.float32)
+        asked = tokens[rare > 0].astype(np.float32) / 127**2
         rows = self._embedder.tokens(list(chain.from_iterable(texts)))
         lengths = np.array([len(each) for each in rows])
         scores = np.zeros(len(rows), np.float32)
@@ -46,7 +49,7 @@ class TokenMatch:
             table = np.concatenate([each for each in rows if len(each)]).astype(np.float32)
             starts = _starts(lengths[lengths > 0])
             nearest = np.maximum.reduceat(_cosines(asked, table), starts, axis=1)
-            scores[lengths > 0] = weights[weights > 0] @ np.maximum(nearest, 0) ** 2
+            scores[lengths > 0] = rare[rare > 0] @ np.maximum(nearest, 0) ** 2
         begins = _starts(np.array([len(each) for each in texts]))
         return _without_length(np.maximum.reduceat(scores, begins), np.add.reduceat(lengths, begins))
 
@@ -58,7 +61,11 @@ class FastEmbed:
         self.name = f"fastembed:{name}"
         self._load = functools.cache(functools.partial(_reranker, name))
 
-    def scores(self, query: str, texts: Sequence[Sequence[str]], weight: Callable[[str], float]) -> np.ndarray:
+    def words(self, query: str) -> Sequence[str]:
+        """None; see `memory.signals.Reranker`."""
+        return ()
+
+    def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
         """One score a text, that of its best passage; see `memory.signals.Reranker`."""
         found = np.asarray(self._load()(query, list(chain.from_iterable(texts))), np.float64)
         return np.maximum.reduceat(found, _starts(np.array([len(each) for each in texts])))

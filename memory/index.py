@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Protocol, cast
 
@@ -29,6 +30,7 @@ from .signals import (
     WHO,
     Reranker,
     Speakers,
+    best_rows,
     deviations,
     month_of,
     months_asked,
@@ -45,8 +47,6 @@ STEPS = 2048
 """Steps from 0 to 1 of a number of a vector beside words: products of two add up exactly in any order."""
 SPARE = 1000
 """Empty rows that are kept beyond those in use before rows are numbered anew."""
-_BLOCK = 16
-"""Scores of which only the highest is looked at."""
 _LEAST, _LOWEST = 5e-324, float(np.finfo(np.float32).min)
 """The lowest score above 0, and one lower than any: what is no hit is lower still."""
 _NOBODY, _CACHED = -1, 1024
@@ -203,27 +203,33 @@ class Index:
             UserError: `queries` is a string instead of a list of them.
             EndpointError: The embedder cannot be reached.
         """
+        return [hits() for hits in self.found(queries, k, min_score, where, vectors)]
+
+    def found(
+        self, queries: Sequence[str], k: int, min_score: float, where: Where | None, vectors: np.ndarray | None
+    ) -> list[Callable[[], list[Hit]]]:
+        """What `search` returns, for each query by a call that may come when the index has changed meanwhile."""
         if isinstance(queries, str):
             raise UserError(f"search takes a list of queries, got the string {queries!r:.80}; put it in a list")
         if not self._rows or not queries or k <= 0:
-            return [[] for _ in queries]
+            return [list for _ in queries]
         passed: np.ndarray | None = None
         if isinstance(where, Spoken):
             said = np.frombuffer(self._speakers, np.int64) == self._speaking.numbers.get(where.speaker, -1)
             passed, where = said == where.same, None
         reranker = cast("Reranker | None", getattr(self.embedder, "reranker", None)) if self._summed else None
-        found: list[list[Hit]] = []
+        most = k if reranker is None else max(k, FIRST)
+        found: list[Callable[[], list[Hit]]] = []
         for query, (scores, least, alike) in zip(queries, self._scored(queries, min_score, vectors), strict=True):
-            most = k if reranker is None else max(k, FIRST)
             if passed is not None:
                 scores = np.where(passed, scores, -math.inf)
-            ranked = _best(scores, least, most if where is None else len(scores))
-            good = (each for each in ranked if where is None or ((entry := self._entries[each[0]]) and where(entry)))
-            best = list(islice(good, most))
-            if reranker is not None and alike is not None and best:
-                best = self._reranked(reranker, query, best, alike)
-            hits = ((self._entries[row], score) for row, score in best[:k])
-            found.append([entry.hit(score) for entry, score in hits if entry])
+            ranked = best_rows(scores, least, most if where is None else len(scores))
+            known = ((row, entry, score) for row, score in ranked if (entry := self._entries[row]))
+            best = list(islice((each for each in known if where is None or where(each[1])), most))
+            if reranker is None or alike is None or not best:
+                found.append(partial(_hits, [each[1:] for each in best]))
+            else:
+                found.append(self._reranked(reranker, query, best, alike, k))
         return found
 
     def asked(self, queries: Sequence[str]) -> list[str]:
@@ -274,9 +280,10 @@ class Index:
             if not self._summed:
                 yield near, max(min_score, _LOWEST) if vector.any() else math.inf, None
                 continue
-            words, live = self._words.scores(query), near >= _LOWEST
-            lent = np.where(live, near, 0)
-            self._words.lend(lent, COSINES)
+            words, there = self._words.scores(query), near >= _LOWEST
+            lent = np.where(there, near, 0)
+            self._words.lender()(lent, COSINES)
+            live = slice(None) if there.all() else there
             alike = np.full(len(near), -math.inf)
             alike[live] = deviations(words[live]) + deviations(lent[live])
             alike[near < min_score] = -math.inf
@@ -286,40 +293,36 @@ class Index:
 
     def _bonus(self, query: str) -> np.ndarray | None:
         """What rows gain by who speaks and when, in deviations; None where a query asks for nobody and no time."""
-        speakers = self._speaking.asked(query)
+        bonus: np.ndarray | None = None
+        if speakers := self._speaking.asked(query):
+            bonus = WHO * np.isin(np.frombuffer(self._speakers, np.int64), speakers)
         near = months_asked(query, np.frombuffer(self._months, np.int64))
-        who = WHO * np.isin(np.frombuffer(self._speakers, np.int64), speakers) if speakers else None
-        when = WHEN * near if near is not None else None
-        return who if when is None else when if who is None else who + when
+        return bonus if near is None else WHEN * near + (0 if bonus is None else bonus)
 
     def _reranked(
-        self, reranker: Reranker, query: str, best: list[tuple[int, float]], alike: np.ndarray
-    ) -> list[tuple[int, float]]:
+        self, reranker: Reranker, query: str, best: list[tuple[int, Entry, float]], alike: np.ndarray, k: int
+    ) -> Callable[[], list[Hit]]:
         """The first hits in the order of a reranker, which words, cosines and all else count beside; then the rest."""
-        texts = [passages(entry.text, entry.speaker) for row, _ in best[:FIRST] if (entry := self._entries[row])]
+        texts = [passages(entry.text, entry.speaker) for _, entry, _ in best[:FIRST]]
         # Of long texts fewer are read again.
         most = max(int(np.searchsorted(np.cumsum(list(map(len, texts))), PASSAGES, "right")), 1)
-        first, texts, rest = best[:most], texts[:most], best[most:]
-        rows, fused = np.array([row for row, _ in first]), np.array([score for _, score in first])
-        lent = np.zeros(len(self._entries))
-        lent[rows] = deviations(reranker.scores(self.asked([query])[0], texts, self._words.weight))
-        self._words.lend(lent)
-        scores = deviations(lent[rows]) + (fused - alike[rows]) + BESIDE * alike[rows]
-        below = float(scores.min() - fused[-1])
-        order = np.argsort(-scores, kind="stable")
-        return [(int(rows[n]), float(scores[n])) for n in order] + [(row, score + below) for row, score in rest]
+        rows, fused = np.array([row for row, _, _ in best[:most]]), np.array([score for *_, score in best[:most]])
+        near, lend, asked = alike[rows], self._words.lender(rows), self.asked([query])[0]
+        weights = {word: self._words.weight(word) for word in reranker.words(asked)}
+
+        def ranked() -> list[Hit]:
+            lent = deviations(reranker.scores(asked, texts[:most], weights))
+            lend(lent)
+            scores = deviations(lent) + (fused - near) + BESIDE * near
+            below = float(scores.min() - fused[-1])
+            first = [(best[n][1], float(scores[n])) for n in np.argsort(-scores, kind="stable")]
+            return _hits([*first, *((entry, score + below) for _, entry, score in best[most:])][:k])
+
+        return ranked
 
 
-def _best(scores: np.ndarray, low: float, most: int) -> Iterator[tuple[int, float]]:
-    """The rows that score so much at least, best first, equal ones in their order."""
-    columns = len(scores) // _BLOCK
-    if columns > most:
-        # The highest of a column is a score as well, so that `most` of them are so many rows.
-        tops = scores[: _BLOCK * columns].reshape(_BLOCK, columns).max(axis=0)
-        low = max(low, float(np.partition(tops, columns - most)[columns - most]))
-    rows = np.flatnonzero(scores >= low)
-    rows = rows[np.argsort(-scores[rows], kind="stable")[:most]]
-    return zip(rows.tolist(), scores[rows].tolist(), strict=True)
+def _hits(best: Iterable[tuple[Entry, float]]) -> list[Hit]:
+    return [entry.hit(score) for entry, score in best]
 
 
 @dataclass(eq=False)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +21,18 @@ import numpy as np
 from ..records import Hit
 from .deltas import shared
 from .index import Embedder, Entry, Index, Where, query_vectors
+
+SEARCHES: ContextVar[list[tuple[float, float]] | None] = ContextVar("searches", default=None)
+"""Where parts of searches put their seconds, and those of CPU in their threads; None where nobody asks."""
+
+
+@contextmanager
+def timed() -> Generator[None]:
+    """Times the block as a part of a search."""
+    began = time.perf_counter(), time.thread_time()
+    yield
+    if (taken := SEARCHES.get()) is not None:
+        taken.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
 
 
 @dataclass(eq=False)
@@ -66,7 +81,7 @@ class Indexes:
     ) -> list[list[Hit]]:
         """Finds the k best entries of a memory for each query; see `Index.search`.
 
-        Searches of one memory take turns, whichever thread they come from; their queries are embedded side by side.
+        Threads that search one memory take turns at its index; what embedders and rerankers do is done side by side.
         """
         kept = memory.line.indexes
         followed = kept.get(self) or kept.setdefault(self, _Followed(Index(self.embedder, self.hybrid)))
@@ -74,9 +89,14 @@ class Indexes:
             with followed.lock:
                 index = self._at(followed, memory)
                 asked = index.asked(queries) if len(index) else []
-            vectors = query_vectors(self.embedder, asked) if asked else None
+            with timed():
+                vectors = query_vectors(self.embedder, asked) if asked else None
         with followed.lock:
-            return self._at(followed, memory).search(queries, k, min_score, where, vectors)
+            index = self._at(followed, memory)
+            with timed():
+                found = index.found(queries, k, min_score, where, vectors)
+        with timed():
+            return [hits() for hits in found]
 
     def entries(self, memory: Any) -> list[Entry]:
         """What the index of a memory holds, in its order; no index is made."""

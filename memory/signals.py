@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -25,6 +25,8 @@ USERS = frozenset(("user", "human", "用户"))
 """Speakers that speak for themselves in the first person, folded."""
 _NEXT_MONTH, _YEAR = 0.4, 0.3
 """What the month after the one named gains, as a part of it, and any of a year that is named alone."""
+_BLOCK = 16
+"""Scores of which only the highest is looked at."""
 _PASSAGE, _SHORTEST = 900, 300
 """Characters of a passage, at most, and at least where a blank is looked for."""
 
@@ -46,13 +48,17 @@ class Reranker(Protocol):
 
     name: str
 
-    def scores(self, query: str, texts: Sequence[Sequence[str]], weight: Callable[[str], float]) -> np.ndarray:
+    def words(self, query: str) -> Sequence[str]:
+        """The words of a question that count as much as they are rare."""
+        ...
+
+    def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
         """One score a text, shape [texts]; higher is nearer.
 
         Args:
             query: The question, without the names of speakers.
             texts: Texts, each as its passages.
-            weight: How rare the words of a text are in the memory.
+            weights: How rare each of `words` is in the memory.
         """
         ...
 
@@ -157,3 +163,15 @@ def deviations(scores: np.ndarray) -> np.ndarray:
     wide -= wide.mean() if len(wide) else 0
     spread = wide.std() if len(wide) else 0
     return wide / spread if spread > 1e-9 else np.zeros_like(wide)
+
+
+def best_rows(scores: np.ndarray, low: float, most: int) -> Iterator[tuple[int, float]]:
+    """The rows that score so much at least, best first, equal ones in their order."""
+    columns = len(scores) // _BLOCK
+    if columns > most:
+        # The highest of a column is a score as well, so that `most` of them are so many rows.
+        tops = scores[: _BLOCK * columns].reshape(_BLOCK, columns).max(axis=0)
+        low = max(low, float(np.partition(tops, columns - most)[columns - most]))
+    rows = np.flatnonzero(scores >= low)
+    rows = rows[np.argsort(-scores[rows], kind="stable")[:most]]
+    return zip(rows.tolist(), scores[rows].tolist(), strict=True)

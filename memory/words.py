@@ -12,7 +12,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
@@ -62,7 +62,7 @@ class Words:
     """The number of the dialogue of each row."""
     _known: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     _least: float | None = None
-    _order: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    _order: tuple[np.ndarray, np.ndarray] | None = None
 
     def put(self, row: int, old: str | None, new: str | None, dialogue: str = "") -> None:
         """Gives a row, or the next one, another text; `dialogue` is what it is a turn of, "" for nothing."""
@@ -88,7 +88,7 @@ class Words:
         for term in tokens(query):
             if term in self._postings:
                 scores[np.frombuffer(self._postings[term][0], np.int64)] += self._impacts(term)
-        self.lend(scores)
+        self.lender()(scores)
         return scores
 
     def weight(self, text: str) -> float:
@@ -96,26 +96,29 @@ class Words:
         held = [len(self._postings[term][0]) if term in self._postings else 0 for term in tokens(text)]
         return max((math.log(1 + (self._texts - n + 0.5) / (n + 0.5)) for n in held), default=0.0)
 
-    def lend(self, scores: np.ndarray, part: float = 1.0) -> None:
-        """Adds to the scores of rows, in place, what neighbours lend them: so much of `lent`."""
-        if not self.lent or len(self._numbers) < 2:
-            return
+    def lender(self, rows: Any = slice(None)) -> Callable[..., None]:
+        """What adds to the scores of some rows, in place, what neighbours among them lend: so much of `lent`.
+
+        It holds for these rows as they are now, whatever changes.
+        """
         if self._order is None:
-            # The dialogue of each row, rows by dialogue, and where each row is in that. A row of none ends the first
-            # two, as often as there are steps: what is before the first is counted from the end.
-            dialogues = np.append(np.frombuffer(self._dialogues, np.int64), -1)
-            dialogues[dialogues == 0] = -2 - np.flatnonzero(dialogues == 0)
-            order = np.argsort(dialogues[:-1], kind="stable")
-            places = np.empty_like(order)
-            places[order] = np.arange(len(order))
-            self._order = dialogues, np.append(order, [len(order)] * len(self.lent)), places
-        rows, before = np.flatnonzero(scores != 0), scores.copy()
-        dialogues, order, places = self._order
-        for step, share in self.lent.items():
-            near = order[places[rows] + step]
-            same = dialogues[near] == dialogues[rows]
-            # No two rows have the same neighbour on one side, so that nothing is added to a place twice at once.
-            scores[near[same]] += part * share * before[rows[same]]
+            # Where each row is among rows by dialogue, and the dialogue there; a row of none is one, and so is what
+            # comes after the last or before the first.
+            dialogues = np.append(np.array(self._dialogues, np.int64), [0] * len(self.lent))
+            alone = np.flatnonzero(dialogues == 0)
+            dialogues[alone] = -1 - alone
+            order = np.argsort(dialogues[: len(self._dialogues)], kind="stable")
+            self._order = np.argsort(order), np.append(dialogues[order], dialogues[len(order) :])
+        places, dialogues = self._order
+        at, lent = places[rows], self.lent if len(self._numbers) > 1 else {}
+
+        def lend(scores: np.ndarray, part: float = 1.0) -> None:
+            before = np.zeros(len(dialogues))
+            before[at] = scores
+            for step, share in lent.items():
+                scores += part * share * before[at - step] * (dialogues[at - step] == dialogues[at])
+
+        return lend
 
     def _post(self, row: int, term: str, times: int) -> None:
         if term not in self._postings:

@@ -18,8 +18,10 @@ import dspy
 
 from ..engines.endpoint.loop import in_thread
 from ..errors import UserError
+from ..memory.indexes import SEARCHES
 from ..memory.memory import Memory
 from ..records import History, Item, Query
+from ..records.scope import holding
 from .adapter import adapter as make_adapter
 from .method import Method
 from .predictor import adopt, predictors_of
@@ -146,8 +148,10 @@ class MemoryProgram(dspy.Module):
 
     def recall(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> Recalled:
         """What the task is given for a query; arguments as `answer`."""
-        found = self.method.recall(memory, query, waiting)
-        if record := RECORDING.get():
+        record = RECORDING.get()
+        with holding(SEARCHES, record.searches if record else None):
+            found = self.method.recall(memory, query, waiting)
+        if record:
             record.recalled.append((time.perf_counter(), found))
         return found
 

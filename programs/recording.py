@@ -166,6 +166,8 @@ class Recording:
     """What methods recorded instead of raising, by place and words once the recording has ended."""
     recalled: list[tuple[float, Recalled]] = field(default_factory=list[tuple[float, Recalled]])
     """What was recalled, also where no answer came of it, and when, on the clock of `time.perf_counter`."""
+    searches: list[tuple[float, float]] = field(default_factory=list[Any])
+    """Seconds of what was searched to recall it, and those of CPU; see `memory.indexes.SEARCHES`."""
     ranked: tuple[Any, list[Hit]] | None = None
     """The reader that last recalled the best hits of its plain search, and `depth` of these at least."""
 

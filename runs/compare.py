@@ -58,6 +58,7 @@ class Recorded:
             **found.spent,
             "recall": found.retrieval().get(SHOWN),
             "cached_share": cached_share(found.prompt_cache),
+            "search_ms": found.search_ms(),
             "latency": mean([row.seconds for row in found.rows]),
         }
 

@@ -228,6 +228,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
             failure = failure_of(str(example.id), error)
         if len(record.recalled) == 1:
             clock.mark("recalled", record.recalled[0][0])
+        spans = [1000 * sum(each) / max(1, len(record.recalled)) for each in zip(*record.searches, strict=True)]
         context = prediction.get("context") or (record.recalled[-1][1].context if record.recalled else None)
         try:
             recall = _evidence_found(program, benchmark, example, context, memory, record)
@@ -255,6 +256,8 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         output_tokens=int(taken.output_tokens),
         cost=None if taken.unpriced else taken.cost,
         answering=taken.seconds,
+        search=spans[0] if spans else None,
+        search_cpu=spans[1] if spans else None,
         failure=failure,
         seen=seen(example, context, record.calls, score.feedback if score else "", clock),
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel
 
 from ..data.scorer import Confusion
@@ -168,6 +169,12 @@ class Evaluation(BaseModel, frozen=True):
             return {}  # a system that never says what an answer rests on
         return found
 
+    def search_ms(self) -> dict[str, float | None]:
+        """Median and 95th percentile of what searching takes a question, in milliseconds, and the mean of its CPU."""
+        taken = [row.search for row in self.rows if row.search is not None]
+        middle, most = np.percentile(taken, (50, 95)).tolist() if taken else (None, None)
+        return {"p50": middle, "p95": most, "cpu": mean([row.search_cpu for row in self.rows])}
+
     def context(self) -> dict[str, float]:
         """Mean size of the recalled context over the headline questions: entries and tokens."""
         return {
@@ -209,6 +216,7 @@ class Evaluation(BaseModel, frozen=True):
             "by": self.by_category(),
             "retrieval": self.retrieval(),
             "context": self.context(),
+            "search_ms": self.search_ms(),
             "cached_share": cached_share(self.prompt_cache),
             "answering": asdict(self.answering),
             "seconds": round(self.seconds, 3),

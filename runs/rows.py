@@ -153,6 +153,10 @@ class Row(BaseModel):
     """US dollars of these calls; None where a price is not known."""
     answering: float = 0.0
     """Seconds of recalling and answering, without waiting for the memory."""
+    search: float | None = None
+    """Milliseconds of the searches of a recall, without language models; None where nothing was searched."""
+    search_cpu: float | None = None
+    """Of them those of CPU, in the threads that searched."""
     failure: Failure | None = None
     seen: Seen | None = None
     """What people look at and no number rests on; the journal of a run keeps it, files of rows do not."""

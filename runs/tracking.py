@@ -147,6 +147,7 @@ class Tracker:
         values |= {name.replace("@", "_at_"): value for name, value in summary["retrieval"].items()}
         values |= {f"calls_{role}": float(count) for role, count in summary["calls"].items()}
         values |= {f"context_{name}": size for name, size in summary["context"].items()}
+        values |= {f"search_ms_{name}": value for name, value in summary["search_ms"].items()}
         values |= {name: summary[name] for name in ("prompt_tokens", "cached_share")}
         values |= totals(evaluation.spent) | {"failures": float(evaluation.failures), "seconds": evaluation.seconds}
         values |= {f"answers_{name}": float(count) for name, count in evaluation.outcomes.items()}

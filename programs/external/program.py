@@ -22,6 +22,7 @@ from pydantic import Field, create_model
 
 from ...errors import ProgramError, UserError
 from ...memory.index import Embedder, Entry
+from ...memory.indexes import timed
 from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
 from ...records.own_code import imported
@@ -212,7 +213,9 @@ class ExternalReader(Reader):
         if self.stores is None:
             return [[] for _ in queries]
         history = memory.history
-        return [list(hits_of(self.stores.ask(history, "search", each, k), history)[:k]) for each in queries]
+        with timed():
+            found = [self.stores.ask(history, "search", each, k) for each in queries]
+        return [list(hits_of(each, history)[:k]) for each in found]
 
     def recall(self, memory: HistoryMemory, query: Query) -> Context:
         return Context(hits=tuple(self.search(memory, [query.probe], self.settings["k"])[0]))

@@ -303,11 +303,20 @@ def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, 
 
 
 def spent_facts(phases: Mapping[str, Evaluation]) -> list[tuple[str, str]]:
-    """Calls, tokens, cost and time of evaluations, a name and a value each."""
-    return [
-        (f"LM calls, {name}" if len(phases) > 1 else "LM calls", f"{spent_line(found.spent)}; {found.seconds:.1f} s")
-        for name, found in phases.items()
-    ]
+    """Calls, tokens, cost and time of evaluations, and what searching takes, a name and a value each."""
+    facts = []
+    for phase, found in phases.items():
+        of = f", {phase}" if len(phases) > 1 else ""
+        facts.append((f"LM calls{of}", f"{spent_line(found.spent)}; {found.seconds:.1f} s"))
+        if found.search_ms()["p50"] is not None:
+            facts.append((f"Retrieval{of}", search_line(found)))
+    return facts
+
+
+def search_line(found: Evaluation) -> str:
+    """What searching takes a question."""
+    told = {name: "-" if value is None else f"{value:.1f}" for name, value in found.search_ms().items()}
+    return f"p50 {told['p50']} ms, p95 {told['p95']} ms, CPU {told['cpu']} ms"
 
 
 def spent_line(usage: Mapping[str, Any]) -> str:

@@ -255,16 +255,16 @@ class Rows:
 
 def test_token_match_sums_the_weights_of_what_the_best_passage_holds() -> None:
     texts = [["ab"], ["a"], ["b", "ab"], ["xyz"], [""], ["c", "a"]]
-    found = TokenMatch(Rows()).scores("abz", texts, {"a": 2.0, "b": 0.5, "z": 0.0}.__getitem__)
+    found = TokenMatch(Rows()).scores("abz", texts, {"a": 2.0, "b": 0.5, "z": 0.0})
     assert found.tolist() == pytest.approx([2.5, 2, 2.5, 0, 0, 2])
-    assert not TokenMatch(Rows()).scores("", texts, lambda word: 1.0).any()
+    assert not TokenMatch(Rows()).scores("", texts, dict.fromkeys("abz", 1.0)).any()
 
 
 def test_what_the_length_of_long_texts_explains_counts_nothing() -> None:
     long, longer = "c" * 200 + "a", "c" * 800 + "ab"
-    found = TokenMatch(Rows()).scores("ab", [["c"], [long], [longer]], lambda word: 1.0)
+    found = TokenMatch(Rows()).scores("ab", [["c"], [long], [longer]], dict.fromkeys("abz", 1.0))
     assert np.ptp(found) < 0.5
-    short = TokenMatch(Rows()).scores("ab", [["c"], ["cca"], ["cccccab"]], lambda word: 1.0)
+    short = TokenMatch(Rows()).scores("ab", [["c"], ["cca"], ["cccccab"]], dict.fromkeys("abz", 1.0))
     assert short.tolist() == pytest.approx([0, 1, 2])
 
 
@@ -314,20 +314,24 @@ def test_models_of_fastembed_embed_and_rank(fastembed: None, tiny: Path) -> None
     assert embedder("fastembed:m/vectors").embed(["x", "xyz"])[1] == pytest.approx(np.array([1, 3]) / 10**0.5)
     texts = [["x", "yyx"], ["y"], ["xx"]]
     ranks = [embedder("minilm", reranker=f"fastembed:m/{kind}").reranker for kind in ("cross", "late")]
-    assert ranks[0].scores("y", texts, len).tolist() == [2, 1, 0]
-    assert ranks[1].scores("y", texts, len).tolist() == [3, 1, 2]
+    assert ranks[0].scores("y", texts, {}).tolist() == [2, 1, 0]
+    assert ranks[1].scores("y", texts, {}).tolist() == [3, 1, 2]
     with pytest.raises(UserError, match="fastembed has no TextCrossEncoder 'm/none'"):
-        embedder("minilm", reranker="fastembed:m/none").reranker.scores("y", texts, len)
+        embedder("minilm", reranker="fastembed:m/none").reranker.scores("y", texts, {})
     with pytest.raises(EndpointError, match="fastembed cannot load m/broken: Could not load"):
         embedder("fastembed:m/broken").embed(["x"])
 
 
 class Drawn:
-    """Stands for an encoder, whose pass of a query costs as much as all else at 600 turns."""
+    """Stands for an encoder, whose pass of a query costs as much as all else at 600 turns: a fifth of MiniLM's."""
+
+    layers = np.ones((384, 5500), np.float32)
 
     def __call__(self, texts: Sequence[str]) -> list[Encoded]:
         draw = np.random.default_rng(len(texts))
         rows = [draw.integers(-40, 40, (len(text.split()), WIDTH), np.int8) for text in texts]
+        if len(texts) == 1:
+            np.ones((len(rows[0]), 384), np.float32) @ self.layers
         return [Encoded(draw.standard_normal(384, np.float32), tokens) for tokens in rows]
 
     def words(self, text: str, start: int = 0) -> list[str]:
@@ -335,10 +339,10 @@ class Drawn:
 
 
 @pytest.mark.slow
-def test_a_query_of_twenty_times_the_turns_costs_four_times_as_much_at_most() -> None:
+def test_a_query_of_twenty_times_the_turns_costs_twice_as_much_at_most() -> None:
     encoder: Any = Drawn()
     draw, costs, shares = np.random.default_rng(1), dict[int, float](), 1 / np.arange(1, 5001)
-    queries = [f"What did Ann say of {' '.join(f'w{n}' for n in draw.choice(5000, 6))} in May 2023?" for _ in range(40)]
+    queries = [f"What did Ann say of {' '.join(f'w{n}' for n in draw.choice(5000, 6))} in May 2023?" for _ in range(60)]
     for size in (600, 12_000):
         made = TextEmbedder("drawn", encoder, 384, encoder=encoder)
         made.reranker = TokenMatch(made)
@@ -348,14 +352,14 @@ def test_a_query_of_twenty_times_the_turns_costs_four_times_as_much_at_most() ->
             text, said = " ".join(f"w{word}" for word in row), datetime(2023, 1 + n * 11 // size, 1)
             entries.append(Entry(id=str(n), text=text, speaker="AB"[n % 2], time=said, tags={DIALOGUE: str(n // 20)}))
         index.add(entries)
-        index.search(queries, 10)
+        index.search(queries[:20], 10)
         taken = list[float]()
-        for query in queries:
+        for query in queries[20:]:
             begun = time.process_time()
             index.search([query], 10)
             taken.append(time.process_time() - begun)
         costs[size] = sorted(taken)[len(taken) // 4]
-    assert costs[12_000] <= 4 * costs[600]
+    assert costs[12_000] <= 2 * costs[600]
 
 
 def test_a_saved_program_ranks_as_it_was_made_and_loads_nothing_from_afar(tiny: Path, tmp_path: Path) -> None:

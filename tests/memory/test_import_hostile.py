@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mempiler import ConflictError, Store
 from mempiler.cli import main
-from mempiler.memory.transfer import import_users
+from mempiler.serving.transfer import import_users
 
 HEADER = '{"mempiler": "memories", "schema": 1}'
 

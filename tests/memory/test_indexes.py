@@ -4,7 +4,7 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -181,16 +181,29 @@ def test_versions_are_searched_by_many_threads_at_once(hasty: None) -> None:
         assert all(pool.map(searched, range(400)))
 
 
-def test_queries_are_embedded_side_by_side_and_a_filter_may_search() -> None:
+def test_queries_are_embedded_and_ranked_side_by_side_and_a_filter_may_search() -> None:
     together = threading.Barrier(4, timeout=10)
 
+    class Patient:
+        name = "patient"
+
+        def words(self, query: str) -> Sequence[str]:
+            return ()
+
+        def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
+            if query == "rye":
+                together.wait()
+            return np.zeros(len(texts))
+
     class Waiting(Counting):
+        reranker = Patient()
+
         def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
             if texts == ["rye"]:
                 together.wait()
             return super().embed_queries(texts)
 
-    indexes, memory = Indexes(Waiting()), words("rye bread", "oat milk")
+    indexes, memory = Indexes(Waiting(), hybrid=True), words("rye bread", "oat milk")
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: indexes.search(memory, ["rye"], 1), range(4)))
     assert [hits[0].id for (hits,) in found] == ["rye bread"] * 4

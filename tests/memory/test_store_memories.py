@@ -15,8 +15,8 @@ from mempiler.memory import store_tables as t
 from mempiler.memory.amending import Amendment
 from mempiler.memory.incoming import checked_conditions
 from mempiler.memory.stored import LONGEST_LEASE, Claim, Document, Owner, Stamp
-from mempiler.memory.transfer import export_users, import_users
 from mempiler.serving.memories import Memories, stamp_of
+from mempiler.serving.transfer import export_users, import_users
 from mempiler.serving.user_memory import UserMemory
 from sqlalchemy import update
 

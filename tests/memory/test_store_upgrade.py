@@ -22,7 +22,7 @@ import pytest
 from mempiler import Store, StoreError
 from mempiler.memory.store_tables import SCHEMA, tables
 from mempiler.memory.stored import Owner
-from mempiler.memory.transfer import export_users
+from mempiler.serving.transfer import export_users
 from sqlalchemy import Engine, create_engine, event, inspect, text
 
 ADA, OLD = Owner("ada"), Owner("old")

@@ -72,7 +72,7 @@ def own_questions(folder: Path) -> str:
 def table(found: Any, *more: str) -> Any:
     """What a command printed, without what is another time's or another folder's, and without more names."""
     if isinstance(found, dict):
-        left_out = {"seconds", "run_id", "run", "program", "latency", *more}
+        left_out = {"seconds", "run_id", "run", "program", "latency", "search_ms", *more}
         return {name: table(value, *more) for name, value in found.items() if name not in left_out}
     return [table(each, *more) for each in found] if isinstance(found, list) else found
 

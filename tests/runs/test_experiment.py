@@ -73,6 +73,9 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     sizes = [summary[part]["prompt_tokens"] for part in ("before", "after")]
     assert 0 < 2 * sizes[0] < sizes[1]
     assert [run.data.metrics[f"{part}.prompt_tokens"] for part in ("before", "after")] == sizes
+    searching = summary["after"]["search_ms"]
+    assert 0 < searching["p50"] <= searching["p95"] == run.data.metrics["after.search_ms_p95"]
+    assert run.data.metrics["after.search_ms_cpu"] == searching["cpu"] > 0
     listed = {entry.path for entry in client().list_artifacts(outcome.run_id)}
     assert {"before_rows.jsonl", "after_rows.jsonl", "outcome.json", "program", HTML} <= listed
     inside = {entry.path for entry in client().list_artifacts(outcome.run_id, "program")}

@@ -13,10 +13,10 @@ from mempiler import Store, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.endpoint.loop import Deadline
 from mempiler.engines.models import language_model
-from mempiler.memory.transfer import export_users
 from mempiler.serving.bodies import ChatRequest
 from mempiler.serving.conversation import Conversation
 from mempiler.serving.memories import Memories
+from mempiler.serving.transfer import export_users
 from mempiler.serving.user_memory import UserMemory
 from mempiler.serving.writers import Worker
 

@@ -215,8 +215,11 @@ def test_calls_that_were_made_elsewhere_are_told_as_such():
     """Four calls: three wrote the memory, of which an endpoint tells that it paid for them."""
     writing = Spending(3, 600, 0, 1.0, seconds=2.0)
     taken = {"calls": 1, "prompt_tokens": 90, "output_tokens": 10, "cost": 0.25, "answering": 0.5}
+    taken |= {"search": 2.0, "search_cpu": 1.5}
     here = made([a_row(**taken)], construction=writing, cost=None)
     assert here.spent["calls"]["task"] == 1
     away = here.model_copy(update={"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}})
     assert away.spent["calls"] == {"elsewhere": 4}
-    assert spent_facts({"score": away})[0][1].startswith("4 elsewhere; 690 + 10 tokens; $1.2500")
+    calls, retrieval = spent_facts({"score": away})
+    assert calls[1].startswith("4 elsewhere; 690 + 10 tokens; $1.2500")
+    assert retrieval == ("Retrieval", "p50 2.0 ms, p95 2.0 ms, CPU 1.5 ms")

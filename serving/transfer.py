@@ -16,10 +16,10 @@ from typing import Any, TextIO, cast
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import DataError, UserError, misfit
+from ..memory.incoming import checked, name_of
+from ..memory.store import Store
+from ..memory.stored import Contents
 from ..records.json_input import parse_json
-from .incoming import checked, name_of
-from .store import Store
-from .stored import Contents
 
 MARK = '{"mempiler": "memories"'
 """The beginning of a file of memories."""
