@@ -98,7 +98,7 @@ class TextEmbedder:
         self.query, self.passage = query, passage
         self.account = compute if isinstance(compute, EndpointEmbedding) else None
         """Counts what an endpoint takes; None where there is none."""
-        self._encoder, self._size = encoder, 0
+        self.encoder, self._size = encoder, 0
         self._cache: OrderedDict[str, Encoded] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -132,9 +132,9 @@ class TextEmbedder:
         """The tokens of a query, and the word that each is a part of."""
         text = self.query + query
         rows = self._encoded([text], True)
-        if self._encoder is None or text not in rows:
+        if self.encoder is None or text not in rows:
             return np.zeros((0, 1), np.int8), []
-        return rows[text].tokens, self._encoder.words(text, len(self.query))
+        return rows[text].tokens, self.encoder.words(text, len(self.query))
 
     def clear(self) -> None:
         """Drops the texts that this process has seen so far, and their words: a forgotten user's may be among them."""
@@ -142,11 +142,6 @@ class TextEmbedder:
             self._cache.clear()
             self._size = 0
         _features.cache_clear()
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether it knows of the tokens of texts."""
-        return self._encoder is not None
 
     def __deepcopy__(self, memo: object = None) -> Self:
         # DSPy copies programs freely; an embedder has no state but its cache, and sharing that is the point of it.
@@ -234,8 +229,8 @@ def embedder(name: str = OFFLINE, api_base: str | None = None, reranker: str | N
     """
     made = _named(name, api_base)
     if reranker is None:
-        reranker = TOKENS if made.has_tokens else NO_RERANKER
-    if reranker == TOKENS and made.has_tokens:
+        reranker = TOKENS if made.encoder else NO_RERANKER
+    if reranker == TOKENS and made.encoder:
         made.reranker = TokenMatch(made)
     elif reranker.startswith(FASTEMBED) and name != OFFLINE:
         made.reranker = FastEmbed(reranker.removeprefix(FASTEMBED))

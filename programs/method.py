@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
 import dspy
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
@@ -73,6 +73,16 @@ class Settings(BaseModel):
     def only(self, kind: type[S]) -> S:
         """Those of the settings that another model has too: what a writer is made with decides its memories."""
         return kind.model_validate({name: getattr(self, name) for name in kind.model_fields})
+
+
+class SearchSettings(Settings):
+    """How a method of a paper that searches by cosine, or by words, is searched outside its paper."""
+
+    hybrid: bool | None = Field(None, description="whether BM25 and cosine add up; by default with an embedding model")
+
+    def fused(self, embedder: Embedder | None) -> bool:
+        """Whether they add up with this embedder."""
+        return of_meaning(embedder) is not None if self.hybrid is None else self.hybrid
 
 
 @dataclass(frozen=True)

@@ -209,13 +209,9 @@ def _examples(run: Recorded) -> dict[tuple[str, str], dspy.Example]:
 
 def _warnings(runs: Sequence[Recorded], shared: int) -> Iterator[str]:
     for key, words in BASIS.items():
-        values = dict.fromkeys(_short(run.basis.get(key)) for run in runs)
+        values = dict.fromkeys(str(run.basis.get(key) or "none")[:40] for run in runs)
         if len(values) > 1:
             yield f"not the programs alone differ, {words} does, too: {' and '.join(values)}"
     asked = [len(run.evaluation.rows) for run in runs]
     if set(asked) != {shared}:
         yield f"compared on the {shared} questions that all were asked, of {' and '.join(map(str, asked))}"
-
-
-def _short(value: Any) -> str:
-    return "none" if value is None else str(value)[:40]

@@ -35,7 +35,7 @@ from ...signatures.memory_r2 import (
     Operation,
     StoredMemory,
 )
-from ..method import EntryReader, Method, Settings, Writer
+from ..method import EntryReader, Method, SearchSettings, Settings, Writer
 from ..predictor import predictor
 from ..recording import refuse
 from ..tasks.task import QuestionAnswering, with_items
@@ -59,12 +59,11 @@ class FactSettings(Settings):
     single_agent: bool = Field(False, description="whether one prompt edits the memory from the turns (an ablation)")
 
 
-class MemoryR2Settings(FactSettings):
+class MemoryR2Settings(SearchSettings, FactSettings):
     """What can be set of `MemoryR2`."""
 
     retired: ClassVar[Mapping[str, Any]] = {"abstain": False}
     read_top: int = Field(30, ge=1, description="memories per speaker that are read (code: 50 from 16 sessions on)")
-    hybrid: bool = Field(False, description="whether reading ranks by BM25 and cosine together, instead of by cosine")
 
 
 class FactWriter(Writer):
@@ -224,12 +223,13 @@ class MemoryR2(Method):
     Settings = MemoryR2Settings
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": MemoryReader}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "memory-env": {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False}
+        "memory-env": {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False},
+        **{name: {"hybrid": False} for name in ("locomo", "longmemeval", "msc")},
     }
-    """Prompts short enough for a model of half a million weights."""
+    """Prompts short enough for a model of half a million weights, and the paper's benchmarks, read by cosine."""
 
     def __init__(self, embedder: Embedder, settings: MemoryR2Settings) -> None:
-        indexes, hybrid = Indexes(embedder), settings.hybrid
+        indexes, hybrid = Indexes(embedder), settings.fused(embedder)
         writer = FactWriter(embedder, settings.only(FactSettings), indexes)
         read = Indexes(embedder, hybrid=True) if hybrid else indexes
         super().__init__(writer, FactReader(settings.min_score, settings.read_top, read, hybrid), embedder)

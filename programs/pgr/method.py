@@ -24,7 +24,7 @@ from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
 from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
-from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Settings, Writer
+from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, SearchSettings, Settings, Writer
 from ..predictor import predictor
 from ..recording import record_failure
 from ..threads import gather
@@ -42,17 +42,18 @@ class FactSettings(Settings):
     related: int = Field(40, ge=1, description="most known facts an update is shown, those nearest to what was said")
 
 
-class FactStoreSettings(FactSettings):
+_PAPER = {name: {"hybrid": False} for name in ("memoryquest", "implexconv", "personamem-v2")}
+"""The benchmarks of the paper, which ranks by cosine."""
+
+
+class FactStoreSettings(SearchSettings, FactSettings):
     """What can be set of `FactStore`."""
 
     k: int = Field(20, ge=1, description="facts recalled per query (K, Figure 3)")
-    hybrid: bool = Field(False, description="whether facts are ranked by BM25 and cosine together, not by cosine")
 
 
-class PGRSettings(ProspectionSettings, FactSettings):
-    """What can be set of `PGR`."""
-
-    hybrid: bool = Field(False, description="as of the fact store; `min_score` and `augment_score` stay cosines")
+class PGRSettings(SearchSettings, ProspectionSettings, FactSettings):
+    """What can be set of `PGR`; its `min_score` and `augment_score` are cosines in any case."""
 
 
 class PersonalFactWriter(Writer):
@@ -169,9 +170,10 @@ class FactStore(Method):
     """PGR's long-term memory (section 3.2), searched with the query alone: the query-only baseline of Figure 3."""
 
     Settings = FactStoreSettings
+    presets = _PAPER
 
     def __init__(self, embedder: Embedder, settings: FactStoreSettings) -> None:
-        reader = EntryReader(settings.k, embedder=embedder, hybrid=settings.hybrid)
+        reader = EntryReader(settings.k, embedder=embedder, hybrid=settings.fused(embedder))
         super().__init__(PersonalFactWriter(embedder, settings.only(FactSettings)), reader, embedder)
 
 
@@ -179,10 +181,11 @@ class PGR(Method):
     """The paper's method: prospection over its own store of facts."""
 
     Settings = PGRSettings
+    presets = _PAPER
 
     def __init__(self, embedder: Embedder, settings: PGRSettings) -> None:
         policy = Prospection(settings.only(ProspectionSettings))
-        reader = ProspectiveReader(EntryReader(embedder=embedder, hybrid=settings.hybrid), policy)
+        reader = ProspectiveReader(EntryReader(embedder=embedder, hybrid=settings.fused(embedder)), policy)
         super().__init__(PersonalFactWriter(embedder, settings.only(FactSettings)), reader, embedder)
 
 

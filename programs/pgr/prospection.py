@@ -138,7 +138,8 @@ class Prospection(Part):
     def _summary(self, walk: _Walk, rounds: list[list[Step]], when: str, question: str) -> str:
         if not self.settings.summary or not walk.found or not any(rounds):
             return ""
-        imagined = "\n".join(f"round {n}:\n{_outline(steps)}" for n, steps in enumerate(rounds) if steps)
+        outlines = ("\n".join(one_line(f"- {probe(step)}") for step in steps) for steps in rounds)
+        imagined = "\n".join(f"round {n}:\n{outline}" for n, outline in enumerate(outlines) if outline)
         said = walk.ask(self.summarize, date=when, imagined=imagined, personal_context=walk.text(), question=question)
         return one_line(said and said.prospection_summary)
 
@@ -186,10 +187,6 @@ def probe(step: Step) -> str:
     """What the memory is searched with for a step."""
     parts = [part for part in (step.action.strip(), step.constraints.strip()) if part]
     return ": ".join(parts)
-
-
-def _outline(steps: Sequence[Step]) -> str:
-    return "\n".join(one_line(f"- {probe(step)}") for step in steps)
 
 
 def _lines(hits: Iterable[Hit]) -> str:

@@ -137,13 +137,14 @@ class GraphReader(EntryReader):
     """
 
     def __init__(self, embedder: Embedder, settings: RGMemSettings) -> None:
+        hybrid = settings.fused(embedder)
         indexes = Indexes(
-            embedder if settings.hybrid else None,
-            hybrid=settings.hybrid,
+            embedder if hybrid else None,
+            hybrid=hybrid,
             parts=lambda memory: searched(memory, settings.use_l0),
             made=lambda memory, part: entries_of(part),
         )
-        super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=settings.hybrid)
+        super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid)
         self.settings = settings
         self.names = Indexes(embedder, parts=name_entries)
         self.plan = predictor(PlanRetrieval)
@@ -186,6 +187,8 @@ class RGMem(Method):
     """The method; its embedder compares names of nodes with one another, and keywords with them."""
 
     Settings = RGMemSettings
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"hybrid": False} for name in ("locomo", "personamem")}
+    """The benchmarks of the paper, which finds texts by BM25."""
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": ScaleAnswering}
 
     def __init__(self, embedder: Embedder, settings: RGMemSettings) -> None:

@@ -15,7 +15,7 @@ from ...memory.index import Entry, Where, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens, in_blocks
 from ...signatures.rgmem import Keyword
-from ..method import Settings
+from ..method import SearchSettings
 from .evolution import sentences, shown
 from .memory import Conclusion, Evidence, GraphMemory, Node, Relation, Theory, seeds
 
@@ -32,7 +32,7 @@ BLOCKS = {
 """The headings under which hits are shown, by their kind, in the order of the context."""
 
 
-class RecallSettings(Settings):
+class RecallSettings(SearchSettings):
     """What can be set of recall (section 3.4)."""
 
     use_l0: bool = Field(True, description="whether evidence is recalled (w/o L0, Tables 3 and 4)")
@@ -40,7 +40,6 @@ class RecallSettings(Settings):
     conclusions: int = Field(30, ge=0, description="conclusions recalled per question (Figure 8b)")
     nodes: int = Field(3, ge=0, description="concepts recalled per question, and events (Figure 8c)")
     node_cosine: float = Field(0.5, ge=-1, le=1, description="lowest cosine of a keyword and a node's name (C.7)")
-    hybrid: bool = Field(False, description="whether texts are found by BM25 and cosine together, instead of by BM25")
 
 
 def recalled(

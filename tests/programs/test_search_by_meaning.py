@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.models import language_model
-from mempiler.programs.catalog import build
+from mempiler.programs.catalog import build, preset
 from mempiler.records import History, Query
 
 BREAD = "Is bread best warm?"
@@ -58,11 +58,16 @@ def test_an_embedding_model_searches_alone_where_it_is_told_to(method: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("method", "usual"),
-    [("fact-store", "vectors"), ("pgr", "vectors"), ("memory-r2", "vectors"), ("rgmem", "words")],
+    ("method", "paper", "usual"),
+    [
+        ("fact-store", "memoryquest", "vectors"),
+        ("pgr", "implexconv", "vectors"),
+        ("memory-r2", "locomo", "vectors"),
+        ("rgmem", "personamem", "words"),
+    ],
 )
-def test_methods_of_papers_search_as_their_papers_do_unless_told(method: str, usual: str) -> None:
-    for config, kind in (({}, usual), ({"hybrid": True}, "both")):
+def test_words_and_cosines_add_up_but_on_the_benchmarks_of_a_paper(method: str, paper: str, usual: str) -> None:
+    for config, kind in (({}, "both"), (preset(method, paper), usual), ({"hybrid": True}, "both")):
         program = build(method, embedder=meaning(), **config)
         reader: Any = program.method.reader
         reader = getattr(reader, "inner", reader)
@@ -71,6 +76,8 @@ def test_methods_of_papers_search_as_their_papers_do_unless_told(method: str, us
         assert searched_by(reader) == kind
         assert program.method.reader.hybrid is (kind == "both")
         assert reader.search(memory, ["Lisbon"], 3)[0]
+    # The offline embedder, which compares spelling, adds nothing.
+    assert not build(method, embedder=embedder()).method.reader.hybrid
 
 
 @pytest.mark.parametrize(
