@@ -1,5 +1,6 @@
 """Embedders and rerankers that run in this process: the whole path on a tiny model, from fetching to a search."""
 
+import json
 import shutil
 import sys
 import time
@@ -17,7 +18,7 @@ from mempiler.cli import main
 from mempiler.engines import weights
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.encoder import WIDTH, Encoded, _projection
-from mempiler.engines.rerankers import TokenMatch
+from mempiler.engines.rerankers import FastEmbed, TokenMatch
 from mempiler.engines.vectors import Kept, VectorFile
 from mempiler.engines.weights import WEIGHTS, cache, fetch
 from mempiler.errors import DataError, EndpointError, MissingDependencyError, UserError
@@ -25,7 +26,7 @@ from mempiler.memory.index import DIALOGUE, Entry, Index
 from mempiler.programs.catalog import build
 from mempiler.runs.artifact import load, save
 
-from tests.engines.tiny_encoder import TABLE, WORDS
+from tests.engines.tiny_encoder import TABLE, WORDS, tokenizer_json
 
 TEXTS = ["Ann moved to Lisbon.", "Bob likes jazz", "Where does Ann live?", "I saw Oslo with friends", ""]
 
@@ -320,6 +321,37 @@ def test_models_of_fastembed_embed_and_rank(fastembed: None, tiny: Path) -> None
         embedder("minilm", reranker="fastembed:m/none").reranker.scores("y", texts, {})
     with pytest.raises(EndpointError, match="fastembed cannot load m/broken: Could not load"):
         embedder("fastembed:m/broken").embed(["x"])
+
+
+@pytest.mark.parametrize(
+    ("name", "onnx", "file", "expected"),
+    [
+        # Sums the places in `WORDS` of all words of a pair, and gives each word its vector.
+        ("t/cross", "cross.onnx", "model.onnx", [43 + 53, 43 + 43, 43 + 18]),
+        ("answerdotai/answerai-colbert-small-v1", "late.onnx", "vespa_colbert.onnx", [62.018, 62.797, 59.005]),
+    ],
+)
+def test_fastembed_itself_ranks(
+    name: str, onnx: str, file: str, expected: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fastembed")
+    from fastembed.common.model_description import ModelSource  # pyright: ignore[reportMissingImports]
+    from fastembed.rerank.cross_encoder import TextCrossEncoder  # pyright: ignore[reportMissingImports]
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path))
+    if name == "t/cross":
+        TextCrossEncoder.add_custom_model(name, ModelSource(url="https://nowhere/cross.tar.gz"), model_file=file)
+    folder = tmp_path / name.partition("/")[2]
+    folder.mkdir()
+    (folder / file).write_bytes((Path(__file__).parent / "data" / onnx).read_bytes())
+    (folder / "tokenizer.json").write_text(tokenizer_json().replace('"?"', '"[MASK]"'))
+    special = {"pad_token": "[UNK]", "mask_token": "[MASK]"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    (folder / "tokenizer_config.json").write_text(json.dumps({**special, "model_max_length": 64}))
+    (folder / "config.json").write_text(json.dumps({"pad_token_id": 0}))
+    texts = [["bob moved to oslo"], ["jazz", "ann likes jazz"], ["jazz"]]
+    assert FastEmbed(name).scores("ann likes jazz", texts, {}).tolist() == pytest.approx(expected, abs=0.001)
 
 
 class Drawn:

@@ -21,7 +21,7 @@ def make(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> Path:
     source = folder / "source"
     source.mkdir()
     (source / "model.onnx").write_bytes((Path(__file__).parent / "data" / "tiny.onnx").read_bytes())
-    (source / "tokenizer.json").write_text(_tokenizer())
+    (source / "tokenizer.json").write_text(tokenizer_json())
     monkeypatch.setenv("MEMPILER_MODELS", str(folder / "models"))
     for name in names:
         known = weights.WEIGHTS[name]
@@ -33,7 +33,7 @@ def make(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> Path:
     return source
 
 
-def _tokenizer() -> str:
+def tokenizer_json() -> str:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     made = Tokenizer(models.WordLevel({word: id for id, word in enumerate(WORDS)}, unk_token="[UNK]"))
