@@ -21,7 +21,6 @@ from ..memory.indexes import Indexes
 from ..memory.memory import Memory, turn_entries
 from ..records import Context, Hit, Item, Query
 from .predictor import Part, adopt
-from .recording import RECORDING
 from .relative_dates import dated
 from .waiting import RAW_TURNS, Recalled, Waiting, with_raw, with_unwritten
 
@@ -185,15 +184,7 @@ class Reader(Part):
 
     def recall(self, memory: Any, query: Query) -> Context:
         """Retrieves what bears on a query. Default: the `k` nearest entries of `search`."""
-        return Context(hits=tuple(self.nearest(memory, query, self.k)))
-
-    def nearest(self, memory: Any, query: Query, k: int) -> list[Hit]:
-        """The `k` best hits of `search` for a query; the same search serves whoever looks at more of them beside."""
-        record = RECORDING.get()
-        hits = self.search(memory, [query.probe], max(k, record.depth) if record else k)[0]
-        if record:
-            record.ranked = self, hits
-        return hits[:k]
+        return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))
 
     def entries(self, memory: Any) -> Sequence[Entry]:
         """What a search can find, and what else of a memory is shown by itself; each with an id of its own.

@@ -31,7 +31,7 @@ from dspy.utils.exceptions import (
 from ..engines.call import HEARING
 from ..engines.spending import Spending, note, taking
 from ..errors import UserError, one_line
-from ..records import Failure, Hit
+from ..records import Failure
 from ..records.context import FailureKind
 from ..records.scope import Place, holding, place
 from .waiting import Recalled
@@ -158,8 +158,6 @@ class Recording:
 
     raw: bool = False
     """Whether raw completions are kept, with what a local model records of them."""
-    depth: int = 0
-    """How many hits of a plain search are wanted, beside those that are recalled."""
     calls: list[Call] = field(default_factory=list[Call])
     """In program order, once the recording has ended."""
     failures: list[Failure] = field(default_factory=list[Failure])
@@ -168,8 +166,6 @@ class Recording:
     """What was recalled, also where no answer came of it, and when, on the clock of `time.perf_counter`."""
     searches: list[tuple[float, float]] = field(default_factory=list[Any])
     """Seconds of what was searched to recall it, and those of CPU; see `memory.indexes.SEARCHES`."""
-    ranked: tuple[Any, list[Hit]] | None = None
-    """The reader that last recalled the best hits of its plain search, and `depth` of these at least."""
 
 
 RECORDING: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("recording", default=None)
@@ -179,9 +175,9 @@ CALL: contextvars.ContextVar[Call | None] = contextvars.ContextVar("call", defau
 
 
 @contextmanager
-def recording(raw: bool = False, depth: int = 0) -> Generator[Recording]:
+def recording(raw: bool = False) -> Generator[Recording]:
     """Records every predictor call and failure of the block; arguments as the fields of `Recording`."""
-    record = Recording(raw, depth)
+    record = Recording(raw)
     try:
         with holding(RECORDING, record), holding(CALL, None), holding(place, Place()), holding(HEARING, None):
             yield record

@@ -188,7 +188,7 @@ class SessionReader(EntryReader):
         return [turn.hit() for turn in turns[: -FEW - 1 : -1]]
 
     def recall(self, memory: SessionMemory, query: Query) -> Context:
-        scores = {hit.id: hit.score for hit in self.nearest(memory, query, self.k)}
+        scores = {hit.id: hit.score for hit in self.search(memory, [query.probe], self.k)[0]}
         found = [session for session in memory.sessions if session.id in scores]
         return Context(hits=tuple(turn.hit(scores[session.id]) for session in found for turn in session.turns))
 
