@@ -315,7 +315,7 @@ class Index:
             lend(lent)
             scores = deviations(lent) + (fused - near) + BESIDE * near
             below = float(scores.min() - fused[-1])
-            first = [(best[n][1], float(scores[n])) for n in np.argsort(-scores, kind="stable")]
+            first = [(best[n][1], float(scores[n])) for n in np.argsort(-scores, kind="stable").tolist()]
             return _hits([*first, *((entry, score + below) for _, entry, score in best[most:])][:k])
 
         return ranked

@@ -110,7 +110,7 @@ class Words:
             order = np.argsort(dialogues[: len(self._dialogues)], kind="stable")
             self._order = np.argsort(order), np.append(dialogues[order], dialogues[len(order) :])
         places, dialogues = self._order
-        at, lent = places[rows], self.lent if len(self._numbers) > 1 else {}
+        at, lent = places[rows], self.lent if len(self._numbers) > 1 else dict[int, float]()
 
         def lend(scores: np.ndarray, part: float = 1.0) -> None:
             before = np.zeros(len(dialogues))
