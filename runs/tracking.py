@@ -251,11 +251,11 @@ def make_database(uri: str) -> None:
     Raises:
         UserError: It cannot be made: the folder cannot be written, or another process takes too long.
     """
-    from filelock import FileLock, Timeout
-
     path = database_file(uri)
     if path is None or path.exists():
         return
+    from filelock import FileLock, Timeout
+
     try:
         with FileLock(f"{path}.lock", timeout=PATIENCE):
             if path.exists():

@@ -248,27 +248,19 @@ class Engine:
         return Engine, (self.model, self.address, self.key, self.silence, self.seconds, self.retries)
 
 
+@dataclass(frozen=True)
 class AsyncEngine:
     """The same for asyncio, whatever loop the caller has."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    engine: Engine
 
     async def complete(self, request: Request) -> Response:
         """One answer, retries and waits included."""
-        return await arun(self._engine.answer(request), self._engine.seconds)
+        return await arun(self.engine.answer(request), self.engine.seconds)
 
     def stream(self, request: Request) -> AsyncIterator[Any]:
         """The events of one answer, without retries."""
-        return aiterate(self._engine.client(request.model).stream(request), self._engine.seconds)
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("support"):
-            raise AttributeError(name)
-        return getattr(self._engine, name)
-
-    def __deepcopy__(self, memo: object = None) -> AsyncEngine:
-        return self
+        return aiterate(self.engine.client(request.model).stream(request), self.engine.seconds)
 
 
 def engines(engine: Engine) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """HTTP for the clients of `dspy.lm15`, over aiohttp: what is read is bounded, in bytes and in silence.
 
-Bytes are counted after they are unpacked, for a reply of a few kilobytes may unpack to gigabytes. How long a call may
-take in all is up to whoever waits for it: a call that is cancelled closes its connection.
+Bytes are counted after aiohttp has unpacked them, a part at a time: a few kilobytes may unpack to gigabytes. How long a
+call may take in all is up to whoever waits for it: a call that is cancelled closes its connection.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import atexit
 import functools
 import os
-import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -45,13 +44,11 @@ class Transport:
         Raises:
             TransportError: Of lm15, as all: the endpoint cannot be reached, or breaks off.
             TimeoutError: It is silent for too long.
-            ProviderError: Its reply is larger than allowed, or packed in an unknown way.
+            ProviderError: Its reply is larger than allowed.
         """
-        headers = [pair for pair in request.headers if pair[0].lower() != "accept-encoding"]
-        headers.append(("Accept-Encoding", "identity"))
         address = urlsplit(request.url)
         more: dict[str, Any] = {"allow_redirects": False, "proxy": _proxy(address.scheme, address.netloc)}
-        more |= {"headers": headers, "data": request.body or None, "timeout": self._waits}
+        more |= {"headers": request.headers, "data": request.body or None, "timeout": self._waits}
         session = _session(asyncio.get_running_loop())
         try:
             async with session.request(request.method, request.url, **more) as response:
@@ -80,21 +77,12 @@ class Reply:
         return b"".join([chunk async for chunk in self])
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left, unpack = MOST_BYTES, _unpacking(self._response.headers.get("Content-Encoding", "identity"))
-        async for packed in self._response.content.iter_any():
-            chunk = unpack.decompress(packed, left + 1) if unpack else packed
+        left = MOST_BYTES
+        async for chunk in self._response.content.iter_any():
             left -= len(chunk)
             if left < 0:
                 raise ProviderError(f"the reply is larger than {MOST_BYTES} bytes")
             yield chunk
-
-
-def _unpacking(encoding: str) -> Any:
-    if encoding.lower() in ("gzip", "x-gzip", "deflate"):
-        return zlib.decompressobj(47)
-    if encoding.lower() == "identity":
-        return None
-    raise ProviderError(f"the reply is packed as {encoding[:40]!r}, which was not asked for")
 
 
 @functools.cache
@@ -106,7 +94,8 @@ def _proxy(scheme: str, host: str) -> str | None:
 @functools.cache
 def _session(loop: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE)
-    made = aiohttp.ClientSession(connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar())
+    asked = {"Accept-Encoding": "identity"}
+    made = aiohttp.ClientSession(connector=connector, headers=asked, cookie_jar=aiohttp.DummyCookieJar())
     atexit.register(_close, made, os.getpid())
     return made
 

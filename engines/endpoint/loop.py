@@ -175,8 +175,7 @@ THREADS = 64
 
 async def in_thread(call: Callable[[], T]) -> T:
     """Runs a call that blocks in a thread, under the settings of the caller's `dspy.context`."""
-    context = contextvars.copy_context()
-    return await asyncio.get_running_loop().run_in_executor(_pool(), lambda: context.run(call))
+    return await asyncio.get_running_loop().run_in_executor(_pool(), contextvars.copy_context().run, call)
 
 
 @functools.cache

@@ -69,7 +69,7 @@ FAULTS: dict[str, tuple[str | bytes, dict[str, Any], type[Exception], str | None
     "silence": ("stall", {"timeout": 0.4}, LMTimeoutError, "timed out", 1),
     "endless": ("endless", {"retries": 2}, LMProviderError, LARGE, 1),
     "bomb": (BOMB, {"retries": 2}, LMProviderError, LARGE, 1),
-    "packed": (head("Content-Encoding: br") + b"x", {}, LMProviderError, "packed as 'br'", 1),
+    "packed": (head("Content-Encoding: gzip") + b"no gzip", {}, LMTransportError, "not decode", 1),
     "cut": (head("Content-Length: 100") + b'{"choi', {"retries": 1}, LMTransportError, None, 2),
     "dead": ("dead", {"retries": 1}, LMTransportError, "onnection refused", 1),
     "wait": ("wait", {"retries": 2}, LMRateLimitError, "asks for a wait of 3600 s: slow down for an hour", 1),
