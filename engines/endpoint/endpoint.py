@@ -145,7 +145,7 @@ class Engine:
 
     def complete(self, request: Request) -> Response:
         """One answer, retries and waits included; see `answer`."""
-        return run(self.answer(request), self.seconds)
+        return run(self.answer(self.client(request.model), request), self.seconds)
 
     def stream(self, request: Request) -> Iterator[Any]:
         """The events of one answer, without retries."""
@@ -176,13 +176,13 @@ class Engine:
             self._clients[name] = self._other(name) if route is None else self._known(*route)
         return self._clients[name]
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, client: Client, request: Request) -> Response:
         """The answer to a request, retries and waits included; runs in the loop, for `seconds` at most.
 
         Raises:
             LM15Error: The last attempt failed.
         """
-        client, end = self.client(request.model), time.monotonic() + self.seconds
+        end = time.monotonic() + self.seconds
         for number in itertools.count():
             try:
                 return await client.complete(request)
@@ -203,7 +203,7 @@ class Engine:
         return pause
 
     def _known(self, provider: str, model: str) -> Client:
-        from .http import Transport  # takes a tenth of a second
+        from .http import Transport  # takes a tenth of a second, before the call's own time begins
 
         base = self.address
         if provider == "openai-chat":
@@ -256,7 +256,7 @@ class AsyncEngine:
 
     async def complete(self, request: Request) -> Response:
         """One answer, retries and waits included."""
-        return await arun(self.engine.answer(request), self.engine.seconds)
+        return await arun(self.engine.answer(self.engine.client(request.model), request), self.engine.seconds)
 
     def stream(self, request: Request) -> AsyncIterator[Any]:
         """The events of one answer, without retries."""
