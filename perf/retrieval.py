@@ -28,7 +28,7 @@ from mempiler.memory.index import DIALOGUE, Entry, Index
 from mempiler.memory.memory import TurnMemory
 
 FIRST = 5, 10, 20
-SAMPLES = ("locomo", "longmemeval", "memoryquest", "palbench.restate", "implexconv")
+SAMPLES = ("locomo", "longmemeval", "memoryquest", "palbench.restate", "implexconv", "personamem-v2")
 
 
 class Asked(NamedTuple):

@@ -308,15 +308,11 @@ def spent_facts(phases: Mapping[str, Evaluation]) -> list[tuple[str, str]]:
     for phase, found in phases.items():
         of = f", {phase}" if len(phases) > 1 else ""
         facts.append((f"LM calls{of}", f"{spent_line(found.spent)}; {found.seconds:.1f} s"))
-        if found.search_ms()["p50"] is not None:
-            facts.append((f"Retrieval{of}", search_line(found)))
+        if any(row.search is not None for row in found.rows):
+            facts.append(
+                (f"Retrieval{of}", "p50 {p50:.1f} ms, p95 {p95:.1f} ms, CPU {cpu:.1f} ms".format(**found.search_ms()))
+            )
     return facts
-
-
-def search_line(found: Evaluation) -> str:
-    """What searching takes a question."""
-    told = {name: "-" if value is None else f"{value:.1f}" for name, value in found.search_ms().items()}
-    return f"p50 {told['p50']} ms, p95 {told['p95']} ms, CPU {told['cpu']} ms"
 
 
 def spent_line(usage: Mapping[str, Any]) -> str:
