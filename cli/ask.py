@@ -61,7 +61,6 @@ def command(program: str, question: str, file: str | None, why: bool, **given: A
 
 
 def _ask_stored(program: Any, store: str | None, user: str, tenant: str, question: str) -> tuple[Any, Any]:
-    """The answer from a stored memory, and the turns that it rests on."""
     with open_store(store) as opened:
         memory = program.memory(opened, user, tenant)
         if memory.status() is None:

@@ -26,8 +26,9 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, ov
 
     Each is a run: its folder, the end of the folder's name, its MLflow run id, or `last`.
     """
-    from ..records.whole_file import refuse_foreign, replacing
+    from ..records.whole_file import replacing
     from ..runs.compare import compare, comparisons, recorded, refusal
+    from ..runs.home import refuse_foreign
     from ..runs.pages.html import GENERATOR, as_html
 
     if not names[1:]:

@@ -110,7 +110,6 @@ def _told(option: click.Option) -> str:
 
 
 def _name(option: click.Option) -> str:
-    """The name of an option, as it is given."""
     return max(option.opts, key=len).lstrip("-").replace("-", "_")
 
 

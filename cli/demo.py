@@ -14,11 +14,11 @@ def command() -> None:
     from ..optimizers.compile import Compilation
     from ..runs.compile import run_compile
     from ..runs.setup import Setup
-    from .printing import first_line, output
+    from .printing import Output, first_line
     from .progress import progress
     from .show import run_lines
 
-    console, setup = output(), Setup(benchmark="locomo")
+    console, setup = Output(), Setup(benchmark="locomo")
     first_line(setup)
     with progress(setup.limits) as (note, meter):
         outcome = run_compile("turn-rag", setup, Compilation("knn"), note=note, meter=meter)

@@ -9,7 +9,7 @@ import click
 
 from ..errors import BudgetError, UserError
 from .options import REPLAY, WORKERS, answer_options, make_setup, setup_options
-from .printing import first_line, output, report, show_plan, spanned, table
+from .printing import Output, first_line, report, show_plan, spanned, table
 from .progress import progress
 from .show import run_lines
 
@@ -52,7 +52,7 @@ def command(program: str, planned: bool, part: Any, check: bool, **values: Any) 
         return
     folder = program_folder(program) if part == "all" else None
     if folder is not None and compiled_on(folder, setup.load()):
-        output(errors=True).print("note: it was compiled on this file; --part test leaves its training questions out")
+        Output(stderr=True).print("note: it was compiled on this file; --part test leaves its training questions out")
     with progress(setup.limits) as (note, meter):
         found = run_evaluate(program, setup, part, note, meter)
     report(found.summary(), run_lines(str(found.run_id)))

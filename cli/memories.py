@@ -18,7 +18,7 @@ import click
 from ..errors import StoreError, UserError, misfit
 from . import Renaming, options
 from .options import open_store
-from .printing import as_json, output, report, table
+from .printing import Output, as_json, report, table
 
 if TYPE_CHECKING:
     from ..serving.writing import Remembered
@@ -241,7 +241,6 @@ def edit(program: str, entry: str, text: str | None, delete: bool, undo: bool, b
 
 
 def _all(memory: Any, chosen: Any) -> Iterator[Any]:
-    """The entries of a memory, page by page."""
     page = memory.list(**chosen)
     yield from page.entries
     while page.next is not None:
@@ -271,7 +270,8 @@ def _line(entry: Any) -> str:
 @_ANYBODY
 def export(path: str, overwrite: bool, store: str | None, user: str | None, tenant: str | None) -> None:
     """Write users as JSON lines to the file PATH, or to standard output if it is `-`."""
-    from ..records.whole_file import refuse_foreign, replacing
+    from ..records.whole_file import replacing
+    from ..runs.home import refuse_foreign
     from ..serving.transfer import MARK, export_users
 
     if path != "-":
@@ -280,7 +280,7 @@ def export(path: str, overwrite: bool, store: str | None, user: str | None, tena
     target = nullcontext(sys.stdout) if path == "-" else replacing(Path(path), 0o600)
     with open_store(store) as opened, target as file:
         count = export_users(opened, file, tenant, user)
-    output(errors=True).print(f"{count} users")
+    Output(stderr=True).print(f"{count} users")
 
 
 @command.command("import")
@@ -322,4 +322,4 @@ def forget(store: str | None, user: str, tenant: str, session: str | None) -> No
     if found.erased is False:
         raise StoreError(f"{what} is forgotten, and the bytes are not gone yet: {found.held_by}")
     if found.held_by:
-        output(errors=True).print(f"of the bytes: {found.held_by}")
+        Output(stderr=True).print(f"of the bytes: {found.held_by}")

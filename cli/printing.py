@@ -40,7 +40,7 @@ def report(found: Any, lines: Iterable[RenderableType] | None = None) -> None:
         plain = json.dumps(found, indent=2, ensure_ascii=False, default=to_jsonable_python)
         click.echo(_STEERING.sub(lambda char: f"\\u{ord(char[0]):04x}", plain))
         return
-    console = output()
+    console = Output()
     for line in [", ".join(f"{value} {name}" for name, value in found.items())] if lines is None else lines:
         console.print(line)
 
@@ -48,10 +48,10 @@ def report(found: Any, lines: Iterable[RenderableType] | None = None) -> None:
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-class _Output(Console):
+class Output(Console):
     """Prints text as it is: answers and paths may hold brackets and colons that rich would take for markup.
 
-    Characters that would steer a terminal are spelled out.
+    Characters that would steer a terminal are spelled out. It goes to standard output, or to standard error.
     """
 
     def __init__(self, stderr: bool = False) -> None:
@@ -76,7 +76,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str | None
     drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     rows = [list(row) for row in rows]
     columns = [[head, *(row[n] for row in rows)] for n, head in enumerate(heads)]
-    if sum(2 + max(map(len, cells)) for cells in columns) > output().width:
+    if sum(2 + max(map(len, cells)) for cells in columns) > Output().width:
         rows = [[each if each.lstrip("-")[:1].isalpha() else each.replace(" [", "\n[") for each in row] for row in rows]
     for n, (head, *cells) in enumerate(columns):
         words = n == 0 or any(cell.lstrip("-")[:1].isalpha() for cell in cells)
@@ -99,11 +99,6 @@ def spanned(value: float | None, span: Any = None, form: str = "{:.3f}") -> str:
     """A number with its interval, of which both may be missing."""
     ends = "" if span is None or span.low is None else f" [{form.format(span.low)}, {form.format(span.high)}]"
     return "-" if value is None else f"{form.format(value)}{ends}"
-
-
-def output(errors: bool = False) -> Console:
-    """A console on standard output, or on standard error."""
-    return _Output(errors)
 
 
 def show_plan(plan: Plan, notes: Iterable[str] = ()) -> None:
@@ -146,4 +141,4 @@ def first_line(setup: Setup, program: str = "", part: Any = None, counts: bool =
     answers = f", answers by {setup.answer_lm}" if setup.answer_lm else ""
     replayed = f", replayed from {setup.replay}" if setup.replay else ""
     models = f"LM: {lm}{answers}{replayed}; embedder: {embedder}; adapter: {adapter}"
-    output(errors=as_json()).print(f"data: {data}{asked}; {models}{note}")
+    Output(stderr=as_json()).print(f"data: {data}{asked}; {models}{note}")

@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from .printing import output
+from .printing import Output
 
 if TYPE_CHECKING:
     from ..engines.guard import Limits
@@ -70,7 +70,7 @@ def progress(
             yield from super().get_renderables()
             yield spent(meter.read(), limits)
 
-    console, meter = console or output(errors=True), Meter()
+    console, meter = console or Output(stderr=True), Meter()
     shown, logger, ended = console.is_terminal, logging.getLogger("dspy"), threading.Event()
     bars = Bars(
         TextColumn("{task.description}"),

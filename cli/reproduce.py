@@ -80,7 +80,6 @@ def _files(paper: Paper, data: tuple[str, ...]) -> tuple[str | None, dict[str, s
 
 
 def _lines(made: Reproduced, whole: bool) -> Iterator[RenderableType]:
-    """Each section, the paper's tables and ours; of a whole paper what is not drawn, too."""
     for found in made.sections:
         yield f"\n== {found.section.name}: {found.section.title}"
         yield from _printed(made.paper.tables(found.section))
@@ -122,7 +121,6 @@ def _ours(found: SectionResult) -> Iterator[RenderableType]:
 
 
 def _cell(cell: Cell) -> str:
-    """The number, its interval, and the paper's cells, a line each."""
     form = f"{{:,.{cell.digits}f}}"
     spread = f" ± {form.format(cell.spread)}" if cell.spread else ""
     lines = [spanned(cell.value, form=form) + spread]

@@ -11,7 +11,7 @@ import click
 
 from ..errors import UnknownNameError, UserError, one_line
 from .options import JSON
-from .printing import output, report, spanned, table
+from .printing import Output, report, spanned, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,7 +43,7 @@ def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
         from ..programs.state import prompts_text
         from ..runs.artifact import read_states
 
-        output().print(prompts_text(read_states(run)), end="")
+        Output().print(prompts_text(read_states(run)), end="")
         return
     page, html = open_page(run), RunFolder.open(run).path / HTML
     # As it can be asked for again: a folder elsewhere has no name here.
@@ -138,7 +138,6 @@ def _question_lines(page: Page, question: Question) -> Iterator[str]:
 
 
 def _plain(page: Page, question: Question) -> dict[str, Any]:
-    """A question as JSON, what became of it by phase."""
     found = question.plain()
     shown = zip(page.phases, found.pop("shown"), strict=True)
     return {**found, "phases": {phase: each for phase, each in shown if each is not None}}

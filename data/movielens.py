@@ -148,7 +148,6 @@ def _questions(user: str, tables: _Tables, count: int) -> tuple[History, list[ds
 
 
 def _files(path: Path) -> tuple[dict[str, bytes], tuple[Path, ...]]:
-    """The bytes of the three files by name, and the files that hold them."""
     zipped = path.is_file()
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; expected ml-1m.zip or its folder, see {_WANTED}")
@@ -224,7 +223,6 @@ def _job(code: str) -> str | None:
 
 
 def _actions(user: str, tables: _Tables) -> list[Action]:
-    """The ratings of a user by time; those of one time in the file's order."""
     rated = sorted(tables.ratings[user], key=lambda each: each[0])
     return [
         Action(

@@ -36,7 +36,6 @@ def _key(name: str, kind: Any = String) -> Column[Any]:
 
 
 def _filled(**kinds: type[Any]) -> Generator[Column[Any]]:
-    """Columns by name that are never NULL."""
     return (Column(name, kind, nullable=False) for name, kind in kinds.items())
 
 

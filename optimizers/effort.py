@@ -63,7 +63,6 @@ class _Counts:
 
     @property
     def tries(self) -> Range:
-        """Runs of one bootstrapping."""
         most = min(self.settings.get("max_tries", self.train), self.train)
         return Range(min(self.settings["max_bootstrapped_demos"], most), most)
 
@@ -73,7 +72,6 @@ class _Counts:
 
     @property
     def before_tries(self) -> Range:
-        """As `recalled`, before bootstrapping."""
         most = self.settings["max_tries"] if self.settings["max_labeled_demos"] else 0
         return self.recalled(most, 2 * most)
 

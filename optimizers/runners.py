@@ -47,7 +47,6 @@ def run_knn(job: Job) -> Any:
 
 
 def _give(student: MemoryProgram, demos: Sequence[dspy.Example]) -> list[Any]:
-    """Gives the demos to the predictors they are for, which are returned."""
     given = [p for _, p in student.named_predictors() if any(is_for(demo, getattr(p, "path", "")) for demo in demos)]
     for predictor in given:
         predictor.demos = list(demos)

@@ -49,10 +49,10 @@ RESUME = (
         "resume",
         "runs",
         ("run_store", '{self._made[key]}"', '0"', "sampled answers are one"),
-        ("run_store", 'self._store.put("answers", key, number, record)', "pass", "answers are not kept"),
+        ("run_store", 'self.store.put("answers", key, number, record)', "pass", "answers are not kept"),
         ("run_store", 'if found["base"] == parent.version', "if True", "changes of another memory are applied"),
         ("run_store", "if row.failure is None:", "if True:", "a failed question is not asked again"),
-        ("run_store", "scope = self._part + phase", "scope = self._part", "rows of one phase answer another"),
+        ("run_store", "scope = self.part + phase", "scope = self.part", "rows of one phase answer another"),
         ("folder", "if before.get(key) != settings.get(key):", "if False:", "a run goes on with other settings"),
     ),
     *of(

@@ -31,10 +31,10 @@ from ..programs.catalog import build, needs_embedder
 from ..programs.external.program import WEB, program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, fingerprint, parse_predictor
-from ..records.whole_file import refuse_foreign
 from .external import ANSWERS, SYSTEM, resolve_external
+from .home import refuse_foreign
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, read_manifest, read_states, sha256_of
-from .registry import is_address, resolve
+from .registry import program_folder
 
 _KNOWN = (set[str](), {MANIFEST, STATE})
 """What a folder may hold that is replaced."""
@@ -124,7 +124,7 @@ def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None
 
 def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> Opened:
     """As `load`, with what is known of the folder."""
-    folder = resolve(str(folder)) if is_address(folder) else Path(folder)
+    folder = program_folder(folder) or Path(folder)
     manifest, states = read_manifest(folder), read_states(folder)
     if manifest.method.startswith(WEB) or manifest.method.endswith(ANSWERS):
         raise ProgramError(f"{folder}: its method {manifest.method!r} is an address or a file; no saved program is one")

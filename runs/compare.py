@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
@@ -89,10 +89,6 @@ class Preferences:
     unreadable: int
     """Queries on which a reply of the judge could not be read; in none of the other numbers."""
     judge_hash: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The object `compare --json` prints of it."""
-        return asdict(self)
 
 
 def preferences(baseline: Recorded, other: Recorded, judge: AnyJudge, threads: int = 8) -> Preferences:

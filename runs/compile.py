@@ -209,7 +209,6 @@ class _Compile:
     manifest: Manifest
 
     def run(self) -> Compiled:
-        """Compiles in an MLflow run, saves what is kept, and logs it."""
         runtime, benchmark, how = self.scoring.runtime, self.scoring.benchmark, self.how
         chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
         logged = parameters(self.start, runtime.setup, benchmark)

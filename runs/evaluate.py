@@ -10,7 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,6 @@ from ..programs.identity import program_digest
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import Recording, failure_of, recording
-from ..programs.remember import Node
 from ..records import Context, Failure, History, Hit, estimate_tokens
 from .results import MAX_LOST, Evaluation, counts_of
 from .rows import RECALL_AT, SHOWN, Clock, Row, seen
@@ -322,30 +321,18 @@ def written(program: MemoryProgram, histories: Sequence[History]) -> dict[Histor
     """How distinct histories were written, whose memories are in the cache where anything was asked to write them."""
     found, seen = dict[History, Written](), set[int]()
     for history in histories:
-        nodes = _nodes(program, history)
+        nodes, failures = [], list[Failure]()
+        if program.method.writer.asks:
+            with suppress(Exception):  # its questions have failed, and are counted as such
+                nodes = program.remember(history).chain()
         # Histories that begin alike share their first nodes.
         fresh = [node for node in nodes if id(node) not in seen]
         seen.update(map(id, fresh))
-        found[history] = Written(_failures(history, nodes), sum((node.taken for node in fresh), Spending()))
+        for node in nodes:
+            where = f"{history.id}, {f'item {node.item.id}' if node.item else 'settling'}"
+            failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
+        found[history] = Written(tuple(failures), sum((node.taken for node in fresh), Spending()))
     return found
-
-
-def _nodes(program: MemoryProgram, history: History) -> list[Node]:
-    if not program.method.writer.asks:
-        return []
-    try:
-        return program.remember(history).chain()
-    except Exception:
-        return []  # its questions have failed, and are counted as such
-
-
-def _failures(history: History, nodes: Sequence[Node]) -> tuple[Failure, ...]:
-    failures = []
-    for node in nodes:
-        item = f"item {node.item.id}" if node.item else "settling"
-        where = f"{history.id}, {item}"
-        failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
-    return tuple(failures)
 
 
 def _all_written(

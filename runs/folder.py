@@ -14,6 +14,7 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -32,17 +33,14 @@ LAST = "last"
 """Names the run that was started last."""
 
 
+@dataclass(eq=False)
 class RunFolder:
-    """A run on disk.
+    """A run on disk."""
 
-    Args:
-        path: Its folder, which exists.
-        whole: The run that it is a part of, if it is.
-    """
-
-    def __init__(self, path: Path, whole: RunFolder | None = None) -> None:
-        self.path = path
-        self._whole = whole
+    path: Path
+    """Its folder, which exists."""
+    whole: RunFolder | None = None
+    """The run that it is a part of, if it is."""
 
     @classmethod
     def create(cls, name: str, settings: dict[str, Any]) -> RunFolder:
@@ -107,16 +105,6 @@ class RunFolder:
         return (self.path / PARTS / name / RUN).is_file()
 
     @property
-    def mark(self) -> str:
-        """The end of its name, which tells it from other runs of the same kind."""
-        return self.path.name.rpartition("-")[2]
-
-    @property
-    def is_run(self) -> bool:
-        """Whether a run is kept here; an export has none."""
-        return (self.path / RUN).is_file()
-
-    @property
     def finished(self) -> bool:
         """Whether it has come to its end, and its result is here."""
         found = self.read()
@@ -125,7 +113,7 @@ class RunFolder:
     @property
     def resumed(self) -> Path:
         """The folder of what is resumed: this run, or the one that it is a part of."""
-        return self.path if self._whole is None else self._whole.resumed
+        return self.path if self.whole is None else self.whole.resumed
 
     @property
     def program(self) -> Path:
@@ -135,7 +123,7 @@ class RunFolder:
     @cached_property
     def store(self) -> RunStore:
         """The run's SQLite file."""
-        return RunStore(self.path / "run.sqlite") if self._whole is None else self._whole.store.part(self.path.name)
+        return RunStore(self.path / "run.sqlite") if self.whole is None else self.whole.store.part(self.path.name)
 
     def read(self) -> dict[str, Any]:
         """The content of `run.json`.

@@ -195,7 +195,6 @@ class _Size:
 
     @property
     def each(self) -> float:
-        """Tokens of a call."""
         return (self.read_tokens + self.write_tokens) / max(1.0, self.read_calls + self.write_calls)
 
 

@@ -189,7 +189,6 @@ def _known(name: str, digest: str) -> str | None:
 
 
 def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str, told: str) -> str:
-    """Logs the model in its own run and makes it a version; returns the number."""
     tags = {DIGEST: manifest.manifest_sha256, "mempiler.version": __version__, "mempiler.gate": told}
     with Tracker(f"register-{name}", {"command": "register"}) as tracker, tempfile.TemporaryDirectory() as scratch:
         tracker.params({"name": name, "program": manifest.method})

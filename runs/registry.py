@@ -33,11 +33,6 @@ _REPOSITORY = re.compile(rf"{HUB}(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-def is_address(name: str | Path) -> bool:
-    """Whether a name is the address of a program, rather than a folder or a method."""
-    return str(name).startswith((HUB, REGISTERED))
-
-
 def pinned(name: str) -> str:
     """The address of what an address names now, which does not change any more; any other name as it is.
 
@@ -56,7 +51,7 @@ def pinned(name: str) -> str:
 
 def program_folder(name: str | Path) -> Path | None:
     """The folder of a saved program: a folder itself, or what `resolve` makes of an address; else None."""
-    if is_address(name):
+    if str(name).startswith((HUB, REGISTERED)):
         return resolve(str(name))
     return Path(name) if Path(name).is_dir() else None
 

@@ -24,7 +24,7 @@ from ..engines.guard import Guard
 from ..engines.meter import MeteredLM
 from ..engines.models import is_local
 from ..errors import UserError
-from .folder import RunFolder
+from .folder import RUN, RunFolder
 from .run_store import RunStore
 
 QUOTED = 80
@@ -123,7 +123,7 @@ def recorded(embedder: TextEmbedder, folder: RunFolder) -> TextEmbedder:
 
     A text that the run knows already, e.g. of before it was killed, is not embedded again.
     """
-    if embedder.name == OFFLINE or not folder.is_run:
+    if embedder.name == OFFLINE or not (folder.path / RUN).is_file():
         return embedder
     begins: dict[str, Any] = {"query": embedder.query, "passage": embedder.passage}
     store = folder.store

@@ -22,7 +22,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -132,6 +132,7 @@ class RunStore:
             self._database.close()
 
 
+@dataclass(eq=False)
 class AnswerTable:
     """Answers of LM calls.
 
@@ -140,11 +141,11 @@ class AnswerTable:
     counted within a part of the run: one that is done is not there to count when the run is resumed.
     """
 
-    def __init__(self, store: RunStore, part: str = "") -> None:
-        self._store, self._part = store, part
-        self._flight = Flight(capacity=10_000)
-        self._lock = threading.Lock()
-        self._made: Counter[str] = Counter()
+    store: RunStore
+    part: str = ""
+    _flight: Flight = field(default_factory=lambda: Flight(capacity=10_000))
+    _lock: Any = field(default_factory=threading.Lock)
+    _made: Counter[str] = field(default_factory=Counter[str])
 
     def once(
         self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False
@@ -153,16 +154,16 @@ class AnswerTable:
         number = "0"
         if not merged:
             with self._lock:
-                number = f"{self._part}{self._made[key]}"
+                number = f"{self.part}{self._made[key]}"
                 self._made[key] += 1
         made = False
 
         def make() -> dict[str, Any]:
             nonlocal made
-            record = self._store.get("answers", key, number)
+            record = self.store.get("answers", key, number)
             if record is None:
                 made, record = True, compute()
-                self._store.put("answers", key, number, record)
+                self.store.put("answers", key, number, record)
             return record
 
         # A call that has a number of its own is nobody else's.
@@ -170,26 +171,26 @@ class AnswerTable:
 
     def all(self, key: str) -> list[dict[str, Any]]:
         """The records of all calls of a digest, in the order in which they were made."""
-        return self._store.all("answers", key)
+        return self.store.all("answers", key)
 
     def __deepcopy__(self, memo: object = None) -> AnswerTable:
         return self
 
 
+@dataclass(eq=False)
 class NodeTable:
     """Nodes of the memory cache."""
 
-    def __init__(self, store: RunStore) -> None:
-        self._store = store
+    store: RunStore
 
     def kept(self, key: str, prefixes: Sequence[str]) -> int:
         """How many of a history's prefixes there are up to the last one that has a node."""
-        found = self._store.ids("nodes", key, prefixes)
+        found = self.store.ids("nodes", key, prefixes)
         return max((n for n, prefix in enumerate(prefixes, 1) if prefix in found), default=0)
 
     def get(self, key: tuple[str, str], writer: Writer, item: Item | None, parent: Node) -> Node | None:
         """Reads a node; None if it is not there, or was written by code that has changed since."""
-        found = self._store.get("nodes", *key)
+        found = self.store.get("nodes", *key)
         if found is None:
             return None
         predictors = writer.predictors_below()
@@ -209,51 +210,52 @@ class NodeTable:
             held: dict[str, Any] = {"base": parent.version, "changes": delta(parent.memory, node.memory)}
         else:
             held = {"memory": node.memory.model_dump(mode="json")}
-        self._store.put("nodes", *key, {"version": version, **held, "steps": steps, "taken": asdict(node.taken)})
+        self.store.put("nodes", *key, {"version": version, **held, "steps": steps, "taken": asdict(node.taken)})
         return replace(node, version=version)
 
 
+@dataclass(eq=False)
 class RowTable:
     """The journal: rows of questions that were answered in a phase of the run, or of a part of it."""
 
-    def __init__(self, store: RunStore, part: str = "") -> None:
-        self._store, self._part = store, part
+    store: RunStore
+    part: str = ""
 
     def known(self, phase: str, ids: Sequence[str]) -> dict[str, Row]:
         """The rows of those questions that were answered, by their ids."""
-        scope = self._part + phase
-        found = ((id, self._store.get("rows", scope, id)) for id in self._store.ids("rows", scope, ids))
+        scope = self.part + phase
+        found = ((id, self.store.get("rows", scope, id)) for id in self.store.ids("rows", scope, ids))
         return {id: Row.model_validate(row) for id, row in found if row is not None}
 
     def put(self, phase: str, row: Row) -> None:
         """Writes the row of a question that was answered; failed ones are tried again when the run is resumed."""
         if row.failure is None:
-            self._store.put("rows", self._part + phase, row.id, row.model_dump(mode="json"))
+            self.store.put("rows", self.part + phase, row.id, row.model_dump(mode="json"))
 
 
+@dataclass(eq=False)
 class VectorTable:
     """What embedders made of texts, as float32, by the digest of the text."""
 
-    def __init__(self, store: RunStore) -> None:
-        self._store = store
+    store: RunStore
 
     def about(self, embedder: str) -> dict[str, Any] | None:
         """What was written down of an embedder; None for one that the run did not use."""
-        return self._store.get("vectors", embedder, "")
+        return self.store.get("vectors", embedder, "")
 
     def describe(self, embedder: str, about: dict[str, Any]) -> None:
         """Writes down what there is to know of an embedder."""
-        self._store.put("vectors", embedder, "", about)
+        self.store.put("vectors", embedder, "", about)
 
     def known(self, embedder: str, keys: Sequence[str]) -> dict[str, np.ndarray]:
         """The vectors that are there, by key."""
-        found = {key: self._store.get("vectors", embedder, key) for key in self._store.ids("vectors", embedder, keys)}
+        found = {key: self.store.get("vectors", embedder, key) for key in self.store.ids("vectors", embedder, keys)}
         return {key: np.frombuffer(base64.b64decode(str(value)), "<f4") for key, value in found.items()}
 
     def put(self, embedder: str, vectors: Mapping[str, np.ndarray]) -> None:
         """Writes vectors by key."""
         for key, vector in vectors.items():
-            self._store.put("vectors", embedder, key, base64.b64encode(vector.astype("<f4").tobytes()).decode())
+            self.store.put("vectors", embedder, key, base64.b64encode(vector.astype("<f4").tobytes()).decode())
 
 
 def _read(found: dict[str, Any], writer: Writer, parent: Node) -> Memory | None:

@@ -107,7 +107,9 @@ class Runtime:
     def tracked(self, command: str, name: str, parameters: dict[str, Any]) -> Iterator[Tracker]:
         """An MLflow run, named after what is done and the folder; its parameters are in `run.json`, too."""
         tags = {} if self.parent is None else self.parent.tags
-        with Tracker(f"{command}-{name}-{self.folder.mark}", {"command": command, **tags}) as tracker:
+        # The end of the folder's name tells it from other runs of the same kind.
+        mark = self.folder.path.name.rpartition("-")[2]
+        with Tracker(f"{command}-{name}-{mark}", {"command": command, **tags}) as tracker:
             self.folder.update(run_id=tracker.run_id, parameters=parameters, versions=versions())
             tracker.params(parameters)
             yield tracker

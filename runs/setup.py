@@ -195,16 +195,6 @@ class Setup:
                 words += [Path(each).name if name in ("data", "replay") else str(each)]
         return shlex.join(words)
 
-    @property
-    def temperature(self) -> float | None:
-        """What the task LM samples at; None leaves it to the provider."""
-        return self.lm_settings.get("temperature")
-
-    @property
-    def offline(self) -> bool:
-        """Whether the task LM is the offline engine."""
-        return is_offline(self.lm)
-
 
 def replayed_setup(setup: Setup, given: Callable[[str], bool] = lambda name: False) -> Setup:
     """The setup with the models, their settings, embedder and adapter of the run that it replays, if it does.

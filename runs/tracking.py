@@ -18,7 +18,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -54,6 +54,7 @@ LOG = "mempiler"
 """The log for a store that failed during the run."""
 
 
+@dataclass(eq=False)
 class Tracker:
     """An MLflow run, named and labelled, that is open between `__enter__` and `__exit__`.
 
@@ -61,12 +62,11 @@ class Tracker:
         UserError: The tracking store cannot be reached or written.
     """
 
-    def __init__(self, name: str, tags: Mapping[str, str] | None = None) -> None:
-        self._name = name
-        self._tags = dict(tags or {})
-        self.run_id = ""
-        self.failed: str | None = None
-        """The store's failure; no calls follow it."""
+    name: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    run_id: str = field(default="", init=False)
+    failed: str | None = field(default=None, init=False)
+    """The store's failure; no calls follow it."""
 
     def __enter__(self) -> Tracker:
         self.client = client()
@@ -75,8 +75,8 @@ class Tracker:
         try:
             self.experiment = experiment_id(self.client)
             # User, source and commit, which MLflow's own calls set and a client leaves out.
-            tags = {**resolve_tags(), "mlflow.source.name": "mempiler", **self._tags}
-            run = self.client.create_run(self.experiment, run_name=self._name, tags=tags)
+            tags = {**resolve_tags(), "mlflow.source.name": "mempiler", **self.tags}
+            run = self.client.create_run(self.experiment, run_name=self.name, tags=tags)
         except Exception as error:
             raise UserError(f"MLflow store {tracking_uri()}: {one_line(error, 300)}") from error
         self.run_id = run.info.run_id

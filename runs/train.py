@@ -94,8 +94,8 @@ def run_train(
         UserError: The model cannot be trained in this process, or a setting does not fit.
     """
     course = course or Course()
-    if setup.temperature is not None:
-        course = course.changed({"temperature": setup.temperature})
+    if setup.lm_settings.get("temperature") is not None:
+        course = course.changed({"temperature": setup.lm_settings["temperature"]})
     course = replace(course, settings=course.training(setup.seed))
     if not is_local(setup.lm):
         raise UserError(
@@ -139,7 +139,6 @@ class _Job:
     note: Note
 
     def tracked(self, folder: Path) -> Trained:
-        """Trains in an MLflow run, saves the program, and logs it."""
         runtime, course, benchmark = self.runtime, self.course, self.benchmark
         logged = parameters(self.program, runtime.setup, benchmark)
         logged |= {f"train.{name}": value for name, value in asdict(course).items()}

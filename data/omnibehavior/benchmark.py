@@ -269,7 +269,6 @@ def _moment(text: Any) -> Any:
 
 
 def _files(path: Path) -> tuple[Path, ...]:
-    """The JSON files in a folder, however deep, or the file itself."""
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; expected {_WANTED}")
     if path.is_file():
@@ -281,7 +280,6 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 def _offsets_file(path: Path) -> Path | None:
-    """The file `seed_offsets.json` in the folder, beside the raw files or above them."""
     folder = path if path.is_dir() else path.parent
     return next(iter([*sorted(folder.rglob(_OFFSETS)), *folder.parent.glob(_OFFSETS)]), None)
 
@@ -332,7 +330,6 @@ def _prepared(value: Any, place: Place) -> _User | None:
 
 
 def _seen(values: Sequence[Any], place: Place) -> Iterator[tuple[int, Raw]]:
-    """The records that can be read and that the user saw, with their places."""
     unknown: set[str] = set()
     for number, value in enumerate(values):
         at = place.at(f"record {number + 1}")
@@ -347,7 +344,6 @@ def _seen(values: Sequence[Any], place: Place) -> Iterator[tuple[int, Raw]]:
 
 
 def _newest(actions: Sequence[Action], max_tokens: int) -> Sequence[Action]:
-    """The last of them whose lines fit."""
     for count, action in enumerate(reversed(actions)):
         max_tokens -= estimate_tokens(action.turn().line()) + 1
         if max_tokens < 0:

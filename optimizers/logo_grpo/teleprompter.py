@@ -128,7 +128,6 @@ class LoGoGRPO(FinetuneTeleprompter):
         return student.deepcopy()
 
     def _counted(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-        """The questions that count."""
         found = [example for example in examples if self.counts(example)]
         if examples and not found:
             raise UserError(
@@ -152,7 +151,6 @@ class _Run:
     settings: TrainingSettings
 
     def train(self, progress: Progress) -> Progress:
-        """All stages that are left."""
         curriculum = self.settings.curriculum
         stages = curriculum.stages(max(map(len, self.collector.histories)))
         if progress.stage_start is None:

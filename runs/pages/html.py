@@ -18,6 +18,7 @@ import json
 import logging
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -115,20 +116,13 @@ def _environment() -> Any:
 
     found = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
     found.trim_blocks = found.lstrip_blocks = True
-    found.filters |= {"score": _score, "signed": _signed, "count": _count, "percent": _percent}
+    numbers = {"score": "{:.3f}", "signed": "{:+.3f}", "count": "{:,.0f}"}
+    found.filters |= {"percent": _percent, **{name: _number(form) for name, form in numbers.items()}}
     return found
 
 
-def _score(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:.3f}"
-
-
-def _signed(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:+.3f}".replace("-", "−")
-
-
-def _count(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
+def _number(form: str) -> Callable[[float | None], str]:
+    return lambda value: "–" if value is None or math.isnan(value) else form.format(value).replace("-", "−")
 
 
 def _percent(value: float) -> str:

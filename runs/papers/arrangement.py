@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...data.catalog import benchmark_class
-from ...engines.models import OFFLINE, is_local
+from ...engines.models import OFFLINE, is_local, is_offline
 from ...errors import UnknownNameError, UserError
 from ...optimizers.compile import Compilation
 from ...programs.catalog import method_class, settings_model
@@ -64,7 +64,7 @@ def arrange(
     told: dict[str, None] = {}
     found: list[Arranged] = []
     for section in paper.chosen(names):
-        own = replace(setup, **section.offline) if setup.offline else setup
+        own = replace(setup, **section.offline) if is_offline(setup.lm) else setup
         if reason := _needs(section, own):
             told[f"section {section.name} {reason}"] = None
             continue
@@ -168,7 +168,7 @@ def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str
         # What none of the paper's benchmarks has is refused where it is read.
         if _takes(name, option, value) or not any(_takes(each, option, value) for each in others)
     }
-    few = setup.offline and data is None and setup.test is None and not section.all_questions
+    few = is_offline(setup.lm) and data is None and setup.test is None and not section.all_questions
     judge = setup.judge_lm or (OFFLINE if section.needs == "judge" else None)
     return replace(
         setup,
@@ -181,7 +181,7 @@ def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str
 
 
 def _needs(section: Section, setup: Setup) -> str:
-    if section.needs == "judge" and not setup.judge_lm and not setup.offline:
+    if section.needs == "judge" and not setup.judge_lm and not is_offline(setup.lm):
         return "is scored by a judge; name its model with --judge-lm"
     if section.needs == "training" and not is_local(setup.lm):
         return f"trains a model in this process, which {setup.lm} is not; use --lm local:NAME"
@@ -194,7 +194,7 @@ def _missing(variant: Variant, setup: Setup) -> str:
     system = shipped(variant.program.removeprefix(SYSTEM))
     if not system.environment.here:
         return f"{variant.program} is not installed; run: mempiler fetch system:{system.name}"
-    if setup.offline:
+    if is_offline(setup.lm):
         return f"{variant.program} writes with a language model, which the offline engine is not; name one with --lm"
     return ""
 
@@ -212,7 +212,7 @@ def _check_files(benchmarks: Sequence[str], setup: Setup, files: Mapping[str, st
 
 
 def _draws(variant: Variant, setup: Setup) -> bool:
-    sampling = not setup.offline and setup.temperature != 0
+    sampling = not is_offline(setup.lm) and setup.lm_settings.get("temperature") != 0
     return sampling or (_has_seed(variant.program) and "seed" not in variant.settings)
 
 

@@ -81,7 +81,7 @@ class SectionResult:
             "rows": [self._row(row) for row in self.rows],
             "failed": dict(self.failed),
             "broken": list(self.broken),
-            "win_rates": {label: found.to_dict() for label, found in self.win_rates.items()},
+            "win_rates": {label: asdict(found) for label, found in self.win_rates.items()},
         }
 
     def _row(self, row: VariantResult) -> dict[str, Any]:
