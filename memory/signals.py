@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -63,12 +64,12 @@ class Reranker(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Speakers:
     """The speakers of an index, by number."""
 
-    def __init__(self) -> None:
-        self.numbers: dict[str | None, int] = {}
-        self._aliases: dict[str, int | None] = {}
+    numbers: dict[str | None, int] = field(default_factory=dict[str | None, int])
+    _aliases: dict[str, int | None] = field(default_factory=dict[str, int | None])
 
     def number(self, speaker: str | None) -> int:
         """The number of a speaker, a new one if there is none yet."""

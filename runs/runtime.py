@@ -194,13 +194,9 @@ class Runtime:
             self.folder.update(status="stopped")
             raise type(error)(f"{error}; --resume {self.folder.resumed.name} goes on from here") from error
         finally:
-            self._note_schemas(adapter)
-
-    def _note_schemas(self, adapter: dspy.Adapter) -> None:
-        found = adapter.found() if isinstance(adapter, AutoAdapter) else {}
-        known = self.folder.read().get("parameters")
-        if found and known:
-            self.folder.update(parameters={**known, "schemas": found})
+            found = adapter.found() if isinstance(adapter, AutoAdapter) else {}
+            if found and (known := self.folder.read().get("parameters")):
+                self.folder.update(parameters={**known, "schemas": found})
 
     def judged(self, benchmark: Benchmark) -> Benchmark:
         """The benchmark with its judges, where it asks any."""
