@@ -31,7 +31,7 @@ from .engines.offline.engine import OfflineEngine
 from .errors import DataError, UserError
 from .memory.memory import stored_sources
 from .programs.catalog import build
-from .programs.fold import Steps, fold, perform
+from .programs.fold import Steps, fold, run_step
 from .programs.identity import writer_key
 from .programs.method import Method
 from .programs.program import MemoryProgram
@@ -127,7 +127,7 @@ def _memory(make: Make, past: History) -> Broken:
     strange = sorted(stored_sources(memory) - set(past.turns))
     if strange:
         yield f"the memory names sources that are no turns of the history: {', '.join(strange[:5])}"
-    done = perform(lambda: reader.search(memory, list(_PROBES), 10))
+    done = run_step(lambda: reader.search(memory, list(_PROBES), 10))
     if done.calls:
         yield "search calls the model; only recall may"
     if reader.search(again, list(_PROBES), 10) != done.value:
@@ -142,9 +142,9 @@ def _memory(make: Make, past: History) -> Broken:
     if [[hit.id for hit in hits[:3]] for hits in single] != [[hit.id for hit in hits] for hits in fewer]:
         yield "search for k=3 is not the head of search for k=10"
     for probe in ("anything", ""):
-        perform(lambda probe=probe: reader.recall(program.method.writer.Memory(), Query(text=probe)))
+        run_step(lambda probe=probe: reader.recall(program.method.writer.Memory(), Query(text=probe)))
     before = memory.model_dump_json()
-    perform(lambda: reader.recall(memory, Query(text=_PROBES[0])))
+    run_step(lambda: reader.recall(memory, Query(text=_PROBES[0])))
     if memory.model_dump_json() != before:
         yield "recall changes the memory"
 
@@ -162,7 +162,7 @@ def _prompts(make: Make, past: History) -> Broken:
         if changed != writes:
             says = "writes but is not" if writes else "reads but is"
             yield f"the prompt {name} {says} part of the memory's key"
-    calls = perform(lambda: fold(past.items, writer.Memory(), Steps(writer))).calls
+    calls = run_step(lambda: fold(past.items, writer.Memory(), Steps(writer))).calls
     strange = {id(call.predictor) for call in calls} - {id(predictor) for predictor in writers.values()}
     if strange:
         yield "writing asks prompts that do not lie below the writer; their changes would leave stale memories"
@@ -178,7 +178,7 @@ def _losses(make: Make, past: History) -> Broken:
     kept = stored_sources(memory) | {turn.id for left in memory.unwritten for turn in left.item.turns}
     lost = list[str]()
     for item in past.items:
-        calls = perform(lambda item=item: fold([item], writer.Memory(), Steps(writer))).calls
+        calls = run_step(lambda item=item: fold([item], writer.Memory(), Steps(writer))).calls
         asked = "\n".join(str(value) for call in calls for value in call.inputs.values())
         lost += [turn.id for turn in item.turns if turn.text and turn.text in asked and turn.id not in kept]
     if lost:

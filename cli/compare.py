@@ -1,4 +1,4 @@
-"""`mempiler compare`: whether runs differ, question by question."""
+"""`mempiler compare`: compares runs question by question."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, ov
 
     Each is a run: its folder, the end of the folder's name, its MLflow run id, or `last`.
     """
-    from ..records.whole_file import replacing
+    from ..records.atomic_file import atomic_write
     from ..runs.compare import compare, comparisons, recorded, refusal
     from ..runs.home import refuse_foreign
     from ..runs.pages.html import GENERATOR, as_html
@@ -38,7 +38,7 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, ov
     runs = [recorded(name) for name in names]
     page = compare(runs, min_n)
     if path is not None:
-        with replacing(Path(path)) as file:
+        with atomic_write(Path(path)) as file:
             file.write(as_html(page))
     gaps = list(zip(runs[1:], page.total.differences if page.total else (), strict=True))
     refused = [f"{run.name} {why} ({gap})" for run, gap in gaps if (why := refusal(run, gap))]

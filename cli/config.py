@@ -1,4 +1,4 @@
-"""`--config FILE.toml` and the variables `MEMPILER_NAME`: options of a command that nobody wants to type every time.
+"""Reads options from `--config FILE.toml` and from the variables `MEMPILER_NAME`.
 
     seed = 3                  --seed 3                 MEMPILER_SEED=3
     max-lost = 0.2            --max-lost 0.2           MEMPILER_MAX_LOST=0.2

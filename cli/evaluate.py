@@ -1,4 +1,4 @@
-"""`mempiler evaluate`: scores what answers; before any score it can look into a data file, or at a judge."""
+"""`mempiler evaluate`: scores a program or a system, checks a data file, or measures a judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mempiler memories`: what is stored of which user; adding, writing, changing, moving and forgetting it.
+"""`mempiler memories`: adds, lists, searches, edits, moves and forgets stored memories.
 
 Only `rebuild` asks a language model.
 """
@@ -190,13 +190,13 @@ def search(program: str, query: str | None, k: int, where: Any, since: Any, unti
 @_ENTRIES
 def show(program: str | None, store: str | None, user: str, tenant: str, **reading: Any) -> None:
     """Show what a user's memory holds, the sessions it was made from, and which entries were changed."""
-    from ..memory.amending import in_force
-    from ..serving.view import contents_shown
+    from ..memory.amending import active_amendments
+    from ..serving.memory_view import contents_shown
 
     with open_store(store) as opened:
         (owner,) = _users(opened, tenant, user)
         found = opened.dump(owner)
-        changes = in_force(found.amendments)
+        changes = active_amendments(found.amendments)
         if changes and program is None:
             told = "give --program, which wrote the memory; `mempiler memories export` writes all that is stored"
             raise UserError(f"entries of user {user!r} were changed: {told}")
@@ -270,14 +270,14 @@ def _line(entry: Any) -> str:
 @_ANYBODY
 def export(path: str, overwrite: bool, store: str | None, user: str | None, tenant: str | None) -> None:
     """Write users as JSON lines to the file PATH, or to standard output if it is `-`."""
-    from ..records.whole_file import replacing
+    from ..records.atomic_file import atomic_write
     from ..runs.home import refuse_foreign
     from ..serving.transfer import MARK, export_users
 
     if path != "-":
         refuse_foreign(Path(path), MARK, force=overwrite)
     # What users said is for nobody else's eyes, whatever the umask.
-    target = nullcontext(sys.stdout) if path == "-" else replacing(Path(path), 0o600)
+    target = nullcontext(sys.stdout) if path == "-" else atomic_write(Path(path), 0o600)
     with open_store(store) as opened, target as file:
         count = export_users(opened, file, tenant, user)
     Output(stderr=True).print(f"{count} users")

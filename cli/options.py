@@ -30,7 +30,7 @@ LM = click.option("--lm", default="offline", help="`offline`, `gguf:NAME`, or an
 API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
 JSON = click.option("--json", is_flag=True, expose_value=False, callback=choose_json, help="print one JSON object")
 ALLOW_CODE = click.option("--allow-code", is_flag=True, help="let a saved program import its module:Class method")
-MIN_N = click.option("--min-n", type=click.IntRange(1), default=20, help="fewer questions than these tell nothing")
+MIN_N = click.option("--min-n", type=click.IntRange(1), default=20, help="questions needed for a verdict")
 OVERWRITE = click.option("--force", "overwrite", is_flag=True, help="overwrite a file that Mempiler did not write")
 REPLAY = click.option("--replay", metavar="RUN", help="take every answer from a run's store; nothing is called")
 STORE = click.option("--store", metavar="URL", help="path or postgresql://... [default: memories.sqlite with the runs]")
@@ -75,14 +75,14 @@ _RERANKER = click.option(
     "runs here]",
 )
 reading_options = adds(
-    click.option("--embedder", help="the embedder the program was made with; needless for one of this process"),
+    click.option("--embedder", help="the embedder the program was made with; not needed for one that runs here"),
     _EMBEDDER_API_BASE,
     _RERANKER,
     ALLOW_CODE,
 )
 """Adds the options by which a saved program is loaded that is asked nothing; `open_saved` takes them."""
 asking_options = adds(
-    click.option("--lm", help="the model that is asked; needless for the offline engine"),
+    click.option("--lm", help="the model that is asked; not needed with the offline engine"),
     API_BASE,
     LM_SET,
     reading_options,
@@ -90,8 +90,8 @@ asking_options = adds(
 """Adds the options by which a saved program is loaded and asked; `open_asked` takes them."""
 
 _EMBEDDER = "`minilm`, `e5`, `onnx:DIR`, `fastembed:NAME`, `offline` (compares spelling), or an embedding model's name"
-_SILENCE = "seconds of silence after which a call to a model has failed"
-_DEADLINE = "seconds for a call to a model, its retries and waits included"
+_SILENCE = "read timeout in seconds"
+_DEADLINE = "seconds per call, including retries"
 _LOST = "mark the run as broken above this share of failed questions, or of lost answers"
 _ADAPTER = "auto, chat, json or compact [default: auto for named models, else chat, or the saved program's]"
 _TRACES = "questions whose traces MLflow gets, wrong answers first"
@@ -121,19 +121,19 @@ setup_options = adds(
     click.option("--train", type=_COUNT, help="training questions [default: all of the train split]"),
     click.option("--dev", type=_COUNT, help="dev questions"),
     click.option("--test", type=_COUNT, help="test questions"),
-    click.option("--seed", type=int, default=0, help="draws the split, and what an optimizer tries"),
+    click.option("--seed", type=int, default=0, help="seed of the split and the optimizer"),
     click.option("--max-lost", type=click.FloatRange(0, 1), default=0.1, help=_LOST),
     click.option("--threads", type=click.IntRange(1), default=8, help="questions in flight"),
     click.option("--timeout", type=SECONDS, default=TIMEOUT, help=_SILENCE),
-    click.option("--retries", type=_COUNT, default=RETRIES, help="of a call that failed"),
+    click.option("--retries", type=_COUNT, default=RETRIES, help="retries per failed call"),
     click.option("--lm-deadline", type=SECONDS, default=DEADLINE, help=_DEADLINE),
-    click.option("--max-usd", type=float, help="stop when so much money is spent"),
-    click.option("--max-calls", type=_COUNT, help="stop after so many calls of models, embedders' too"),
-    click.option("--max-tokens", type=_COUNT, help="stop after so many tokens"),
-    click.option("--max-minutes", type=float, help="stop after so many minutes"),
+    click.option("--max-usd", type=float, help="stop at this cost in US dollars"),
+    click.option("--max-calls", type=_COUNT, help="stop after this many calls, including embedders'"),
+    click.option("--max-tokens", type=_COUNT, help="stop after this many tokens"),
+    click.option("--max-minutes", type=float, help="stop after this many minutes"),
     click.option("--traces", metavar="N|all|none", default="20", callback=_traces, help=_TRACES),
-    click.option("--resume", metavar="RUN", help="go on with a run: pay only for what is missing"),
-    click.option("--plan", "planned", is_flag=True, help="print what the run will take, and spend nothing"),
+    click.option("--resume", metavar="RUN", help="continue a run; pays only for what is missing"),
+    click.option("--plan", "planned", is_flag=True, help="print calls, tokens and cost, and spend nothing"),
     JSON,
     click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20"),
     ALLOW_CODE,

@@ -1,4 +1,4 @@
-"""What commands print: JSON, tables, text that cannot steer the terminal, plans, and what a run rests on."""
+"""Prints results: JSON, tables, plans, and the line on data and models; terminal codes in texts are escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a run is and what it has spent, on standard error: bars in a terminal, lines now and then elsewhere."""
+"""Shows progress and spending on standard error: bars in a terminal, a few lines now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PACE_OVER = 600.0
 """Seconds over which the pace is taken: questions to a slow model end minutes apart."""
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Takes what is done, and how much there is."""
 
 
@@ -53,7 +53,7 @@ class _Remaining(TimeRemainingColumn):
 @contextmanager
 def progress(
     limits: Limits | None = None, console: Console | None = None, every: float = 60.0
-) -> Iterator[tuple[Callable[[str], Told], Meter]]:
+) -> Iterator[tuple[Callable[[str], OnProgress], Meter]]:
     """Shows how far a run is while the block runs.
 
     DSPy's optimizers print to standard output: that goes to standard error too, so that results stay clean. What they
@@ -83,7 +83,7 @@ def progress(
         speed_estimate_period=PACE_OVER,
     )
 
-    def note(phase: str) -> Told:
+    def note(phase: str) -> OnProgress:
         for each in bars.tasks:  # one that knows no end is over when the next one begins
             bars.update(each.id, visible=each.visible and each.total is not None)
         task = bars.add_task(phase, total=None)

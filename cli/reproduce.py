@@ -1,4 +1,4 @@
-"""`mempiler reproduce`: a paper's tables, and ours with its cells beside them."""
+"""`mempiler reproduce`: prints a paper's tables, and ours with its numbers beside them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def _option(name: str, kind: Any, default: Any, help: str) -> Any:
 @_option("token-file", click.Path(), None, "lines of TENANT TOKEN; without it everybody on this machine may ask")
 @_option("name", str, "mempiler", "what clients of the chat call the model")
 @setting_options(Settings)
-@_option("lm-timeout", SECONDS, 25.0, "seconds of silence after which a call to the model has failed")
+@_option("lm-timeout", SECONDS, 25.0, "read timeout of the model in seconds")
 @_option("lm-retries", click.IntRange(0), 1, "of a call that failed")
 @_option("lm-deadline", SECONDS, 40.0, "seconds for a call to the model, its retries and waits included")
 @_option("workers", click.IntRange(1), 1, "processes that answer; each has the threads, limits and writers given here")

@@ -1,4 +1,4 @@
-"""`mempiler show`, and what commands say of a run at its end: from its scores down to one question with its prompt."""
+"""`mempiler show`, and the summary that commands print at the end of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.command("show")
 @click.argument("run", default="last")
 @click.option("--wrong", is_flag=True, help="the questions whose answer is wrong, with what went wrong")
-@click.option("--failed", is_flag=True, help="the questions and memory writes that failed, and what was mended")
+@click.option("--failed", is_flag=True, help="the questions and memory writes that failed, and what was repaired")
 @click.option("--category", help="the questions of a category")
 @click.option("--question", "id", metavar="ID", help="one question: what was recalled, and the prompt")
 @click.option("--prompts", is_flag=True, help="of a saved program: what each of its predictors is asked with, whole")

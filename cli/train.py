@@ -29,14 +29,14 @@ def command(method: str, planned: bool, objective: str, out: str | None, **value
 
     With `--lm local:tiny` a model of half a million weights is made and warmed up first.
     """
-    from ..runs.course import Course
     from ..runs.planning import plan_train
     from ..runs.train import run_train
+    from ..runs.training_config import TrainingConfig
 
     given = {"objective": objective, **parse_settings(values.pop("settings"))}
     if said("threads"):
         given["threads"] = values["threads"]
-    course, setup = Course.for_model(values["lm"]).changed(given), make_setup(values)
+    course, setup = TrainingConfig.for_model(values["lm"]).changed(given), make_setup(values)
     first_line(setup, method)
     if planned:
         show_plan(plan_train(method, setup, course))

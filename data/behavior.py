@@ -1,4 +1,4 @@
-"""What benchmarks of behaviour prediction share: one question is one choice, and the scores are over all answers.
+"""Behaviour prediction benchmarks: one question is one choice, and the scores are over all answers.
 
 Memory is frozen at the first test action of a user: all questions of that user have one history, and what happened
 after it comes in as `recent`. No question sees a record of its own moment or later. An answer that names no option, or

@@ -1,4 +1,4 @@
-"""What a benchmark is read from, and what it is cut into: train, dev and test.
+"""The source file of a benchmark, and its split into train, dev and test.
 
 An example is a `dspy.Example` whose inputs are `history`, the query fields of its task (`question`), and `focus` (ids
 of the gold evidence turns: no predictor ever sees it, only traces are cut by it); its labels are `answer`, `category`

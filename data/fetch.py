@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 
 from ..errors import DataError, EndpointError, UnknownNameError, UserError, one_line
-from ..records.whole_file import replacing
+from ..records.atomic_file import atomic_write
 
 SECONDS = 30
 """How long a server may be silent."""
@@ -110,7 +110,7 @@ def fetch(name: str, folder: Path, note: Callable[[str], None], sha256: str = ""
             told = f"sha256 is {digest}, expected {wanted.sha256}"
             raise DataError(f"{wanted.address}: {told}; nothing was kept, try again")
         note(f"{wanted.file}: sha256 is {digest}, others report {wanted.sha256}; look at it before you trust it")
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.buffer.write(content)
     return Fetched(path, digest, digest == wanted.sha256, fresh=True)
 

@@ -1,4 +1,4 @@
-"""How every benchmark's file is read: file -> rows -> models; what fits no model is a finding with line and field.
+"""Reads benchmark files row by row into models, and reports rows that do not fit by line and field.
 
 Example:
     >>> from mempiler.data.rows import Place, Row, Text

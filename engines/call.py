@@ -1,4 +1,4 @@
-"""One call of a metered model while it goes on: what it asks for, what came of it, and who hears of it."""
+"""One call of a metered language model: its request, its result, and who listens to it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from ..records.items import folded
 from .encoder import Encoded, Encoder
 from .endpoint.embeddings import EndpointEmbedding
 from .rerankers import TOKENS, FastEmbed, TokenMatch, fastembed_vectors
-from .vectors import Kept
+from .vectors import CachedVectors
 from .weights import digest_of, present, verify
 
 OFFLINE = "offline"
@@ -40,7 +40,7 @@ how i if in into is it its just ll m may me my no not of on or our re s she shou
 there these they this those to too us ve very was we were what when where which who whom whose why will with would you
 your
 """
-# A list of its own, not that of memory.words: improving one kind of search must not change the vectors stored for the
+# A list of its own, not that of memory.bm25: improving one kind of search must not change the vectors stored for the
 # other.
 _FUNCTION_WORDS = frozenset(_WORDS.split())
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
@@ -86,7 +86,7 @@ class TextEmbedder:
         name: str,
         compute: Compute,
         dimension: int = 0,
-        kept: Kept | None = None,
+        kept: CachedVectors | None = None,
         query: str = "",
         passage: str = "",
         encoder: Encoder | None = None,
@@ -250,10 +250,10 @@ def _named(name: str, api_base: str | None) -> TextEmbedder:
     if name in MODELS or name.startswith(ONNX):
         return _encoder(name)
     if name.startswith(FASTEMBED):
-        return TextEmbedder(name, fastembed_vectors(name.removeprefix(FASTEMBED)), kept=Kept(name))
+        return TextEmbedder(name, fastembed_vectors(name.removeprefix(FASTEMBED)), kept=CachedVectors(name))
     base = api_base or (name.startswith("openai/") and os.environ.get("OPENAI_BASE_URL")) or None
     identity = f"{name}\0{base or ''}" if base or name.startswith("openai/") else name
-    return TextEmbedder(name, EndpointEmbedding(name, base), kept=Kept(identity))
+    return TextEmbedder(name, EndpointEmbedding(name, base), kept=CachedVectors(identity))
 
 
 def _begun(texts: Sequence[str], beginning: str) -> Sequence[str]:
@@ -280,7 +280,7 @@ def _encoder(name: str) -> TextEmbedder:
             verify(found)
         return encode
 
-    kept = Kept(f"{digests} {longest} tokens", tokens=True)
+    kept = CachedVectors(f"{digests} {longest} tokens", tokens=True)
     return TextEmbedder(name, lambda texts: checked()(texts), 0, kept, query, passage, encode)
 
 

@@ -1,4 +1,4 @@
-"""The guard at the LM boundary: stops a run whose budget is spent or whose endpoint does not answer.
+"""Stops a run when its budget is spent or its endpoint is dead, and limits the calls in flight.
 
 Optimizers catch failures and would spend a whole budget on a dead endpoint. Once the guard has tripped, every call is
 refused before it is made. Calls are counted before they are made, so `max_calls` is exact; what a call may take of the
@@ -75,7 +75,7 @@ def spent_of(spending: Spending, limit: str) -> float:
     return getattr(spending, _SPENT[limit])
 
 
-class Lane:
+class CallSlots:
     """The places of one endpoint: so many calls are in flight at most.
 
     Whoever has one call waiting is served before the second of another, however many that one has.
@@ -155,7 +155,7 @@ class Guard:
 
     def __init__(self, limits: Limits | None = None, in_flight: int = IN_FLIGHT) -> None:
         self.limits, self.in_flight = limits or Limits(), in_flight
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, CallSlots] = {}
         self._phase = Limits()
         self._lock = threading.Condition()
         self._in_flight: list[Spending] = []
@@ -164,7 +164,7 @@ class Guard:
         self._row = self._failed = self._done = 0
         self.dead: MempilerError | None = None
         """Why the run must end: a dead endpoint, a refused key, a store that fails; None while it need not."""
-        self.struck: str | None = None
+        self.limit_hit: str | None = None
         """The limit that was reached, e.g. "max-calls 100", or None; in a phase, "max-calls 100, less ..."."""
         self.refused = 0
         """Calls refused because of a budget, of the whole run or of a phase."""
@@ -206,9 +206,9 @@ class Guard:
                         name = each.replace("_", "-")
                         self.refused += 1
                         if limits is self.limits:
-                            self.struck = f"{name} {limit:g}"
-                        elif self.struck is None:
-                            self.struck = f"{name} {self.limits.given[each]:g}, less what scoring needs"
+                            self.limit_hit = f"{name} {limit:g}"
+                        elif self.limit_hit is None:
+                            self.limit_hit = f"{name} {self.limits.given[each]:g}, less what scoring needs"
                         raise BudgetError(f"budget reached: {name} {limit:g}")
             self._spent += Spending(calls=1)
 
@@ -244,11 +244,11 @@ class Guard:
             for each, limit in limits.given.items()
         )
 
-    def lane(self, endpoint: str) -> Lane:
+    def lane(self, endpoint: str) -> CallSlots:
         """The places for calls at an endpoint, by its address or whatever else names it."""
         with self._lock:
             if endpoint not in self._lanes:
-                self._lanes[endpoint] = Lane(self.in_flight)
+                self._lanes[endpoint] = CallSlots(self.in_flight)
             return self._lanes[endpoint]
 
     def stop(self, error: MempilerError) -> None:

@@ -1,4 +1,4 @@
-"""What ranks the first hits of a search again; see `memory.signals.Reranker`.
+"""Rerankers: order the first hits of a search again; see `memory.signals.Reranker`.
 
 `TokenMatch` compares tokens, which an encoder has of every text already. `FastEmbed` runs the cross-encoders and late
 interaction models of fastembed's list, which read every text anew with each question.

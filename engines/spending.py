@@ -1,4 +1,4 @@
-"""A piece of work: what it takes (calls, tokens, US dollars, seconds), for whom it is, and what its tokens cost.
+"""Measures what a piece of work costs (calls, tokens, US dollars, seconds), and knows the prices of tokens.
 
 A meter counts what a run pays. Here a call counts wherever its answer came from, so the same work takes the same
 however often it was broken off. Of pieces within one another the inner one takes what it asks.
@@ -111,7 +111,7 @@ _work: contextvars.ContextVar[Work | None] = contextvars.ContextVar("work", defa
 
 
 @contextmanager
-def taking() -> Generator[Work]:
+def measure_usage() -> Generator[Work]:
     """Hears of every call of the block that no piece of work within it takes."""
     work = Work()
     with holding(_work, work):
@@ -135,7 +135,7 @@ def working_for(whose: Hashable, shelf: Any = None) -> AbstractContextManager[No
 
     Args:
         whose: Names them; others have their turn at an endpoint between two of their calls.
-        shelf: An `engines.vectors.Shelf`, where embedders keep the vectors of their texts.
+        shelf: An `engines.vectors.VectorCache`, where embedders keep the vectors of their texts.
     """
     return holding(WORKING_FOR, (whose, shelf))
 

@@ -1,4 +1,4 @@
-"""Vectors that outlive a process, by a digest of the text and of what else decides about its vector.
+"""Caches embedding vectors on disk, by a digest of the text and of the embedder.
 
 Vectors are data about what was said. Those of a user of a store go onto no other shelf than that user's: they are
 forgotten with everything else of theirs. What is asked of a user's memory is kept nowhere.
@@ -31,7 +31,7 @@ _AT_ONCE = 500
 _log = logging.getLogger("mempiler")
 
 
-class Shelf(Protocol):
+class VectorCache(Protocol):
     """Keeps vectors by key, as bytes; it is a cache, which raises nothing and may keep nothing."""
 
     def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
@@ -43,7 +43,7 @@ class Shelf(Protocol):
         ...
 
 
-class Kept:
+class CachedVectors:
     """The vectors of one embedder.
 
     Args:
@@ -52,7 +52,7 @@ class Kept:
         file: Where they are kept that are of no user of a store; the file in the user's cache if None.
     """
 
-    def __init__(self, identity: str, file: Shelf | None = None, tokens: bool = False) -> None:
+    def __init__(self, identity: str, file: VectorCache | None = None, tokens: bool = False) -> None:
         self._identity, self._file, self._tokens = identity, file or VectorFile(), tokens
 
     def read(self, texts: Sequence[str], queries: bool = False) -> dict[str, Encoded]:
@@ -82,7 +82,7 @@ class Kept:
         rows = content[end:-4] if self._tokens else b""
         return Encoded(vector, np.frombuffer(rows, np.int8).reshape(-1, max(min(len(vector), WIDTH), 1)))
 
-    def _shelf(self, queries: bool) -> Shelf | None:
+    def _shelf(self, queries: bool) -> VectorCache | None:
         whose = WORKING_FOR.get()[1]
         if whose is None:
             return self._file
@@ -93,7 +93,7 @@ class Kept:
 
 
 class VectorFile:
-    """A file of vectors, as a `Shelf`; it holds no text, and many threads and processes may use it.
+    """A file of vectors, as a `VectorCache`; it holds no text, and many threads and processes may use it.
 
     It may be deleted at any time: a file that is damaged or locked costs time and nothing else, and of one that cannot
     be written one line of warning says so.

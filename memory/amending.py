@@ -1,4 +1,4 @@
-"""Amendments: what a user changed in single entries of a memory, applied to the memory whenever it is read.
+"""Amendments: a user's edits of single entries, applied to the memory whenever it is read.
 
 The memory that a writer goes on with stays as it was written, and an amendment holds after every further session and
 after a rebuild, which gives other ids: for the entry of its id, those in the same words, and those of a turn that is
@@ -62,7 +62,7 @@ class Amendment:
         return self.sources == (self.entry,)
 
 
-def in_force(rows: Iterable[Amendment]) -> tuple[Amendment, ...]:
+def active_amendments(rows: Iterable[Amendment]) -> tuple[Amendment, ...]:
     """The changes that were not taken back, in their order."""
     rows = tuple(rows)
     undone = {row.undoes for row in rows}
@@ -126,7 +126,7 @@ def writing_under(amend: Amend) -> AbstractContextManager[None]:
     return holding(_amend, amend)
 
 
-def as_left(part: P, entry: Callable[[P], Entry]) -> Entry | None:
+def edited_entry(part: P, entry: Callable[[P], Entry]) -> Entry | None:
     """The entry that is made of a part of a memory, as its user left it; None if it was deleted."""
     amend = _amend.get()
     return entry(part) if amend is None else amend(entry(part))
@@ -136,7 +136,7 @@ def is_as_written(part: P, entry: Callable[[P], Entry]) -> bool:
     """Whether the entry of a part is there as it was written."""
     if _amend.get() is None:
         return True
-    after = as_left(part, entry)
+    after = edited_entry(part, entry)
     return after is not None and after.text == entry(part).text
 
 

@@ -1,4 +1,4 @@
-"""What changed from one version of a memory to the next, as JSON: as large as the change, not as the memory.
+"""Deltas: the change from one version of a memory to the next, as JSON.
 
 Memories are frozen and share what did not change: only what is another object is looked into. A change is one of
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
 from ..records import Context, Found, Hit
-from ..records.moment import utc
+from ..records.timestamps import utc
 from .stored import Owner, Stamp, State
 
 PAGE = 100

@@ -1,4 +1,4 @@
-"""What comes in from outside, checked: names, texts, messages, and what callers say of sessions.
+"""Checks what callers send: names, texts, messages, metadata and conditions.
 
 A condition of metadata is a value, `{"in": [...]}`, or a range of `gt`, `gte`, `lt`, `lte`. Truth values, numbers and
 texts are never equal to one another, and texts are compared letter by letter: dates in ISO form have ranges.
@@ -30,7 +30,7 @@ from pydantic import (
 
 from ..errors import DataError, UserError, misfit
 from ..records import History, Item, Session, Turn
-from ..records.moment import utc
+from ..records.timestamps import utc
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 

@@ -1,8 +1,8 @@
-"""What can be searched: entries go in, ranked hits with their provenance come out.
+"""The index of a memory: searches entries by words, by vectors, or by both, and returns ranked hits.
 
-Hits are found by words (`Words`), by exact cosines, or by both, each counted in its own deviations from the mean, with
-what else a question asks for (`signals`). Beside words the nearest passage of an entry counts: a vector of a session of
-a hundred turns is near to nothing. Scores are compared within one search only.
+Hits are found by words (`BM25Index`), by exact cosines, or by both, each counted in its own deviations from the mean,
+with what else a question asks for (`signals`). Beside words the nearest passage of an entry counts: a vector of a
+session of a hundred turns is near to nothing. Scores are compared within one search only.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pydantic import Field
 
 from ..errors import ProgramError, UserError
 from ..records import Hit, Record
+from .bm25 import LENT, BM25Index
 from .signals import (
     BESIDE,
     COSINES,
@@ -36,7 +37,6 @@ from .signals import (
     months_asked,
     passages,
 )
-from .words import LENT, Words
 
 DIALOGUE = "dialogue"
 """The tag of an entry that is a turn: entries with an equal one are the turns of one dialogue, in their order."""
@@ -53,7 +53,7 @@ _NOBODY, _CACHED = -1, 1024
 """The row of a line that is nobody's; vectors that are compared with several queries while they are at hand."""
 
 Where = Callable[["Entry"], bool]
-"""A filter: only entries for which it is true are found. `Spoken` costs the same in a memory of any size."""
+"""A filter: only entries for which it is true are found. `SpeakerIs` costs the same in a memory of any size."""
 
 
 class Entry(Record):
@@ -79,7 +79,7 @@ class Entry(Record):
 
 
 @dataclass(frozen=True)
-class Spoken:
+class SpeakerIs:
     """A filter: entries of one speaker, or of everybody else."""
 
     speaker: str
@@ -144,7 +144,7 @@ class Index:
     ) -> None:
         self.embedder, self.hybrid = embedder, hybrid
         self._worded, self._summed = hybrid or embedder is None, hybrid and embedder is not None
-        self._lent, self._words, self._vectors = lent, Words(lent), _Vectors()
+        self._lent, self._words, self._vectors = lent, BM25Index(lent), _Vectors()
         self._rows: dict[str, int] = {}
         """The row of each id, in their order; that of an entry that is gone stays empty."""
         self._entries: list[Entry | None] = []
@@ -214,7 +214,7 @@ class Index:
         if not self._rows or not queries or k <= 0:
             return [list for _ in queries]
         passed: np.ndarray | None = None
-        if isinstance(where, Spoken):
+        if isinstance(where, SpeakerIs):
             said = np.frombuffer(self._speakers, np.int64) == self._speaking.numbers.get(where.speaker, -1)
             passed, where = said == where.same, None
         reranker = cast("Reranker | None", getattr(self.embedder, "reranker", None)) if self._summed else None

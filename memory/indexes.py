@@ -1,4 +1,4 @@
-"""Indexes of memories: one for all versions of a memory, moved from one to the next by what they do not share.
+"""Keeps one index for all versions of a memory, and updates it by their differences.
 
 A writer replaces a few of thousands of parts. Those are found by identity, so that searching the next version, or an
 older one, costs what changed. Equal scores come in the same order as in an index that is built there.

@@ -1,4 +1,4 @@
-"""What a question asks for beside its words, in English and Chinese: whose words, and a month or a year.
+"""Speakers and months that a question names, in English and Chinese, as signals of a search.
 
 What they and a reranker weigh was chosen on LoCoMo's conv-26 and conv-30 (`perf/retrieval.py`).
 """

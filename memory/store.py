@@ -1,4 +1,4 @@
-"""The memory store: what users said, durably, and the memory that was made of it.
+"""The memory store: keeps durably what users said, and the memories made of it.
 
 An item and its place in the queue are one row. A memory and the state of the items in it change in one transaction, and
 only if that memory did not change meanwhile: every item is in it exactly once, whoever is killed. No transaction is

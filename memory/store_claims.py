@@ -1,4 +1,4 @@
-"""Who may write a user's memory, what they commit, and forgetting, after which no claim and no earlier write holds.
+"""Claims, commits and forgetting: who may write a user's memory, and what is refused after it was forgotten.
 
 The bytes go from an SQLite file too: its log is emptied, the file rewritten, the log emptied again. While somebody
 reads, that would hold up every writer: what is left to do is noted, and whoever erases next does it.

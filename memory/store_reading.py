@@ -1,4 +1,4 @@
-"""What a store reads: users, items, turns, memories, vectors and amendments."""
+"""Reads users, items, turns, memories, vectors and amendments from a store."""
 
 from __future__ import annotations
 

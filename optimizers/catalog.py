@@ -1,4 +1,4 @@
-"""The teleprompters by name: what each changes, needs and costs, and the job that each is run with.
+"""The optimizers by name: what each changes, needs and costs, and the job that each is run with.
 
 Needs are checked before the first paid call. `mempiler list optimizers` prints this catalog.
 """

@@ -1,4 +1,4 @@
-"""Compiling a program: one teleprompter, one stage, and a result that is fit to be saved.
+"""Compiles a program: one optimizer, one stage, and a result that can be saved.
 
     program ── staged copy ──> teleprompter ──> compiled copy ── unfrozen, only its own demos, no LM bound
 
@@ -27,7 +27,7 @@ from ..programs.state import own_demos
 from .catalog import ENDLESS, Job, Optimizer
 from .catalog import optimizer as entry
 from .constructors import checked
-from .effort import EFFORTS, effort, few_proposals
+from .cost_estimate import EFFORTS, effort, few_proposals
 from .history import CandidateHistory
 from .labelled import fit_window, plain
 from .metric_views import MetricViews

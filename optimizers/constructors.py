@@ -1,4 +1,4 @@
-"""What can be set of an optimizer beside the settings of the catalog: whatever its DSPy and gepa constructors take.
+"""Settings of an optimizer beyond the catalog: the parameters of DSPy's and gepa's constructors.
 
     --optimizer-set reflection_minibatch_size=5
     --optimizer-set "sampling_strategy=PxNSampling(2, 3)"                                an object of gepa, by its class

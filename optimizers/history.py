@@ -1,4 +1,4 @@
-"""The candidates an optimizer tried, with their scores: what curves, budgets and rescues are made from.
+"""Records the candidates that an optimizer tried, with their scores.
 
 Optimizers score candidates through `dspy.Evaluate`, whose calls a DSPy callback sees; SIMBA does not, so its own logs
 are read when it is done. The best candidate that was scored in full is kept as a program, in case the budget ends, or

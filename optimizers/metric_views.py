@@ -1,4 +1,4 @@
-"""One metric, the views of it that optimizers need.
+"""One metric in the forms that optimizers need: bool, float, or score with feedback.
 
 Feedback follows the evidence: a writing predictor learns whether its input was never stored, stored but not recalled,
 or recalled and still answered wrongly; the answering one whether the evidence was before it at all.

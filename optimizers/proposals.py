@@ -1,4 +1,4 @@
-"""Proposals of prompts by models that do not always answer in form: sampled again, counted, and given up at last.
+"""Asks a model for prompt proposals; unreadable ones are sampled again, counted, and given up in the end.
 
     optimizer ── request ──> ProposingLM ── as often as `attempts` ──> the prompt LM
                                   └── what can be read; else the last answers, and the adapter says what is wrong

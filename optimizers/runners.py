@@ -1,4 +1,4 @@
-"""How each optimizer is run: from a `Job` to what it returns.
+"""Runs each optimizer: from a `Job` to what it returns.
 
 DSPy's teleprompters differ in how they take metrics, seeds, threads, error limits and models; each function here hides
 one of them behind the same job. The catalog beside says what they change, need and cost.
@@ -57,7 +57,11 @@ def run_bootstrap(job: Job) -> Any:
     """Demos from runs that passed."""
     metric, settings, tries = _tries(job, job.views.passed)
     teleprompter = dspy.BootstrapFewShot(metric=metric, max_errors=ENDLESS, **settings)
-    return teleprompter.compile(job.student, trainset=tries)
+    found = teleprompter.compile(job.student, trainset=tries)
+    if not any(demo.get("augmented") for predictor in found.predictors() for demo in predictor.demos):
+        least = job.views.threshold
+        job.noted(f"no bootstrapped demos: of {len(tries)} training questions none scored {least:g} or more")
+    return found
 
 
 def _tries(job: Job, view: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any], list[Any]]:

@@ -196,7 +196,7 @@ MEMORY_R2 = of(
     ("memory", "(*fact.earlier, fact.content)[-WORDINGS:]", "fact.earlier", "an update loses the earlier wording"),
     ("memory", "self.removed.append(self.facts.pop(place))", "self.facts.pop(place)", "a deleted entry is lost"),
     ("memory", "        if known is not None:", "        if False:", "equal facts are not merged"),
-    ("method", "else Spoken(speaker)", "else None", "facts of other speakers are related"),
+    ("method", "else SpeakerIs(speaker)", "else None", "facts of other speakers are related"),
     (
         "method",
         "settings.related, settings.min_score, where",
@@ -218,8 +218,8 @@ MEMORY_R2 = of(
     ("method", '{"earlier_facts": before} if', '{"earlier_facts": []} if', "the manager sees no earlier facts"),
     (
         "method",
-        "Spoken(first), Spoken(first, same=False)",
-        "Spoken(first), Spoken(first)",
+        "SpeakerIs(first), SpeakerIs(first, same=False)",
+        "SpeakerIs(first), SpeakerIs(first)",
         "the other speaker is not recalled",
     ),
     ("method", "if hit.speaker == first]", "if hit.speaker != first]", "the reader mixes the speakers up"),

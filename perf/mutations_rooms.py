@@ -160,9 +160,9 @@ READING = (
     *of(
         "reading",
         "reading",
-        ("values", 'self.mends[-1] == Mend("unknown id", place)', "False", "invented ids are kept"),
+        ("values", 'self.repairs[-1] == Repair("unknown id", place)', "False", "invented ids are kept"),
         ("answer", 'THOUGHT.sub("", without_blanks(completion))', "without_blanks(completion)", "thinking is answer"),
-        ("answer", 'reader.mend("field", name)', "pass", "a default stands in uncounted"),
+        ("answer", 'reader.repair("field", name)', "pass", "a default stands in uncounted"),
         ("ids", "return found[0] if len(found) == 1 else None", "return found[0]", "an id is guessed"),
         ("json_text", 'if open_at_end and text[-1] not in "]})":', "if False:", "a cut answer passes for whole"),
         ("markers", '_PUT[tags].sub(lambda match: f"{match[0]}~", value)', "value", "a value begins a section"),

@@ -31,7 +31,7 @@ from ..reading.kinds import UnreadableError, annotated
 from ..reading.markers import neutral
 from .compact_adapter import CompactAdapter
 from .recording import CALL, CutShortError, kind_of
-from .streaming import ANSWERING, overheard
+from .streaming import ANSWERING, streamed
 from .threads import Flight
 
 longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
@@ -77,7 +77,7 @@ class CorrectingAdapter(dspy.ChatAdapter):
         one = next(attempts)
         while True:
             try:
-                with overheard(signature, one.layout) if ANSWERING.get() else nullcontext():
+                with streamed(signature, one.layout) if ANSWERING.get() else nullcontext():
                     found = one.pipeline.__call__(one, lm, {**lm_kwargs, **one._more}, signature, demos, inputs)
             except Exception as error:
                 one = attempts.throw(error)
@@ -92,7 +92,7 @@ class CorrectingAdapter(dspy.ChatAdapter):
         one = next(attempts)
         while True:
             try:
-                with overheard(signature, one.layout) if ANSWERING.get() else nullcontext():
+                with streamed(signature, one.layout) if ANSWERING.get() else nullcontext():
                     found = await one.pipeline.acall(one, lm, {**lm_kwargs, **one._more}, signature, demos, inputs)
             except Exception as error:
                 one = attempts.throw(error)
@@ -125,7 +125,7 @@ class CorrectingAdapter(dspy.ChatAdapter):
                     one._more = {**one._more, name: 2 * int(given.get(name) or ROOM)}
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        """Reads an answer, and tells the running call what was mended.
+        """Reads an answer, and tells the running call what was repaired.
 
         Raises:
             AdapterParseError: It cannot be read, or was cut while it repeated itself.
@@ -138,12 +138,14 @@ class CorrectingAdapter(dspy.ChatAdapter):
                 raise AdapterParseError(name, about, completion[:SHOWN] + " ...", "it repeats itself without an end")
             raise CutShortError(name, about, completion, "the answer ended for want of room")
         try:
-            found, mends = read_answer(signature, completion, self._inputs, longest_text.get(), self.layout)
+            found, repairs = read_answer(signature, completion, self._inputs, longest_text.get(), self.layout)
         except UnreadableError as error:
             shown = completion if len(completion) <= LONGEST else completion[:SHOWN] + " ..."
             raise AdapterParseError(name, about, shown, str(error)) from error
         if call := CALL.get():
-            call.faults.update([*(mend.kind for mend in mends), *(["cut"] if isinstance(completion, CutText) else [])])
+            call.faults.update(
+                [*(repair.kind for repair in repairs), *(["cut"] if isinstance(completion, CutText) else [])]
+            )
         return found
 
     def format(

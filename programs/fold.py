@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..engines.spending import Spending, taking
+from ..engines.spending import Spending, measure_usage
 from ..memory.memory import Unwritten
 from ..records import Failure, Item
 from .method import Writer
@@ -22,7 +22,7 @@ TRIES = 2
 
 
 @dataclass(frozen=True)
-class Performed:
+class StepResult:
     """One step of a writer that was made: what it returned, what it asked, what failed, what it took."""
 
     value: Any = None
@@ -32,13 +32,13 @@ class Performed:
     error: Exception | None = None
     """Why it has no value, where whoever takes the step goes on without it."""
 
-    def then(self, other: Performed) -> Performed:
+    def then(self, other: StepResult) -> StepResult:
         """Both steps as one, with the value of the later."""
         taken = self.taken + other.taken
-        return Performed(other.value, self.calls + other.calls, self.failures + other.failures, taken)
+        return StepResult(other.value, self.calls + other.calls, self.failures + other.failures, taken)
 
 
-NOTHING = Performed()
+NOTHING = StepResult()
 
 
 class Steps:
@@ -50,17 +50,17 @@ class Steps:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
-    def step(self, work: Callable[[], Any]) -> Performed:
+    def step(self, work: Callable[[], Any]) -> StepResult:
         """Takes one step of the writer."""
-        return Performed(work())
+        return StepResult(work())
 
-    def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
+    def prepare(self, items: Sequence[Item]) -> Sequence[StepResult]:
         """Does what does not depend on the memory, for all items at once."""
         return gather(
             [lambda item=item: self.step(lambda: self.writer.prepare(self.writer.given(item))) for item in items]
         )
 
-    def write(self, state: Any, item: Item, prepared: Performed) -> Any:
+    def write(self, state: Any, item: Item, prepared: StepResult) -> Any:
         """Takes one item in."""
         return take(self.writer, state, item, prepared.value)
 
@@ -77,11 +77,11 @@ def fold(items: Sequence[Item], state: Any, steps: Steps, settle: bool = True) -
     return steps.settle(state) if settle else state
 
 
-def perform(work: Callable[[], Any], raw: bool = False) -> Performed:
+def run_step(work: Callable[[], Any], raw: bool = False) -> StepResult:
     """Takes one step of a writer and keeps what it asked, what failed and what it took."""
-    with recording(raw) as record, taking() as step:
+    with recording(raw) as record, measure_usage() as step:
         value = work()
-    return Performed(value, tuple(record.calls), tuple(record.failures), step.taken)
+    return StepResult(value, tuple(record.calls), tuple(record.failures), step.taken)
 
 
 def take(writer: Writer, memory: Any, item: Item, prepared: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Who a program is: digests of what a model sees of it, for caches, stored memories, journals and manifests.
+"""Digests of a program and of what a model sees of it: keys of caches, stored memories, journals and manifests.
 
 A demo that no prompt shows changes nothing, and neither does the key, address or header of a client. Digests of prompts
 are remembered by identity, since every question asks for them.

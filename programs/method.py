@@ -20,9 +20,9 @@ from ..memory.index import Embedder, Entry
 from ..memory.indexes import Indexes
 from ..memory.memory import Memory, turn_entries
 from ..records import Context, Hit, Item, Query
+from .pending import RAW_TURNS, PendingItems, Recalled, with_raw, with_unwritten
 from .predictor import Part, adopt
 from .relative_dates import dated
-from .waiting import RAW_TURNS, Recalled, Waiting, with_raw, with_unwritten
 
 FEW = 5
 """Most entries that are shown where nothing was found."""
@@ -100,7 +100,7 @@ class Writer(Part):
     longest_text = 4000
     dates: bool = False
     """Whether a model that writes is shown the date beside each relative date: a setting of any writer."""
-    relates: Any = False
+    shows_entries: Any = False
     """Whether its prompts show entries of the memory as their user left them (`memory.amending`)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -212,7 +212,7 @@ class Reader(Part):
         }
         return memory.model_copy(update=left)
 
-    def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
+    def fallback(self, memory: Any, query: Query) -> Sequence[Hit]:
         """What is recalled where `recall` finds nothing, with a score of 0. Default: the newest entries, last first.
 
         "Where do I live?" shares no word with "I moved to Lisbon".
@@ -282,13 +282,13 @@ class Method(Part):
         self.raw = Indexes(near, True, lambda waiting: waiting.items, lambda _, item: turn_entries(item))
         """Of turns that are not in a memory yet."""
 
-    def recall(self, memory: Any, query: Query, waiting: Waiting | None = None) -> Recalled:
+    def recall(self, memory: Any, query: Query, waiting: PendingItems | None = None) -> Recalled:
         """What a question is answered from: what the reader recalls of a settled memory, and raw turns that wait.
 
         A memory that finds nothing is asked for the little it has: who tells it one thing and asks about it in other
         words gets an answer. What was shown for want of a hit has a score of 0, and is counted as `fallback`.
         """
-        items = with_unwritten(memory, waiting) if memory.unwritten else waiting or Waiting()
+        items = with_unwritten(memory, waiting) if memory.unwritten else waiting or PendingItems()
         raw = tuple(self.raw.search(items, [query.probe], RAW_TURNS)[0]) if items.items else ()
         asked = with_raw(query, items, raw) if raw else query
         context = self.reader.recall(memory, asked)
@@ -296,14 +296,14 @@ class Method(Part):
             return Recalled(asked, context, raw)
         raw = items.newest(FEW)
         asked = with_raw(query, items, raw)
-        others = [hit for hit in self.reader.otherwise(memory, asked) if hit.id not in asked.shown_ids]
+        others = [hit for hit in self.reader.fallback(memory, asked) if hit.id not in asked.shown_ids]
         hits = tuple(others[: FEW - len(raw)])
         if hits or raw:
             counts = {**context.counts, "fallback": len(hits) + len(raw)}
             context = context.model_copy(update={"hits": hits, "counts": counts})
         return Recalled(asked, context, raw)
 
-    def leaving(self, memory: Any, amend: Amend) -> Any:
+    def apply_amendment(self, memory: Any, amend: Amend) -> Any:
         """A settled memory with what `amend` leaves of its entries, and of the turns that it could not take in."""
         left = self.reader.amended(memory, amend)
         items = amend.items(each.item for each in memory.unwritten)

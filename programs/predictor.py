@@ -1,4 +1,4 @@
-"""What asks: predictors, and the parts of a program that are made of them and know their settings.
+"""Predictors, and the modules of a program that are made of them and know their settings.
 
 `Predictor` is `dspy.Predict` that can pick the demos nearest to its inputs. DSPy's KNNFewShot replaces
 `program.forward`, which no saved state holds. Here the pool is the predictor's own demos and `nearest` says how many a
@@ -19,8 +19,8 @@ import numpy as np
 from pydantic import BaseModel
 
 from ..errors import UserError
+from ..memory.bm25 import tokens
 from ..memory.indexes import Indexes
-from ..memory.words import tokens
 from ..records.scope import holding
 from .adapter import adapter as make_adapter
 from .adapter import longest_text

@@ -24,13 +24,13 @@ from ..records import History, Item, Query
 from ..records.scope import holding
 from .adapter import adapter as make_adapter
 from .method import Method
+from .pending import PendingItems, Recalled
 from .predictor import adopt, predictors_of
 from .recording import RECORDING
 from .remember import MemoryCache, Node, replay
 from .state import signature_of
 from .tasks.task import Task
 from .threads import Flight
-from .waiting import Recalled, Waiting
 
 if TYPE_CHECKING:
     from .. import Store, UserMemory
@@ -126,7 +126,7 @@ class MemoryProgram(dspy.Module):
         past = history or own
         return self.task.query(inputs, past.items, tuple(recent), past.speakers)
 
-    def answer(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> dspy.Prediction:
+    def answer(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> dspy.Prediction:
         """Recalls and answers.
 
         Args:
@@ -141,12 +141,12 @@ class MemoryProgram(dspy.Module):
         found = self.recall(memory, query, waiting)
         return _whole(self.task(context=found.context, query=found.query), found, memory)
 
-    async def aanswer(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> dspy.Prediction:
+    async def aanswer(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> dspy.Prediction:
         """`answer` for asyncio: the memory is searched in a thread, and none waits for the answer."""
         found = await in_thread(lambda: self.recall(memory, query, waiting))
         return _whole(await self.task.acall(context=found.context, query=found.query), found, memory)
 
-    def recall(self, memory: Memory, query: Query, waiting: Waiting | None = None) -> Recalled:
+    def recall(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> Recalled:
         """What the task is given for a query; arguments as `answer`."""
         record = RECORDING.get()
         with holding(SEARCHES, record.searches if record else None):

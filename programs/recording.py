@@ -1,4 +1,4 @@
-"""What the predictors of a piece of work were asked, what came back, and what failed: the one recorder of the suite.
+"""Records what the predictors of a piece of work were asked, what came back, and what failed.
 
 Calls come in program order, also those of `gather`, so that two rollouts can be compared. It costs nothing while no
 recording is active; an inner recording keeps its calls to itself. A refusal (parse, cut, refused, too-long) concerns
@@ -29,12 +29,12 @@ from dspy.utils.exceptions import (
 )
 
 from ..engines.call import HEARING
-from ..engines.spending import Spending, note, taking
+from ..engines.spending import Spending, measure_usage, note
 from ..errors import UserError, one_line
 from ..records import Failure
 from ..records.context import FailureKind
 from ..records.scope import Place, holding, place
-from .waiting import Recalled
+from .pending import Recalled
 
 
 class ExternalError(Exception):
@@ -122,7 +122,7 @@ class Call:
     refused: int = 0
     """Operations of the output that code had to refuse, e.g. on an id that is not there."""
     faults: Counter[str] = field(default_factory=Counter[str])
-    """What was wrong with its answers by kind: mends, what was asked for again, why it was lost."""
+    """What was wrong with its answers by kind: repairs, what was asked for again, why it was lost."""
     retried: bool = False
     lost: bool = False
     at: tuple[int, ...] = ()
@@ -206,7 +206,7 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
             if record is not None:
                 record.calls.append(call)
                 stack.callback(lambda: note(replace(call.taken, seconds=0.0)))
-                work = stack.enter_context(taking())
+                work = stack.enter_context(measure_usage())
                 stack.callback(lambda: setattr(call, "taken", work.taken))
                 if record.raw:
                     stack.enter_context(holding(HEARING, call.hear))

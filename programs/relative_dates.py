@@ -1,4 +1,4 @@
-"""Relative dates in what was said: `yesterday` in a line of 8 May 2023 is shown as `yesterday [7 May 2023]`.
+"""Resolves relative dates: `yesterday` in a line of 8 May 2023 is shown as `yesterday [7 May 2023]`.
 
 The words stay and the date stands beside them, since a small model that reads "last Friday" answers "last Friday".
 English and Chinese. What may mean several days ("on Friday", "a few days ago", "recently") stays as it is; a week, a

@@ -1,4 +1,4 @@
-"""Remembering once: a benchmark asks 200 questions about one conversation, and its memory is written once.
+"""The memory cache: a history is written into a memory once, however many questions ask about it.
 
 Every prefix of a history is a node, keyed by what the language model would see (`identity.writer_key`) and the digest
 of the items. A longer history continues from its longest known prefix; of many threads that need a node, one writes it.
@@ -21,7 +21,7 @@ from dspy.dsp.utils.settings import main_thread_config
 from ..engines.spending import Spending
 from ..memory.memory import Memory
 from ..records import Context, Failure, History, Item
-from .fold import NOTHING, Performed, Steps, close, fold, perform, take
+from .fold import NOTHING, StepResult, Steps, close, fold, run_step, take
 from .identity import digest, jsonable, writer_key
 from .method import Writer
 from .threads import Flight, gather
@@ -129,10 +129,10 @@ class _SharedSteps(Steps):
         self.at = 0
         """Items that are written."""
 
-    def step(self, work: Callable[[], Any]) -> Performed:
+    def step(self, work: Callable[[], Any]) -> StepResult:
         """Outside every optimizer's trace: a step is shared, and replayed where it matters."""
         with dspy.context(trace=None, usage_tracker=None):
-            return perform(work)
+            return run_step(work)
 
     def known(self) -> Node:
         """The node of the longest prefix that is known or stored; `at` is that prefix's length."""
@@ -147,13 +147,13 @@ class _SharedSteps(Steps):
             node = self.write(node, item)
         return node
 
-    def prepare(self, items: Sequence[Item]) -> Sequence[Performed]:
+    def prepare(self, items: Sequence[Item]) -> Sequence[StepResult]:
         # Other threads that need the same items wait for them, instead of queueing beside every single one.
         together = ("together", self.key, *(item.digest for item in items))
         return self._prepared.once(together, lambda: gather([lambda item=item: self._ready(item) for item in items]))
 
-    def write(self, state: Node, item: Item, prepared: Performed | None = None) -> Node:
-        def work() -> Performed:
+    def write(self, state: Node, item: Item, prepared: StepResult | None = None) -> Node:
+        def work() -> StepResult:
             ready = self._ready(item) if prepared is None else prepared
             return ready.then(self.step(lambda: take(self.writer, state.memory, item, ready.value)))
 
@@ -166,14 +166,14 @@ class _SharedSteps(Steps):
         settled = f"{self._history.digest}:settled"
         return self._node(settled, None, state, lambda: self.step(lambda: close(self.writer, state.memory)))
 
-    def _ready(self, item: Item) -> Performed:
+    def _ready(self, item: Item) -> StepResult:
         if not self.writer.prepares:
             return NOTHING
         return self._prepared.once(
             (self.key, item.digest), lambda: self.step(lambda: self.writer.prepare(self.writer.given(item)))
         )
 
-    def _node(self, prefix: str, item: Item | None, parent: Node, work: Callable[[], Performed]) -> Node:
+    def _node(self, prefix: str, item: Item | None, parent: Node, work: Callable[[], StepResult]) -> Node:
         key = (self.key, prefix)
 
         def make() -> Node:
@@ -185,7 +185,7 @@ class _SharedSteps(Steps):
 
         return self._nodes.once(key, make)
 
-    def _made(self, key: tuple[str, str], item: Item | None, parent: Node, done: Performed) -> Node:
+    def _made(self, key: tuple[str, str], item: Item | None, parent: Node, done: StepResult) -> Node:
         names = {id(predictor): name for name, predictor in self.writer.predictors_below().items()}
         calls = [call for call in done.calls if call.prediction is not None and id(call.predictor) in names]
         steps = tuple(Step(names[id(call.predictor)], call.inputs, call.prediction) for call in calls)

@@ -1,8 +1,8 @@
-"""The words of an answer while the model writes them: those of the task's predictor, and of no other.
+"""Streams the answer while the model writes it: the words of the task's predictor, and of no other.
 
-What was sent is the beginning of the answer, or `rest` says that it is not: a call that is repeated goes on where it
-says the same again. Nothing is sent before the end where the model gives no pieces or their form does not tell
-(`reading.growing`), under the adapter `compact`, and by tasks that make something else of the answer.
+What was sent is the beginning of the answer, or `remainder` says that it is not: a call that is repeated goes on where
+it says the same again. Nothing is sent before the end where the model gives no pieces or their form does not tell
+(`reading.partial`), under the adapter `compact`, and by tasks that make something else of the answer.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import dspy
 from ..engines.endpoint.endpoint import Take, in_pieces
 from ..errors import AnswerChangedError
 from ..reading.answer import Layout
-from ..reading.growing import Growing, followed
+from ..reading.partial import PartialAnswer, followed
 from ..records.scope import holding
 
 ANSWER = "answer"
 """The output of a task that is sent."""
 
 
-class Words:
+class AnswerStream:
     """What was sent of one answer.
 
     Args:
@@ -37,7 +37,7 @@ class Words:
 
     def begin(self, layout: Layout) -> Take:
         """Begins to read an attempt of the model; returns what takes its pieces."""
-        growing, again = Growing(ANSWER, layout), "".join(self._sent)
+        growing, again = PartialAnswer(ANSWER, layout), "".join(self._sent)
 
         def take(piece: str) -> None:
             nonlocal again
@@ -53,7 +53,7 @@ class Words:
 
         return take
 
-    def rest(self, answer: str) -> str:
+    def remainder(self, answer: str) -> str:
         """What is left to send.
 
         Raises:
@@ -65,9 +65,9 @@ class Words:
         return answer[len(sent) :]
 
 
-WANTED: contextvars.ContextVar[Words | None] = contextvars.ContextVar("wanted_words", default=None)
+WANTED: contextvars.ContextVar[AnswerStream | None] = contextvars.ContextVar("wanted_words", default=None)
 """Who takes the words of the answer that is asked for; None mostly, and then nothing below need be called."""
-ANSWERING: contextvars.ContextVar[Words | None] = contextvars.ContextVar("answering", default=None)
+ANSWERING: contextvars.ContextVar[AnswerStream | None] = contextvars.ContextVar("answering", default=None)
 """Who takes the words of the block's predictor, which writes the answer and whose words are given as they are."""
 
 
@@ -78,7 +78,7 @@ async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGe
         ask: Asks a program.
 
     Raises:
-        AnswerChangedError: See `Words.rest`; or whatever asking raises.
+        AnswerChangedError: See `AnswerStream.remainder`; or whatever asking raises.
     """
     parts: asyncio.Queue[str | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -86,7 +86,7 @@ async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGe
     def send(part: str) -> None:
         loop.call_soon_threadsafe(parts.put_nowait, part)
 
-    words = Words(send)
+    words = AnswerStream(send)
 
     async def asking() -> dspy.Prediction:
         with holding(WANTED, words):
@@ -97,13 +97,13 @@ async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGe
     try:
         while (part := await parts.get()) is not None:
             yield part
-        if rest := words.rest(str((await task).answer)):
+        if rest := words.remainder(str((await task).answer)):
             yield rest
     finally:
         task.cancel()
 
 
-def overheard(signature: type[dspy.Signature], layout: Layout) -> AbstractContextManager[None]:
+def streamed(signature: type[dspy.Signature], layout: Layout) -> AbstractContextManager[None]:
     """Sends the words of an answer that the block's call writes, where they are wanted."""
     words = ANSWERING.get()
     if words is None or not followed(signature, ANSWER):

@@ -1,4 +1,4 @@
-"""Threads: independent LM calls of one step at the same time, and one thing that many ask for, made once.
+"""Thread pools for independent LM calls, and single flight: one thing that many ask for is made once.
 
 Every call of a `gather` has a copy of the caller's context and a trace of its own; traces are joined in call order. The
 caller works on the calls too, and takes back what the pool has not started: nested gathers cannot deadlock.

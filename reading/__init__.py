@@ -1,1 +1,1 @@
-"""How the suite reads what a language model wrote: tolerant of form, strict about content, all mends counted."""
+"""Parses what a language model wrote: tolerant of form, strict about content; all repairs are counted."""

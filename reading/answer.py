@@ -1,4 +1,4 @@
-"""Reading an answer: the fields of a signature from a completion, in the layout asked for or another.
+"""Parses an answer: the fields of a signature from a completion, in the layout asked for or another.
 
 Headers, one JSON object, the value alone, or headings in words. What cannot be read of an output with a default
 (auxiliary: reasons, diagnoses) takes the default; an output without one makes the answer unreadable.
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import dspy
 
 from .json_text import bare_json
-from .kinds import Mend, UnreadableError, admits_none, annotated, plain
+from .kinds import Repair, UnreadableError, admits_none, annotated, plain
 from .markers import restored
 from .values import ValueReader
 
@@ -41,7 +41,7 @@ def read_answer(
     inputs: Mapping[str, Any] | None = None,
     longest: int | None = None,
     layout: Layout = "headers",
-) -> tuple[dict[str, Any], list[Mend]]:
+) -> tuple[dict[str, Any], list[Repair]]:
     """The outputs of a completion, and what was mended; ids and options are those of the inputs.
 
     Raises:
@@ -55,10 +55,10 @@ def read_answer(
     needed = [name for name, field in fields.items() if field.is_required() and not admits_none(field.annotation)]
     texts, as_asked = _laid_out(signature, said, layout, needed)
     if not as_asked:
-        reader.mend("layout", "")
+        reader.repair("layout", "")
     found: dict[str, Any] = {}
     for name, field in fields.items():
-        kept = len(reader.mends)
+        kept = len(reader.repairs)
         try:
             if name not in texts:
                 raise UnreadableError(name, "is missing")
@@ -69,10 +69,10 @@ def read_answer(
         except UnreadableError:
             if name in needed:
                 raise
-            del reader.mends[kept:]
-            reader.mend("field", name)
+            del reader.repairs[kept:]
+            reader.repair("field", name)
             found[name] = None if field.is_required() else field.get_default(call_default_factory=True)
-    return found, reader.mends
+    return found, reader.repairs
 
 
 def without_blanks(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What reading has to know of a type, and what it says of an answer: its mends, and what could not be mended."""
+"""Field types and the repairs of an answer: what was repaired, and what could not be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from .choices import OneOf
 from .ids import Shown
 
-MendKind = Literal["layout", "shape", "cast", "spelling", "id", "unknown id", "null", "field", "element", "cut"]
+RepairKind = Literal["layout", "shape", "cast", "spelling", "id", "unknown id", "null", "field", "element", "cut"]
 """Mends by kind:
 
     layout      other headings, a fence, JSON between sentences or with slips of writing
@@ -31,10 +31,10 @@ MendKind = Literal["layout", "shape", "cast", "spelling", "id", "unknown id", "n
 
 
 @dataclass(frozen=True)
-class Mend:
+class Repair:
     """One thing that was put right, or left out."""
 
-    kind: MendKind
+    kind: RepairKind
     where: str
     """Path of the value, e.g. "facts[2].type"."""
 

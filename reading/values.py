@@ -24,8 +24,8 @@ from .ids import Shown, ShownIds
 from .json_text import LOOKS, parsed
 from .kinds import (
     Field,
-    Mend,
-    MendKind,
+    Repair,
+    RepairKind,
     UnreadableError,
     admits_none,
     bare,
@@ -45,12 +45,12 @@ _YES_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0
 
 
 class ValueReader:
-    """Reads the values of one answer and keeps what it had to mend; a text longer than `longest` cannot be read."""
+    """Reads the values of one answer and keeps what it had to repair; a text longer than `longest` cannot be read."""
 
     def __init__(self, inputs: Mapping[str, Any] | None = None, longest: int | None = None) -> None:
         self.inputs = inputs or {}
         self.longest = longest
-        self.mends: list[Mend] = []
+        self.repairs: list[Repair] = []
         self._ids_of: dict[Shown, ShownIds] = {}
         self._looks = iter(range(LOOKS))
         self._left = MOST_VALUES
@@ -106,13 +106,13 @@ class ValueReader:
         except ValidationError as error:
             raise UnreadableError(where, misfit(error)) from error
 
-    def mend(self, kind: MendKind, where: str) -> None:
+    def repair(self, kind: RepairKind, where: str) -> None:
         """Notes something that was put right."""
-        self.mends.append(Mend(kind, where))
+        self.repairs.append(Repair(kind, where))
 
     def _parsed(self, raw: str, where: str) -> Any:
         try:
-            return parsed(raw, lambda slip: self.mend(slip, where), self._looks)
+            return parsed(raw, lambda slip: self.repair(slip, where), self._looks)
         except UnreadableError as error:
             raise UnreadableError(where, str(error)) from error
 
@@ -121,11 +121,11 @@ class ValueReader:
         if len(kinds) < len(get_args(annotation)) and is_nothing(raw):
             return None
         for kind in kinds[:-1]:
-            kept = len(self.mends)
+            kept = len(self.repairs)
             try:
                 return self.read(raw, kind, where)
             except UnreadableError:
-                del self.mends[kept:]
+                del self.repairs[kept:]
         return self.read(raw, kinds[-1], where)
 
     def _member(self, raw: Any, annotation: Any, where: str) -> Any:
@@ -138,14 +138,14 @@ class ValueReader:
             return raw
         if isinstance(raw, Mapping) and len(raw) == 1:
             raw = next(iter(raw.values()))
-            self.mend("shape", where)
+            self.repair("shape", where)
             return self._text(raw, annotation, where)
         if isinstance(raw, list) and raw and all(isinstance(part, str | int | float) for part in raw):
-            self.mend("shape", where)
+            self.repair("shape", where)
             return ", ".join(str(part) for part in raw)
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             raise UnreadableError(where, f"a text is due, not {_shown(raw)}")
-        self.mend("cast", where)
+        self.repair("cast", where)
         return str(int(raw)) if isinstance(raw, float) and raw.is_integer() else str(raw)
 
     def _number(self, raw: Any, annotation: Any, where: str) -> Any:
@@ -153,7 +153,7 @@ class ValueReader:
             if math.isfinite(raw) and (annotation is float or isinstance(raw, int) or raw.is_integer()):
                 return annotation(raw)
         elif isinstance(raw, str) and re.fullmatch(r"[-+]?\d+(\.\d+)?\s*%?", raw.strip()):
-            self.mend("cast", where)
+            self.repair("cast", where)
             return self._number(float(raw.strip(" %\t\n")), annotation, where)
         due = "a whole number" if annotation is int else "a number"
         raise UnreadableError(where, f"{due} is due, not {_shown(raw)}")
@@ -164,7 +164,7 @@ class ValueReader:
         said = str(raw).strip(" .\"'`*").casefold()
         if said not in _YES_NO:
             raise UnreadableError(where, f"true or false is due, not {_shown(raw)}")
-        self.mend("cast", where)
+        self.repair("cast", where)
         return _YES_NO[said]
 
     def _choice(self, raw: Any, allowed: Sequence[Any], where: str) -> Any:
@@ -181,7 +181,7 @@ class ValueReader:
             near = [plain(first)] if plain(first) in by_name and not more else []
         if not near:
             raise UnreadableError(where, f"{_shown(raw)} is none of: {', '.join(map(str, allowed))}")
-        self.mend("spelling", where)
+        self.repair("spelling", where)
         return by_name[near[0]]
 
     def _id(self, raw: Any, mark: Shown, where: str) -> str:
@@ -195,10 +195,10 @@ class ValueReader:
         found = self._ids_of[mark].match(raw)
         if found is None:
             if not mark.new and str(raw).strip():
-                self.mend("unknown id", where)
+                self.repair("unknown id", where)
             return str(raw)
         if found != raw:
-            self.mend("id", where)
+            self.repair("id", where)
         return found
 
     def _option(self, raw: Any, mark: OneOf, where: str) -> str:
@@ -207,7 +207,7 @@ class ValueReader:
         if found is None:
             raise UnreadableError(where, f"{_shown(said)} chooses none of the {len(options)} options, or several")
         if found != said:
-            self.mend("spelling", where)
+            self.repair("spelling", where)
         return found
 
     def _list(self, raw: Any, annotation: Any, where: str) -> Any:
@@ -216,15 +216,15 @@ class ValueReader:
         elements = self._elements(raw, kind, where)
         found, why = [], ""
         for n, element in enumerate(elements):
-            place, kept = f"{where}[{n}]", len(self.mends)
+            place, kept = f"{where}[{n}]", len(self.repairs)
             try:
                 value = self.read(element, kind, place)
             except UnreadableError as error:
-                del self.mends[kept:]
-                self.mend("element", place)
+                del self.repairs[kept:]
+                self.repair("element", place)
                 why = why or str(error)
                 continue
-            if self.mends[kept:] and self.mends[-1] == Mend("unknown id", place):
+            if self.repairs[kept:] and self.repairs[-1] == Repair("unknown id", place):
                 continue
             found.append(value)
         if elements and not found and why:
@@ -236,7 +236,7 @@ class ValueReader:
             return list(raw)
         if raw is None or raw == "":
             raise UnreadableError(where, "a list is due, and there is nothing")
-        self.mend("shape", where)
+        self.repair("shape", where)
         if isinstance(raw, Mapping):
             wrapped = any(isinstance(value, list | tuple | Mapping) for value in raw.values())
             return list(raw) if is_id(kind) and not wrapped else _unwrapped(raw, kind)
@@ -257,10 +257,10 @@ class ValueReader:
         if isinstance(raw, model):
             return raw
         if isinstance(raw, list) and len(raw) == 1:
-            self.mend("shape", where)
+            self.repair("shape", where)
             raw = raw[0]
         if isinstance(raw, int | float) and not isinstance(raw, bool) and len(model.model_fields) == 1:
-            self.mend("shape", where)
+            self.repair("shape", where)
             raw = dict.fromkeys(model.model_fields, raw)
         if not isinstance(raw, Mapping):
             raise UnreadableError(where, f"an object is due, not {_shown(raw)}")
@@ -269,7 +269,7 @@ class ValueReader:
         if len(given) == 1 and not given.keys() & {field.key for field in fields}:
             inside = next(iter(given.values()))
             if isinstance(inside, Mapping):
-                self.mend("shape", where)
+                self.repair("shape", where)
                 return self._model(inside, model, where)
         values: dict[str, Any] = {}
         for field in fields:
@@ -291,16 +291,16 @@ class ValueReader:
             with suppress(TypeError, ValueError, AttributeError):
                 raw = before(raw)
         if raw is None and not field.required and not admits_none(field.annotation):
-            self.mend("null", where)
+            self.repair("null", where)
             return
-        kept = len(self.mends)
+        kept = len(self.repairs)
         try:
             values[field.name] = self.read(raw, field.annotation, where)
         except UnreadableError:
             if field.required:
                 raise
-            del self.mends[kept:]
-            self.mend("field", where)
+            del self.repairs[kept:]
+            self.repair("field", where)
 
 
 _READINGS: Mapping[type, Callable[[ValueReader, Any, Any, str], Any]] = {

@@ -8,7 +8,7 @@ from ..errors import one_line
 from .context import ABSTRACT, Context, Failure, Found, Hit, Query, estimate_tokens, in_blocks
 from .items import Action, AnyItem, Behavior, History, Item, Logs, Profile, Record, Session, Turn, format_time
 from .json_input import parse_json, read_json
-from .moment import Moment, comparable, latest, read_time
+from .timestamps import Moment, comparable, latest, read_time
 
 __all__ = [
     "ABSTRACT",

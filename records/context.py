@@ -11,7 +11,7 @@ from pydantic import Field, SerializeAsAny
 
 from ..errors import one_line
 from .items import Item, Record, format_time
-from .moment import read_time
+from .timestamps import read_time
 
 ABSTRACT = frozenset({"summary", "inference", "trait", "background", "principle"})
 """Kinds of hits that rest on so many turns that finding one proves nothing about any of them."""

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, JsonValue, Tag, Valid
 
 from ..errors import DataError, misfit, one_line
 from .json_input import read_json
-from .moment import Moment
+from .timestamps import Moment
 
 
 def format_time(time: datetime) -> str:

@@ -1,4 +1,4 @@
-"""Classes and functions of a user's own, named `module:attribute` wherever a name is taken."""
+"""Imports a user's own classes and functions, named `module:attribute`."""
 
 import importlib
 import operator

@@ -1,4 +1,4 @@
-"""Values that hold in a block of code, and in what it starts with a copy of its context."""
+"""Context variables that hold in a block of code, and in what it starts with a copy of its context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing finished runs question by question: paired differences, and a judge's preference.
+"""Compares finished runs question by question: paired differences, and a judge's preference.
 
 Questions are paired by id, words and gold answer; one that failed counts as 0 in its run. Every category is judged by
 itself: of twenty that do not differ, one seems to differ by chance.

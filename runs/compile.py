@@ -30,8 +30,8 @@ from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
 from .experiment import Note, Scoring
-from .lineage import show
 from .manifest import Manifest, is_intact
+from .mlflow_log import show
 from .pages.html import keep_page
 from .pages.page import Page, difference_line, known_facts, program_changes, run_page, spent_line, states
 from .promotion import Promotion, promotion, reserve
@@ -42,12 +42,12 @@ from .setup import Setup, data_of, parameters, replayed_setup
 from .statistics import Difference
 from .tracking import Tracker
 
-TROUBLED = "troubled"
+RETRY_COUNT = "troubled"
 """How often the optimizer of a run ended before its time or gave proposals up, in the run's record."""
 
 
 @dataclass(frozen=True)
-class Troubles:
+class OptimizerProblems:
     """What an optimizer went through that the run outlived."""
 
     optimizer: str
@@ -98,7 +98,7 @@ class Compiled:
     """The name of the model whose weights were trained, as --lm takes it; None where none were."""
     decided: Promotion
     """What the dev questions say of the compiled program."""
-    troubles: Troubles
+    troubles: OptimizerProblems
 
     @property
     def refused(self) -> str | None:
@@ -243,18 +243,18 @@ class _Compile:
         kept_back = reserve(first, _first_spent(runtime), split, rewrites=how.stage != "read")
         # Proposals are sampled more often where an earlier go had to give some up: what was sampled then is read from
         # the run's answers, so a resumed run asks what it has not asked before.
-        attempts, told = ATTEMPTS * (1 + _troubled(runtime)), score.note(f"compiling with {how.optimizer}")
+        attempts, told = ATTEMPTS * (1 + _retry_count(runtime)), score.note(f"compiling with {how.optimizer}")
         history, compiled = CandidateHistory(runtime.meter, attempts, told), None
-        if guard.struck is None:
+        if guard.limit_hit is None:
             with guard.phase(kept_back):
                 model = runtime.model("prompt")
                 compiled = compile_program(start, score.benchmark, split.train, how, model, history)
             if history.ended is not None or history.proposals.given_up:
-                runtime.folder.update(**{TROUBLED: 1 + _troubled(runtime)})
+                runtime.folder.update(**{RETRY_COUNT: 1 + _retry_count(runtime)})
         trained = None if history.trained is None else keep(history.trained, runtime.folder.path / "model")
         with dspy.context(lm=history.trained or dspy.settings.lm):
             second = None if compiled is None else score(compiled, split.dev, "dev", "dev questions, after")
-        decided = promotion(first, second, guard.struck, runtime.setup.min_n)
+        decided = promotion(first, second, guard.limit_hit, runtime.setup.min_n)
         kept = compiled if compiled is not None and (self.force or decided.refused is None) else None
         before = after = score(start, split.test, "test", "test questions, before")
         if kept is not None:
@@ -271,12 +271,12 @@ class _Compile:
             program=self.folder,
             candidates=tuple(history.candidates),
             usage=dict(counts_of(runtime.meter.read())),
-            stopped=guard.struck or before.stopped or after.stopped,
+            stopped=guard.limit_hit or before.stopped or after.stopped,
             run=runtime.folder.path,
             run_id=run_id,
             model=trained,
             decided=decided,
-            troubles=Troubles(
+            troubles=OptimizerProblems(
                 how.optimizer,
                 history.ended,
                 history.proposals.unreadable,
@@ -305,8 +305,8 @@ def _first_spent(runtime: Runtime) -> Spending:
     return before
 
 
-def _troubled(runtime: Runtime) -> int:
-    return runtime.folder.read().get(TROUBLED, 0)
+def _retry_count(runtime: Runtime) -> int:
+    return runtime.folder.read().get(RETRY_COUNT, 0)
 
 
 def _log(tracker: Tracker, outcome: Compiled) -> None:

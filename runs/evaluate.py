@@ -21,7 +21,7 @@ from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
 from ..engines.meter import Meter
 from ..engines.models import is_offline, shown
-from ..engines.spending import Spending, taking
+from ..engines.spending import Spending, measure_usage
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
 from ..programs.identity import program_digest
@@ -211,7 +211,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
                 node = program.remember(example.history)
                 memory, asked = node.memory, partial(program, remembered=node)
                 clock.mark("remembered")
-            with taking() as work:
+            with measure_usage() as work:
                 try:
                     prediction = benchmark.answer(asked, example)
                 finally:

@@ -19,8 +19,8 @@ from ..programs.program import MemoryProgram
 from .evaluate import Progress
 from .evaluate import evaluate as score
 from .external import ANSWERS, Answers, name_in_tables
-from .lineage import show
 from .manifest import read_manifest
+from .mlflow_log import show
 from .pages.html import keep_page
 from .pages.page import known_facts, program_changes, run_page, states
 from .registry import pinned

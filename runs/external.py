@@ -1,4 +1,4 @@
-"""What is scored that is no method of ours and no saved program, by its name.
+"""Finds by name what is scored and is no method of ours and no saved program.
 
 It is `system:NAME`, a shipped adapter of somebody's memory system, `module:thing` or a URL
 (`programs.external.program`), or a file of answers that were made elsewhere, JSON lines:

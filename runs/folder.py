@@ -22,7 +22,7 @@ from typing import Any
 
 from ..errors import DataError, MempilerError, Stopped, UserError, one_line
 from ..records import read_json
-from ..records.whole_file import replacing
+from ..records.atomic_file import atomic_write
 from .home import home, make_folder
 from .rows import Row
 from .run_store import RunStore
@@ -142,7 +142,7 @@ class RunFolder:
 
     def keep_rows(self, phase: str, rows: Iterable[Row]) -> None:
         """Writes scored questions into the run's folder, one JSON object a line, without what stood behind them."""
-        with replacing(self.path / f"{phase}_rows.jsonl") as file:
+        with atomic_write(self.path / f"{phase}_rows.jsonl") as file:
             file.writelines(f"{row.model_dump_json(exclude={'seen'})}\n" for row in rows)
 
     def update(self, **values: Any) -> None:
@@ -165,7 +165,7 @@ class RunFolder:
 
     def write(self, record: dict[str, Any]) -> None:
         """Replaces `run.json` at once."""
-        with replacing(self.path / RUN) as file:
+        with atomic_write(self.path / RUN) as file:
             json.dump(record, file, indent=1, ensure_ascii=False)
 
 

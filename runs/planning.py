@@ -1,4 +1,4 @@
-"""`--plan`: what a run will take, before any paid call: ranges of LM calls, tokens, cost and minutes.
+"""`--plan`: estimates LM calls, tokens, cost and minutes of a run before any paid call.
 
 The start program runs on a few questions under the offline engine, which shows how many calls a question and an item
 take, and how long their prompts are; `effort` turns an optimizer's settings into a range of program runs. Calls that a
@@ -21,20 +21,20 @@ from ..engines.models import OFFLINE, is_local, is_offline, language_model
 from ..engines.spending import token_prices
 from ..errors import UserError
 from ..optimizers.compile import Compilation, plan_job
-from ..optimizers.effort import NOTHING, Range, effort
+from ..optimizers.cost_estimate import NOTHING, Range, effort
 from ..optimizers.logo_grpo.policy import by_history
 from ..optimizers.logo_grpo.settings import TrainingSettings
 from ..programs.adapter import adapter as make_adapter
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from ..records import History
-from .course import Course
 from .experiment import Part, chosen_examples
 from .external import plannable
 from .folder import RunFolder
 from .registry import program_folder
 from .runtime import Runtime
 from .setup import Setup
+from .training_config import TrainingConfig
 
 SAMPLED_ITEMS = 3
 """Items of a history that are written to measure what writing takes."""
@@ -122,7 +122,7 @@ def plan_compile(method: str, setup: Setup, how: Compilation) -> Plan:
     return _plan(phases, Range(calls.low * size.each * 0.7, calls.high * size.each * 4), size, setup)
 
 
-def plan_train(method: str, setup: Setup, course: Course) -> Plan:
+def plan_train(method: str, setup: Setup, course: TrainingConfig) -> Plan:
     """The plan of a training: its steps and validations, and the test questions before and after.
 
     A budget of tokens says how many completions there can be, not how long they are.

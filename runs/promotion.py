@@ -1,4 +1,4 @@
-"""Whether a compiled program takes the place of its start, and what its optimizer must leave of the budget for that.
+"""Decides whether a compiled program replaces the original, and what budget is set aside for that.
 
 The difference must be "better" by `Difference.verdict`. The gate of the registry asks the same of two programs.
 """

@@ -1,6 +1,6 @@
 """What a registered model does when MLflow serves it: rows of a past and a question in, answers with evidence out.
 
-    MEMPILER_LM, MEMPILER_API_BASE                   the model, needless for the offline engine, and its address
+    MEMPILER_LM, MEMPILER_API_BASE                   the model, not needed with the offline engine, and its address
     MEMPILER_EMBEDDER, MEMPILER_EMBEDDER_API_BASE    the embedder, likewise
     MEMPILER_ALLOW_CODE                              1: a program may import its own module:Class method
 

@@ -1,4 +1,4 @@
-"""What an evaluation found: one row per question, and the sums every table prints."""
+"""The result of an evaluation: one row per question, and the sums that tables print."""
 
 from __future__ import annotations
 

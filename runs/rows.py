@@ -1,4 +1,4 @@
-"""The row of a question: its score and what numbers rest on, and, bounded, what people look at (`Seen`)."""
+"""The row of a question: its score, and a bounded trace of what was recalled and asked (`QuestionTrace`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..records import Context, Failure
 RECALL_AT = (5, 20)
 SHOWN = "shown"
 """Evidence recall of what the task saw, the policy of the method included."""
-RIGHT = 0.5
+CORRECT_THRESHOLD = 0.5
 """The score from which on an answer is counted as right."""
 REASONS = {
     "right": "right",
@@ -47,7 +47,7 @@ class Entry(BaseModel, frozen=True):
     sources: tuple[str, ...]
 
 
-class Asked(BaseModel, frozen=True):
+class LMCall(BaseModel, frozen=True):
     """One call of a predictor."""
 
     predictor: str
@@ -64,7 +64,7 @@ class Asked(BaseModel, frozen=True):
     output_tokens: int = 0
 
 
-class Moments(BaseModel, frozen=True):
+class Timings(BaseModel, frozen=True):
     """When the steps of a question were through, in seconds since it began; None for a step that it has not."""
 
     began: float
@@ -87,18 +87,18 @@ class Clock:
         self.marks[step] = (time.perf_counter() if at is None else at) - self.started
 
 
-class Seen(BaseModel, frozen=True):
+class QuestionTrace(BaseModel, frozen=True):
     """What stood behind one answer."""
 
     entries: tuple[Entry, ...] = ()
     evidence: dict[str, str] = {}
     """The gold evidence: turns by id, as prompts show them."""
-    calls: tuple[Asked, ...] = ()
+    calls: tuple[LMCall, ...] = ()
     feedback: str = ""
     """What the metric said of the answer."""
     left_out: int = 0
     """Entries and calls beyond those that are kept."""
-    moments: Moments | None = None
+    moments: Timings | None = None
     """None in a run of before this was kept."""
 
     def is_gold(self, entry: Entry) -> bool:
@@ -158,13 +158,13 @@ class Row(BaseModel):
     search_cpu: float | None = None
     """Of them those of CPU, in the threads that searched."""
     failure: Failure | None = None
-    seen: Seen | None = None
+    seen: QuestionTrace | None = None
     """What people look at and no number rests on; the journal of a run keeps it, files of rows do not."""
 
     @property
     def right(self) -> bool:
         """Whether the answer is more right than wrong, where a count of right answers is asked for."""
-        return self.failure is None and self.score >= RIGHT
+        return self.failure is None and self.score >= CORRECT_THRESHOLD
 
     @property
     def hit(self) -> str:
@@ -185,7 +185,7 @@ class Row(BaseModel):
         return "right" if self.right else {"all": "read", "part": "part", "none": "missed", "": "wrong"}[self.hit]
 
 
-def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback: str, clock: Clock) -> Seen:
+def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback: str, clock: Clock) -> QuestionTrace:
     """What a program saw of a benchmark's example.
 
     Args:
@@ -200,7 +200,7 @@ def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback:
     turns = example.history.turns if wanted else {}
     evidence = {id: turns[id][0].line(turns[id][1].time) if id in turns else "" for id in wanted}
     asked = [call for call in calls if call.completions or call.error]
-    return Seen(
+    return QuestionTrace(
         entries=tuple(
             Entry(line=shortened(hit.line(), ENTRY), kind=hit.kind, sources=hit.sources if hit.is_evidence else ())
             for hit in hits[:MOST_ENTRIES]
@@ -209,7 +209,7 @@ def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback:
         calls=tuple(_asked(call, clock.started) for call in asked[-MOST_CALLS:]),
         feedback=shortened(feedback, ANSWER),
         left_out=max(0, len(hits) - MOST_ENTRIES) + max(0, len(asked) - MOST_CALLS),
-        moments=Moments(began=clock.began, **clock.marks),
+        moments=Timings(began=clock.began, **clock.marks),
     )
 
 
@@ -221,13 +221,13 @@ def shortened(text: str, most: int) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _asked(call: Call, began: float) -> Asked:
+def _asked(call: Call, began: float) -> LMCall:
     last = call.completions[-1] if call.completions else Completion((), "")
     # Of the texts of a prompt the last, the question's own, goes first; the others have room alike.
     own = [shortened(each["content"], PROMPT * 3 // 4) for each in last.messages[-1:]]
     room = (PROMPT - sum(map(len, own))) // max(1, len(last.messages) - 1)
     texts = [*(shortened(each["content"], room) for each in last.messages[:-1]), *own]
-    return Asked(
+    return LMCall(
         predictor=str(getattr(call.predictor, "label", "")),
         outcome=call.outcome,
         messages=tuple((each["role"], text) for each, text in zip(last.messages, texts, strict=True)),

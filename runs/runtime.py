@@ -1,4 +1,4 @@
-"""What a run works with: its models, meter, guard, store and folder, made as its setup says."""
+"""Everything that a run works with: its models, meter, guard, store and folder."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Runtime:
             return cls(setup, meter, parent.guard, parent.folder, parent=parent)
         if setup.replay is None:
             setup.check_models()
-        asked = {"command": command, "program": program, **setup.decisive, **settings}
+        asked = {"command": command, "program": program, **setup.resume_key, **settings}
         if setup.resume is not None:
             folder = RunFolder.resume(setup.resume, asked)
         else:

@@ -1,4 +1,4 @@
-"""What a run rests on: data, models, sizes, limits and seed, checked before anything is paid for."""
+"""The setup of a run: data, models, sizes, limits and seed, checked before anything is paid for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..engines.models import GGUF, check_askable, check_known, is_local, is_offl
 from ..errors import MOST_SECONDS, MissingDependencyError, UserError, check_number
 from ..programs.program import MemoryProgram
 from .folder import RunFolder
-from .lineage import TRACES
+from .mlflow_log import TRACES
 from .results import MAX_LOST
 from .statistics import MIN_N
 
@@ -29,10 +29,13 @@ Workers = int | str
 _FREE = "allow_code threads workers limits resume timeout retries lm_deadline traces"
 _REPLAYED = ("lm", "prompt_lm", "judge_lm", "answer_lm", "embedder", "reranker", "adapter", "lm_settings")
 """Fields of a setup that a replay takes from the run."""
-_NOT_DECISIVE = {*_FREE.split(), *(f"{role}api_base" for role in ("", "prompt_", "judge_", "answer_", "embedder_"))}
+_FREE_ON_RESUME = {
+    *_FREE.split(),
+    *(f"{role}api_base" for role in ("", "prompt_", "judge_", "answer_", "embedder_")),
+}
 """Fields of a setup that a resumed run may change: they do not decide its result."""
 
-_OPTIONS = {"options": "option", "config": "set", "lm_settings": "lm-set"}
+_OPTIONS = {"config": "set", "lm_settings": "lm-set"}
 """What the command line calls fields of a setup, where it has another name for them."""
 
 
@@ -172,23 +175,20 @@ class Setup:
         return self.adapter or ("chat" if is_offline(self.lm) or is_local(self.lm) else "auto")
 
     @property
-    def decisive(self) -> dict[str, Any]:
+    def resume_key(self) -> dict[str, Any]:
         """What decides the result of a run: one that is resumed has the same."""
-        found = {key: value for key, value in asdict(self).items() if key not in _NOT_DECISIVE}
+        found = {key: value for key, value in asdict(self).items() if key not in _FREE_ON_RESUME}
         return {**found, "data": str(Path(self.data).absolute())} if self.data else found
 
     def command_line(self, command: str, program: str, chosen: Mapping[str, Any]) -> str:
-        """The command that does a run again: files by their names, without addresses and what is free to differ.
-
-        Args:
-            command: Its name.
-            program: The method or saved program.
-            chosen: The command's own options; of a mapping, each item is one.
-        """
+        """The command that does a run again: files by their names, without addresses; `chosen` are its own options."""
         plain = Setup(self.benchmark)
-        changed = {name: value for name, value in self.decisive.items() if value != getattr(plain, name)}
+        changed = {name: value for name, value in self.resume_key.items() if value != getattr(plain, name)}
         words = ["mempiler", command, program if ":" in program else Path(program).name, "--on", self.benchmark]
-        for name, value in {**changed, **asdict(self.limits), **chosen}.items():
+        own = changed.pop("options", {})  # `metric` and `categories` are options of the command line
+        named = {name: own[name] for name in own if name in ("metric", "categories")}
+        rest = {"option": {name: own[name] for name in own.keys() - named.keys()}}
+        for name, value in {**named, **rest, **changed, **asdict(self.limits), **chosen}.items():
             given = [f"{key}={each}" for key, each in value.items()] if isinstance(value, Mapping) else [value]
             for each in given if value is not None else ():
                 words += [f"--{_OPTIONS.get(name, name)}".replace("_", "-")]

@@ -1,4 +1,4 @@
-"""How sure a score is: bootstrap intervals that respect conversations, and the one verdict on two programs.
+"""Bootstrap intervals that respect conversations, and the one verdict on two programs.
 
 Questions about one conversation share its memory, so with at least five groups (conversations or users) whole groups
 are resampled, and the permutation test flips signs of the same units; `unit` says which. With few groups a percentile

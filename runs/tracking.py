@@ -1,4 +1,4 @@
-"""One MLflow run per command, written from the thread that owns it.
+"""Logs one MLflow run per command, from the thread that owns it.
 
 Everything is logged by run id through a client: MLflow's fluent calls would start orphan runs in worker threads. A
 store that cannot be reached at the start is an error, before any paid call. One that fails later is one line in the log

@@ -27,7 +27,6 @@ from ..programs.identity import program_digest
 from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
-from .course import TINY, Course
 from .evaluate import evaluate
 from .experiment import Note
 from .manifest import Manifest
@@ -37,10 +36,11 @@ from .results import Evaluation, difference
 from .runtime import Parent, Runtime
 from .setup import Setup, data_of, parameters
 from .statistics import Difference
+from .training_config import TINY, TrainingConfig
 
 _FILED = {"before": "start", "after": "result"}
 """What the rows of a phase are filed under: runs of earlier versions are resumed, too."""
-_NOT_DECISIVE = {"answer_api_base"}
+_FREE_ON_RESUME = {"answer_api_base"}
 """Fields of a course that a resumed run may change."""
 
 
@@ -73,7 +73,7 @@ class Trained:
 def run_train(
     method: str,
     setup: Setup,
-    course: Course | None = None,
+    course: TrainingConfig | None = None,
     out: str | Path | None = None,
     note: Note = lambda phase: None,
     meter: Meter | None = None,
@@ -93,7 +93,7 @@ def run_train(
     Raises:
         UserError: The model cannot be trained in this process, or a setting does not fit.
     """
-    course = course or Course()
+    course = course or TrainingConfig()
     if setup.lm_settings.get("temperature") is not None:
         course = course.changed({"temperature": setup.lm_settings["temperature"]})
     course = replace(course, settings=course.training(setup.seed))
@@ -118,9 +118,9 @@ def run_train(
     return outcome
 
 
-def _decisive(course: Course) -> dict[str, Any]:
+def _decisive(course: TrainingConfig) -> dict[str, Any]:
     """What decides the result, as JSON, which knows no tuples: a resumed run is compared with what its folder holds."""
-    found = {name: value for name, value in asdict(course).items() if name not in _NOT_DECISIVE}
+    found = {name: value for name, value in asdict(course).items() if name not in _FREE_ON_RESUME}
     del found["settings"]["threads"]
     return _plain(found)
 
@@ -135,7 +135,7 @@ class _Job:
     program: MemoryProgram
     benchmark: Benchmark
     split: Split
-    course: Course
+    course: TrainingConfig
     note: Note
 
     def tracked(self, folder: Path) -> Trained:

@@ -64,7 +64,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Told:
+class WorkerReply:
     """What a worker has found and used up to now."""
 
     usage: Usage
@@ -89,7 +89,7 @@ def share(
     workers = setup.workers
     # Of a cluster, as many as it has CPUs.
     most = workers if isinstance(workers, int) else int(_connected(workers).cluster_resources().get("CPU", 1))
-    parts = dealt(benchmark, examples, min(max(1, most), setup.threads))
+    parts = split_shards(benchmark, examples, min(max(1, most), setup.threads))
     if len(parts) < 2:
         return {}
     data, threads = setup.data and str(Path(setup.data).absolute()), max(1, setup.threads // len(parts))
@@ -106,7 +106,7 @@ def share(
         )
         for part in parts
     ]
-    reserved, last = [_whole(shard.limits) for shard in shards], [Told(Usage()) for _ in shards]
+    reserved, last = [_whole(shard.limits) for shard in shards], [WorkerReply(Usage()) for _ in shards]
     for each in reserved:
         guard.charge(each)
     writes, adapter = dict[str, Written](), dspy.settings.adapter
@@ -131,18 +131,18 @@ def share(
     return writes
 
 
-def dealt(benchmark: Benchmark, examples: Sequence[dspy.Example], parts: int) -> list[list[dspy.Example]]:
+def split_shards(benchmark: Benchmark, examples: Sequence[dspy.Example], parts: int) -> list[list[dspy.Example]]:
     """Questions in at most so many parts of about the same size; those about one conversation are in one part."""
     groups: dict[str, list[dspy.Example]] = {}
     for example in examples:
         groups.setdefault(benchmark.group(example), []).append(example)
-    dealt: list[list[dspy.Example]] = [[] for _ in range(min(parts, len(groups)))]
+    split_shards: list[list[dspy.Example]] = [[] for _ in range(min(parts, len(groups)))]
     for group in sorted(groups.values(), key=len, reverse=True):
-        min(dealt, key=len).extend(group)
-    return dealt
+        min(split_shards, key=len).extend(group)
+    return split_shards
 
 
-def ask(shard: Shard) -> Generator[Told]:
+def ask(shard: Shard) -> Generator[WorkerReply]:
     """Asks the questions of a shard, and tells what was found and used, row by row: what a worker does."""
     meter, guard = Meter(), Guard(shard.limits, shard.in_flight)
     with _folder(shard) as folder:
@@ -161,11 +161,11 @@ def ask(shard: Shard) -> Generator[Told]:
             with closing(answered(program, benchmark, benchmark.interleave(examples), shard.setup.threads)) as rows:
                 for row in rows:
                     if isinstance(row, Row):
-                        yield Told(meter.read(), row)
+                        yield WorkerReply(meter.read(), row)
             first = {example.history: str(example.id) for example in reversed(examples)}
             writes = {first[history]: each for history, each in written(program, list(first)).items()}
             schemas = adapter.found() if isinstance(adapter, AutoAdapter) else {}
-            yield Told(meter.read(), spent=guard.spent(), writes=writes, schemas=schemas)
+            yield WorkerReply(meter.read(), spent=guard.spent(), writes=writes, schemas=schemas)
 
 
 @contextmanager

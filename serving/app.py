@@ -34,7 +34,7 @@ from ..errors import MempilerError, UserError
 from . import chat, operations, routes
 from .auth import LOOPBACK, Gate
 from .bodies import ERRORS
-from .refusals import CAUGHT, failure, log, refusal_of, response_of
+from .error_responses import CAUGHT, failure, log, refusal_of, response_of
 from .service import Service
 from .settings import Settings
 

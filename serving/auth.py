@@ -18,14 +18,14 @@ from starlette.datastructures import Headers
 
 from ..errors import UserError
 from ..memory.incoming import name_of
-from .refusals import (
+from .error_responses import (
     OTHER_ORIGIN,
     OTHER_PATH,
     SLOW_BODY,
     TOO_LARGE,
     UNKNOWN_HOST,
     UNKNOWN_TOKEN,
-    Refusal,
+    HttpError,
     log,
     response_of,
 )
@@ -155,8 +155,8 @@ class Gate:
                     if len(body) > self._most:
                         raise TOO_LARGE()
                     more = message.get("more_body")
-        except (Refusal, TimeoutError) as error:
-            refused = error if isinstance(error, Refusal) else SLOW_BODY()
+        except (HttpError, TimeoutError) as error:
+            refused = error if isinstance(error, HttpError) else SLOW_BODY()
             await response_of(refused)(scope, receive, send)
             return
         # Read once more, the body is the whole one; a wait for more is a wait for the client to leave.

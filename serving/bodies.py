@@ -25,7 +25,7 @@ from ..memory.amending import LONGEST as LONGEST_TEXT
 from ..memory.amending import LONGEST_BY
 from ..memory.entries import MOST, PAGE, EntryHistory, Evidence, ListedEntry
 from ..memory.incoming import ADDRESSABLE, MAX_KEY, Metadata, Storable, Where, name_of
-from ..records.moment import Moment, utc
+from ..records.timestamps import Moment, utc
 
 Name = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""The breaker of a service: it refuses calls to a model that is down, to whom it is down."""
+"""The circuit breaker of a service: refuses calls to a model that is down, for whom it is down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running chat as sessions of a memory: which turns are new, to which session they belong, and the answer.
+"""Maps a running chat to sessions of a memory: which turns are new, and what the answer is.
 
 What follows the last answer of a request is new; what comes before is shown to the model only. One session of a user is
 open at a time, and searched as it was said until it ends. A client that repeats a request says nothing twice: turns
@@ -17,7 +17,7 @@ import dspy
 from ..engines.endpoint.loop import Deadline
 from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
-from ..programs.streaming import WANTED, Words
+from ..programs.streaming import WANTED, AnswerStream
 from ..records import Context, Session, Turn, format_time
 from ..records.scope import holding
 from .bodies import ChatRequest, Own, Remembered
@@ -91,7 +91,7 @@ class Conversation:
             self.memory.begin(seen.saying(Session(id=id, time=turns[0].time, turns=turns)))
         return None
 
-    def ask(self, words: Words | None) -> dspy.Prediction:
+    def ask(self, words: AnswerStream | None) -> dspy.Prediction:
         """Answers by the program; errors as of `UserMemory.ask`.
 
         Args:

@@ -1,4 +1,4 @@
-"""Single entries of a user's memory: in pages, with the sessions that they come from; changed, and what became of them.
+"""Single entries of a user's memory: listing by page, editing, and their history.
 
 Ids never change and order the entries, numbers in them as numbers (`D1:9` before `D1:10`): a page goes on behind the
 last id of the page before, whatever was added or deleted between the two.
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Unpack
 
 from ..errors import ConflictError, UserError
-from ..memory.amending import LONGEST, LONGEST_BY, Amendment, Amendments, in_force
+from ..memory.amending import LONGEST, LONGEST_BY, Amendment, Amendments, active_amendments
 from ..memory.entries import MOST, PAGE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.incoming import plain_line
 from ..memory.index import Entry
@@ -22,7 +22,7 @@ from ..memory.store import Store
 from ..memory.stored import Owner
 from .bodies import Choice
 from .memories import Memories
-from .view import View
+from .memory_view import View
 
 TRIES = 50
 """How often a change is made anew because another one came first."""
@@ -74,7 +74,7 @@ class UserEntries:
         within, view = self.memories.within(self.owner, **choice), self.look()
         found = view.entries()
         after = None if cursor is None else in_order(cursor)
-        inside = [id for id, (entry, _) in found.items() if within.everything or within.own(entry)]
+        inside = [id for id, (entry, _) in found.items() if within.is_empty or within.own(entry)]
         behind = [id for id in inside if after is None or in_order(id) > after]
         ids = heapq.nsmallest(limit, behind, key=in_order)
         following = ids[-1] if len(behind) > limit else None
@@ -169,7 +169,7 @@ class UserEntries:
         raise ConflictError(f"entries of user {self.owner.user!r} are being changed all the time; try again")
 
     def _undone(self, entry: str) -> Amendment | None:
-        rows = [row for row in in_force(self.store.amendments(self.owner)) if row.entry == entry]
+        rows = [row for row in active_amendments(self.store.amendments(self.owner)) if row.entry == entry]
         return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
 
     def _changed(self, view: View, what: Literal["update", "delete"], entry: str, text: str | None) -> Amendment | None:
@@ -183,7 +183,7 @@ class UserEntries:
         made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
         amend = Amendments([made])
         waiting = replace(view.waiting, items=amend.items(view.waiting.items))
-        settled = view.method.leaving(view.settled, amend)
+        settled = view.method.apply_amendment(view.settled, amend)
         left, _ = replace(view, settled=settled, waiting=waiting).entries().get(entry, (None, False))
         if (left is None) != (new is None) or (left and left.text == was.text):
             how = "update its turns" if new else "forget its session"

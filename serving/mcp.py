@@ -8,8 +8,8 @@ from typing import Any
 from .. import __version__
 from ..errors import MissingDependencyError
 from .bodies import Conditions, Most, Since, Until, Words
+from .error_responses import CAUGHT, refusal_of
 from .prompt_text import FOUND, data_lines
-from .refusals import CAUGHT, refusal_of
 from .user_memory import UserMemory
 
 try:

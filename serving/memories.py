@@ -22,20 +22,20 @@ from pydantic import ValidationError
 
 from ..engines.spending import working_for
 from ..errors import ProgramError, StoreError, UserError
-from ..memory.amending import Amendments, in_force
+from ..memory.amending import Amendments, active_amendments
+from ..memory.bm25 import forget_words
 from ..memory.deltas import applied
 from ..memory.incoming import checked_conditions
 from ..memory.indexes import Line
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
-from ..memory.words import forget_words
 from ..programs.identity import digest, program_digest, writer_digest
+from ..programs.pending import PendingItems
 from ..programs.program import MemoryProgram
 from ..programs.threads import Flight
-from ..programs.waiting import Waiting
 from .bodies import Choice
-from .view import Kept, View, Within
+from .memory_view import MemoryFilter, UserCache, View
 
 USERS = 320
 """Users of a store of whom something is kept, those used last."""
@@ -79,11 +79,11 @@ class Memories:
             view = self.read(owner)
             last, user = view.snapshot.amended, view.kept
             if user.amendments[0] != last:
-                user.amendments = last, Amendments(in_force(self.store.amendments(owner)))
+                user.amendments = last, Amendments(active_amendments(self.store.amendments(owner)))
             amend = user.amendments[1]
             if not amend.rows:
                 return view
-            settled = user.leaving(0, self.program.method, view.settled, amend)
+            settled = user.apply_amendment(0, self.program.method, view.settled, amend)
             waiting = replace(view.waiting, items=amend.items(view.waiting.items))
             return replace(view, settled=settled, waiting=waiting, amendments=amend)
         finally:
@@ -97,12 +97,12 @@ class Memories:
             ProgramError: Another program, embedder or version wrote it; the message has the command that repairs it.
         """
         # Taken before the store is read: what an older reading keeps here, a wipe in between has put out of reach.
-        user: Kept = self._kept.users.once(owner, Kept)
+        user: UserCache = self._kept.users.once(owner, UserCache)
         known = user.written
         since = known[1].log if known else Log()
         snapshot = self.store.read(owner, lambda version: known is not None and known[0] == version, user.parsed, since)
         if self.notice(snapshot.forgets):
-            user = self._kept.users.once(owner, Kept)
+            user = self._kept.users.once(owner, UserCache)
         user.parsed = snapshot.parsed
         if snapshot.stamp is not None:
             self.check(snapshot.stamp, owner)
@@ -115,9 +115,9 @@ class Memories:
             memory, settled = self._loaded(document, known and known[2:], owner)
             self.keep(user, snapshot.version, document, memory, settled)
         items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
-        return View(self.program.method, snapshot, document, memory, settled, Waiting(items, user.line), user)
+        return View(self.program.method, snapshot, document, memory, settled, PendingItems(items, user.line), user)
 
-    def keep(self, user: Kept, version: str, document: Document, memory: Memory, settled: Memory) -> None:
+    def keep(self, user: UserCache, version: str, document: Document, memory: Memory, settled: Memory) -> None:
         """Keeps a user's memory under its version, in the place of an older one."""
         # Its texts are as large as the memory, and not looked at again.
         light = replace(document, memory="", settled=None, change=None, since=None)
@@ -149,14 +149,14 @@ class Memories:
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-    ) -> Within:
+    ) -> MemoryFilter:
         """What is looked at of a user's memory.
 
         Raises:
             UserError: A condition is malformed.
         """
         conditions = checked_conditions({} if where is None else where)
-        return Within(since, until, self.store.turns_where(owner, conditions) if conditions else None)
+        return MemoryFilter(since, until, self.store.turns_where(owner, conditions) if conditions else None)
 
     def part(self, view: View, **choice: Unpack[Choice]) -> View:
         """What is looked at of a user's memory, as a memory of its own, with an index of its own.
@@ -165,9 +165,9 @@ class Memories:
             UserError: A condition is malformed, or the method cannot leave entries out.
         """
         within = self.within(view.snapshot.owner, **choice)
-        if within.everything:
+        if within.is_empty:
             return view
-        left = view.kept.leaving(1 + hash(within) % PARTS, view.method, view.settled, within)
+        left = view.kept.apply_amendment(1 + hash(within) % PARTS, view.method, view.settled, within)
         if left.line is view.settled.line:
             if any(within(entry) is None for entry in view.method.reader.entries(left)):
                 raise UserError(
@@ -176,7 +176,7 @@ class Memories:
             if left is not view.settled:
                 # An index that went to and fro between the two would be slower than one for each.
                 vars(left)["line"] = Line()
-        return replace(view, settled=left, waiting=Waiting(within.items(view.waiting.items)), within=within)
+        return replace(view, settled=left, waiting=PendingItems(within.items(view.waiting.items)), within=within)
 
     def drop(self, owner: Owner) -> None:
         """Removes a user's parsed memory, and with it its indexes, from this process."""

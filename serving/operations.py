@@ -1,4 +1,4 @@
-"""For whoever runs a service: a line of the log for each request, counts for Prometheus, and whether it serves.
+"""Request log, Prometheus metrics and health checks of a service.
 
 The processes of one service (`serve --workers`) share a folder, PROMETHEUS_MULTIPROC_DIR: whichever is asked tells the
 sums, and what a process counted stays when it dies. Values of labels are routes, statuses and kinds; no tenant, user or
@@ -35,7 +35,7 @@ from ..errors import StoreError
 from ..memory.store import Store
 from ..memory.stored import Owner, State
 from .auth import METRICS
-from .refusals import BUG, Refusal, cause_of, failure, log, response_of
+from .error_responses import BUG, HttpError, cause_of, failure, log, response_of
 from .service import Service
 
 router = APIRouter(tags=["state"])
@@ -298,6 +298,6 @@ async def metrics(request: Request) -> Response:
     try:
         async with asyncio.timeout(WAIT):
             held = await service.storing.run(lambda _: service.store.counts(), "")
-    except (TimeoutError, Refusal, StoreError):
+    except (TimeoutError, HttpError, StoreError):
         held = None
     return Response(counted.text(held), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -1,4 +1,4 @@
-"""What was found in a memory, as plain text for a language model that no program of ours asks.
+"""Renders recalled entries as plain text for any language model.
 
 In a block beside somebody else's prompt, what users said stands with a sign in whatever a prompt or a chat template
 would take for structure, so that no entry can end it (`reading.markers`). That makes no model immune.

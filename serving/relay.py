@@ -1,4 +1,4 @@
-"""Chats that are handed on to the language model as they are, with what is remembered of the user beside them.
+"""Passes chats on to the language model, with what is remembered of the user beside them.
 
 Only texts of the user and of the answer are remembered: whoever can write into a page that a tool reads could write
 into a memory. The block is data, and says so. It goes into the user's own message: there it has least authority, and

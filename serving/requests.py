@@ -1,4 +1,4 @@
-"""What can be asked of one user's memory in a service: one request each, and how its answer is read.
+"""The requests of a client: one for each thing that a user's memory can be asked, and how its answer is read.
 
 A call is sent again where that cannot do a thing twice: after 429 and 503 nothing was done for it, and one that got no
 answer may be repeatable. Bodies have the form that the service checks them by.

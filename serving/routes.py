@@ -26,10 +26,10 @@ from ..memory.entries import (
 from ..memory.incoming import now
 from ..records import format_time
 from .bodies import By, ChangedEntry, EntryId, Listing, Name, NewSession, NewText, Question, Search
-from .refusals import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, Refusal
+from .error_responses import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, HttpError
+from .memory_view import memory_shown
 from .service import GUARD, Asked, Caller, Service, User
 from .user_memory import UserMemory
-from .view import memory_shown
 
 T = TypeVar("T")
 TOOLS, HEADER = "/v1/mcp", "Mempiler-User"
@@ -189,7 +189,7 @@ def _history(memory: UserMemory, entry: str) -> EntryHistory:
     return EntryHistory(entry=entry, changes=_there(memory.history(entry), UNKNOWN_ENTRY))
 
 
-def _there(found: T | None, unknown: Callable[[], Refusal]) -> T:
+def _there(found: T | None, unknown: Callable[[], HttpError]) -> T:
     """What was found, or the refusal where there is no such thing."""
     if not found:
         raise unknown()
@@ -210,7 +210,7 @@ def tools_route(service: Service) -> tuple[Any, Route]:
             (given,) = request.headers.getlist(HEADER)
             user = TypeAdapter(Name).validate_python(given)
         except ValueError as error:
-            raise Refusal(400, f"say whose memory it is in one header: {HEADER}: NAME") from error
+            raise HttpError(400, f"say whose memory it is in one header: {HEADER}: NAME") from error
         caller = await Caller.of(request)
         memory = caller.memory(user)
         try:

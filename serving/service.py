@@ -1,4 +1,4 @@
-"""What the routes of a service share: a program, one open store, a language model, pools, the worker; and who asks."""
+"""The state that routes share: program, store, language model, pools, worker; and who is calling."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..programs.program import MemoryProgram
 from .auth import Tokens
 from .bodies import Name
 from .breaker import CALLER, Breaker
+from .error_responses import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN, HttpError
 from .memories import Memories
-from .refusals import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN, Refusal
 from .settings import Settings
 from .user_memory import UserMemory
 from .writers import Worker
@@ -203,7 +203,7 @@ class Caller:
         """
         most = self.service.settings.max_turns
         if messages > most:
-            raise Refusal(413, f"{messages} messages are too many; send at most {most}")
+            raise HttpError(413, f"{messages} messages are too many; send at most {most}")
 
     async def asking(self, call: Callable[[Deadline], T], begins: UserMemory | None = None) -> T:
         """Runs a call that asks the language model; it stores nothing of `begins` if that user is forgotten."""

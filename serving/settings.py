@@ -1,4 +1,4 @@
-"""Limits and habits of one service process: each is an option of `mempiler serve`, and a variable MEMPILER_*."""
+"""Limits of one service process: each is an option of `mempiler serve`, and a variable MEMPILER_*."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ from ..records import Context, Found, Hit, Item, Query, Turn
 from .bodies import Choice
 from .entries import UserEntries
 from .memories import Memories
+from .memory_view import View
 from .settings import LEASE
-from .view import View
 from .writing import Remembered, remember_user
 
 P = ParamSpec("P")

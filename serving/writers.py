@@ -1,4 +1,4 @@
-"""Who writes queued sessions into memories, many users at the same time: the background of a service, and commands.
+"""Background writers: put queued sessions into memories, many users at the same time.
 
 Any number of processes may do this over one store: it gives each user to one writer at a time. What bounds the threads
 is memory; calls are bounded where they are made, so a slow user holds up no other. They are daemons: a language model
@@ -22,8 +22,8 @@ from dspy.utils.exceptions import LMError
 from ..errors import MempilerError, StoreError
 from ..memory.stored import Claim, Owner
 from .breaker import CALLER, Breaker
+from .error_responses import failure, log
 from .memories import Memories
-from .refusals import failure, log
 from .settings import AT_ONCE, LEASE
 from .writing import Remembered, write_claimed
 

@@ -1,4 +1,4 @@
-"""Writing what is queued of one user: claimed, written item by item, each stored before the next one is taken.
+"""Writes the queued sessions of one user: claimed, written item by item, each stored before the next.
 
 The memory of n items is what `program.remember` writes for the same n items, however they arrived: they are written
 into the memory as it was before it was settled, and the settled one is kept beside it for questions; memories that
@@ -22,15 +22,15 @@ from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from pydantic_core import to_json
 
 from ..errors import MempilerError, one_line
-from ..memory.amending import Amendments, in_force, writing_under
+from ..memory.amending import Amendments, active_amendments, writing_under
 from ..memory.deltas import delta
 from ..memory.memory import Memory
 from ..memory.stored import LONGEST_LEASE, Change, Claim, Document, Log, Owner, StoredItem
-from ..programs.fold import Performed, Steps, again, close, fold, perform, take
+from ..programs.fold import StepResult, Steps, again, close, fold, run_step, take
 from ..records import Failure, Item
 from .memories import Memories
+from .memory_view import View
 from .settings import LEASE
-from .view import View
 
 ATTEMPTS = 3
 SHORT = 65_536
@@ -148,10 +148,10 @@ class _StoredSteps(Steps):
             going = fold([stored.item for stored in self.batch], going, self, settle=False)
         return self.settle(going)
 
-    def step(self, work: Callable[[], Any]) -> Performed:
+    def step(self, work: Callable[[], Any]) -> StepResult:
         return _attempt(work)
 
-    def write(self, state: bool, item: Item, prepared: Performed) -> bool:
+    def write(self, state: bool, item: Item, prepared: StepResult) -> bool:
         """Writes one item, or gives it up; False if the work is to stop or the claim was lost."""
         stored, made = self.batch.popleft(), prepared
         if not state or self.stop():
@@ -212,7 +212,7 @@ class _StoredSteps(Steps):
 
     def _amended(self) -> AbstractContextManager[None]:
         """What the writer shows of the memory is what its user left of it, by now."""
-        rows = in_force(self.store.amendments(self.claim.owner)) if self.writer.relates else ()
+        rows = active_amendments(self.store.amendments(self.claim.owner)) if self.writer.shows_entries else ()
         return writing_under(Amendments(rows)) if rows else nullcontext()
 
     def _version(self, memory: Memory, settled: Memory, speakers: Sequence[str] = (), **positions: int) -> _Version:
@@ -250,13 +250,13 @@ class _StoredSteps(Steps):
         return Failure(kind="error", where=where, message=message)
 
 
-def _attempt(work: Callable[[], Any]) -> Performed:
+def _attempt(work: Callable[[], Any]) -> StepResult:
     """Takes a step of a writer; what is the item's fault is kept, what is the endpoint's or the store's is raised."""
     try:
-        return perform(work)
+        return run_step(work)
     except LMInvalidRequestError as error:
-        return Performed(error=error)
+        return StepResult(error=error)
     except (LMError, MempilerError):
         raise
     except Exception as error:
-        return Performed(error=error)
+        return StepResult(error=error)

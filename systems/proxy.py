@@ -1,4 +1,4 @@
-"""The run's language model and embedder as an endpoint of OpenAI's kind, for programs that know nothing of ours.
+"""Serves the run's language model and embedder as an OpenAI-compatible endpoint to other people's systems.
 
     package ── POST /v1/chat/completions ──> Proxy ──> `dspy.settings.lm`    counted, limited, recorded as any call
             ── POST /v1/embeddings       ──>       ──> the run's embedder
@@ -25,7 +25,7 @@ import uvicorn
 from fastapi import FastAPI, Header
 from fastapi.responses import JSONResponse
 
-from ..engines.spending import Spending, note, taking
+from ..engines.spending import Spending, measure_usage, note
 from ..errors import MempilerError, one_line
 from ..memory.index import Embedder
 from ..reading.answer import CutText
@@ -102,7 +102,7 @@ class Proxy:
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages or body.get("stream"):
             raise RefusedError("messages has to be a list of messages, and stream not to be asked for")
-        with taking() as work:
+        with measure_usage() as work:
             outputs: Any = lm(messages=messages, **_settings(lm, body))
         for call in work.calls:
             note(Spending(1, call.input_tokens, call.output_tokens, call.cost, call.unpriced))

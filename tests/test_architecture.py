@@ -91,7 +91,7 @@ ONLY: dict[tuple[str, str], tuple[str, ...]] = {
     ("programs", "engines"): (
         *(".engines.embedders.embedder", ".engines.call.HEARING", ".engines.endpoint.loop.in_thread"),
         *(".engines.endpoint.endpoint.Take", ".engines.endpoint.endpoint.in_pieces"),
-        *(".engines.spending.Spending", ".engines.spending.note", ".engines.spending.taking"),
+        *(".engines.spending.Spending", ".engines.spending.note", ".engines.spending.measure_usage"),
     ),
 }
 """Of some rooms a part alone: names begin with one of these."""
@@ -170,7 +170,7 @@ BREACHES: list[tuple[Callable[[Module], list[str]], str, str]] = [
     (wrong_rooms, "programs/program", "from .. import Client"),
     (wrong_rooms, "serving/app", "from .frameworks.langchain import MemoryRetriever"),
     (wrong_rooms, "serving/frameworks/langchain", "from ..user_memory import UserMemory"),
-    (wrong_rooms, "serving/requests", "from .view import View"),
+    (wrong_rooms, "serving/requests", "from .memory_view import View"),
     (wrong_rooms, "unheard_of/room", "from ..errors import UserError"),
 ]
 """Each rule, with the path and text of modules that break it."""

@@ -33,7 +33,7 @@ from ..dataset import Note, Reading
 from ..judge import PromptJudge
 from ..scorer import Answered, Combined, Score, Scorer, answer_of
 from ..text_metrics import sentence_bleu
-from .reader import Asked, Topic, files_of, read_palset
+from .reader import QueryTopic, Topic, files_of, read_palset
 
 BLEU = {f"bleu{order}": f"BLEU-{order}" for order in (1, 2, 3, 4)}
 POINTS = {"pos": 1, "neg": -1, "neu": 0}
@@ -239,7 +239,7 @@ class PalBench(Benchmark):
         return Reading(histories, examples, files)
 
     @classmethod
-    def _example(cls, asked: Asked, show_logs: bool) -> dspy.Example | None:
+    def _example(cls, asked: QueryTopic, show_logs: bool) -> dspy.Example | None:
         found = cls.asks(asked.topic)
         if found is None:
             return None

@@ -29,7 +29,7 @@ from ..benchmark import Interaction, Program, fitted
 from ..judge import AnyJudge, PromptJudge, ask_all
 from ..scorer import Answered, Score, Scorer
 from .benchmark import Gold, PalBench
-from .reader import Asked, Persona, Topic
+from .reader import Persona, QueryTopic, Topic
 
 VALUES = {"win": 1.0, "tie": 0.5, "lose": 0.0}
 """What an outcome counts in a mean."""
@@ -264,7 +264,7 @@ class PalConversation(Interaction):
         return dspy.Prediction(answer=transcript(own), rival=transcript(other), context=last.get("context"))
 
     def _dialogue(self, program: Program, example: dspy.Example, logs: bool) -> tuple[list[Said], dspy.Prediction]:
-        asked: Asked = example.asked
+        asked: QueryTopic = example.asked
         recent = {"recent": (asked.logs,)} if logs and asked.logs else {}
 
         def reply(**query: Any) -> dspy.Prediction:

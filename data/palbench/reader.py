@@ -92,7 +92,7 @@ class Persona(Record):
     """What the implicit needs rest on, in words."""
 
 
-class Asked(Record):
+class QueryTopic(Record):
     """One topic of a query sample: what all of PAL-Bench asks about."""
 
     id: str
@@ -219,7 +219,7 @@ def files_of(path: Path, language: Literal["zh", "en", "all"] | None = None) -> 
     return chosen if language == "all" else chosen[:1]
 
 
-def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...], tuple[Asked, ...]]:
+def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...], tuple[QueryTopic, ...]]:
     """Reads data files, telling `note` everything that is odd about them.
 
     A user with a fatal finding is skipped if `note` does not raise.
@@ -231,7 +231,7 @@ def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...],
         DataError: A file is missing, empty or no JSON.
     """
     histories: dict[str, History] = {}
-    asked: dict[str, Asked] = {}
+    asked: dict[str, QueryTopic] = {}
     for file in files:
         value, sides = read_json(file), _SideFiles(file)
         if not isinstance(value, dict):
@@ -251,7 +251,9 @@ def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...],
     return tuple(histories.values()), tuple(asked.values())
 
 
-def _user(row: _Record, name: str, id: str, items: list[AnyItem], place: Place, sides: _SideFiles) -> Iterator[Asked]:
+def _user(
+    row: _Record, name: str, id: str, items: list[AnyItem], place: Place, sides: _SideFiles
+) -> Iterator[QueryTopic]:
     """Takes a user's samples in as items; the topics of a query sample are asked between its logs and its dialogue."""
     last: datetime | None = None
     for number, sample in enumerate((*row.history, *row.query), 1):
@@ -273,7 +275,7 @@ def _user(row: _Record, name: str, id: str, items: list[AnyItem], place: Place, 
             for n, key in enumerate(sorted(sample.topics, key=natural)):
                 topic = sample.topics[key].checked(at.at(key))
                 persona = sides.persona(name, f"{time:%Y-%m-%d}" if time else "", key, n, topic)
-                yield Asked(
+                yield QueryTopic(
                     id=f"{where}_{key}" if where.startswith(id) else f"{id}_{where}_{key}",
                     history=history,
                     logs=logs,

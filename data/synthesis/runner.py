@@ -21,7 +21,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 
 from ...errors import one_line
-from ...records.whole_file import replacing
+from ...records.atomic_file import atomic_write
 from ..judge import ask_all
 
 S = TypeVar("S")
@@ -60,7 +60,7 @@ Check = Callable[[dspy.Prediction], Checked]
 def write_json(path: Path, content: Any) -> Path:
     """Writes JSON to a file, whole or not at all; its folder is made if missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         json.dump(content, file, indent=1, ensure_ascii=False)
     return path
 

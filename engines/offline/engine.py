@@ -1,4 +1,4 @@
-"""The offline engine: a language model's place taken by rules, so that everything runs with no weights, key or network.
+"""The offline engine: answers by rules, so that everything runs without weights, key or network.
 
 It fills every output with spans, sentences, ids and dates of its prompt, chosen and shaped by the nearest demos there,
 and infers nothing: its scores are smoke tests. What compiling honestly shows is that demos teach it that "When"

@@ -1,4 +1,4 @@
-"""What the engine sees of a request: fields and demos, inputs cut into units, which is the query, how words weigh.
+"""Parses a request for the offline engine: fields, demos, sentences, the query, and how much words weigh.
 
 A unit is an item of a JSON list, a line with a head, or else a sentence. The line `[D1:3] (8 May 2023) Ann: I moved`
 has an id, a date, a speaker and a body. Of a record the longest text is the body; keys that end in id, speaker, time or

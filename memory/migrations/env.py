@@ -1,4 +1,4 @@
-"""What Alembic runs: all in the transaction of whoever opens the store."""
+"""Alembic's environment: runs all migrations in the transaction of whoever opens the store."""
 
 from __future__ import annotations
 

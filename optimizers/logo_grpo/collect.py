@@ -1,4 +1,4 @@
-"""What one step is trained on: trajectories of a few conversations, reruns of some of their sessions, in groups.
+"""Collects the training data of one step: trajectories of conversations and reruns of sessions, in groups.
 
     history ── num_rollouts x ──> trajectories ──────────────────────────────> global groups
                                    └─ per session, by chance: one snapshot ── local_n x ──> local groups

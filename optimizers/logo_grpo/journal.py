@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import UserError
 from ...records import read_json
-from ...records.whole_file import replacing
+from ...records.atomic_file import atomic_write
 
 FILE = "train.json"
 
@@ -118,5 +118,5 @@ class Journal:
         """Replaces the journal at once."""
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with replacing(self._folder / FILE) as file:
+            with atomic_write(self._folder / FILE) as file:
                 json.dump(asdict(progress), file, ensure_ascii=False)

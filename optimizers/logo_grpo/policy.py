@@ -1,4 +1,4 @@
-"""How good a policy is: it writes the memories of held-out users, and questions about them are scored.
+"""Scores a policy: it writes the memories of held-out users, and questions about them are answered.
 
 Greedy and sampled decoding are two policies of one model: a model can be sharper without being better.
 """

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import dspy
 
 from ...memory.memory import Memory
-from ...programs.fold import Performed, Steps, bare, fold, perform
+from ...programs.fold import StepResult, Steps, bare, fold, run_step
 from ...programs.identity import rollout
 from ...programs.method import Writer
 from ...programs.program import MemoryProgram
@@ -117,10 +117,10 @@ def _sampled(writer: Writer, before: Memory, items: Sequence[Item], past: Histor
 class _SampledSteps(Steps):
     """Steps whose calls are kept with their raw completions, and the memory before each."""
 
-    def step(self, work: Callable[[], Any]) -> Performed:
-        return perform(work, raw=True)
+    def step(self, work: Callable[[], Any]) -> StepResult:
+        return run_step(work, raw=True)
 
-    def write(self, state: Rollout, item: Item, prepared: Performed) -> Rollout:
+    def write(self, state: Rollout, item: Item, prepared: StepResult) -> Rollout:
         done = prepared.then(self.step(lambda: self.writer.write(state.memory, item, prepared.value)))
         # What an action failed to take in is not shown to the answer: its reward is to tell.
         memory = bare(done.value)

@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from mempiler.memory.bm25 import K1, B
 from mempiler.memory.index import DIALOGUE, Entry, Index
-from mempiler.memory.words import K1, B
 from mempiler.programs.h2memory.principles import clusters
 
 from measures.scripted import cpu_ms

@@ -1,7 +1,7 @@
 """Baselines that keep what was said: nothing, the newest turns, or the turns or sessions that bear on the query.
 
 Turn RAG searches by BM25 over stop-worded, stemmed turns with the speaker's name in front; turns of a session lend
-their neighbours shares of their scores (`memory.words`), and those of the speaker and the month that a question asks
+their neighbours shares of their scores (`memory.bm25`), and those of the speaker and the month that a question asks
 for gain (`memory.signals`). An embedding model adds its cosine (`memory.index`), or takes the place of BM25
 (`hybrid=False`, as the baselines of papers search); the offline embedder, which compares spelling, does neither.
 Session RAG searches one text per session; an embedding model adds the cosine of its nearest turn, or searches one
@@ -182,7 +182,7 @@ class SessionReader(EntryReader):
                 kept.append(session)
         return memory.changed(sessions=tuple(kept))
 
-    def otherwise(self, memory: SessionMemory, query: Query) -> Sequence[Hit]:
+    def fallback(self, memory: SessionMemory, query: Query) -> Sequence[Hit]:
         """The newest turns: a whole session is much for a question that found nothing."""
         turns = [turn for session in memory.sessions for turn in session.turns]
         return [turn.hit() for turn in turns[: -FEW - 1 : -1]]
@@ -261,7 +261,7 @@ class LoggedWriter(Writer):
 
     longest_text = LONGEST_ACCOUNT
     embedder: Any = property(lambda self: getattr(self.inner, "embedder", None))
-    relates: Any = property(lambda self: self.inner.relates)
+    shows_entries: Any = property(lambda self: self.inner.shows_entries)
     prepares: Any = property(lambda self: self.inner.prepares)
     settles: Any = property(lambda self: self.inner.settles)
 
@@ -332,7 +332,7 @@ class LoggedReader(Reader):
         found = self.inner.recall(memory.inner, query)
         there, earlier = query.shown_ids, {entry.id for entry in memory.earlier}
         current = (entry.hit() for entry in memory.current if entry.id not in there)
-        told = found.hits or self.inner.otherwise(memory.inner, query)
+        told = found.hits or self.inner.fallback(memory.inner, query)
         nearest: list[Hit] = []
         if earlier:
             nearest = self.indexes.search(memory, [query.probe], self.k, self.low, lambda entry: entry.id in earlier)[0]

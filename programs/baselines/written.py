@@ -355,10 +355,10 @@ class BankReader(EntryReader):
         counts = {"pieces": len(found), "forgotten": len(memory.pieces) - len(there)}
         return Context(hits=tuple(found), notes=notes, counts=counts)
 
-    def otherwise(self, memory: BankMemory, query: Query) -> Sequence[Hit]:
+    def fallback(self, memory: BankMemory, query: Query) -> Sequence[Hit]:
         """The newest of what is not forgotten at the date of the query."""
         there = self._remembered(memory, query)
-        return super().otherwise(memory.changed(pieces=tuple(p for p in memory.pieces if p.id in there)), query)
+        return super().fallback(memory.changed(pieces=tuple(p for p in memory.pieces if p.id in there)), query)
 
     def amended(self, memory: BankMemory, amend: Amend) -> BankMemory:
         # An account rests on all dialogues.

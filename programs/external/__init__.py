@@ -1,1 +1,1 @@
-"""What is no method of ours and answers all the same; see `program`."""
+"""Programs that are no method of ours: callables, modules, stores and endpoints; see `program`."""

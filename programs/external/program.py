@@ -1,4 +1,4 @@
-"""Anything that answers questions about a history, as a program like ours: same questions, same reader, same scorers.
+"""Wraps anything that answers questions about a history as a program: same questions, reader and scorers.
 
 A store has `add(session)` and `search(query, k)` or `ask(question)`; anything else takes a history and a question.
 The memory is the history itself, so memories stay values; a store is written when it settles (docs/own_systems.md).
@@ -27,12 +27,12 @@ from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
 from ...records.own_code import imported
 from ..method import Method, Reader, Settings, Writer
+from ..pending import PendingItems, Recalled
 from ..program import MemoryProgram
 from ..recording import ExternalError
 from ..remember import MemoryCache
 from ..tasks.task import Task, parted
 from ..tasks.task import task as task_class
-from ..waiting import Recalled, Waiting
 from .stores import CallThread, Endpoint, Stores, parameters
 
 WEB = ("http://", "https://")
@@ -220,7 +220,7 @@ class ExternalReader(Reader):
     def recall(self, memory: HistoryMemory, query: Query) -> Context:
         return Context(hits=tuple(self.search(memory, [query.probe], self.settings["k"])[0]))
 
-    def otherwise(self, memory: HistoryMemory, query: Query) -> Sequence[Hit]:
+    def fallback(self, memory: HistoryMemory, query: Query) -> Sequence[Hit]:
         return ()
 
 
@@ -235,7 +235,7 @@ class External(Method):
     def config(self) -> dict[str, Any]:
         return dict(self._settings["settings"])
 
-    def recall(self, memory: HistoryMemory, query: Query, waiting: Waiting | None = None) -> Recalled:
+    def recall(self, memory: HistoryMemory, query: Query, waiting: PendingItems | None = None) -> Recalled:
         if "k" in self.config:
             return super().recall(memory, query, waiting)
         since = (*(waiting.items if waiting else ()), *query.since)

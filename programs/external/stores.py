@@ -1,4 +1,4 @@
-"""Stores of a system that changes when it is written: one per history, each in a folder of its own, written once.
+"""Runs a stateful memory system: one store per history, in a folder of its own, written once.
 
 Calls of it are made one after the other in a thread of its own, all but `kill`, in a copy of their caller's context, so
 that a model it asks is metered as the caller's own. Code that hangs cannot be ended in Python: its thread is left
@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...engines.spending import Spending, note, taking
+from ...engines.spending import Spending, measure_usage, note
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...records import Failure, History, Item
 from ..recording import ExternalError, failure_of, record_failure
@@ -143,7 +143,7 @@ class Stores:
         folder.mkdir(parents=True)
         given = {"folder": folder} if "folder" in parameters(self._make) else {}
         try:
-            with taking() as work:  # who asks first need not be who it is for
+            with measure_usage() as work:  # who asks first need not be who it is for
                 store.calls.system = store.calls.call("make", partial(self._make, **given))
                 for item in history.items:
                     try:

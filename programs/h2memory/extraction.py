@@ -1,4 +1,4 @@
-"""What H2Memory extracts: from logs situations and background, from a dialogue topics and their needs in full."""
+"""H2Memory's extraction: situations and background from logs, topics and needs from dialogues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What H2Memory recalls for a query, from each of its four parts (Mem-PAL, "Memory-based RAG").
+"""H2Memory's recall: what each of its four parts gives for a query (Mem-PAL, "Memory-based RAG").
 
 A part that is switched off is not shown; the way through it to the part that hangs on it stays open.
 """

@@ -19,8 +19,8 @@ import dspy
 import numpy as np
 from pydantic import Field
 
-from ...memory.amending import as_left
-from ...memory.index import Embedder, Spoken, query_vectors
+from ...memory.amending import edited_entry
+from ...memory.index import Embedder, SpeakerIs, query_vectors
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Item, Query, Turn, comparable, format_time, one_line
 from ...signatures.memory_r2 import (
@@ -74,7 +74,7 @@ class FactWriter(Writer):
     """
 
     Memory = FactMemory
-    relates = True
+    shows_entries = True
 
     def __init__(self, embedder: Embedder, settings: FactSettings, indexes: Indexes) -> None:
         super().__init__()
@@ -111,12 +111,12 @@ class FactWriter(Writer):
         hits: list[list[Hit]] = [[] for _ in facts]
         for speaker in dict.fromkeys(fact.speaker for fact in facts) if settings.same_speaker else [None]:
             own = [n for n, fact in enumerate(facts) if speaker in (None, fact.speaker)]
-            where = None if speaker is None else Spoken(speaker)
+            where = None if speaker is None else SpeakerIs(speaker)
             texts = [facts[n].fact for n in own]
             known = np.stack([vectors[text] for text in texts]) if vectors else None
             found = self.indexes.search(memory, texts, settings.related, settings.min_score, where, known)
             near = memory.having({hit.id for each in found for hit in each})
-            there = {fact.id for fact in near if as_left(fact, memory.entry) is not None}
+            there = {fact.id for fact in near if edited_entry(fact, memory.entry) is not None}
             for n, each in zip(own, found, strict=True):
                 hits[n] = [hit for hit in each if hit.id in there]
         ranked = sorted((hit for found in hits for hit in found), key=lambda hit: -hit.score)
@@ -195,7 +195,7 @@ class FactReader(EntryReader):
         """The nearest memories of each side, best first; the first speaker's name is in the notes."""
         speakers = query.speakers or tuple(dict.fromkeys(fact.speaker for fact in memory.facts))
         first = speakers[0] if speakers else ""
-        sides = Spoken(first), Spoken(first, same=False)
+        sides = SpeakerIs(first), SpeakerIs(first, same=False)
         found = [self.indexes.search(memory, [query.probe], self.read_top, self.min_score, side)[0] for side in sides]
         hits = sorted((hit for side in found for hit in side), key=lambda hit: -hit.score)
         return Context(hits=tuple(hits), notes={FIRST: first})
@@ -248,7 +248,7 @@ def _stored(memory: FactMemory, shown: set[str]) -> list[StoredMemory]:
             date=format_time(fact.time) if fact.time else None,
         )
         for fact in memory.having(shown)
-        if (left := as_left(fact, memory.entry)) is not None
+        if (left := edited_entry(fact, memory.entry)) is not None
     ]
 
 

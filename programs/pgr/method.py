@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ...memory.amending import Amend, as_left, is_as_written
+from ...memory.amending import Amend, edited_entry, is_as_written
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
@@ -60,7 +60,7 @@ class PersonalFactWriter(Writer):
     """Takes sessions in as dated facts; its embedder finds those that are alike."""
 
     Memory = PersonalMemory
-    relates = True
+    shows_entries = True
     longest_text = 1000
     """A fact is short: a longer text is asked for again, and does not come in."""
 
@@ -111,7 +111,7 @@ class PersonalFactWriter(Writer):
             best = sorted((hit for hits in found for hit in hits), key=lambda hit: -hit.score)
             near = set(list(dict.fromkeys(hit.id for hit in best))[:most])
             facts = tuple(fact for fact in facts if fact.id in near)
-        left = [(fact, as_left(fact, memory.entry)) for fact in facts]
+        left = [(fact, edited_entry(fact, memory.entry)) for fact in facts]
         return [_shown(fact, entry.text) for fact, entry in left if entry is not None]
 
     def _consolidated(self, memory: PersonalMemory) -> PersonalMemory:
@@ -154,10 +154,10 @@ class ProspectiveReader(Reader):
     def amended(self, memory: Any, amend: Amend) -> Any:
         return self.inner.amended(memory, amend)
 
-    def otherwise(self, memory: Any, query: Query) -> Sequence[Hit]:
+    def fallback(self, memory: Any, query: Query) -> Sequence[Hit]:
         """What is nearest to the query, below any threshold; what the inner method has where nothing is."""
         near = self.search(memory, [query.probe], FEW, ANY_COSINE)[0]
-        return [hit.model_copy(update={"score": 0.0}) for hit in near] or self.inner.otherwise(memory, query)
+        return [hit.model_copy(update={"score": 0.0}) for hit in near] or self.inner.fallback(memory, query)
 
     def recall(self, memory: Any, query: Query) -> Context:
         """What the policy finds; nothing, without a call, in an empty memory."""

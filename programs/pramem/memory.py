@@ -1,4 +1,4 @@
-"""What practice has taught (PraMem, section 4.1): patterns of the user, alerts of the model's own biases, and the pool.
+"""PraMem's memory: the user's patterns, alerts of the model's own biases, and the pool (section 4.1).
 
 Of the records only those are kept that later practice shows as the past of its samples.
 """

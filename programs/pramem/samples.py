@@ -1,4 +1,4 @@
-"""What practice is made with: its settings, and samples, records whose outcome is hidden (PraMem, equation 3).
+"""Practice samples and their settings: records whose outcome is hidden (PraMem, equation 3).
 
 No sample shows a record at or after its target: the suffix is cut from the records before it (the authors' released
 code shows later ones, the target among them). A record that carries no question is never a target.

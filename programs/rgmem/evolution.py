@@ -1,4 +1,4 @@
-"""RGMem's operators: when they fire, what a model is shown, what its answer changes (algorithm 1, lines 16 to 29)."""
+"""RGMem's operators: when they fire, what a model is shown, what it changes (algorithm 1, lines 16 to 29)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a session to units of evidence, and to their places in the graph (Eq. 4 and 5; algorithm 1, lines 10 to 14).
+"""RGMem's extraction: from a session to units of evidence and their places in the graph (Eq. 4 and 5).
 
 Class edges never close a cycle: one that would is refused; the path continues from the node it led to. A base concept
 hangs on the user alone. A unit counts once on an event edge, and once on the lowest concept of its paths.
@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...memory.words import tokens
+from ...memory.bm25 import tokens
 from ...records import Item, Turn, format_time, one_line
 from ...signatures.rgmem import DrawnConclusion, EntityPath, PathSegment, SegmentLabel
 from ..method import Lost

@@ -1,4 +1,4 @@
-"""What RGMem keeps of one user: units of evidence, and a graph of concepts and events with what was made of them.
+"""RGMem's memory: units of evidence, and a graph of concepts and events with their summaries.
 
     L0   Evidence e1, e2, ...            fact + conclusions, each with the turns it rests on
     L1   user ── base concepts b1..b11 ── concepts ── general events ── instances

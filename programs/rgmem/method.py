@@ -149,7 +149,7 @@ class GraphReader(EntryReader):
         self.names = Indexes(embedder, parts=name_entries)
         self.plan = predictor(PlanRetrieval)
 
-    def otherwise(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
+    def fallback(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
         """What the newest evidence says; without L0, theories."""
         parts = reversed(searched(memory, self.settings.use_l0))
         found = [entry.hit() for part in parts for entry in reversed(entries_of(part))]

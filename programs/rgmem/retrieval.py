@@ -1,4 +1,4 @@
-"""What RGMem recalls for planned keywords (L2): texts by BM25, the graph by the names of its nodes (section 3.4).
+"""RGMem's retrieval for planned keywords (L2): texts by BM25, the graph by names of nodes (section 3.4).
 
 A keyword's layers say what is read at the nodes it finds; only nodes that have such a thing are searched for it.
 """

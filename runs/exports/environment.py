@@ -22,7 +22,7 @@ from ...engines.guard import Guard
 from ...engines.meter import Meter, MeteredLM
 from ...engines.models import language_model
 from ...errors import DataError, ProgramError, UserError, misfit
-from ...optimizers.logo_grpo.given import Rewarded, Worth
+from ...optimizers.logo_grpo.given_completions import Rewarded, Worth
 from ...optimizers.logo_grpo.policy import by_history
 from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
 from ...optimizers.logo_grpo.rollout import head

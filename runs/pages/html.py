@@ -25,7 +25,7 @@ from typing import Any
 
 from ... import __version__
 from ...errors import one_line
-from ...records.whole_file import replacing
+from ...records.atomic_file import atomic_write
 from ..rows import REASONS
 from .page import DOCUMENT, Page
 
@@ -42,10 +42,10 @@ def keep_page(folder: Path, page: Page) -> Path | None:
     HTML that cannot be made or written is one line in the log `mempiler`: what was measured stands without it.
     """
     dumped = json.dumps(page.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
-    with replacing(folder / DOCUMENT) as file:
-        file.buffer.write(gzip.compress(mended(dumped).encode(), 3))
+    with atomic_write(folder / DOCUMENT) as file:
+        file.buffer.write(gzip.compress(replace_surrogates(dumped).encode(), 3))
     try:
-        with replacing(folder / HTML) as file:
+        with atomic_write(folder / HTML) as file:
             file.write(as_html(page))
     except Exception as error:  # whatever a model said, and wherever it broke a page
         logging.getLogger("mempiler").warning("no page of %s: %s", folder.name, one_line(error, 300))
@@ -64,7 +64,7 @@ def as_html(page: Page) -> str:
     policy = (
         f"default-src 'none'; style-src {_digest(style)}; script-src {sources}; base-uri 'none'; form-action 'none'"
     )
-    return mended(
+    return replace_surrogates(
         _environment()
         .get_template("report.html")
         .render(
@@ -93,10 +93,10 @@ def _browsed(page: Page) -> dict[str, Any]:
 
 def embedded(value: Any) -> str:
     """JSON that may stand in a script element."""
-    return mended(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).translate(_ESCAPED)
+    return replace_surrogates(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).translate(_ESCAPED)
 
 
-def mended(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with a mark in the place of each half of a character, which no file can hold."""
     return text.encode("utf-8", "replace").decode()
 

@@ -25,7 +25,7 @@ from ...programs.program import MemoryProgram
 from ...programs.state import PredictorState, dump_predictor, prompts_text
 from ..folder import RunFolder
 from ..results import Evaluation, cached_share, difference, mean
-from ..rows import ANSWER, REASONS, SHOWN, Row, Seen, shortened
+from ..rows import ANSWER, REASONS, SHOWN, QuestionTrace, Row, shortened
 from ..statistics import MIN_N, Difference, interval
 
 DOCUMENT = "report.json.gz"
@@ -121,7 +121,7 @@ class Question(BaseModel, frozen=True):
 
 
 def _answered(row: Row, text: Callable[[str], Any], line: Callable[[str], Any]) -> dict[str, Any]:
-    seen = row.seen or Seen()
+    seen = row.seen or QuestionTrace()
     return {
         "answer": shortened(row.answer, ANSWER),
         "score": round(row.score, 4),

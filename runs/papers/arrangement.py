@@ -1,4 +1,4 @@
-"""What a paper's sections run on: models, file, options and variants of each, what is left out, and the plan of it."""
+"""Resolves a paper's sections: models, file, options and variants of each, what is left out, and the plan."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...errors import UnknownNameError, UserError
 from ...optimizers.compile import Compilation
 from ...programs.catalog import method_class, settings_model
 from ...systems.catalog import shipped
-from ..course import Course
 from ..experiment import Part
 from ..external import SYSTEM, plannable
 from ..planning import Plan, plan_compile, plan_evaluate, plan_train
 from ..setup import Setup
+from ..training_config import TrainingConfig
 from .paper import LOGO, Paper, Section, Variant
 
 
@@ -112,14 +112,14 @@ def plan_paper(
                 continue
             for repeat in repeated(variant, each):
                 repeat = replace(repeat, config=settings_of(variant, repeat))
-                key = json.dumps([repeat.decisive, variant.program, variant.tuned, each.part], default=str)
+                key = json.dumps([repeat.resume_key, variant.program, variant.tuned, each.part], default=str)
                 if key in known:
                     continue
                 known.add(key)
                 plans.append(plan_evaluate(variant.program, repeat, each.part))
                 tuned = variant.tuned and variant.tuned.model_copy(update={"on": ""})
                 learning = each.learning(variant)
-                key = json.dumps([learning.decisive, variant.program, tuned], default=str)
+                key = json.dumps([learning.resume_key, variant.program, tuned], default=str)
                 if tuned is not None and not repeat.repeat and key not in known:
                     known.add(key)
                     plans += _tuning(label, variant, learning, told)
@@ -149,7 +149,7 @@ def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -
         return []
     try:
         if tuned.optimizer == LOGO:
-            return [plan_train(program, setup, Course.for_model(setup.lm).changed(tuned.settings))]
+            return [plan_train(program, setup, TrainingConfig.for_model(setup.lm).changed(tuned.settings))]
         how = Compilation(tuned.optimizer, tuned.stage, settings=dict(tuned.settings), seed=setup.seed)
         return [plan_compile(program, setup, how)]
     except UserError as error:

@@ -21,10 +21,9 @@ from ...optimizers.compile import Compilation
 from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest, jsonable
 from ...programs.remember import MemoryCache
-from ...records.whole_file import replacing
+from ...records.atomic_file import atomic_write
 from ..compare import Preferences, preferences, recorded
 from ..compile import run_compile
-from ..course import Course
 from ..experiment import Note, run_evaluate
 from ..folder import RunFolder, plain_name
 from ..manifest import read_manifest
@@ -35,6 +34,7 @@ from ..setup import Setup
 from ..statistics import Difference
 from ..tracking import Tracker
 from ..train import run_train
+from ..training_config import TrainingConfig
 from .arrangement import Arranged, arrange, repeated, settings_of
 from .cells import Aggregate, Cell, VariantResult
 from .paper import LOGO, Paper, Section, Tuning
@@ -172,12 +172,12 @@ def reproduce(
         cache = MemoryCache(folder.store.nodes)
         work = _Work(paper, folder, tracker.run_id, meter or Meter(), Guard(setup.limits), note, cache)
         done = tuple(map(work.section, arranged))
-        result = Reproduced(paper, done, folder.path, tracker.run_id, notes, work.guard.struck)
+        result = Reproduced(paper, done, folder.path, tracker.run_id, notes, work.guard.limit_hit)
         for each in done:
             tracker.metrics({f"{each.section.name}.{row.label}.score": row.evaluation.score for row in each.rows})
         summary = result.summary()
         tracker.data("reproduced.json", summary)
-        with replacing(folder.path / "reproduced.json") as file:
+        with atomic_write(folder.path / "reproduced.json") as file:
             json.dump(summary, file, indent=1, ensure_ascii=False)
         folder.update(status="stopped" if result.stopped else "finished")
     return result
@@ -258,11 +258,11 @@ class _Work:
             return folder
         shared = self._shared(label, arranged, folder)
         if command == "train":
-            run_train(program, setup, Course.for_model(setup.lm).changed(how.settings), None, *shared)
+            run_train(program, setup, TrainingConfig.for_model(setup.lm).changed(how.settings), None, *shared)
         else:
             compilation = Compilation(how.optimizer, how.stage, settings=dict(how.settings))
             run_compile(program, setup, compilation, None, False, *shared)
-        if folder.finished or self.guard.struck is not None:
+        if folder.finished or self.guard.limit_hit is not None:
             return folder if folder.finished else None
         raise UserError(f"its optimizer ended before its time; --resume {self.folder.path.name} goes on with it")
 
@@ -275,14 +275,16 @@ class _Work:
 
     def _part(self, name: str, settings: dict[str, Any]) -> RunFolder | None:
         name = f"{plain_name(name)[:60]}-{digest(settings)[:12]}"
-        if self.guard.struck is not None and not (self.folder.has(name) and self.folder.part(name, settings).finished):
+        if self.guard.limit_hit is not None and not (
+            self.folder.has(name) and self.folder.part(name, settings).finished
+        ):
             return None
         return self.folder.part(name, settings)
 
     def _win_rates(self, arranged: Arranged, found: Mapping[str, VariantResult]) -> dict[str, Preferences]:
         setup, rates = arranged.setup, dict[str, Preferences]()
         duels = [duel for duel in arranged.section.duels if {duel.one, duel.other} <= found.keys()]
-        if not setup.judge_lm or not duels or self.guard.struck is not None:
+        if not setup.judge_lm or not duels or self.guard.limit_hit is not None:
             return rates
         model = Runtime(setup, self.meter, self.guard, self.folder).model("judge")
         judge = PreferenceJudge(model, make_adapter(setup.adapter or "chat"))
@@ -298,7 +300,7 @@ class _Work:
 
 def _settings(command: str, program: str, setup: Setup, **values: Any) -> dict[str, Any]:
     """What decides a part, as its folder keeps it: tuples are lists then."""
-    asked = {"command": command, "part_of": "reproduce", "program": program, **setup.decisive, **values}
+    asked = {"command": command, "part_of": "reproduce", "program": program, **setup.resume_key, **values}
     return json.loads(json.dumps(asked, default=jsonable))
 
 

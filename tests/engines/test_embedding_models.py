@@ -19,7 +19,7 @@ from mempiler.engines import weights
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.encoder import WIDTH, Encoded, _projection
 from mempiler.engines.rerankers import FastEmbed, TokenMatch
-from mempiler.engines.vectors import Kept, VectorFile
+from mempiler.engines.vectors import CachedVectors, VectorFile
 from mempiler.engines.weights import WEIGHTS, cache, fetch
 from mempiler.errors import DataError, EndpointError, MissingDependencyError, UserError
 from mempiler.memory.index import DIALOGUE, Entry, Index
@@ -203,10 +203,10 @@ def test_a_folder_that_is_none_is_one_line(tmp_path: Path, caplog: pytest.LogCap
 def test_other_weights_have_other_vectors(tmp_path: Path) -> None:
     path, known = tmp_path / "vectors.sqlite", Encoded(np.ones(2, np.float32), np.array([[1, -2], [3, 4]], np.int8))
     for name, tokens in (("a", []), ("with tokens", [[1, -2], [3, 4]])):
-        Kept(name, VectorFile(path), tokens=bool(tokens)).write({"Ann": known}, ["Ann"])
-        read = Kept(name, VectorFile(path), tokens=bool(tokens)).read(["Ann"])["Ann"]
+        CachedVectors(name, VectorFile(path), tokens=bool(tokens)).write({"Ann": known}, ["Ann"])
+        read = CachedVectors(name, VectorFile(path), tokens=bool(tokens)).read(["Ann"])["Ann"]
         assert (read.vector.tolist(), read.tokens.tolist()) == ([1, 1], tokens)
-    assert Kept("b", VectorFile(path)).read(["Ann"]) == {}
+    assert CachedVectors("b", VectorFile(path)).read(["Ann"]) == {}
 
 
 def test_tokens_come_with_the_vector_and_do_not_depend_on_the_batch(asked: list[str], monkeypatch: Any) -> None:

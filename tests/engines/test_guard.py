@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from dspy.utils.exceptions import LMAuthError, LMError, LMServerError
 from mempiler.engines.endpoint.loop import Deadline, NobodyWaitsError, within
-from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, Guard, Lane, Limits
+from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, CallSlots, Guard, Limits
 from mempiler.engines.spending import Spending, working_for
 from mempiler.errors import BudgetError, EndpointError, MempilerError, UserError
 from mempiler.runs.setup import Setup
@@ -50,7 +50,7 @@ def admitted(guard: Guard, calls: int) -> int:
 def test_calls_are_admitted_up_to_the_limit_exactly(limit):
     guard = Guard(Limits(max_calls=limit))
     assert admitted(guard, 100) == limit
-    assert (guard.struck, guard.refused, guard.dead) == (f"max-calls {limit}", 100 - limit, None)
+    assert (guard.limit_hit, guard.refused, guard.dead) == (f"max-calls {limit}", 100 - limit, None)
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_calls_are_admitted_up_to_the_limit_exactly(limit):
     ],
     ids=["tokens", "usd", "calls"],
 )
-def test_what_calls_used_counts_against_the_limits(limits, worked, calls, struck):
+def test_what_calls_used_counts_against_the_limits(limits, worked, calls, limit_hit):
     guard = Guard(limits)
-    while guard.struck is None:
+    while guard.limit_hit is None:
         with suppress(BudgetError):
             guard.admit()
             guard.worked(*worked)
-    assert guard.struck == struck
+    assert guard.limit_hit == limit_hit
     assert guard.spent().calls == calls
 
 
@@ -127,9 +127,9 @@ def test_a_phase_keeps_back_what_comes_after_it():
     guard = Guard(Limits(max_calls=10))
     with guard.phase(Spending(calls=7)):
         assert admitted(guard, 10) == 3
-    assert guard.struck == "max-calls 10, less what scoring needs"
+    assert guard.limit_hit == "max-calls 10, less what scoring needs"
     assert admitted(guard, 10) == 7
-    assert guard.struck == "max-calls 10"
+    assert guard.limit_hit == "max-calls 10"
 
 
 @pytest.mark.parametrize("good", [0, 1, DEAD_AFTER - 1])
@@ -165,11 +165,11 @@ def test_only_failures_of_the_endpoint_count():
     assert guard.dead is None
 
 
-def waiting(lane: Lane) -> int:
+def waiting(lane: CallSlots) -> int:
     return sum(map(len, lane._waiting.values()))
 
 
-def served(lane: Lane, callers: str) -> str:
+def served(lane: CallSlots, callers: str) -> str:
     """In which order callers get the only place, who come one after the other while it is taken."""
     order: list[str] = []
 
@@ -189,29 +189,29 @@ def served(lane: Lane, callers: str) -> str:
     [("aaab", "abaa"), ("aaaabbcd", "abcdabaa")],
 )
 def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
-    lane = Lane(1)
+    lane = CallSlots(1)
     assert served(lane, come) == get
     assert (lane.free, waiting(lane)) == (1, 0)
 
 
-async def taken(lane: Lane) -> None:
+async def taken(lane: CallSlots) -> None:
     async with lane.aplace():
         pass
 
 
 @pytest.mark.parametrize("taking", [lambda lane: lane.place().__enter__(), lambda lane: asyncio.run(taken(lane))])
-def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[Lane], Any]) -> None:
-    lane = Lane(1)
+def test_who_leaves_at_the_deadline_holds_no_place(measure_usage: Callable[[CallSlots], Any]) -> None:
+    lane = CallSlots(1)
     with lane.place():
         for _ in range(3):
             with within(Deadline(0.02)), pytest.raises(NobodyWaitsError):
-                taking(lane)
+                measure_usage(lane)
         assert (lane.free, waiting(lane)) == (0, 0)
     assert lane.free == 1
 
 
 def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
-    lane = Lane(1)
+    lane = CallSlots(1)
 
     async def cancelled() -> None:
         task = asyncio.ensure_future(taken(lane))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dspy.lm15 import AuthError, ConfigurationError, NotConfiguredError, ServerError
 from dspy.utils.exceptions import LMServerError
-from mempiler.engines.spending import Usage, taking
+from mempiler.engines.spending import Usage, measure_usage
 from mempiler.errors import UserError
 
 
@@ -95,7 +95,7 @@ def test_prompt_tokens_that_the_server_had_are_counted_where_it_says_so(scripted
 def test_a_piece_of_work_takes_what_it_asks_answers_from_a_cache_included(scripted):
     lm = scripted(echo, cache=True)
     lm("before")
-    with taking() as work:
+    with measure_usage() as work:
         lm("x" * 40)
         lm("x" * 40)
     lm("after")

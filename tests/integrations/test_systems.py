@@ -12,7 +12,7 @@ import dspy
 import pytest
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter
-from mempiler.engines.spending import taking
+from mempiler.engines.spending import measure_usage
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
 
@@ -60,7 +60,7 @@ def test_what_is_told_is_found_by_its_own_calls_which_are_the_same_again(name: s
         meter = Meter()
         lm = scripted_lm(meter)
         with dspy.context(lm=lm), closing(factory(name)(tmp_path / str(number), embedder=embedder())) as system:
-            with taking() as writing:
+            with measure_usage() as writing:
                 system.add(FIRST)
                 system.add(SECOND)
             asked.append(sorted(lm.engine.prompts))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.errors import ProgramError, UserError
 from mempiler.memory import index as module
-from mempiler.memory.index import DIALOGUE, STEPS, Entry, Index, Spoken
+from mempiler.memory.bm25 import FLOOR, LENT, tokens
+from mempiler.memory.index import DIALOGUE, STEPS, Entry, Index, SpeakerIs
 from mempiler.memory.signals import COSINES
-from mempiler.memory.words import FLOOR, LENT, tokens
 from rank_bm25 import BM25Okapi
 
 WORDS = ("lisbon", "jazz", "piano", "river")
@@ -112,7 +112,13 @@ entries = st.builds(
     *(st.integers(0, 14), texts, st.sampled_from(["", "a", "b"]), st.sampled_from(["Ada", "Bob", None])),
 )
 changes = st.lists(st.lists(entries, max_size=12) | st.sets(st.integers(0, 15).map("e{}".format)), max_size=6)
-WHERE = (None, Spoken("Ada"), Spoken("Ada", same=False), Spoken("Zoe"), lambda entry: int(entry.id[1:]) % 2 == 0)
+WHERE = (
+    None,
+    SpeakerIs("Ada"),
+    SpeakerIs("Ada", same=False),
+    SpeakerIs("Zoe"),
+    lambda entry: int(entry.id[1:]) % 2 == 0,
+)
 
 
 @of_each_kind

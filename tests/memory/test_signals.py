@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.memory import index as module
+from mempiler.memory.bm25 import STOP_WORDS, forget_words, tokens
 from mempiler.memory.index import DIALOGUE, Entry, Index
 from mempiler.memory.signals import Speakers, month_of, months_asked, passages
-from mempiler.memory.words import STOP_WORDS, forget_words, tokens
 
 
 @pytest.mark.parametrize(

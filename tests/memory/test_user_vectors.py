@@ -9,7 +9,7 @@ import pytest
 from mempiler import MemoryProgram, Store, build
 from mempiler.engines.embedders import TextEmbedder, hashed
 from mempiler.engines.models import language_model
-from mempiler.engines.vectors import Kept, VectorFile
+from mempiler.engines.vectors import CachedVectors, VectorFile
 from mempiler.memory.stored import Owner
 
 from .conftest import ADA, BOB, session
@@ -23,7 +23,7 @@ class Process:
 
     def __init__(self, method: str, store: Store, folder: Path) -> None:
         self.store, self.texts = store, list[str]()
-        kept = Kept("counted", VectorFile(folder / "vectors.sqlite"))
+        kept = CachedVectors("counted", VectorFile(folder / "vectors.sqlite"))
         told = {"query": "query: ", "passage": "passage: "}
         self.embedder = TextEmbedder("counted", self._compute, kept=kept, **told)
         self.program: MemoryProgram = build(method, embedder=self.embedder)

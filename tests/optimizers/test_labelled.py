@@ -85,7 +85,9 @@ def test_a_question_whose_evidence_is_not_recalled_is_passed_over(make_history, 
     assert not found & {example.question for example in bad}
     program, notes = compiled(build("turn-rag", k=1), bad, optimizer)
     assert labelled(program) == []
-    assert notes == ["no labelled demos: of 3 training questions none was recalled with half of its evidence"]
+    none = "of 3 training questions none"
+    unpassed = [f"no bootstrapped demos: {none} scored 0.5 or more"] * (optimizer == "bootstrap")
+    assert sorted(notes) == [*unpassed, f"no labelled demos: {none} was recalled with half of its evidence"]
 
 
 def test_demos_are_spread_over_the_categories(make_history):

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mempiler.memory.bm25 import LENT
 from mempiler.memory.index import Index
-from mempiler.memory.words import LENT
 
 
 @pytest.fixture

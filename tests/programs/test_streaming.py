@@ -8,7 +8,7 @@ import pytest
 from mempiler import Store, build
 from mempiler.engines.models import language_model
 from mempiler.errors import AnswerChangedError
-from mempiler.programs.streaming import WANTED, Words
+from mempiler.programs.streaming import WANTED, AnswerStream
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.records.scope import holding
 
@@ -31,7 +31,7 @@ def test_only_the_predictor_of_the_task_is_heard(store: Store, method: str, task
         memory = build(method, task).memory(store, "ada", lm=named(server))
         memory.add(SAID, remember=False)
         sent: list[str] = []
-        with holding(WANTED, Words(sent.append)):
+        with holding(WANTED, AnswerStream(sent.append)):
             memory.remember()
             written = len(server.requests)
             answer = memory.ask("Where did I move?").answer
@@ -67,7 +67,7 @@ def test_answers_that_are_not_given_as_written_are_not_sent(
         program.task = task if isinstance(task, QuestionAnswering) else program.task
         memory, sent = program.memory(store, "ada", lm=named(server)), list[str]()
         memory.add(SAID, remember=False)
-        with holding(WANTED, Words(sent.append)):
+        with holding(WANTED, AnswerStream(sent.append)):
             assert memory.ask("Where did I move?", **query).answer
         assert sent == []
         assert [bool(body.get("stream")) for _, _, body in server.requests] == [False]
@@ -104,10 +104,10 @@ def test_python_gets_the_words_before_the_model_has_ended(store: Store) -> None:
 )
 def test_attempts_go_on_where_they_say_the_same(attempts: list[str], sent: list[str]) -> None:
     found: list[str] = []
-    words = Words(found.append)
+    words = AnswerStream(found.append)
     for attempt in attempts:
         words.begin("headers")(f"[[ ## answer ## ]]\n{attempt}")
     assert found == sent
-    assert words.rest("To Lisbon, she said.") == "To Lisbon, she said.".removeprefix("".join(sent))
+    assert words.remainder("To Lisbon, she said.") == "To Lisbon, she said.".removeprefix("".join(sent))
     with pytest.raises(AnswerChangedError, match="another one"):
-        words.rest("In Lisbon")
+        words.remainder("In Lisbon")

@@ -54,9 +54,9 @@ FACTS = '[{"info": "Ann runs", "type": "Activity"}]'
     ],
 )
 def test_any_layout_is_read(text: str) -> None:
-    found, mends = read_answer(UpdateFacts, text, INPUTS)
+    found, repairs = read_answer(UpdateFacts, text, INPUTS)
     assert [fact.info for fact in found["facts"]] == ["Ann runs"]
-    assert bool(mends) == (not text.removeprefix("<think>").startswith(("[[ ##", "【【")))
+    assert bool(repairs) == (not text.removeprefix("<think>").startswith(("[[ ##", "【【")))
 
 
 def test_a_value_below_the_heading_of_another_output_is_that_ones() -> None:
@@ -82,13 +82,13 @@ def test_what_a_model_thinks_before_it_answers_is_no_answer() -> None:
 def test_an_auxiliary_output_never_sinks_the_main_one() -> None:
     proposals = '[{"action": "add pattern", "content": "Likes jazz"}]'
     answer = f"[[ ## tasks ## ]]\nall fine\n\n[[ ## proposals ## ]]\n{proposals}"
-    found, mends = read_answer(ReflectOnPractice, answer, INPUTS)
+    found, repairs = read_answer(ReflectOnPractice, answer, INPUTS)
     assert [draft.content for draft in found["proposals"]] == ["Likes jazz"]
     assert found["tasks"] == []
-    assert [(mend.kind, mend.where) for mend in mends] == [("field", "tasks")]
-    found, mends = read_answer(RespondPersonally, "[[ ## answer ## ]]\nGo for a walk.", {})
+    assert [(repair.kind, repair.where) for repair in repairs] == [("field", "tasks")]
+    found, repairs = read_answer(RespondPersonally, "[[ ## answer ## ]]\nGo for a walk.", {})
     assert (found["reasoning"], found["answer"]) == ("", "Go for a walk.")
-    assert [mend.kind for mend in mends] == ["field"]
+    assert [repair.kind for repair in repairs] == ["field"]
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda signature: signature.__name__)
@@ -141,9 +141,9 @@ def test_a_selection_is_read_in_every_spelling(reply: str) -> None:
 
 
 def test_an_unknown_id_is_dropped_and_counted() -> None:
-    found, mends = read_answer(SelectSolutions, '{"analysis": "x", "answer": ["S9", "S1"]}', {"options": SOLUTIONS})
+    found, repairs = read_answer(SelectSolutions, '{"analysis": "x", "answer": ["S9", "S1"]}', {"options": SOLUTIONS})
     assert found["answer"] == ["S1"]
-    assert ("element", "answer[0]") in [(mend.kind, mend.where) for mend in mends]
+    assert ("element", "answer[0]") in [(repair.kind, repair.where) for repair in repairs]
 
 
 @pytest.mark.parametrize("said", ["[[ ## answer ## ]]", "##answer##", "<|im_end|>", "[INST]", "<<CUSTOM-TYPE-START"])

@@ -40,7 +40,7 @@ OSLO = Thing(name="Oslo", kind="place")
 def read(raw: Any, annotation: Any) -> tuple[Any, list[str]]:
     reader = ValueReader(SHOWN)
     value = reader.read(raw, annotation, "x")
-    return value, [mend.kind for mend in reader.mends]
+    return value, [repair.kind for repair in reader.repairs]
 
 
 @pytest.mark.parametrize(

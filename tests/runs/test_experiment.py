@@ -8,7 +8,7 @@ import pytest
 from dspy.lm15 import ServerError
 from mempiler.errors import EndpointError, UserError
 from mempiler.optimizers.compile import Compilation
-from mempiler.optimizers.effort import Range
+from mempiler.optimizers.cost_estimate import Range
 from mempiler.runs.artifact import load
 from mempiler.runs.compile import run_compile
 from mempiler.runs.experiment import compiled_on, run_evaluate

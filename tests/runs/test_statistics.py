@@ -15,7 +15,7 @@ from mempiler.engines.spending import Spending
 from mempiler.errors import UserError
 from mempiler.records import History
 from mempiler.runs.compare import Recorded, compare, refusal
-from mempiler.runs.compile import Compiled, Troubles
+from mempiler.runs.compile import Compiled, OptimizerProblems
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.pages.page import difference_line
 from mempiler.runs.promotion import LONGER, promotion, reserve
@@ -157,7 +157,7 @@ def evaluation(scores: list[tuple[str, float, str]]) -> Evaluation:
 def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int) -> Manifest:
     """What a compile keeps for the gate of the registry."""
     decided, gap = promotion(start, compiled, min_n=min_n), difference(start.counted, compiled.counted, min_n)
-    rest = (Path(), (), {}, None, Path(), "", None, decided, Troubles("labeled", None, 0, 0, False))
+    rest = (Path(), (), {}, None, Path(), "", None, decided, OptimizerProblems("labeled", None, 0, 0, False))
     outcome = Compiled(start, compiled, (start, compiled), gap, promoted, *rest)
     return Manifest(method="", task="", scores={"gate": outcome.gate()}, manifest_sha256=str(promoted))
 

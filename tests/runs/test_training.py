@@ -14,8 +14,8 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.local.settings import Reinforcement
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from mempiler.runs import tiny
-from mempiler.runs.course import OBJECTIVES, Course
 from mempiler.runs.exports.environment import Environment
+from mempiler.runs.training_config import OBJECTIVES, TrainingConfig
 
 SAMPLE = next((Path(mempiler.__file__).parent / "data" / "samples").glob("locomo*.json"))
 ENV = ["--on", "memory-env", "--option", "users=10", "--option", "sessions=2"]
@@ -86,14 +86,14 @@ def test_what_cannot_be_exported_is_one_line(options, method, message, tmp_path,
 
 def test_an_objective_has_its_groups_and_its_reward() -> None:
     for name, (groups, reward) in OBJECTIVES.items():
-        found = Course(objective=name).training(7)
+        found = TrainingConfig(objective=name).training(7)
         assert (found.objective, found.session_reward, found.seed) == (groups, reward or "session", 7)
-        given = Course(objective=name).changed({"session_reward": "cumulative"}).training(0).session_reward
+        given = TrainingConfig(objective=name).changed({"session_reward": "cumulative"}).training(0).session_reward
         assert given == (reward or "cumulative")
 
 
 def test_settings_go_where_they_belong():
-    before = Course.for_model("local:tiny")
+    before = TrainingConfig.for_model("local:tiny")
     course = before.changed({"lora": 4, "num_rollouts": 2, "tokens": 900, "horizons": [1, 2], "beta": 0.5})
     assert (course.lora, course.settings.num_rollouts) == (4, 2)
     assert (course.settings.curriculum.tokens, course.settings.curriculum.horizons) == (900, (1, 2))
@@ -102,7 +102,7 @@ def test_settings_go_where_they_belong():
 
 def test_a_training_has_the_released_batches_and_the_tiny_model_its_own():
     for lm, expected in (("local:Qwen/Qwen2.5-7B", (1024, 0.01, 2048)), ("local:tiny", (48, 0.0, 96))):
-        course = Course.for_model(lm)
+        course = TrainingConfig.for_model(lm)
         given = Reinforcement.parse(course.train_kwargs)
         assert (given.batch_size, given.weight_decay, course.answer_tokens) == expected
 

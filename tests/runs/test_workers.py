@@ -12,7 +12,7 @@ import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.errors import EndpointError, MissingDependencyError, UnknownNameError, UserError
 from mempiler.runs.setup import Setup
-from mempiler.runs.workers import dealt, run_parallel
+from mempiler.runs.workers import run_parallel, split_shards
 
 from .evaluations import table
 
@@ -85,7 +85,7 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_conversation_is_in_one_part_and_parts_are_of_one_size() -> None:
     known = benchmark("locomo")
     for parts in (1, 2, 3, 100):
-        found = dealt(known, known.examples, parts)
+        found = split_shards(known, known.examples, parts)
         groups = [{known.group(example) for example in part} for part in found]
         assert sum(map(len, groups)) == len(set().union(*groups)) >= len(found)
         assert sorted(str(e.id) for part in found for e in part) == sorted(str(e.id) for e in known.examples)

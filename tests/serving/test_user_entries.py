@@ -10,7 +10,7 @@ from mempiler import Session, Store, Turn, UserError, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.catalog import needs_embedder
-from mempiler.serving.view import contents_shown, memory_shown
+from mempiler.serving.memory_view import contents_shown, memory_shown
 
 RAW = ["turn-rag", "session-rag", "logs+session-rag", "memory-bank"]
 """Those whose entries are what was said."""

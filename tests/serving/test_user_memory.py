@@ -187,7 +187,7 @@ def test_a_window_of_time_is_searched_to_its_end(ada: UserMemory) -> None:
             ada.search("rye bread", k)
 
 
-class Waiting:
+class PendingItems:
     """An engine for asyncio that takes its time; counts who waits, and how many threads there are meanwhile."""
 
     def __init__(self, answers: Any, seconds: float) -> None:
@@ -206,7 +206,7 @@ class Waiting:
 
 def test_two_hundred_questions_take_one_latency_and_few_threads(store: Store, scripted: Any) -> None:
     program, before = build("turn-rag"), threading.active_count()
-    engine = Waiting(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine, seconds=1.5)
+    engine = PendingItems(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine, seconds=1.5)
     blocking = scripted(lambda kind, text, n: pytest.fail("a thread asked")).engine
     guard = Guard(in_flight=200)
     lm = MeteredLM("waiting/test", Meter(), guard=guard, engine=blocking, async_engine=engine, cache=False)

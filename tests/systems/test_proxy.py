@@ -15,7 +15,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.guard import Guard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.engines.spending import taking
+from mempiler.engines.spending import measure_usage
 from mempiler.errors import BudgetError
 from mempiler.systems.proxy import Proxy
 
@@ -30,7 +30,7 @@ ASKING = "def add(self, session): self.texts.append(['x', json.dumps(ask('/chat/
 def test_calls_are_those_of_the_run(start: Start) -> None:
     meter = Meter()
     system = start(ASKING)
-    with dspy.context(lm=language_model("offline", meter)), taking() as work:
+    with dspy.context(lm=language_model("offline", meter)), measure_usage() as work:
         system.add(ITEM)
     used = meter.read()
     assert (used.calls["task"], work.taken.calls) == (1, 1)
@@ -93,7 +93,7 @@ def test_other_requests_are_refused() -> None:
 
 def test_many_threads_are_answered_and_counted() -> None:
     meter = Meter()
-    with taking() as work, serving(language_model("offline", meter)) as proxy:
+    with measure_usage() as work, serving(language_model("offline", meter)) as proxy:
         asking = [threading.Thread(target=proxy.answer, args=("chat/completions", ASKED)) for _ in range(16)]
         for each in asking:
             each.start()

@@ -9,9 +9,9 @@ import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.optimizers.logo_grpo.reward import RewardSettings
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
-from mempiler.runs.course import Course
 from mempiler.runs.setup import Setup
 from mempiler.runs.train import _Job, run_train
+from mempiler.runs.training_config import TrainingConfig
 
 from tests.optimizers.logo_grpo.conftest import fields
 
@@ -38,7 +38,7 @@ def test_a_training_run_scores_what_counts(world: Any, monkeypatch: pytest.Monke
     lm = world(empty_handed).lm
     monkeypatch.setattr(_Job, "_lm", lambda self: lm)
     setup, found = Setup(benchmark="locomo", lm="local:none", train=20, dev=8, test=12), benchmark("locomo")
-    outcome = run_train("memory-r2", setup, Course("logo-grpo", settings=SETTINGS), out=tmp_path / "out")
+    outcome = run_train("memory-r2", setup, TrainingConfig("logo-grpo", settings=SETTINGS), out=tmp_path / "out")
     parts = setup.split(found)
     assert any(not found.counts(example) for example in (*parts.train, *parts.dev, *parts.test))
     steps = json.loads((outcome.run / "training" / "train.json").read_text())["rows"]

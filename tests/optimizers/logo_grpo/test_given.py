@@ -5,7 +5,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.errors import UserError
-from mempiler.optimizers.logo_grpo.given import Rewarded
+from mempiler.optimizers.logo_grpo.given_completions import Rewarded
 from mempiler.optimizers.logo_grpo.reward import RewardSettings, answer, penalty, reward
 from mempiler.optimizers.logo_grpo.rollout import single_attempt
 

@@ -18,7 +18,7 @@ from mempiler.records import Failure
 from mempiler.runs.pages.html import as_html, embedded, keep_page
 from mempiler.runs.pages.page import SMOKE_TEST, Page, program_changes, read_page, run_page, spent_facts
 from mempiler.runs.results import Evaluation
-from mempiler.runs.rows import PROMPT, Asked, Clock, Entry, Row, Seen, seen
+from mempiler.runs.rows import PROMPT, Clock, Entry, LMCall, QuestionTrace, Row, seen
 from rich.console import Console
 
 from ..evaluations import evaluation as made
@@ -36,14 +36,14 @@ HOSTILE = {
 
 
 def row(n: int = 0, text: str = "Where?", score: float = 1.0, **changes: Any) -> Row:
-    seen = Seen(
+    seen = QuestionTrace(
         entries=(
             Entry(line=f"[D1:1] Ann: {text}"[:600], kind="turn", sources=("D1:1",)),
             Entry(line="[D1:2] Bob: Yes.", kind="turn", sources=("D1:2",)),
         ),
         evidence={"D1:1": f"[D1:1] Ann: {text}"[:600], "D4:2": "[D4:2] Ann: Elsewhere."},
         calls=(
-            Asked(predictor="task.answer", outcome="ok", messages=(("user", "What?\n[D1:2] Bob: Yes."),), answer="A"),
+            LMCall(predictor="task.answer", outcome="ok", messages=(("user", "What?\n[D1:2] Bob: Yes."),), answer="A"),
         ),
     )
     texts = dict.fromkeys(("question", "gold", "answer"), text)

@@ -1,4 +1,4 @@
-"""Moments: how they are read from outside.
+"""Reads dates and times from outside, and compares them.
 
 A number is no moment: it could be seconds or milliseconds, and either reading would be a guess.
 """

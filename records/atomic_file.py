@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Writes files whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import UserError
 
 
 @contextmanager
-def replacing(path: Path, rights: int = 0o666) -> Generator[TextIO]:
+def atomic_write(path: Path, rights: int = 0o666) -> Generator[TextIO]:
     """A text file (with such rights before the umask) that takes the place of another once it is written whole.
 
     Raises:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from mempiler.reading.answer import Layout, read_answer
-from mempiler.reading.growing import Growing, followed
 from mempiler.reading.kinds import UnreadableError
 from mempiler.reading.markers import neutral
+from mempiler.reading.partial import PartialAnswer, followed
 from mempiler.signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
 
 from .test_hostile import HOSTILE
@@ -39,7 +39,7 @@ cuts = st.lists(st.integers(0, 400), max_size=12)
 
 def grown(text: str, at: Sequence[int], layout: Layout) -> list[str]:
     """What is given at each piece of a text that is cut at some places."""
-    growing, places = Growing("answer", layout), sorted({0, *(min(n, len(text)) for n in at), len(text)})
+    growing, places = PartialAnswer("answer", layout), sorted({0, *(min(n, len(text)) for n in at), len(text)})
     return [growing.read(text[start:end]) for start, end in pairwise(places)]
 
 

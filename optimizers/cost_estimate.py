@@ -1,4 +1,4 @@
-"""How much each optimizer of the catalog does, as ranges that follow from its settings and DSPy's loops.
+"""Estimates the LM calls of each optimizer, as ranges that follow from its settings and DSPy's loops.
 
 T is the number of training questions it learns from, V of its valset, P of the predictors it may change. Bootstrapping
 stops early when enough demos pass, so it is between the demos wanted and the questions tried.
@@ -38,7 +38,7 @@ NOTHING = Range(0, 0)
 
 
 @dataclass(frozen=True)
-class Effort:
+class CostEstimate:
     """What an optimizer does."""
 
     runs: Range
@@ -50,8 +50,8 @@ class Effort:
     recalls: Range = NOTHING
     """Questions that are recalled and not answered, for labelled demos."""
 
-    def __add__(self, other: Effort) -> Effort:
-        return Effort(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+    def __add__(self, other: CostEstimate) -> CostEstimate:
+        return CostEstimate(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class _Counts:
         return self.recalled(most, 2 * most)
 
 
-def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predictors: int) -> Effort:
+def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predictors: int) -> CostEstimate:
     """The effort of an optimizer of the catalog with all its settings, by questions to learn from and to choose by."""
     return EFFORTS[name](_Counts(settings, train, val, predictors))
 
@@ -98,30 +98,30 @@ def few_proposals(name: str, job: Job, calls: int | None) -> str | None:
     return f"{name}: the budget allows {told} ({why}); raise it, or learn from fewer questions" if most < 2 else None
 
 
-def _labeled(counts: _Counts) -> Effort:
+def _labeled(counts: _Counts) -> CostEstimate:
     wanted = counts.settings["max_labeled_demos"]
     recalls = counts.recalled(wanted, TRIED * wanted)
-    return Effort(NOTHING, Range(recalls.low / counts.train, 1), recalls=recalls)
+    return CostEstimate(NOTHING, Range(recalls.low / counts.train, 1), recalls=recalls)
 
 
-def _knn(counts: _Counts) -> Effort:
-    return Effort(NOTHING, Range(1, 1), recalls=counts.recalled(counts.train, counts.train))
+def _knn(counts: _Counts) -> CostEstimate:
+    return CostEstimate(NOTHING, Range(1, 1), recalls=counts.recalled(counts.train, counts.train))
 
 
-def _bootstrap(counts: _Counts) -> Effort:
+def _bootstrap(counts: _Counts) -> CostEstimate:
     rounds = counts.settings.get("max_rounds", 1)
     runs = Range(counts.tries.low, counts.tries.high * rounds)
-    return Effort(runs, Range(1, rounds), recalls=counts.before_tries)
+    return CostEstimate(runs, Range(1, rounds), recalls=counts.before_tries)
 
 
-def _bootstrap_random(counts: _Counts) -> Effort:
+def _bootstrap_random(counts: _Counts) -> CostEstimate:
     sets = counts.settings["num_candidate_programs"]
     scored = (sets + 3) * counts.val
     runs = Range(scored + counts.tries.low + sets, scored + (sets + 1) * counts.tries.high)
-    return Effort(runs, Range(1, sets + 2), recalls=counts.before_tries)
+    return CostEstimate(runs, Range(1, sets + 2), recalls=counts.before_tries)
 
 
-def _mipro(counts: _Counts) -> Effort:
+def _mipro(counts: _Counts) -> CostEstimate:
     settings = counts.settings
     trials, batch, sets = settings["num_trials"], settings["minibatch_size"], settings["num_candidates"]
     if settings.get("auto"):
@@ -139,33 +139,33 @@ def _mipro(counts: _Counts) -> Effort:
     runs = scored + Range(counts.tries.low + bootstraps - 1, bootstraps * counts.tries.high)
     summary = min(10, counts.train // 10 + 1) + 1
     proposals = Range(counts.predictors * sets + 2, summary + 1 + counts.predictors * (3 * sets + 1))
-    return Effort(runs, Range(1, trials + bootstraps + 2), proposals, counts.before_tries)
+    return CostEstimate(runs, Range(1, trials + bootstraps + 2), proposals, counts.before_tries)
 
 
-def _copro(counts: _Counts) -> Effort:
+def _copro(counts: _Counts) -> CostEstimate:
     settings = counts.settings
     most = settings["breadth"] * settings["depth"] * counts.predictors
     proposals = settings["depth"] * counts.predictors * settings["breadth"]
     # Candidates that repeat an earlier one are not scored again.
     runs = Range(counts.predictors * counts.train, most * counts.train)
-    return Effort(runs, Range(1, most), Range(settings["depth"] * counts.predictors, proposals))
+    return CostEstimate(runs, Range(1, most), Range(settings["depth"] * counts.predictors, proposals))
 
 
-def _simba(counts: _Counts) -> Effort:
+def _simba(counts: _Counts) -> CostEstimate:
     settings = counts.settings
     batch = min(settings["bsize"], counts.train)
     steps, tried = settings["max_steps"], settings["num_candidates"]
     runs = Range(steps * batch * tried + counts.train, steps * batch * (2 * tried + 1) + (steps + 1) * counts.train)
-    return Effort(runs, Range(1, steps * (2 * tried + 1)), Range(0, steps * tried))
+    return CostEstimate(runs, Range(1, steps * (2 * tried + 1)), Range(0, steps * tried))
 
 
-def _gepa(counts: _Counts) -> Effort:
+def _gepa(counts: _Counts) -> CostEstimate:
     budget, batch = _gepa_runs(counts)
     # The last round may overrun the budget by one valset and its minibatches; almost half of the runs may repeat
     # earlier ones, since minibatches are drawn again and again from the same questions.
     runs = Range(min(budget, gepa_budget(counts.train, counts.val)) * 0.55, budget + counts.val + batch)
     rounds = max(0, budget - counts.val) / batch
-    return Effort(runs, Range(1, rounds + 1), Range(0, rounds + 2))
+    return CostEstimate(runs, Range(1, rounds + 1), Range(0, rounds + 2))
 
 
 def _gepa_runs(counts: _Counts) -> tuple[int, int]:
@@ -179,26 +179,26 @@ def _gepa_runs(counts: _Counts) -> tuple[int, int]:
     return budget, 2 * settings.get("reflection_minibatch_size", 3)
 
 
-def _infer_rules(counts: _Counts) -> Effort:
+def _infer_rules(counts: _Counts) -> CostEstimate:
     sets = counts.settings["num_candidates"]
     scored = sets * counts.val
     runs = Range(scored + counts.tries.low, scored + counts.tries.high)
-    return Effort(runs, Range(1, sets + 1), Range(sets, 3 * sets * counts.predictors), counts.before_tries)
+    return CostEstimate(runs, Range(1, sets + 1), Range(sets, 3 * sets * counts.predictors), counts.before_tries)
 
 
-def _better_together(counts: _Counts) -> Effort:
-    total = Effort(Range(counts.val, counts.val))
+def _better_together(counts: _Counts) -> CostEstimate:
+    total = CostEstimate(Range(counts.val, counts.val))
     for step in strategy_steps(counts.settings):
         part = effort(step, optimizer(step).settings, counts.train, counts.val, counts.predictors)
-        total += part + Effort(Range(counts.val, counts.val))
+        total += part + CostEstimate(Range(counts.val, counts.val))
     return total
 
 
-def _finetune(counts: _Counts) -> Effort:
-    return Effort(Range(counts.train, counts.train), Range(1, 1))
+def _finetune(counts: _Counts) -> CostEstimate:
+    return CostEstimate(Range(counts.train, counts.train), Range(1, 1))
 
 
-EFFORTS: dict[str, Callable[[_Counts], Effort]] = {
+EFFORTS: dict[str, Callable[[_Counts], CostEstimate]] = {
     "labeled": _labeled,
     "knn": _knn,
     "bootstrap": _bootstrap,

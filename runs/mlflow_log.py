@@ -1,4 +1,4 @@
-"""What MLflow shows of a run: its questions as a dataset, its prompts in the registry, and traces, wrong answers first.
+"""Logs a run's questions, prompts and traces to MLflow, wrong answers first.
 
     question ┬ remember
              ├ recall     entries as documents ┬ calls, by their time
@@ -31,7 +31,7 @@ from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
 from ..programs.state import signature_of
 from .results import Evaluation
-from .rows import ANSWER, REASONS, RECALL_AT, SHOWN, Moments, Row, Seen, shortened
+from .rows import ANSWER, REASONS, RECALL_AT, SHOWN, QuestionTrace, Row, Timings, shortened
 from .tracking import Tracker, at_store, tracking_uri
 
 _DIGEST = "mempiler.digest"
@@ -217,8 +217,8 @@ class _Trace:
 
 
 def _question(evaluation: Evaluation, row: Row) -> _Trace:
-    seen = row.seen or Seen()
-    moments = seen.moments or Moments(began=time.time() - row.seconds)
+    seen = row.seen or QuestionTrace()
+    moments = seen.moments or Timings(began=time.time() - row.seconds)
     question, answer, gold = (shortened(text, ANSWER) for text in (row.question, row.answer, row.gold))
     remembered = moments.remembered or 0.0
     recalled = remembered if moments.recalled is None else moments.recalled

@@ -1,4 +1,4 @@
-"""The text of one output while the completion that holds it grows.
+"""Parses one output field while the completion that holds it is still growing.
 
 What is given is certain, whatever follows: blanks at the end are held back, and what may become a header, an escape or
 a mended marker. An answer in another form than was asked for gives nothing before its end.
@@ -33,7 +33,7 @@ _UNITS = re.compile(
 """The beginning of a JSON text that holds whole letters only."""
 
 
-class Growing:
+class PartialAnswer:
     """One output, which `followed` allows, of an answer that is being written."""
 
     def __init__(self, name: str, layout: Layout = "headers") -> None:

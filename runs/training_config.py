@@ -1,4 +1,4 @@
-"""How a model is trained: by which objective, with which numbers."""
+"""The configuration of a training: its objective and its numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ alone; both kinds of groups. With each the reward of global groups; None leaves 
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingConfig:
     """How a model is trained."""
 
     objective: str = "logo-grpo"
@@ -47,11 +47,11 @@ class Course:
     """Address of its server."""
 
     @classmethod
-    def for_model(cls, lm: str) -> Course:
+    def for_model(cls, lm: str) -> TrainingConfig:
         """The defaults for a model: those of the paper, or for `local:tiny` what fits two cores and a few minutes."""
         return TINY_COURSE if lm == TINY else cls(train_kwargs=dict(RELEASED))
 
-    def changed(self, settings: Mapping[str, Any]) -> Course:
+    def changed(self, settings: Mapping[str, Any]) -> TrainingConfig:
         """The course with other numbers: its own, its training's, curriculum's or reward's; others are the trainer's.
 
         Raises:
@@ -60,7 +60,7 @@ class Course:
         given = dict(settings)
         own, training, stages, rewards = (
             {name: given.pop(name) for name in [*given] if name in {each.name for each in fields(kind)}}
-            for kind in (Course, TrainingSettings, Curriculum, RewardSettings)
+            for kind in (TrainingConfig, TrainingSettings, Curriculum, RewardSettings)
         )
         try:
             parts = {"curriculum": replace(self.settings.curriculum, **stages)}
@@ -96,7 +96,7 @@ DAPO = {
 }
 """The loss of DAPO, in the place of Memory-R2's."""
 
-TINY_COURSE = Course(
+TINY_COURSE = TrainingConfig(
     settings=TrainingSettings(
         num_rollouts=4,
         local_n=12,

@@ -1,4 +1,4 @@
-"""One user's memory at one moment: what is settled, what is not in it yet, and what of both is looked at."""
+"""One user's memory at one moment: settled, pending, and what a filter leaves of both."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..memory.indexes import Line
 from ..memory.memory import Memory, turn_entries
 from ..memory.stored import Contents, Document, Snapshot
 from ..programs.method import Method
-from ..programs.waiting import Waiting, with_unwritten
+from ..programs.pending import PendingItems, with_unwritten
 from ..records import ABSTRACT, Found, Hit, Item, Session, Turn
-from ..records.moment import comparable
+from ..records.timestamps import comparable
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 GONE = "(deleted)"
@@ -28,7 +28,7 @@ _WIDER = 4
 
 
 @dataclass(frozen=True)
-class Within(Amend):
+class MemoryFilter(Amend):
     """What is looked at: a span of time, and some of the sessions; by default everything.
 
     Args:
@@ -43,7 +43,7 @@ class Within(Amend):
     turns: frozenset[str] | None = None
 
     @property
-    def everything(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether nothing is left out."""
         return not (self.since or self.until) and self.turns is None
 
@@ -67,7 +67,7 @@ class Within(Amend):
         return item if len(kept) == len(item.turns) else item.only(kept)
 
 
-class Kept:
+class UserCache:
     """What a process keeps of one user from one reading to the next; versions say whether it still holds."""
 
     def __init__(self) -> None:
@@ -84,11 +84,11 @@ class Kept:
         self.line = Line()
         """Its index."""
 
-    def leaving(self, place: int, method: Method, memory: Memory, amend: Amend) -> Memory:
+    def apply_amendment(self, place: int, method: Method, memory: Memory, amend: Amend) -> Memory:
         """A settled memory as an amendment leaves it; the last one of a place is kept."""
         kept = self.left.get(place)
         if kept is None or kept[0] is not memory or kept[1] != amend:
-            kept = self.left[place] = memory, amend, method.leaving(memory, amend)
+            kept = self.left[place] = memory, amend, method.apply_amendment(memory, amend)
         return kept[2]
 
 
@@ -103,12 +103,12 @@ class View:
     """What further items are written into."""
     settled: Memory
     """What questions are answered from."""
-    waiting: Waiting
+    waiting: PendingItems
     """What is not in the settled memory."""
-    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
+    kept: UserCache = field(default_factory=UserCache, repr=False, compare=False)
     amendments: Amendments | None = None
     """What was applied to the settled memory and to what waits; None where they are as they were written."""
-    within: Within | None = None
+    within: MemoryFilter | None = None
     """What is looked at, of the settled memory and of what waits; everything if None."""
 
     def left(self, items: Iterable[Item]) -> tuple[Item, ...]:
@@ -130,7 +130,7 @@ class View:
         waiting = replace(self.waiting, items=self.left(items))
         return replace(self, snapshot=replace(self.snapshot, open=opened), waiting=waiting)
 
-    def search(self, query: str, k: int, within: Within) -> Found:
+    def search(self, query: str, k: int, within: MemoryFilter) -> Found:
         """The entries nearest to a query, and the waiting turns; at most `k` of each. Scores cannot be compared."""
         if not 1 <= k <= MOST:
             raise UserError(f"k is {k}; ask for 1 to {MOST} entries")
@@ -146,8 +146,8 @@ class View:
         return found | {entry.id: (entry, False) for entry in self.method.reader.entries(self.settled)}
 
 
-def _best(found: Callable[[int], list[Hit]], k: int, within: Within) -> tuple[Hit, ...]:
-    most = k if within.everything else _WIDER * k
+def _best(found: Callable[[int], list[Hit]], k: int, within: MemoryFilter) -> tuple[Hit, ...]:
+    most = k if within.is_empty else _WIDER * k
     while True:
         hits = found(most)
         inside = [hit for hit in hits if within.holds(hit.time, hit.sources, hit.kind)]

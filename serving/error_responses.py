@@ -1,4 +1,4 @@
-"""Errors as callers and the log are told of them: one JSON form, that of OpenAI, so that its clients understand it.
+"""Errors of the service as HTTP responses: one JSON form, that of OpenAI, so that its clients understand it.
 
 What the caller can correct comes with its message. What is the operator's (store, endpoint, a program that does not
 fit its memories) comes without addresses and reasons; those are in the log.
@@ -44,7 +44,7 @@ _KINDS = {
 }
 
 
-class Refusal(HTTPException):
+class HttpError(HTTPException):
     """A request that is not served.
 
     Args:
@@ -71,20 +71,22 @@ def response_of(error: HTTPException) -> JSONResponse:
 
 
 # Made anew each time: an exception that is raised twice keeps the frames of both.
-UNKNOWN_TOKEN = partial(Refusal, 401, "give a valid token: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
-UNKNOWN_HOST = partial(Refusal, 403, "without tokens this service answers to 127.0.0.1 and localhost only")
-OTHER_ORIGIN = partial(Refusal, 403, "without tokens this service answers to no page of another origin")
-OTHER_PATH = partial(Refusal, 403, "/metrics wants a token of the tenant `metrics`, which opens nothing else")
-UNKNOWN_USER = partial(Refusal, 404, "there is no such user")
-UNKNOWN_SESSION = partial(Refusal, 404, "there is no such session")
-UNKNOWN_ENTRY = partial(Refusal, 404, "there is no such entry")
-SLOW_BODY = partial(Refusal, 408, "the body did not come in time", {"Connection": "close"})
-TOO_LARGE = partial(Refusal, 413, "the body is too large")
-BUG = partial(Refusal, 500, "something went wrong here; the log has it under the request's id")
-OVERLOADED = partial(Refusal, 503, "too many requests wait; try again", {"Retry-After": "2"})
-TENANT_OVERLOADED = partial(Refusal, 429, "too many requests of this tenant wait; try again", {"Retry-After": "2"})
-GONE = partial(Refusal, 499, "the client went away")
-LATE = partial(Refusal, 504, "this took too long; what was said is stored, and the request can be repeated")
+UNKNOWN_TOKEN = partial(
+    HttpError, 401, "give a valid token: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"}
+)
+UNKNOWN_HOST = partial(HttpError, 403, "without tokens this service answers to 127.0.0.1 and localhost only")
+OTHER_ORIGIN = partial(HttpError, 403, "without tokens this service answers to no page of another origin")
+OTHER_PATH = partial(HttpError, 403, "/metrics wants a token of the tenant `metrics`, which opens nothing else")
+UNKNOWN_USER = partial(HttpError, 404, "there is no such user")
+UNKNOWN_SESSION = partial(HttpError, 404, "there is no such session")
+UNKNOWN_ENTRY = partial(HttpError, 404, "there is no such entry")
+SLOW_BODY = partial(HttpError, 408, "the body did not come in time", {"Connection": "close"})
+TOO_LARGE = partial(HttpError, 413, "the body is too large")
+BUG = partial(HttpError, 500, "something went wrong here; the log has it under the request's id")
+OVERLOADED = partial(HttpError, 503, "too many requests wait; try again", {"Retry-After": "2"})
+TENANT_OVERLOADED = partial(HttpError, 429, "too many requests of this tenant wait; try again", {"Retry-After": "2"})
+GONE = partial(HttpError, 499, "the client went away")
+LATE = partial(HttpError, 504, "this took too long; what was said is stored, and the request can be repeated")
 
 _DOWN = "the language model does not answer; what was said is stored, and the request can be repeated"
 _REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
@@ -102,7 +104,7 @@ _REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
 )
 """Errors with their status and message, the first that fits; "" means the error's own message."""
 
-CAUGHT = (Refusal, *(kind for kind, _, _ in _REFUSALS))
+CAUGHT = (HttpError, *(kind for kind, _, _ in _REFUSALS))
 
 
 def refusal_of(error: BaseException) -> HTTPException:
@@ -111,12 +113,12 @@ def refusal_of(error: BaseException) -> HTTPException:
         return error
     if isinstance(error, RequestValidationError):
         whole = error.errors()[0]["loc"] == ("body",)
-        return Refusal(
+        return HttpError(
             400, "send a JSON object, with Content-Type: application/json" if whole else misfit(error, skip=1)
         )
     for kind, status, message in _REFUSALS:
         if isinstance(error, kind):
-            return Refusal(status, message or str(error), {"Retry-After": "5"} if status == 503 else None)
+            return HttpError(status, message or str(error), {"Retry-After": "5"} if status == 503 else None)
     return BUG()
 
 

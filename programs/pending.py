@@ -1,4 +1,4 @@
-"""Items that are not in a memory yet are searched as raw turns, before a model has written them.
+"""Searches items as raw turns until a model has written them into the memory.
 
 What waits for one user is searched by one index, which is moved along as items come and are taken in.
 """
@@ -18,14 +18,14 @@ RAW_TURNS = 10
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingItems:
     """Items that are not in a memory, oldest first."""
 
     items: tuple[Item, ...] = ()
     line: Line = field(default_factory=Line, compare=False)
     """What it has in common with what waited before: items that are the same objects are not looked at again."""
 
-    def but(self, turns: Collection[str]) -> Waiting:
+    def but(self, turns: Collection[str]) -> PendingItems:
         """The same without the turns of some ids."""
         if not turns:
             return self
@@ -60,15 +60,15 @@ class Recalled(NamedTuple):
         return self.context.model_copy(update={"hits": (*self.context.hits, *self.raw)}) if self.raw else self.context
 
 
-def with_unwritten(memory: Any, waiting: Waiting | None) -> Waiting:
+def with_unwritten(memory: Any, waiting: PendingItems | None) -> PendingItems:
     """What waits, and before it what could not be taken into the memory."""
     if not memory.unwritten and waiting:
         return waiting
     items = (*(each.item for each in memory.unwritten), *(waiting.items if waiting else ()))
-    return Waiting(items, waiting.line if waiting else memory.line)
+    return PendingItems(items, waiting.line if waiting else memory.line)
 
 
-def with_raw(query: Query, waiting: Waiting, raw: Sequence[Hit]) -> Query:
+def with_raw(query: Query, waiting: PendingItems, raw: Sequence[Hit]) -> Query:
     """The query whose task also shows the turns that were found, except those that it shows anyway."""
     found = {hit.id for hit in raw} - query.shown_ids
     if not found:

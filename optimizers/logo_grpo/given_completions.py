@@ -1,4 +1,4 @@
-"""Rollouts with given completions, and what they are worth: for trainers that sample elsewhere.
+"""Replays given completions as rollouts and scores them, for trainers that sample elsewhere.
 
     completions ── in the order of the calls ──> writer ──> rollout ──> questions ──> reward
 

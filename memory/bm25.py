@@ -1,4 +1,4 @@
-"""Search by words: BM25 over stems, kept up to date instead of rebuilt, and turns that lend one another their scores.
+"""BM25 over stems, updated in place instead of rebuilt; neighbouring turns share their scores.
 
 Scores are those of rank_bm25's Okapi to the last bit; but a term in half of the entries or more has a small weight, so
 that the first facts of a memory can be found. Function words and stems are English, Chinese is cut by jieba. Texts are
@@ -45,7 +45,7 @@ LENT = {1: 0.5, 2: 0.2, -1: 0.2}
 
 
 @dataclass(eq=False)
-class Words:
+class BM25Index:
     """BM25 of the texts in the rows of an index; not locked."""
 
     lent: Mapping[int, float] = field(default_factory=lambda: LENT)
@@ -164,7 +164,7 @@ def tokens(text: str) -> list[str]:
     """The terms of a text in order: stems and Chinese words, without function words, folded to lower case.
 
     Example:
-        >>> from mempiler.memory.words import tokens
+        >>> from mempiler.memory.bm25 import tokens
         >>> tokens("She was running in the parks!"), tokens("我喜欢在周末打篮球")
         (['run', 'park'], ['喜欢', '周末', '篮球', '打篮球'])
     """
