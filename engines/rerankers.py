@@ -73,40 +73,37 @@ class FastEmbed:
 
 def fastembed_vectors(name: str) -> Callable[[Sequence[str]], np.ndarray]:
     """Embeds texts with a model of fastembed's list, each by itself; loaded with the first one."""
-    load = functools.cache(functools.partial(_made, "TextEmbedding", name))
-    return lambda texts: np.stack(list(load().embed(list(texts), batch_size=1)))
+    load = functools.cache(functools.partial(_model, name, "TextEmbedding"))
+    return lambda texts: np.stack(list(load()[1].embed(list(texts), batch_size=1)))
 
 
 def _reranker(name: str) -> Callable[[str, list[str]], Any]:
-    if any(name == each["model"] for each in _fastembed("LateInteractionTextEmbedding").list_supported_models()):
-        model = _made("LateInteractionTextEmbedding", name)
+    kind, model = _model(name, "LateInteractionTextEmbedding", "TextCrossEncoder")
+    if kind == "TextCrossEncoder":
+        return lambda query, texts: list(model.rerank(query, texts))
 
-        def late(query: str, texts: list[str]) -> list[float]:
-            asked = next(iter(model.query_embed(query)))
-            return [float((asked @ rows.T).max(axis=1).sum()) for rows in model.embed(texts)]
+    def late(query: str, texts: list[str]) -> list[float]:
+        asked = next(iter(model.query_embed(query)))
+        return [float((asked @ rows.T).max(axis=1).sum()) for rows in model.embed(texts)]
 
-        return late
-    cross = _made("TextCrossEncoder", name)
-    return lambda query, texts: list(cross.rerank(query, texts))
-
-
-def _made(kind: str, name: str) -> Any:
-    made = _fastembed(kind)
-    if all(name != each["model"] for each in made.list_supported_models()):
-        raise UserError(f"fastembed has no {kind} {name!r}; see {kind}.list_supported_models()")
-    try:
-        return made(name)
-    except Exception as error:  # Its errors have no class of their own.
-        raise EndpointError(f"fastembed cannot load {name}: {one_line(error, 200)}") from error
+    return late
 
 
-def _fastembed(kind: str) -> Any:
+def _model(name: str, *kinds: str) -> tuple[str, Any]:
+    """The model of this name of fastembed's list, and of which of these kinds it is."""
     try:
         import fastembed  # pyright: ignore[reportMissingImports]
         from fastembed.rerank.cross_encoder import TextCrossEncoder  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise MissingDependencyError("fastembed", "rerank") from error
-    return TextCrossEncoder if kind == "TextCrossEncoder" else getattr(fastembed, kind)
+    for kind in kinds:
+        made = getattr(fastembed, kind, TextCrossEncoder)
+        if any(name == each["model"] for each in made.list_supported_models()):
+            try:
+                return kind, made(name)
+            except Exception as error:  # Its errors have no class of their own.
+                raise EndpointError(f"fastembed cannot load {name}: {one_line(error, 200)}") from error
+    raise UserError(f"fastembed has no {kinds[-1]} {name!r}; see {kinds[-1]}.list_supported_models()")
 
 
 def _cosines(asked: np.ndarray, table: np.ndarray) -> np.ndarray:
