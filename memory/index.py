@@ -315,7 +315,8 @@ class Index:
             lend(lent)
             scores = deviations(lent) + (fused - near) + BESIDE * near
             below = float(scores.min() - fused[-1])
-            first = [(best[n][1], float(scores[n])) for n in np.argsort(-scores, kind="stable").tolist()]
+            order: list[int] = np.argsort(-scores, kind="stable").tolist()
+            first = [(best[n][1], float(scores[n])) for n in order]
             return _hits([*first, *((entry, score + below) for _, entry, score in best[most:])][:k])
 
         return ranked
