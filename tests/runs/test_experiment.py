@@ -86,7 +86,7 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert (list(page.phases), [each.changed for each in page.changes]) == (["before", "after"], [True])
     assert any(line.startswith("+Demo 1 of") for line in page.changes[0].diff)
     facts = dict(page.facts)
-    assert facts["Command"].startswith("mempiler compile turn-rag --on jsonl --data own.jsonl --lm scripted/test")
+    assert facts["Command"].startswith("mempiler compile turn-rag --on jsonl --data questions.jsonl --lm scripted/test")
     assert facts["Command"].endswith("--min-n 8 --with labeled --stage all")
     assert facts["MLflow run"].endswith(f"/runs/{outcome.run_id}")
     assert f'<a href="{facts["MLflow run"]}">' in kept
