@@ -18,7 +18,7 @@ ROOM_TESTS = {
         "tests/memory/test_store_memories.py",
     ),
     "deltas": ("tests/memory/test_deltas.py", "tests/memory/test_indexes.py"),
-    "keys": ("tests/programs/test_identity.py", "tests/programs/test_remember.py"),
+    "keys": ("tests/programs/test_remember.py",),
     "reading": ("tests/reading/test_answer.py", "tests/reading/test_values.py", "tests/programs/test_adapter.py"),
     "access": (
         *("tests/serving/test_tokens_and_limits.py", "tests/serving/test_operations.py"),

@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import io
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
@@ -74,6 +76,17 @@ def _connect_at_home(self: socket.socket, address: Any) -> None:
 
 
 socket.socket.connect = _connect_at_home
+
+
+def package_files() -> list[Path]:
+    """The package's own source files, below its root."""
+    import mempiler
+
+    root, outside = Path(mempiler.__file__).parent, {"tests", "perf", "docs", "build", "dist", "setup.py"}
+    # Folders are chosen before they are walked: an environment in the checkout holds thousands of files.
+    rooms = [path for path in root.iterdir() if path.name not in outside and not path.name.startswith(".")]
+    paths = [path for room in rooms for path in (room.rglob("*.py") if room.is_dir() else [room])]
+    return sorted(path.relative_to(root) for path in paths if path.suffix == ".py")
 
 
 def within(seconds: float, check: Callable[[], Any]) -> Any:
@@ -361,23 +374,23 @@ class Mempiler:
         return Ran(*self.run(*self.arguments(server, *words, **sizes)))
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def run_cli(*words: object) -> tuple[int, str, str]:
     """Runs a command in this process: its exit code, standard output and standard error."""
+    from mempiler.cli import main
 
-    def run(*words: object) -> tuple[int, str, str]:
-        from mempiler.cli import main
-
-        code: Any = 0
-        capsys.readouterr()
+    code: Any = 0
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         try:
             main([str(word) for word in words])
         except SystemExit as ended:
             code = ended.code
-        captured = capsys.readouterr()
-        return int(code or 0), captured.out, captured.err
+    return int(code or 0), out.getvalue(), err.getvalue()
 
-    return run
+
+@pytest.fixture(scope="session")
+def cli() -> Callable[..., tuple[int, str, str]]:
+    """`run_cli`."""
+    return run_cli
 
 
 @pytest.fixture

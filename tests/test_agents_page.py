@@ -10,7 +10,6 @@ from typing import Any
 
 import dspy
 import mempiler
-import pytest
 from mempiler.engines.models import language_model
 
 from .integrations.agent import blocks
@@ -37,9 +36,7 @@ def acting(kind: str, text: str, n: int) -> dict[str, Any]:
     return {**told, "answer": "To Lisbon." if "Lisbon" in text else "unknown"}
 
 
-def test_agent_is_compiled_with_the_memory_inside_it(
-    scripted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_agent_is_compiled_with_the_memory_inside_it(scripted, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     lm = scripted(acting)
     known: dict[str, Any] = {"dspy": dspy, "mempiler": mempiler, "lm": lm, "__name__": "page"}

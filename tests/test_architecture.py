@@ -20,9 +20,9 @@ from pathlib import Path
 import mempiler
 import pytest
 
+from .conftest import package_files
+
 ROOT = Path(mempiler.__file__).parent
-OUTSIDE = {"tests", "perf", "docs", "build", "dist", "setup.py"}
-"""Folders of the repository that are no part of the package."""
 
 BASE = {"records", "errors"}
 PROGRAMS = BASE | {"memory", "signatures", "reading", "engines"}
@@ -179,11 +179,7 @@ BREACHES: list[tuple[Callable[[Module], list[str]], str, str]] = [
 @pytest.fixture(scope="module")
 def package() -> list[Module]:
     """Every module of the package."""
-    # Folders are chosen before they are walked: an environment in the checkout holds thousands of files.
-    rooms = [path for path in ROOT.iterdir() if path.name not in OUTSIDE and not path.name.startswith(".")]
-    paths = [path for room in rooms for path in (room.rglob("*.py") if room.is_dir() else [room])]
-    files = sorted(path.relative_to(ROOT) for path in paths if path.suffix == ".py")
-    return [Module(file.with_suffix("").parts, (ROOT / file).read_text(encoding="utf-8")) for file in files]
+    return [Module(file.with_suffix("").parts, (ROOT / file).read_text(encoding="utf-8")) for file in package_files()]
 
 
 def test_package_follows_every_rule(package: list[Module]) -> None:

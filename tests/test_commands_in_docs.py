@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,7 @@ def under(heading: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_the_readme_from_own_questions_to_an_answer(
-    cli: Callable[..., tuple[int, str, str]], stub: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_readme_from_own_questions_to_an_answer(cli, stub, tmp_path, monkeypatch) -> None:
     server = stub()
     monkeypatch.chdir(tmp_path)
     for name, value in {"MEMPILER_API_BASE": server.url, "OPENAI_API_KEY": "a key", "MEMPILER_HOME": "runs"}.items():

@@ -8,9 +8,9 @@ from pathlib import Path
 import mempiler
 import pytest
 
+from .conftest import package_files
+
 ROOT = Path(mempiler.__file__).parent
-OUTSIDE = {"tests", "perf", "docs", "build", "dist", "setup.py"}
-"""Folders of the repository that are no part of the package."""
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -25,14 +25,7 @@ def examples(file: Path) -> Iterator[doctest.DocTest]:
                 yield found
 
 
-def _files() -> list[Path]:
-    # Folders are chosen before they are walked: an environment in the checkout holds thousands of files.
-    rooms = [path for path in sorted(ROOT.iterdir()) if path.name not in OUTSIDE and not path.name.startswith(".")]
-    files = [file for room in rooms for file in (sorted(room.rglob("*.py")) if room.is_dir() else [room])]
-    return [file for file in files if file.suffix == ".py" and not file.is_relative_to(ROOT / "runs" / "local")]
-
-
-EXAMPLES = [example for file in _files() for example in examples(file)]
+EXAMPLES = [each for file in package_files() if file.parts[:2] != ("runs", "local") for each in examples(ROOT / file)]
 
 
 def test_examples_are_found() -> None:

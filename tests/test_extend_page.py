@@ -101,9 +101,7 @@ def test_both_come_with_an_installed_package(folder: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_the_method_is_compiled_and_saved_with_demos_for_writing_and_reading(
-    folder: Path, results: dict[str, Any]
-) -> None:
+def test_the_method_is_compiled_and_saved_with_demos_for_writing_and_reading(folder, results) -> None:
     assert results["compile session_notes:SessionNotes --on locomo"]["promoted"]
     state = json.loads((folder / "notes" / "state.json").read_text(encoding="utf-8"))
     assert [name for name, predictor in state.items() if predictor["demos"]] == [

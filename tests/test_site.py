@@ -15,10 +15,12 @@ import pytest
 import yaml
 from mempiler.data.catalog import BENCHMARKS
 from mempiler.optimizers.catalog import OPTIMIZERS
+from mempiler.programs.catalog import method_class
 from mempiler.programs.names import METHODS, POLICIES
 from mempiler.records.own_code import imported
 
 from tests.browser import CHROMIUM, Browser, serious_faults
+from tests.suite import suite
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -147,3 +149,31 @@ def test_a_built_page_is_fit_for_everybody_and_fetches_nothing(browser: Browser,
         assert serious_faults(browser) == [], scheme
     assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
     assert browser.errors == []
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "coverage.md").read_text(encoding="utf-8")
+_SYMBOL = re.compile(r"`(mempiler(?:\.\w+)+)`")
+
+
+def _exists(symbol: str) -> bool:
+    """Whether a dotted name is a module, or an attribute or field that is reached through one."""
+    parts = symbol.split(".")
+    for n in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:n]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[n:]:
+            fields = getattr(found, "model_fields", {})
+            if part not in fields and not hasattr(found, part):
+                return False
+            found = fields[part] if part in fields else getattr(found, part)
+        return True
+    return False
+
+
+def test_the_page_is_right_and_complete() -> None:
+    named = dict.fromkeys(_SYMBOL.findall(PAGE))
+    assert [symbol for symbol in named if not _exists(symbol)] == []
+    symbols = (f"{kind.__module__}.{kind.__qualname__}" for kind in (*suite(), *map(method_class, METHODS)))
+    assert [symbol for symbol in symbols if symbol not in named] == []

@@ -9,16 +9,23 @@ from typing import Any, ClassVar
 
 import dspy
 import pytest
-from mempiler import History, Item
+from mempiler import (
+    Context,
+    Entry,
+    EntryReader,
+    History,
+    Hit,
+    Item,
+    Memory,
+    Method,
+    Query,
+    UserError,
+    Writer,
+    predictor,
+)
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.dataset import Source
 from mempiler.data.scorer import Score, Scorer, TokenF1
-from mempiler.errors import UserError
-from mempiler.memory.index import Entry
-from mempiler.memory.memory import Memory
-from mempiler.programs.method import EntryReader, Method, Writer
-from mempiler.programs.predictor import predictor
-from mempiler.records import Context, Hit, Query
 from mempiler.testing import check_benchmark, check_method
 from pydantic import Field
 

@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from mempiler import build, load, save
 from mempiler.cli import COMMANDS, main
 from mempiler.cli.progress import progress
-from mempiler.programs.catalog import build
-from mempiler.runs.artifact import load, save
 from mempiler.runs.manifest import Manifest
 from mempiler.signatures.judges import JudgeAnswer, judge_hash
 

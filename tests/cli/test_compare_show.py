@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.programs.catalog import build
+from mempiler import build, save
 from mempiler.records import Failure
-from mempiler.runs.artifact import save
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import keep_page
 from mempiler.runs.pages.page import run_page

@@ -80,16 +80,6 @@ def test_ask_answers_from_the_store_with_sources(filled: Run) -> None:
     assert found["why"][0]["sources"][0]["line"].startswith("[chat-2:1] (2 April 2024, Tuesday) Ada: My sister")
 
 
-def test_changed_program_is_refused_until_it_is_rebuilt(filled: Run) -> None:
-    code, _, err = filled("ask", "other", "When does Grace visit?", "--user", "ada")
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert "mempiler memories rebuild PROGRAM --store sqlite:///" in err
-    assert filled("memories", "rebuild", "other", "--user", "ada")[1] == "1 users, 2 sessions, 0 failures\n"
-    assert filled("memories", "rebuild", "other")[1] == "1 users, 0 sessions, 0 failures\n"
-    assert "June" in filled("ask", "other", "When does Grace visit?", "--user", "ada")[1]
-    assert json.loads(filled("memories", "rebuild", "other", "--force", "--json")[1])["sessions"] == 2
-
-
 def test_what_a_user_said_cannot_steer_the_terminal(run: Run, folder: Path) -> None:
     said = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end"
     (folder / "hostile.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": said}]))

@@ -31,7 +31,7 @@ def test_a_file_has_a_line_a_phase_now_and_then() -> None:
         told = note("test questions")
         told(1, 40)
         told(0, 40)
-        assert within(5, lambda: "test questions" in said.getvalue())
+        assert within(20, lambda: "test questions" in said.getvalue())
     lines = [line.split() for line in said.getvalue().splitlines()]
     assert lines[:2] == [["test", "questions", "1/40"], ["0", "calls"]]
 

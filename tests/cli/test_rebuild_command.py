@@ -90,15 +90,11 @@ def test_a_rebuild_goes_on_after_a_kill(run: Run, written: Any, program: str, ki
     assert len(counted) == 8
 
 
-def _queue() -> None:
+def test_what_is_queued_is_of_all_tenants_or_of_its_scope_and_of_its_program(run: Run) -> None:
     with Store("s.sqlite") as store:
         for owner in USERS:
             text = {"role": "user", "content": "I like tea."}
             mempiler.build("turn-rag").memory(store, owner.user, owner.tenant).add([text], remember=False)
-
-
-def test_what_is_queued_is_of_all_tenants_or_of_its_scope_and_of_its_program(run: Run) -> None:
-    _queue()
     for words, said in (
         ("other --tenant acme", "2 users, 0 sessions, 0 failures, 2 still queued, 2 users of another program"),
         ("program --user ada", "2 users, 2 sessions, 0 failures"),

@@ -1,32 +1,18 @@
 """`mempiler train` from the command line: a small model, and a program that another process loads."""
 
-import io
 import json
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 
+from tests.conftest import run_cli as printed
 from tests.tiny_model import warmed_up
 
 pytestmark = pytest.mark.slow
-
-
-def printed(*words: str) -> tuple[int, str, str]:
-    """The code that a command ends with, and what it says."""
-    out, err = io.StringIO(), io.StringIO()
-    code: Any = 0
-    with redirect_stdout(out), redirect_stderr(err):
-        try:
-            main(list(words))
-        except SystemExit as ended:
-            code = ended.code
-    return int(code or 0), out.getvalue(), err.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +41,28 @@ def trained(start: Path, *words: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def result(start: Path) -> dict[str, Any]:
-    """A finished training."""
-    return trained(start)
+    """A finished training, with the completions that were trained on as `items`."""
+    from mempiler.engines.local.reinforce import LocalReinforceJob
+
+    step, heard = LocalReinforceJob.step, list[Any]()
+    listening = lambda self, data, form=None: (heard.extend(data), step(self, data))[1]  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalReinforceJob, "step", listening)
+        found = trained(start)
+    return {**found, "items": [item for group in heard for item in group["group"]]}
+
+
+def test_what_was_sampled_is_what_is_trained(result: dict[str, Any]) -> None:
+    from mempiler.engines.local.model import LocalModel
+
+    model = LocalModel.load(result["model"].removeprefix("local:"), device="cpu")
+    assert result["items"]
+    for item in result["items"]:
+        ids = item["completion_ids"]
+        assert len(ids) == len(item["logprobs"]) > 0
+        assert item["prompt_ids"] == model.encode(item["messages"])
+        said = ids[:-1] if ids[-1] in model.ends else ids
+        assert model.decode(said) == item["completion"]["content"]
 
 
 def test_the_test_questions_are_scored_before_and_after_and_say_what_it_took(result: dict[str, Any]) -> None:
@@ -87,9 +93,7 @@ main(sys.argv[2:])
 """
 
 
-def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
-    start: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(start, monkeypatch, tmp_path) -> None:
     """Killed when the checkpoint of step 2 is written and the journal does not name it yet; with a new adapter."""
     from mempiler.engines.local.model import LocalModel
 

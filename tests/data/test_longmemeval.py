@@ -80,9 +80,7 @@ def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
         ("", 0.0, 0.0),
     ],
 )
-def test_token_f1_asks_nobody_and_declining_is_right_where_there_is_no_answer(
-    tmp_path: Path, answer: str, known: float, unknown: float
-) -> None:
+def test_token_f1_asks_nobody_and_declining_is_right_where_there_is_no_answer(tmp_path, answer, known, unknown) -> None:
     for change, value in ((lambda row: None, known), (unanswerable, unknown)):
         loaded = load(tmp_path, "longmemeval", change, metric="f1")
         assert loaded.score(loaded.examples[0], dspy.Prediction(answer=answer)).value == pytest.approx(value)

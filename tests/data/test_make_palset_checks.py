@@ -135,10 +135,10 @@ def test_a_text_is_in_the_language_that_has_more_of_it(text, in_chinese, in_engl
 
 @pytest.mark.parametrize("text", ["." * 40_000 + "x", ". " * 20_000, "." + " " * 40_000 + "x", "a" * 40_000])
 def test_counting_sentences_takes_no_longer_than_the_text(text):
-    started = time.perf_counter()
+    started = time.process_time()
     length_problems("the text", text, 1, 1)
     foreign({"text": text}, "zh")
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_the_calendar_ends_before_january_2025():

@@ -5,16 +5,15 @@ from typing import Any
 
 import dspy
 import pytest
+from mempiler import Context, Hit, Query, build
 from mempiler.data.memory_env import NOTHING, VALUES, Conversation, MemoryEnv
 from mempiler.data.synthesis.memory_teacher import teach_facts, teach_operations
 from mempiler.engines.embedders import embedder
 from mempiler.optimizers.demonstrations import UNSEEN, demonstrate
-from mempiler.programs.catalog import build
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from mempiler.programs.tasks.task import MemoryLookup
-from mempiler.records import Context, Hit, Query
 from mempiler.signatures.memory_r2 import Fact, NewFact, StoredMemory
 
 

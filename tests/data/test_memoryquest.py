@@ -4,10 +4,8 @@ from pathlib import Path
 
 import dspy
 import pytest
-from mempiler.data.judge import Level
+from mempiler import Context, DataError, Hit
 from mempiler.data.memoryquest import MemoryQuest
-from mempiler.errors import DataError
-from mempiler.records import Context, Hit
 
 from .conftest import fixed_levels
 from .forms import FORMS, load, put, write
@@ -77,9 +75,7 @@ def test_evidence_recall_needs_no_judge(tmp_path: Path, sources: tuple[str, ...]
         (("implicitly", "explicitly"), 1.0, 1.0, 0.5),
     ],
 )
-def test_judged_recall_of_two_references(
-    tmp_path: Path, levels: tuple[Level, ...], recall: float, exact: float, explicit: float
-) -> None:
+def test_judged_recall_of_two_references(tmp_path, levels, recall, exact, explicit) -> None:
     for metric, value in (("recall", recall), ("recall_exact", exact)):
         loaded = load(tmp_path, "memoryquest", metric=metric)
         judge = fixed_levels(*levels)

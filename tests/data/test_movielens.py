@@ -4,10 +4,9 @@ import zipfile
 from datetime import datetime
 
 import pytest
-from mempiler import Behavior, Profile
+from mempiler import Behavior, DataError, Profile
 from mempiler.data.check import check
 from mempiler.data.movielens import RATINGS, MovieLens
-from mempiler.errors import DataError
 from mempiler.records import Failure
 
 from ..runs.evaluations import row
@@ -85,8 +84,7 @@ def test_the_draw_of_users_is_seeded_and_counts(folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [("1::1::6::978300760\n", "rating '6' is not 1 to 5"), ("", "no user has more than 4 ratings")],
+    ("text", "message"), [("1::1::6::978300760\n", "rating '6' is not 1 to 5"), ("", "no user has more than 4 ratings")]
 )
 def test_a_broken_file_is_one_line_that_names_its_place(folder, text, message):
     (folder / "ratings.dat").write_text(text, encoding="latin-1")

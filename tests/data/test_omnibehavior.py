@@ -6,18 +6,12 @@ from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
-from mempiler import Behavior
+from mempiler import Behavior, DataError
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.omnibehavior.benchmark import FieldsPredicted, OmniBehavior, Periods
-from mempiler.data.omnibehavior.records import (
-    OPEN,
-    QUESTIONS,
-    fields_of,
-    questions_of,
-)
+from mempiler.data.omnibehavior.records import OPEN, QUESTIONS, fields_of, questions_of
 from mempiler.data.omnibehavior.text import DETAIL, reaction, situation
-from mempiler.errors import DataError
 from mempiler.records import estimate_tokens
 
 from .forms import PREPARED, video, write

@@ -70,10 +70,7 @@ def test_side_files_in_any_folder_give_the_persona(tmp_path: Path) -> None:
     assert (second.situation, "need 3b" in second.needs, "liked 3a" in second.preferences) == ("", True, True)
 
 
-@pytest.mark.parametrize(
-    ("language", "files"),
-    [(None, ["zh"]), ("zh", ["zh"]), ("en", ["en"]), ("all", ["zh", "en"])],
-)
+@pytest.mark.parametrize(("language", "files"), [(None, ["zh"]), ("zh", ["zh"]), ("en", ["en"]), ("all", ["zh", "en"])])
 def test_a_folder_holds_both_languages(tmp_path: Path, language: str | None, files: list[str]) -> None:
     chinese = copy.deepcopy(RECORD)
     for sample in chinese["u1"]["query"]:

@@ -40,9 +40,7 @@ def test_plans_follow_the_transitions_with_two_guesses_two_proposals_and_one_end
     assert any(plan(f"topic {n}") != plan(f"topic {n}", seed=1) for n in range(20))
 
 
-def test_a_dialogue_runs_to_the_end_of_its_plan_and_the_user_knows_preferences_once_solutions_are_discussed(
-    scripted: Any,
-) -> None:
+def test_a_dialogue_runs_to_the_end_of_its_plan_and_the_user_knows_preferences_once_solutions_are_discussed(scripted):
     heard: list[dict[str, Any]] = []
 
     def reply(**query: Any) -> dspy.Prediction:
@@ -65,9 +63,7 @@ def test_a_dialogue_runs_to_the_end_of_its_plan_and_the_user_knows_preferences_o
 @pytest.mark.parametrize(
     ("kind", "measure"), [(NeedUnderstandingJudge, "NEEDS"), (PreferenceUnderstandingJudge, "PREFERENCES")]
 )
-def test_judges_see_their_own_measure_samples_differ_and_equal_dialogues_tie_without_a_call(
-    kind: Any, measure: str, scripted: Any
-) -> None:
+def test_judges_see_their_own_measure_samples_differ_and_equal_dialogues_tie_without_a_call(kind, measure, scripted):
     scores = {"analysis_1": "a", "analysis_2": "b", "comparison": "c", "scores": {"assistant_1": 8, "assistant_2": 3}}
     lm = scripted(lambda *call: scores, cache=True)
     judge = kind(lm, adapter())

@@ -2,11 +2,10 @@
 
 import dspy
 import pytest
+from mempiler import DataError, UnknownNameError, UserError, build
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.personamem import SKILLS, PersonaMem
-from mempiler.errors import DataError, UnknownNameError, UserError
-from mempiler.programs.catalog import build
 from mempiler.runs.evaluate import evaluate
 
 from .forms import FORMS, lines, load, write
@@ -60,9 +59,8 @@ def test_only_the_contexts_that_are_needed_are_parsed(tmp_path):
     ],
 )
 def test_a_broken_context_is_refused(tmp_path, context, message):
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=message):
         benchmark("personamem", write(tmp_path, {**FORM, "shared_contexts_32k.jsonl": [context]}))
-    assert message in str(error.value)
     (tmp_path / "shared_contexts_32k.jsonl").unlink()
     with pytest.raises(DataError, match=r"shared_contexts_32k\.jsonl is not beside it"):
         PersonaMem.load(tmp_path / "questions_32k.csv")

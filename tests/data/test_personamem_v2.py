@@ -4,11 +4,10 @@ import json
 
 import dspy
 import pytest
-from mempiler import Context, Hit
+from mempiler import Context, DataError, Hit
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.personamem_v2 import PersonaMemV2
-from mempiler.errors import DataError
 
 from .conftest import fixed_levels
 from .forms import FORMS, encoded, lines, load, write

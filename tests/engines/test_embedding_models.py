@@ -14,17 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mempiler.cli import main
+from mempiler import DataError, EndpointError, Entry, MissingDependencyError, UserError, build, load, save
 from mempiler.engines import weights
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.encoder import WIDTH, Encoded, _projection
 from mempiler.engines.rerankers import FastEmbed, TokenMatch
 from mempiler.engines.vectors import CachedVectors, VectorFile
 from mempiler.engines.weights import WEIGHTS, cache, fetch
-from mempiler.errors import DataError, EndpointError, MissingDependencyError, UserError
-from mempiler.memory.index import DIALOGUE, Entry, Index
-from mempiler.programs.catalog import build
-from mempiler.runs.artifact import load, save
+from mempiler.memory.index import DIALOGUE, Index
 
 from tests.engines.tiny_encoder import TABLE, WORDS, tokenizer_json
 
@@ -59,9 +56,7 @@ def test_a_folder_with_an_onnx_file_is_an_embedder(tiny: Path, asked: list[str])
 
 
 @pytest.mark.parametrize(("text", "told"), [("我 昨天 搬 到 里斯本", 1), ("Ann moved to Lisbon", 0)])
-def test_texts_of_a_language_that_a_model_does_not_know_are_told_of_once(
-    tiny: Path, caplog: pytest.LogCaptureFixture, text: str, told: int
-) -> None:
+def test_texts_of_a_language_that_a_model_does_not_know_are_told_of_once(tiny, caplog, text, told) -> None:
     found = embedder("minilm")
     for n in range(2):
         found.embed([" ".join([text] * (times + n)) for times in range(1, 20)])
@@ -79,10 +74,9 @@ def test_e5_is_told_queries_from_passages(tiny: Path) -> None:
     assert np.array_equal(same.embed(["Oslo"]), same.embed_queries(["Oslo"]))
 
 
-def test_weights_are_fetched_checked_and_carried_on(source: Path, capsys: Any, monkeypatch: Any) -> None:
-    main(["fetch", "minilm", "--from", str(source)])
-    main(["fetch", "minilm"])
-    assert capsys.readouterr().out.count("whole; use it as --embedder minilm") == 2
+def test_weights_are_fetched_checked_and_carried_on(source: Path, cli: Any, monkeypatch: Any) -> None:
+    for more in (["--from", source], []):
+        assert "whole; use it as --embedder minilm" in cli("fetch", "minilm", *more)[1]
     kept = WEIGHTS["minilm"].path.parent
     assert sorted(path.name for path in kept.iterdir()) == ["model.onnx", "tokenizer.json"]
     assert [path.name for path in kept.parent.iterdir()] == ["minilm"]
@@ -331,9 +325,7 @@ def test_models_of_fastembed_embed_and_rank(fastembed: None, tiny: Path) -> None
         ("answerdotai/answerai-colbert-small-v1", "late.onnx", "vespa_colbert.onnx", [62.018, 62.797, 59.005]),
     ],
 )
-def test_fastembed_itself_ranks(
-    name: str, onnx: str, file: str, expected: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fastembed_itself_ranks(name, onnx, file, expected, tmp_path, monkeypatch) -> None:
     pytest.importorskip("fastembed")
     from fastembed.common.model_description import ModelSource  # pyright: ignore[reportMissingImports]
     from fastembed.rerank.cross_encoder import TextCrossEncoder  # pyright: ignore[reportMissingImports]

@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import math
-import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -87,21 +86,6 @@ def test_candidates_of_calls_in_flight_count_before_they_come():
     assert (len(asked), guard.spent().calls) == (5, 20)
 
 
-def test_sixty_four_calls_in_flight_overrun_no_limit_by_more_than_one_of_them():
-    sizes = random.Random(0).choices(range(10, 400), k=300)
-    guard = Guard(Limits(max_tokens=10_000, max_usd=0.2))
-
-    def call(tokens: int) -> None:
-        most = tokens + sizes[tokens % 300]
-        with guard.reserving(Spending(0, most, cost=most * 2e-5)):
-            guard.admit()
-            time.sleep(tokens * 1e-5)
-            guard.worked(tokens, tokens * 2e-5)
-
-    assert outcomes([lambda size=size: call(size) for size in sizes]) == {type(None), BudgetError}
-    assert 10_000 <= guard.spent().tokens < 10_000 + max(sizes)
-
-
 def test_answers_from_a_cache_are_free():
     guard = Guard(Limits(max_calls=1))
     for _ in range(5):
@@ -180,14 +164,11 @@ def served(lane: CallSlots, callers: str) -> str:
     with ThreadPoolExecutor(len(callers)) as pool, lane.place():
         for n, whose in enumerate(callers, 1):
             pool.submit(call, whose)
-            assert until(5, lambda n=n: waiting(lane) == n)
+            assert until(20, lambda n=n: waiting(lane) == n)
     return "".join(order)
 
 
-@pytest.mark.parametrize(
-    ("come", "get"),
-    [("aaab", "abaa"), ("aaaabbcd", "abcdabaa")],
-)
+@pytest.mark.parametrize(("come", "get"), [("aaab", "abaa"), ("aaaabbcd", "abcdabaa")])
 def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
     lane = CallSlots(1)
     assert served(lane, come) == get
@@ -251,6 +232,6 @@ def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(scripted
     lm = scripted(lambda kind, text, n: "yes", guard=guard)
     with ThreadPoolExecutor(1) as pool, guard.lane(lm.endpoint).place():
         asked = pool.submit(lm, "well")
-        assert until(5, lambda: waiting(guard.lane(lm.endpoint)) == 1)
+        assert until(20, lambda: waiting(guard.lane(lm.endpoint)) == 1)
         guard.stop(EndpointError("dead"))
     assert (type(asked.exception()), lm.engine.prompts) == (EndpointError, [])

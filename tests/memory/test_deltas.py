@@ -8,11 +8,10 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mempiler import Memory, build
 from mempiler.data.catalog import benchmark
 from mempiler.engines.models import language_model
 from mempiler.memory.deltas import applied, delta, shared
-from mempiler.memory.memory import Memory
-from mempiler.programs.catalog import build
 from mempiler.programs.fold import close, take
 from mempiler.programs.names import METHODS
 from mempiler.records import Record

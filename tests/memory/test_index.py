@@ -48,10 +48,7 @@ def texts_of(count: int, words: int = 8) -> list[Entry]:
     chosen = np.random.default_rng(count).choice(400, size=(count, words), p=shares / shares.sum())
     return [
         Entry(
-            id=f"e{n}",
-            text=" ".join(f"w{word}" for word in row),
-            speaker=["Ada", "Bob"][n % 2],
-            tags=_in(str(n // 10)),
+            id=f"e{n}", text=" ".join(f"w{word}" for word in row), speaker=["Ada", "Bob"][n % 2], tags=_in(str(n // 10))
         )
         for n, row in enumerate(chosen)
     ]
@@ -59,10 +56,6 @@ def texts_of(count: int, words: int = 8) -> list[Entry]:
 
 def _in(dialogue: str) -> dict[str, str]:
     return {DIALOGUE: dialogue} if dialogue else {}
-
-
-def ids(hits: Sequence[Any]) -> list[str]:
-    return [hit.id for hit in hits]
 
 
 def by_words(entries: Sequence[Entry], query: str, lent: dict[int, float]) -> np.ndarray:
@@ -127,9 +120,7 @@ WHERE = (
     *(changes, st.sampled_from([0, module.SPARE]), st.booleans(), st.sampled_from(WHERE)),
     *(st.sampled_from([-9.0, 0.0, 0.3, 1.0]), st.sampled_from([LENT, {}, {1: 0.5, 2: 0.2, -1: 0.3, -2: 0.1}])),
 )
-def test_hits_are_those_worked_out_by_hand_whatever_was_changed_before(
-    kind: str, changes: list[Any], spare: int, asked: bool, where: Any, low: float, lent: dict[int, float]
-) -> None:
+def test_hits_are_those_worked_out_by_hand_whatever_was_changed_before(kind, changes, spare, asked, where, low, lent):
     index, kept = KINDS[kind](lent=lent), dict[str, Entry]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SPARE", spare)

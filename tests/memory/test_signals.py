@@ -104,9 +104,7 @@ def speakers(*names: str | None) -> Speakers:
         ("Bob", ["Bob"], "Bob"),
     ],
 )
-def test_a_question_asks_for_the_words_of_the_one_who_is_named_or_of_the_user(
-    query: str, asked: list[str], left: str
-) -> None:
+def test_a_question_asks_for_the_words_of_the_one_who_is_named_or_of_the_user(query, asked, left) -> None:
     known = speakers(*NAMES)
     assert known.asked(query) == [known.numbers[name] for name in asked]
     assert known.left_out(query) == left

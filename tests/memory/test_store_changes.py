@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import Store, StoreError, build
+from mempiler import Store, StoreError, UserMemory, build
 from mempiler.engines.models import language_model
 from mempiler.memory.amending import Amendment
 from mempiler.memory.stored import Change, Document, Log
-from mempiler.serving.user_memory import UserMemory
 from mempiler.serving.writing import SHORT
 from sqlalchemy import event
 
@@ -26,15 +25,6 @@ def changed(count: int, words: list[str], settled: Any = None) -> Document:
         json.dumps({"words": {"items": [[count, 0, words]]}}), None if settled is None else json.dumps(settled)
     )
     return Document("", 1, None, 1, (), WRITER, change=change, log=Log(count=count))
-
-
-def committed(store: Store, *documents: Document) -> Document | None:
-    store.add(ADA, session("x"))
-    (claim,) = store.claim("me", 60, WRITER)
-    for document in documents:
-        assert claim is not None
-        claim = store.commit(claim, document, 60)
-    return store.read(ADA).document
 
 
 ANSWERED = {"words": {"value": ["answered"]}}
@@ -52,10 +42,13 @@ ANSWERED = {"words": {"value": ["answered"]}}
         ([changed(1, ["b"]), FIRST], {"words": ["a"], "number": 1}, {"words": []}),
     ],
 )
-def test_a_memory_is_its_text_and_all_changes_since(
-    store: Store, changes: list[Document], memory: Any, settled: Any
-) -> None:
-    found = committed(store, FIRST, *changes)
+def test_a_memory_is_its_text_and_all_changes_since(store, changes, memory, settled) -> None:
+    store.add(ADA, session("x"))
+    (claim,) = store.claim("me", 60, WRITER)
+    for document in (FIRST, *changes):
+        assert claim is not None
+        claim = store.commit(claim, document, 60)
+    found = store.read(ADA).document
     assert found is not None
     wanted = {"words": ["a", "b"], "number": 1} if settled == "a memory before" else settled
     assert (json.loads(found.memory), json.loads(found.settled or "")) == (memory, wanted)
@@ -156,9 +149,7 @@ CUT, BYTES = b'{"x": "falcon', b"\xff falcon"
         ("amendments", "sources", BYTES, ""),
     ],
 )
-def test_no_way_of_reading_says_what_a_damaged_row_holds(
-    path: Path, table: str, column: str, value: bytes, where: str
-) -> None:
+def test_no_way_of_reading_says_what_a_damaged_row_holds(path, table, column, value, where) -> None:
     with closing(sqlite3.connect(path)) as db, db:
         changed = f"UPDATE mempiler_{table} SET {column} = CAST(? AS TEXT)"
         db.execute(f"{changed} WHERE user = 'ada' AND {where or 'true'}", (value,))

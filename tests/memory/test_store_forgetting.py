@@ -30,9 +30,7 @@ def files(folder: Path) -> bytes:
     ],
     ids=["user", "session", "open session"],
 )
-def test_a_receipt_counts_what_was_deleted_and_says_who_decides_about_the_bytes(
-    store: Store, forget: Callable[[Store], Any], name: str, sessions: int, turns: int
-) -> None:
+def test_a_receipt_counts_what_was_deleted_and_says_who_decides_about_the_bytes(store, forget, name, sessions, turns):
     store.add(ADA, session("one", "more", id="s"))
     store.add(ADA, session("two", id="t"))
     store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="three")])
@@ -138,9 +136,7 @@ def test_write_that_began_before_is_refused_in_every_process(open_store: Callabl
     assert [found.owner for found in one.users()] == [ADA, BOB]
 
 
-def test_write_that_waits_for_its_turn_while_the_user_is_forgotten_is_refused(
-    open_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_that_waits_for_its_turn_while_the_user_is_forgotten_is_refused(open_store, monkeypatch) -> None:
     one, two = open_store(), open_store()
     before = two.forgets
     monkeypatch.setattr(two, "forgets", lambda: (before(), one.forget(ADA))[0])

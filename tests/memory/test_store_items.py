@@ -154,15 +154,12 @@ def test_connections_that_the_server_ended_are_replaced_unseen(postgres: Any) ->
         ("text", StoreError, "not a database"),
     ],
 )
-def test_stores_that_cannot_be_opened(
-    address: str, error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stores_that_cannot_be_opened(address, error, message, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text").write_text("no database at all, but long enough to be read as one" * 20)
     with pytest.raises(error, match=message) as raised:
         Store(address, timeout=1)
     assert "secret" not in str(raised.value)
-    assert "\n" not in str(raised.value)
 
 
 def test_error_of_the_database_shows_no_row(store: Store) -> None:
@@ -196,7 +193,6 @@ def test_two_spellings_are_one_user_and_one_session(store: Store) -> None:
 def test_name_that_cannot_be_seen_or_stored_is_refused(name: str, what: str) -> None:
     with pytest.raises(UserError, match=rf"^{what} ") as raised:
         Owner(**{"user": "ada", what: name})
-    assert "\n" not in str(raised.value)
     assert str(raised.value).isprintable()
 
 

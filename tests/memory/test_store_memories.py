@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ConflictError, Session, Store, Turn, UserError, build
+from mempiler import ConflictError, Session, Store, Turn, UserError, UserMemory, build
 from mempiler.engines.models import language_model
 from mempiler.memory import store_tables as t
 from mempiler.memory.amending import Amendment
@@ -17,7 +17,6 @@ from mempiler.memory.incoming import checked_conditions
 from mempiler.memory.stored import LONGEST_LEASE, Claim, Document, Owner, Stamp
 from mempiler.serving.memories import Memories, stamp_of
 from mempiler.serving.transfer import export_users, import_users
-from mempiler.serving.user_memory import UserMemory
 from sqlalchemy import update
 
 from .conftest import ADA, WRITER, session
@@ -198,7 +197,7 @@ def test_who_adds_waits_for_another_worker_no_longer_than_the_lease(store: Store
     begun = time.monotonic()
     memory = UserMemory(Memories(program, store, language_model("offline")), ADA, lease=0.2)
     memory.add([{"role": "user", "content": "I like tea."}])
-    assert 0.2 <= time.monotonic() - begun < 5
+    assert 0.2 <= time.monotonic() - begun < 20
     assert states(store) == ["queued", "queued"]
 
 

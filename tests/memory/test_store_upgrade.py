@@ -77,9 +77,7 @@ def test_everything_of_an_earlier_version_is_there(url: str, version: str) -> No
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_tables_that_were_brought_up_are_those_that_are_made(
-    url: str, version: str, request: pytest.FixtureRequest
-) -> None:
+def test_tables_that_were_brought_up_are_those_that_are_made(url, version, request) -> None:
     def shape() -> Any:
         with Store(url) as store:
             there, found = inspect(store._engine), dict[str, Any]()

@@ -5,11 +5,10 @@ from typing import Any
 
 import dspy
 import pytest
+from mempiler import UserError, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.guard import Guard, Limits
-from mempiler.errors import UserError
 from mempiler.optimizers.compile import Compilation, compile_program, tidy
-from mempiler.programs.catalog import build
 from mempiler.programs.state import dump_predictor
 
 from ..runs.evaluations import locomo

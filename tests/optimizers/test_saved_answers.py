@@ -2,14 +2,13 @@
 
 import dspy
 import pytest
+from mempiler import build, load, save
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import Compilation, compile_program
-from mempiler.programs.catalog import build
-from mempiler.runs.artifact import load, save
 
 SMALL = {
     "bootstrap-random": {"num_candidate_programs": 1, "max_tries": 6},

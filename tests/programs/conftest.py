@@ -9,6 +9,7 @@ from typing import Any
 
 import dspy
 import pytest
+from hypothesis import strategies as st
 
 
 def behavior(records: int = 30, profile: str = "Ann, 34, nurse", id: str = "ann") -> Any:
@@ -30,6 +31,17 @@ def behavior(records: int = 30, profile: str = "Ann, 34, nurse", id: str = "ann"
     batches = [Behavior.of(f"b{n}", actions[n : n + 10]) for n in range(0, records, 10)]
     first = [Profile(id="profile", turns=(Turn(id="profile:1", speaker="profile", text=profile),))] if profile else []
     return History(id=id, items=(*first, *batches))
+
+
+def graph_paths() -> Any:
+    """A strategy: what a unit of evidence is filed under in RGMem's graph, broken paths too."""
+    from mempiler.programs.rgmem.extraction import GraphPath
+    from mempiler.programs.rgmem.memory import BASES
+
+    concepts = st.lists(st.sampled_from(["Alpha", "Beta", "Gamma", "Delta"]), max_size=4).map(tuple)
+    events = st.lists(st.sampled_from(["Run", "Swim", "Read"]), max_size=3).map(tuple)
+    bases = st.sampled_from([*BASES[:2], "Elsewhere"])
+    return st.lists(st.builds(GraphPath, bases, concepts, events, st.just(("label",))), max_size=3)
 
 
 @pytest.fixture

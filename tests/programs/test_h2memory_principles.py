@@ -3,10 +3,9 @@
 import dspy
 import numpy as np
 import pytest
+from mempiler import Session, build
 from mempiler.engines.embedders import embedder
-from mempiler.programs.catalog import build
 from mempiler.programs.h2memory.principles import assigned, clusters
-from mempiler.records import Session
 
 from .conftest import pal, pal_script
 
@@ -35,10 +34,6 @@ def test_a_later_need_joins_the_nearest_centre_which_moves_to_the_mean_of_its_me
     assert assigned(np.array([[0, 4], [4, 5], [8, 7], [5, 5]]), centres, [2, 1]) == [0, 0, 1, 1]
     assert [centre.tolist() for centre in centres] == [[0.0, 1.0], [8.0, 9.0]]
     assert assigned(np.array([[4], [5]]), [np.array([0.0]), np.array([9.0])], [1, 1]) == [0, 0]
-
-
-def made(**settings):
-    return build("h2memory", embedder=embedder(), use_situations=False, use_background=False, **settings)
 
 
 @pytest.fixture
@@ -121,7 +116,8 @@ def test_without_a_preference_there_is_no_principle_to_make(settled):
 
 
 def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted):
-    lm, method = scripted(pal_script()), made(clusters=2).method
+    no_logs = {"use_situations": False, "use_background": False}
+    lm, method = scripted(pal_script()), build("h2memory", embedder=embedder(), clusters=2, **no_logs).method
     history, memory, course = pal(3, logs=0), method.writer.Memory(), []
     with dspy.context(lm=lm):
         for item in (item for item in history if isinstance(item, Session)):

@@ -2,9 +2,8 @@
 
 import dspy
 import pytest
+from mempiler import Query, build
 from mempiler.engines.embedders import embedder
-from mempiler.programs.catalog import build
-from mempiler.records import Query
 from mempiler.runs.evaluate import evidence_hits
 
 from .conftest import pal, pal_script, section
@@ -66,10 +65,7 @@ def test_a_task_about_needs_sees_no_solution_and_no_preference(recalled, about, 
     assert [word in shown for word in ("Proposed", "Preference", "Principle", "plan", "gentle")] == [whole] * 5
 
 
-@pytest.mark.parametrize(
-    ("modality", "calls"),
-    [("dialogue", 1), ("question", 0)],
-)
+@pytest.mark.parametrize(("modality", "calls"), [("dialogue", 1), ("question", 0)])
 def test_a_dialogue_is_summed_up_before_the_search(recalled, modality, calls):
     script = pal_script(current_need={"current_need": "cooking vegetables"})
     asked = Query(text="sleeping soundly", dialogue="user: hi\nassistant: yes?", modality=modality)

@@ -1,7 +1,8 @@
 """Malformed answers: no crash, nothing lost silently, no session lost, whatever kind of answer whichever prompt gets.
 
 The offline engine writes the beginning of a conversation of a bundled sample and answers; the answers of one predictor
-are spoiled. What values of every spelling are read as, is tested in tests/reading.
+are spoiled. What values of every spelling are read as, is tested in tests/reading. What cannot be written stays:
+searched as it was said, tried in halves, written once the model is well.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from typing import Any
 
 import dspy
 import pytest
-from dspy.lm15 import Message
+from dspy.lm15 import ContextLengthError, InvalidRequestError, Message
+from mempiler import History, Session, Store, Turn, build
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.offline.view import read_prompt
 from mempiler.memory.memory import stored_sources
+from mempiler.memory.stored import Owner
 from mempiler.programs.adapter import adapter
-from mempiler.programs.catalog import build
 from mempiler.programs.recording import concerns_prompt
 from mempiler.programs.threads import in_order
-from mempiler.records import History
 
 PGR = {"every": 2, "merge_after": 1, "merge_score": 0.3, "augment": "rewrite", "augment_score": 0.1}
 METHODS: Mapping[str, tuple[str, int, dict[str, Any]]] = {
@@ -161,3 +162,108 @@ def test_no_prompt_loses_anything_silently(method: str) -> None:
     found = {predictor: harmed(conversation, predictor) for predictor in conversation.predictors}
     assert len(found) > 2
     assert all(counted for kinds in found.values() for counted in kinds.values()), found
+
+
+WRITERS = ("memory-r2", "pgr", "fact-store", "rgmem", "h2memory", "condition-mem", "recursive-summary")
+
+
+class Moody(OfflineEngine):
+    """The offline engine, which refuses to write while it is unwell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.well = False
+
+    def complete(self, request: Any) -> Any:
+        response = super().complete(request)
+        refusal = type(response.message).assistant("I cannot help with that.")
+        return response if self.well else replace(response, message=refusal)
+
+
+def talk() -> list[Session]:
+    said = (
+        ("I moved to Lisbon with my dog Rex.", "How do you like it so far?", "The hills hurt my knee."),
+        ("The dentist was fine after all.", "And the knee?", "I run again, in the light shoes."),
+    )
+    turns = {
+        f"D{s}": tuple(Turn(id=f"D{s}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, 1))
+        for s, texts in enumerate(said, 1)
+    }
+    return [Session(id=id, turns=found) for id, found in turns.items()]
+
+
+@pytest.fixture
+def moody() -> Callable[[], MeteredLM]:
+    return lambda: MeteredLM("moody/test", Meter(), engine=Moody(), cache=False, temperature=0.0)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_was_left_is_found_and_written_once_the_model_is_well(name: str, moody: Any, store: Store) -> None:
+    lm = moody()
+    memory = build(name).memory(store, "ada", lm=lm)
+    for session in talk():
+        memory.add(session)
+    assert [(each.item.id, each.state) for each in store.items(Owner("ada"))] == [("D1", "partial"), ("D2", "partial")]
+    assert "D1:1" in memory.recall("Where is Rex the dog?").sources
+    lm.engine.well = True
+    memory.retry()
+    assert [each.state for each in store.items(Owner("ada"))] == ["remembered", "remembered"]
+    assert memory.read().unwritten == ()
+    status = memory.status()
+    assert status is not None
+    assert (status.partial, status.failed, status.queued) == (0, 0, 0)
+
+
+def test_an_endless_loop_of_tries_costs_two_rounds_and_no_more(moody: Any) -> None:
+    lm = moody()
+    history = History(id="ada", items=tuple(talk()))
+    with dspy.context(lm=lm):
+        memory = build("condition-mem").remember(history).memory
+    # Each session as it came and in two halves, each asked twice.
+    assert sum(lm.meter.read().calls.values()) == 2 * 3 * 2
+    assert {each.tries for each in memory.unwritten} == {2}
+
+
+SAID = History.parse([[{"role": "user", "name": "Ada", "content": f"I like {thing}."} for thing in ("jazz", "tea")]])
+
+
+def facts(*texts: str) -> dict[str, Any]:
+    return {"facts": [{"speaker": "Ada", "turn_id": "D1:1", "fact": text} for text in texts]}
+
+
+REFUSALS = [
+    ContextLengthError("too long"),
+    # As llama.cpp, vLLM and an OpenAI-compatible gateway word it, without a code for it.
+    InvalidRequestError("request (9031 tokens) exceeds the available context size (8192 tokens), try increasing it"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: str(refusal)[:20])
+def test_turns_whose_prompt_is_too_long_are_taken_in_by_halves(scripted: Any, refusal: Exception) -> None:
+    def reply(kind: str, text: str, n: int) -> Any:
+        asked = [f"Likes {thing}" for thing in ("jazz", "tea") if f"like {thing}" in text or f'"Likes {thing}"' in text]
+        if kind == "facts" and len(asked) == 2:
+            raise refusal
+        if kind == "facts":
+            return facts(*asked)
+        return {"operations": [{"op": "INSERT", "speaker": "Ada", "content": asked[-1]}]}
+
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        node = build("memory-r2", parts=1).remember(SAID)
+    assert [fact.content for fact in node.memory.facts] == ["Likes jazz", "Likes tea"]
+    assert (lm.engine.calls, node.memory.unwritten) == ({"facts": 3, "operations": 2}, ())
+    assert {failure.kind for part in node.chain() for failure in part.failures} == {"too-long"}
+
+
+def test_a_text_over_the_limit_is_dropped_and_counted(scripted: Any) -> None:
+    def reply(kind: str, text: str, n: int) -> Any:
+        if kind == "facts":
+            return facts("Likes tea", "x" * 200_000)
+        return {"operations": [{"op": "INSERT", "content": "Likes tea"}]}
+
+    lm, program = scripted(reply), build("memory-r2", parts=1)
+    with dspy.context(lm=lm):
+        memory = program.remember(SAID).memory
+    assert [fact.content for fact in memory.facts] == ["Likes tea"]
+    assert lm.meter.read().faults["method.writer.extract", "element"] == 1

@@ -5,15 +5,11 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler import Item
+from mempiler import Entry, EntryReader, Item, Memory, MemoryProgram, Method, UserError, Writer, build, predictor
 from mempiler.engines.embedders import embedder
-from mempiler.errors import UserError
-from mempiler.memory.index import Entry
-from mempiler.memory.memory import Memory, TurnMemory
-from mempiler.programs.catalog import build, method_class, preset
-from mempiler.programs.method import EntryReader, Method, Writer
-from mempiler.programs.predictor import Predictor, predictor
-from mempiler.programs.program import MemoryProgram
+from mempiler.memory.memory import TurnMemory
+from mempiler.programs.catalog import method_class, preset
+from mempiler.programs.predictor import Predictor
 from mempiler.programs.tasks.task import QuestionAnswering
 from pydantic import ConfigDict, create_model
 

@@ -5,13 +5,10 @@ from pathlib import Path
 
 import dspy
 import pytest
-from mempiler import Session, Turn
+from mempiler import Context, History, MemoryProgram, Session, Turn, build
 from mempiler.engines.models import language_model
-from mempiler.programs.catalog import build
 from mempiler.programs.method import FEW
 from mempiler.programs.names import METHODS
-from mempiler.programs.program import MemoryProgram
-from mempiler.records import Context, History
 
 KEEPING = sorted(
     {*METHODS, "pgr+turn-rag", "pgr+memory-r2", "logs+turn-rag", "logs+memory-bank"} - {"no-memory", "pramem"}

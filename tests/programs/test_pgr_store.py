@@ -1,25 +1,24 @@
-"""The fact store of PGR as a method: when it writes, what its prompts see, what an optimizer sees of it."""
+"""The fact store of PGR as a method, and PGR over other methods: when it writes, what prompts see, saving."""
 
 import json
-import re
 
 import dspy
 import pytest
+from mempiler import UserError, build, load, save
 from mempiler.engines.embedders import embedder
-from mempiler.programs.catalog import build
+from mempiler.programs.catalog import needs_embedder
+from mempiler.runs.manifest import read_manifest
+
+from ..conftest import lines_of
+from .conftest import section
 
 
 def reply(kind, text, n):
     """Every turn is a fact; merging joins."""
-    shown = text.rsplit("[[ ## dialogue ## ]]", 1)[-1] if kind == "facts" else text
     if kind == "facts":
-        lines = re.findall(r"^\[(D\d+:\d+)\](?: \(.*?\))? (\w+): (.*)$", shown, re.MULTILINE)
-        return {
-            "facts": [
-                {"fact_id": f"NEW_{n}", "info": f"{who}: {said} ({id})", "type": "activity", "turn_ids": [id]}
-                for n, (id, who, said) in enumerate(lines, 1)
-            ]
-        }
+        said = [("{speaker}: {fact} ({turn_id})".format(**line), line["turn_id"]) for line in lines_of(text)]
+        about = [{"info": info, "type": "activity", "turn_ids": [id]} for info, id in said]
+        return {"facts": [{"fact_id": f"NEW_{n}", **fact} for n, fact in enumerate(about, 1)]}
     if kind == "merged_fact":
         return {"merged_fact": {"info": "they saw places", "type": "Activity", "related_entities": ["places"]}}
     return {kind: "x"}
@@ -46,7 +45,7 @@ def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(scri
         program.remember(make_history(6))
         facts = {fact.id: fact.info for fact in program.remember(make_history(3)).memory.facts}
     second = [text for kind, text in lm.engine.prompts if kind == "facts"][1]
-    shown = json.loads(second.rsplit("[[ ## existing_facts ## ]]", 1)[1].split("[[ ## dialogue")[0])
+    shown = json.loads(section(second, "existing_facts"))
     ids = [fact["fact_id"] for fact in shown]
     assert ids == sorted(ids, key=lambda id: int(id[1:]))
     assert len(ids) == 4
@@ -85,3 +84,45 @@ def test_fifty_new_facts_start_a_consolidation_that_loses_nothing(written, make_
     assert (found.calls["merged_fact"], memory.fresh) == (2, 0)
     assert [fact.frequency for fact in memory.facts] == [6, 6]
     assert {turn for fact in memory.facts for turn in fact.sources} == set(make_history(2).turns)
+
+
+def made(name, **config):
+    return build(name, embedder=embedder() if needs_embedder(name) else None, **config)
+
+
+@pytest.mark.parametrize("name", ["pgr+pgr+turn-rag", "pgr+pgr"])
+def test_a_policy_does_not_stand_on_itself(name):
+    with pytest.raises(UserError, match=r"^predictors .*imagine and .*imagine have equal signatures,.*$"):
+        made(name)
+
+
+def test_a_policy_stands_on_another_one(scripted, make_history):
+    def reply(kind, text, n):
+        return {"tree": [{"action_id": "A1", "action": "meet in Quito"}]} if kind == "tree" else {kind: "x"}
+
+    config = {"iterations": 0, "augment": "none", "summary": False, "inner_k": 2, "inner_inner_k": 4}
+    program = made("pgr+logs+turn-rag", **config)
+    with dspy.context(lm=scripted(reply)):
+        found = program(history=make_history(3), question="Where?").context
+    assert any("Quito" in hit.text for hit in found.hits)
+    assert config.items() <= program.method.config.items()
+    assert set(program.all_predictors()) == {"method.reader.policy.imagine", "task.answer"}
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("pgr+turn-rag", {"inner_k": 7, "k": 3, "summary": False}),
+        ("pgr+logs+turn-rag", {"iterations": 0, "inner_earlier": "none", "inner_inner_k": 7}),
+    ],
+)
+def test_a_saved_program_is_loaded_with_the_settings_of_both_layers(name, config, tmp_path):
+    program = made(name, **config)
+    save(program, tmp_path / "program")
+    loaded = load(tmp_path / "program")
+    assert read_manifest(tmp_path / "program").method == loaded.name == name
+    assert loaded.method.config == program.method.config
+    assert config.items() <= loaded.method.config.items()
+    assert set(loaded.all_predictors()) == set(program.all_predictors())
+    before, after = (p.method.reader.policy.imagine.demos for p in (program, loaded))
+    assert [dict(demo) for demo in after] == [dict(demo) for demo in before]

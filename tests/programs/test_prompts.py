@@ -27,6 +27,7 @@ import dspy
 import pytest
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
+from mempiler import History, Session, Turn, build
 from mempiler.data.judge import AcknowledgementJudge, GenerousJudge, Judge, PreferenceJudge
 from mempiler.data.longmemeval import LongMemEvalJudge
 from mempiler.data.palbench.benchmark import NeedsJudge
@@ -35,11 +36,9 @@ from mempiler.data.palbench.reader import Persona, Topic
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.adapter import adapter
-from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS, POLICIES
 from mempiler.programs.tasks.task import TASKS, task
 from mempiler.programs.threads import in_order
-from mempiler.records import History, Session, Turn
 from mempiler.signatures.judges import JUDGES
 from mempiler.signatures.rgmem import LAYERS
 
@@ -191,9 +190,7 @@ def asked(case: str, material: dict[str, tuple[Any, Any]], lm: Any) -> tuple[Any
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_method_asks_what_was_reviewed(
-    case: str, material: dict[str, tuple[Any, Any]], models: dict[str, Any]
-) -> None:
+def test_a_method_asks_what_was_reviewed(case, material, models) -> None:
     method, _ = VARIANTS.get(case, (case, {}))
     program, found = asked(case, material, models.get(method))
     if case in VARIANTS:
@@ -211,17 +208,15 @@ def _systems(predictors: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def answers(material: dict[str, tuple[Any, Any]]) -> Iterator[tuple[str, str]]:
-    """The prompt of every task, over recalled turns."""
+def test_a_task_asks_what_was_reviewed(material: dict[str, tuple[Any, Any]]) -> None:
+    """Over recalled turns."""
+    prompts = dict[str, str]()
     for name, (history, fields) in material.items():
         program = build("turn-rag", name)
         with heard() as found, contextlib.suppress(AdapterParseError):
             program(history=history, **fields)
-        yield name, shown(found.prompts[-1])
-
-
-def test_a_task_asks_what_was_reviewed(material: dict[str, tuple[Any, Any]]) -> None:
-    agree(dict(answers(material)), "tasks")
+        prompts[name] = shown(found.prompts[-1])
+    agree(prompts, "tasks")
 
 
 PERSONA = Persona(
@@ -253,16 +248,13 @@ JUDGED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def judged() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The prompt of every judge."""
+def test_a_judge_asks_what_was_reviewed() -> None:
+    prompts = dict[str, str]()
     for name, judge in JUDGED.items():
         with heard() as found, contextlib.suppress(AdapterParseError):
             judge(language_model(cache=False), adapter())
-        yield name, found.prompts[0]
-
-
-def test_a_judge_asks_what_was_reviewed() -> None:
-    agree({name: shown(prompt) for name, prompt in judged()}, "judges")
+        prompts[name] = shown(found.prompts[0])
+    agree(prompts, "judges")
 
 
 def test_every_prompt_but_those_that_write_data_is_in_a_file() -> None:
@@ -272,9 +264,7 @@ def test_every_prompt_but_those_that_write_data_is_in_a_file() -> None:
     assert missing == []
 
 
-def test_every_policy_and_task_is_among_the_cases_and_no_folder_is_of_something_that_is_gone(
-    material: dict[str, tuple[Any, Any]],
-) -> None:
+def test_every_policy_and_task_is_among_the_cases_and_no_folder_is_of_something_that_is_gone(material) -> None:
     assert set(POLICY) == set(POLICIES)
     assert set(material) == {name for name in TASKS if task(name).prompt is not None}
     others = {"tasks", "judges", "synthesis_memoryquest", "synthesis_palset"}

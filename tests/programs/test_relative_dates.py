@@ -4,45 +4,35 @@ from datetime import date, datetime
 
 import dspy
 import pytest
+from mempiler import Context, History, Hit, Session, Turn, build, load, save
 from mempiler.engines.embedders import embedder
-from mempiler.programs.catalog import build
 from mempiler.programs.identity import writer_key
 from mempiler.programs.relative_dates import with_dates
-from mempiler.records import Context, History, Hit, Session, Turn
-from mempiler.runs.artifact import load, save
 
 MONDAY = date(2023, 1, 30)
 ENGLISH = {
-    "yesterday": "29 January 2023",
     "Yesterday": "29 January 2023",
     "tomorrow's": "31 January 2023",
     "last night": "29 January 2023",
     "the day before yesterday": "28 January 2023",
     "the day after tomorrow": "1 February 2023",
     "last Friday": "27 January 2023",
-    "last fri": "27 January 2023",
     "last tues": "24 January 2023",
     "last Monday": "23 January 2023",
     "this past Saturday": "28 January 2023",
     "this Monday": "30 January 2023",
-    "this Thursday": "2 February 2023",
     "this coming Sunday": "5 February 2023",
-    "next Friday": "3 February 2023",
     "next Monday": "6 February 2023",
     "last week": "23 to 29 January 2023",
     "this week": "30 January 2023 to 5 February 2023",
-    "next week": "6 to 12 February 2023",
     "the week before last": "16 to 22 January 2023",
-    "last weekend": "28 to 29 January 2023",
     "this past weekend": "28 to 29 January 2023",
     "this weekend": "4 to 5 February 2023",
     "the weekend before last": "21 to 22 January 2023",
     "two weekends ago": "21 to 22 January 2023",
     "last month": "December 2022",
-    "this month": "January 2023",
     "next month": "February 2023",
     "last year": "2022",
-    "this year": "2023",
     "next year's": "2024",
     "last summer": "summer 2022",
     "next winter": "winter 2023",
@@ -51,8 +41,6 @@ ENGLISH = {
     "last May": "May 2022",
     "next April": "April 2023",
     "3 days ago": "27 January 2023",
-    "a day ago": "29 January 2023",
-    "two weeks ago": "about 16 January 2023",
     "a couple of weeks ago": "about 16 January 2023",
     "six months ago": "July 2022",
     "a year ago": "2022",
@@ -67,7 +55,6 @@ ENGLISH = {
 CHINESE = {
     "昨天": "2023年1月29日",
     "昨晚": "2023年1月29日",
-    "前天": "2023年1月28日",
     "大前天": "2023年1月27日",
     "明天": "2023年1月31日",
     "后天": "2023年2月1日",
@@ -78,7 +65,6 @@ CHINESE = {
     "上周": "2023年1月23日至2023年1月29日",
     "上周末": "2023年1月28日至2023年1月29日",
     "下个月": "2023年2月",
-    "上个月": "2022年12月",
     "去年": "2022年",
     "前年": "2021年",
     "三天前": "2023年1月27日",
@@ -148,12 +134,7 @@ def test_what_memories_are_written_from_has_them_too(scripted, tmp_path, dates: 
         assert (writer_key(program.method.writer) == writer_key(plain)) is not dates
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my boat last Friday.")
     history = History(id="ann", items=(Session(id="s1", time=datetime(2023, 1, 30), turns=(turn,)),))
-    read: list[str] = []
-
-    def reply(kind: str, text: str, n: int) -> dict[str, list[str]]:
-        read.append(text)
-        return {"facts": [], "operations": []}
-
-    with dspy.context(lm=scripted(reply)):
+    lm = scripted(lambda kind, text, n: {"facts": [], "operations": []})
+    with dspy.context(lm=lm):
         program.remember(history)
-    assert ("last Friday [27 January 2023]" in read[0]) is dates
+    assert ("last Friday [27 January 2023]" in lm.engine.prompts[0][1]) is dates

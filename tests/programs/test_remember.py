@@ -1,19 +1,21 @@
-"""Remembering once: calls counted at the engine, with DSPy's own LM cache off."""
+"""Remembering once: calls counted at the engine, with DSPy's own LM cache off; what the key of a memory holds."""
 
 import copy
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from typing import Any
 
 import dspy
 import pytest
 from dspy.lm15 import ServerError
-from mempiler.engines.embedders import embedder
+from mempiler import Memory, MemoryProgram, Writer, build
+from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.adapter import adapter
-from mempiler.programs.catalog import build
-from mempiler.programs.identity import writer_key
+from mempiler.programs.identity import program_digest, rollout, writer_digest, writer_key
 from mempiler.programs.threads import Flight
+from pydantic import create_model
 
 
 def memory_r2(**config):
@@ -69,55 +71,37 @@ def test_a_failing_write_is_tried_once_for_all_that_wait(scripted, fact_replies,
     assert lm.engine.calls == {"facts": 1, "operations": 2, "reasoning": 1}
 
 
-OTHER_WORDS = {"prefix": "Edits:", "desc": "other words"}
-CHANGES = {
-    "demos": (lambda writer, task: setattr(writer.extract, "demos", [dspy.Example(dialogue="x", facts=[])]), True),
-    "prefix": (
-        lambda writer, task: setattr(
-            writer.manage, "signature", writer.manage.signature.with_updated_fields("operations", **OTHER_WORDS)
-        ),
-        True,
-    ),
-    "unseen demo": (lambda writer, task: setattr(writer.extract, "demos", [dspy.Example(question="x")]), False),
-    "reader": (lambda writer, task: setattr(task.answer, "demos", [dspy.Example(question="x", answer="y")]), False),
-}
+def demos(*where, **fields):
+    """A change of the demos of a predictor."""
+    return lambda program: setattr(program.all_predictors()[".".join(where)], "demos", [dspy.Example(**fields)])
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_the_key_holds_what_the_writer_lm_would_see(scripted, fact_replies, change):
-    program, (make, differs) = memory_r2(), CHANGES[change]
-    with dspy.context(lm=scripted(fact_replies)):
-        before = writer_key(program.method.writer)
-        changed = copy.deepcopy(program)
-        make(changed.method.writer, changed.task)
-        assert (writer_key(changed.method.writer) != before) is differs
+def other_words(program):
+    manage = program.method.writer.manage
+    manage.signature = manage.signature.with_updated_fields("operations", prefix="Edits:", desc="other words")
 
 
 @pytest.mark.parametrize(
-    ("settings", "name", "differs"),
+    ("change", "settings", "layout", "differs"),
     [
-        ({"temperature": 0.5}, "chat", True),
-        ({"max_tokens": 7}, "chat", True),
-        ({"rollout_id": 3}, "chat", True),
-        ({}, "json", True),
-        ({}, "compact", True),
-        ({}, "chat", False),
+        (lambda program: None, {"api_key": "two", "api_base": "http://two"}, "chat", False),
+        (demos("method", "writer", "extract", dialogue="x", facts=[]), {}, "chat", True),
+        (other_words, {}, "chat", True),
+        (demos("method", "writer", "extract", question="x"), {}, "chat", False),  # a demo that is not shown
+        (demos("task", "answer", question="x", answer="y"), {}, "chat", False),
+        *((lambda program: None, more, "chat", True) for more in ({"temperature": 0.5}, {"max_tokens": 7})),
+        (lambda program: None, {"rollout_id": 3}, "chat", True),
+        *((lambda program: None, {}, layout, True) for layout in ("json", "compact")),
     ],
 )
-def test_the_key_holds_settings_of_lm_and_adapter(scripted, fact_replies, settings, name, differs):
-    program, lm = memory_r2(), scripted(fact_replies)
+def test_the_key_holds_what_the_writer_lm_would_see(change, settings, layout, differs):
+    program, lm = memory_r2(), dspy.LM("openai/x", api_key="one", api_base="http://one")
     with dspy.context(lm=lm, adapter=adapter("chat")):
         before = writer_key(program.method.writer)
-    with dspy.context(lm=lm.copy(**settings), adapter=adapter(name)):
-        assert (writer_key(program.method.writer) != before) is differs
-
-
-def test_the_key_does_not_depend_on_the_api_key():
-    program, keys = memory_r2(), set()
-    for secret in ("one", "two"):
-        with dspy.context(lm=dspy.LM("openai/x", api_key=secret, api_base=f"http://{secret}")):
-            keys.add(writer_key(program.method.writer))
-    assert len(keys) == 1
+    changed = copy.deepcopy(program)
+    change(changed)
+    with dspy.context(lm=lm.copy(**settings), adapter=adapter(layout)):
+        assert (writer_key(changed.method.writer) != before) is differs
 
 
 def test_sessions_are_extracted_concurrently(scripted, fact_replies, make_history):
@@ -212,3 +196,58 @@ def test_a_new_value_does_not_look_at_all_that_are_kept(monkeypatch: pytest.Monk
         flight.once(n, lambda: 1)
     assert sum(flight.peek(n) is not None for n in range(300)) == 100
     assert len(looked) <= 300
+
+
+def made(**config: Any) -> MemoryProgram:
+    return build("memory-r2", embedder=embedder(), **config)
+
+
+@pytest.mark.parametrize(
+    ("other", "writes_like", "same"),
+    [
+        (lambda: made(), True, True),
+        (lambda: copy.deepcopy(made()), True, True),
+        (lambda: made(read_top=3), True, False),
+        (lambda: made(related=2), False, False),
+        (lambda: build("memory-r2", "multiple-choice", embedder=embedder()), True, False),
+        (lambda: made(adapter="json"), True, False),
+        (lambda: build("pgr+memory-r2", embedder=embedder()), True, False),
+        (lambda: build("fact-store", embedder=embedder()), False, False),
+        (lambda: build("memory-r2", embedder=TextEmbedder("other", embedder().embed, 384)), False, True),
+    ],
+    ids=["again", "copy", "reading setting", "writing setting", "task", "adapter", "policy", "method", "embedder"],
+)
+def test_what_a_program_is_and_what_its_writer_is(other, writes_like, same) -> None:
+    one, two = other(), made()
+    assert (writer_digest(one.method.writer) == writer_digest(two.method.writer)) is writes_like
+    assert (program_digest(one) == program_digest(two)) is same
+
+
+def test_an_instruction_changes_a_writer_and_changing_it_back_makes_it_the_same() -> None:
+    writer = made().method.writer
+    extract = writer.predictors_below()["extract"]
+    before, own = writer_digest(writer), extract.signature.instructions
+    extract.signature.instructions = "Do as you like."  # in place, as InferRules does
+    assert writer_digest(writer) != before
+    extract.signature.instructions = own
+    assert writer_digest(writer) == before
+
+
+def test_class_and_memory_of_a_writer_count() -> None:
+    kept, shaped = (create_model("Kept", __base__=Memory, **{name: (str, "")}) for name in ("one", "other"))
+    kinds = [type(name, (Writer,), {"Memory": kind}) for name, kind in (("A", kept), ("B", kept), ("A", shaped))]
+    assert len({writer_digest(kind()) for kind in kinds}) == 3
+
+
+def test_a_rollout_has_a_key_of_its_own_and_so_has_the_code_of_a_writer(monkeypatch, scripted, fact_replies) -> None:
+    writer = made().method.writer
+    with dspy.context(lm=scripted(fact_replies)):
+        identity, keys = writer_digest(writer), [writer_key(writer)]
+        for name in (0, 1, 0):
+            with rollout(name):
+                keys.append(writer_key(writer))
+        monkeypatch.setattr("mempiler.programs.identity._source_digest", lambda kind: "other")
+        keys.append(writer_key(writer))
+        assert writer_digest(writer) == identity
+    assert keys[1] == keys[3]
+    assert len(set(keys)) == 4

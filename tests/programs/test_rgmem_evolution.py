@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.programs.rgmem import evolution
-from mempiler.programs.rgmem.evolution import evolve, joined, levels, microstates, projected
+from mempiler.programs.rgmem.evolution import evolve, joined, microstates, projected
 from mempiler.programs.rgmem.extraction import GraphPath, taken_in
-from mempiler.programs.rgmem.memory import BASES, Conclusion, Evidence, GraphMemory, Theory
+from mempiler.programs.rgmem.memory import Conclusion, Evidence, GraphMemory, Theory
 
-from .conftest import section
+from .conftest import graph_paths
 
 
 class Hashing:
@@ -51,16 +51,7 @@ class Hashing:
         return self.made("rewrite", memory, node.id, node.fresh, node.fresh)
 
 
-PATHS = st.lists(
-    st.builds(
-        GraphPath,
-        st.sampled_from(BASES[:2]),
-        st.lists(st.sampled_from(["Alpha", "Beta", "Gamma", "Delta"]), max_size=3).map(tuple),
-        st.lists(st.sampled_from(["Run", "Swim", "Read"]), min_size=1, max_size=2).map(tuple),
-    ),
-    max_size=3,
-)
-STEPS = st.lists(st.lists(PATHS, max_size=2), max_size=5)
+STEPS = st.lists(st.lists(graph_paths(), max_size=2), max_size=5)
 
 
 def driven(steps, operators, theta_inf=2, theta_sum=3):
@@ -89,16 +80,6 @@ def test_operators_of_a_level_may_run_in_any_order_and_parents_follow_their_chil
     assert not any(edge.count >= 2 for edge in memory.relations.values())
 
 
-def test_levels_of_a_diamond_wait_for_the_longest_way():
-    paths = [GraphPath("Dining", ("Top", "Left", "Low"), ("Run",)), GraphPath("Dining", ("Top", "Low"), ("Run",))]
-    memory = taken_in(GraphMemory(), [(Evidence(id="e1", step=1, fact=""), paths)])
-    low = next(node for node in memory.nodes.values() if node.name == "Low")
-    memory = memory.model_copy(update={"nodes": {**memory.nodes, low.id: low.model_copy(update={"dirty": True})}})
-    found = [[memory.nodes[id].name for id in ids] for ids in levels(memory)]
-    assert found == [["Low"], ["Left"], ["Top"], ["Dining"], ["User"]]
-    assert levels(GraphMemory()) == []
-
-
 FIRED = {
     "infer": {"Running": [3, 6, 9, 12], "Sleep": [5, 11]},
     # Sports: 1 2 3+1 5 6 | 1+1 3 4 5+1 | 1 2 3+1; Health, odd sessions: 1 2 3+1 5 6 | 1+1
@@ -124,14 +105,11 @@ def fired(memories):
     for memory in memories:
         nodes, edges = memory.nodes.values(), memory.relations.values()
         made = [("infer", memory.nodes[edge.target].name, edge.theory) for edge in edges]
-        made += [(kind, node.name, getattr(node, name)) for node in nodes for kind, name in KINDS]
+        made += [each for node in nodes for each in (("abstract", node.name, node.own), ("flow", node.name, node.flow))]
         for operator, name, theory in made:
             if theory and theory.step == memory.step:
                 found[operator].setdefault(name, []).append(memory.step)
     return found
-
-
-KINDS = (("abstract", "own"), ("flow", "flow"))
 
 
 def test_the_operators_fire_at_their_thresholds(scripted, graph_replies, make_history):
@@ -154,11 +132,10 @@ SEEN = {
 
 @pytest.mark.parametrize("linked", [True, False])
 @pytest.mark.parametrize(
-    ("thetas", "kind", "field"),
-    [((1, 99), "fact_summary", "target_entity"), ((99, 1), "general_facts", "core_entity")],
+    ("thetas", "kind", "field"), [((1, 99), "fact_summary", "target_entity"), ((99, 1), "general_facts", "core_entity")]
 )
 def test_an_operator_sees_the_conclusions_of_its_edge_alone(
-    scripted, graph_replies, make_history, linked, thetas, kind, field
+    written, graph_replies, make_history, linked, thetas, kind, field
 ):
     def reply(asked, text, n):
         if asked == "edge_labels":
@@ -169,15 +146,9 @@ def test_an_operator_sees_the_conclusions_of_its_edge_alone(
         return graph_replies(asked, text, n)
 
     program = build("rgmem", embedder=embedder(), theta_inf=thetas[0], theta_sum=thetas[1], linked=linked)
-    lm = scripted(reply)
-    with dspy.context(lm=lm):
-        program.remember(make_history(1))
-    texts = [text for asked, text in lm.engine.prompts if asked == kind]
-    found = {}
-    for text in texts:
-        lines, _ = json.JSONDecoder().raw_decode(section(text, "new_evidence"))
-        drawn = [line.split(") ")[1][:7] for line in lines if line.startswith("Conclusion")]
-        found[section(text, field)] = drawn
+    asked, found = written(program, make_history(1), reply), {}
+    for target, lines in zip(asked.shown(kind, field), asked.shown(kind, "new_evidence"), strict=True):
+        found[target] = [line.split(") ")[1][:7] for line in json.loads(lines) if line.startswith("Conclusion")]
     assert len(found) == 2
     assert found == {name: SEEN[linked][name] for name in found}
 

@@ -5,17 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.programs.rgmem.extraction import GraphPath, taken_in
-from mempiler.programs.rgmem.memory import BASES, USER, Evidence, GraphMemory, Node, Theory
+from mempiler.programs.rgmem.memory import USER, Evidence, GraphMemory, Node, Theory
 
-
-def unit(n, text="something happened"):
-    return Evidence(id=f"e{n}", step=n, fact=text, sources=(f"D{n}:1", f"D{n}:2"))
+from .conftest import graph_paths
 
 
 def grown(*steps, **settings):
     memory = GraphMemory()
     for n, paths in enumerate(steps, 1):
-        memory = taken_in(memory, [(unit(n), paths)], **settings)
+        unit = Evidence(id=f"e{n}", step=n, fact="something happened", sources=(f"D{n}:1", f"D{n}:2"))
+        memory = taken_in(memory, [(unit, paths)], **settings)
     return memory
 
 
@@ -23,19 +22,14 @@ def names(memory, tier):
     return [node.name for node in memory.nodes.values() if node.tier == tier and not node.id.startswith("b")]
 
 
-def edges(memory):
-    return {(memory.nodes[e.source].name, memory.nodes[e.target].name): e for e in memory.relations.values()}
-
-
 RACE = GraphPath("Interests and Entertainment", ("Sports",), ("Running", "City Race"), ("ran", "ran it with Bob"))
 
 
 def test_mentions_and_scores_count_every_unit_once():
     memory = grown([RACE, RACE], [RACE])
-    assert {pair: edge.count for pair, edge in edges(memory).items()} == {
-        ("Sports", "Running"): 2,
-        ("Running", "City Race"): 2,
-    }
+    edges = memory.relations.values()
+    counts = {(memory.nodes[edge.source].name, memory.nodes[edge.target].name): edge.count for edge in edges}
+    assert counts == {("Sports", "Running"): 2, ("Running", "City Race"): 2}
     sports = next(node for node in memory.nodes.values() if node.name == "Sports")
     assert (sports.score, sports.fresh, sports.evidence) == (2, ("e1", "e2"), ("e1", "e2"))
     base = memory.nodes["b6"]
@@ -76,20 +70,7 @@ def test_names_are_one_by_stems_or_by_cosine_with_the_same_numbers(other, cosine
     assert ("Museum Visits" in names(concepts, "abstract"), len(names(concepts, "abstract"))) == (True, len(events))
 
 
-WORDS = st.sampled_from(["Alpha", "Beta", "Gamma", "Delta", "Omega"])
-PATHS = st.lists(
-    st.builds(
-        GraphPath,
-        st.sampled_from([*BASES[:3], "Elsewhere"]),
-        st.lists(WORDS, max_size=4).map(tuple),
-        st.lists(st.sampled_from(["Run", "Swim", "Read"]), max_size=3).map(tuple),
-        st.just(("label",)),
-    ),
-    max_size=4,
-)
-
-
-@given(st.lists(PATHS, max_size=5))
+@given(st.lists(graph_paths(), max_size=5))
 def test_whatever_comes_in_the_graph_stays_sound(steps):
     memory = grown(*steps)
     above = {id: set(memory.parents(id)) for id in memory.nodes}

@@ -1,13 +1,12 @@
-"""What RGMem recalls: evidence by BM25, the graph by names and layers, with its provenance; saving; optimizers."""
+"""What RGMem recalls: evidence by BM25, the graph by names and layers, with its provenance; and its ablations."""
 
 import re
 
 import dspy
 import pytest
+from mempiler import Query, build
 from mempiler.engines.embedders import embedder
-from mempiler.programs.catalog import build
 from mempiler.programs.rgmem.retrieval import BLOCKS
-from mempiler.records import Query
 from mempiler.runs.evaluate import evidence_hits
 
 LAYERS = ["inference", "history"]
@@ -25,22 +24,18 @@ def recalled(scripted, graph_replies, make_history):
         def reply(kind, text, n):
             return {"keywords": keywords} if kind == "keywords" else graph_replies(kind, text, n)
 
-        program = made(**settings)
-        with dspy.context(lm=scripted(reply)):
+        lm, program = scripted(reply), made(**settings)
+        with dspy.context(lm=lm):
             memory = program.remember(make_history(sessions)).memory
-            return memory, program.method.reader.recall(memory, Query(text=question))
+            return memory, program.method.reader.recall(memory, Query(text=question)), lm.engine.calls
 
     return recall
 
 
-def ids(context, start):
-    return [hit.id for hit in context.hits if hit.id.startswith(start)]
-
-
 def test_facts_and_conclusions_are_recalled_up_to_their_numbers(recalled):
-    _, context = recalled([{"name": "week"}], facts=2, conclusions=4)
+    _, context, _ = recalled([{"name": "week"}], facts=2, conclusions=4)
     assert (context.counts["facts"], context.counts["conclusions"], context.counts["nodes"]) == (2, 4, 0)
-    assert [hit.id for hit in context.hits if "." not in hit.id] == ["e3", *ids(context, "e")[1:2]]
+    assert [hit.id for hit in context.hits if "." not in hit.id] == ["e3", context.hits[1].id]
     sources = {hit.id: hit.sources for hit in context.hits}
     assert (sources["e3.1"], sources["e3"]) == (("D3:1",), tuple(f"D3:{t}" for t in range(1, 7)))
 
@@ -56,18 +51,18 @@ def test_facts_and_conclusions_are_recalled_up_to_their_numbers(recalled):
     ],
 )
 def test_a_keyword_reads_the_layers_it_is_planned_for(recalled, layers, kinds):
-    _, context = recalled([{"name": "Sports", "retrieve": layers}])
+    _, context, _ = recalled([{"name": "Sports", "retrieve": layers}])
     assert {name: context.counts[name] for name in kinds} == kinds
 
 
 def test_conclusions_of_a_node_come_newest_first_behind_those_by_words(recalled):
-    _, context = recalled([{"name": "Sports", "retrieve": ["conclusions"]}], conclusions=0, facts=0)
+    _, context, _ = recalled([{"name": "Sports", "retrieve": ["conclusions"]}], conclusions=0, facts=0)
     assert [hit.id for hit in context.hits] == ["e9.1", "e8.1", "e7.1"]
 
 
 def test_the_context_is_told_in_blocks_and_what_is_inferred_is_no_dated_utterance(recalled):
     plan = [{"name": "Interests and Entertainment", "retrieve": ["summary"]}, {"name": "Sports", "retrieve": LAYERS}]
-    _, context = recalled(plan, facts=1, conclusions=1)
+    _, context, _ = recalled(plan, facts=1, conclusions=1)
     lines = context.text().split("\n")
     heads = [n for n, line in enumerate(lines) if not line.startswith("[")]
     blocks = {lines[n]: lines[n + 1 : end] for n, end in zip(heads, [*heads[1:], len(lines)], strict=True)}
@@ -110,3 +105,39 @@ def test_search_finds_theories_and_the_measure_of_evidence_does_not(scripted, gr
     assert (found[0][0].kind, found[1][0].kind) == ("summary", "inference")
     assert {hit.id[0] for hits in evidence for hit in hits} == {"e"}
     assert {hit.kind for hits in evidence for hit in hits} == {"fact", "conclusion"}
+
+
+EVERY_LAYER = [{"name": "Sports", "retrieve": ["summary", "inference", "conclusions", "history"]}]
+
+
+def test_without_l0_the_memory_is_the_same_and_no_evidence_is_recalled(recalled):
+    (full, whole, calls), (memory, context, again) = recalled(EVERY_LAYER), recalled(EVERY_LAYER, use_l0=False)
+    assert (memory.evidence, memory.classes, calls) == (full.evidence, full.classes, again)
+    assert {id: node.score for id, node in memory.nodes.items()} == {id: node.score for id, node in full.nodes.items()}
+    assert (context.counts["facts"], context.counts["conclusions"]) == (0, 0)
+    graph = ("nodes", "inferences", "history")
+    assert {name: context.counts[name] for name in graph} == {name: whole.counts[name] for name in graph}
+    assert context.counts["tokens"] < whole.counts["tokens"]
+
+
+def test_without_l1_there_is_evidence_and_no_graph(recalled):
+    (full, whole, _), (memory, context, calls) = recalled(EVERY_LAYER), recalled(EVERY_LAYER, use_l1=False)
+    assert memory.evidence == full.evidence
+    assert (len(memory.nodes), memory.relations) == (12, {})
+    assert dict(calls) == {"fact": 9, "keywords": 1}
+    assert [context.counts[name] for name in ("nodes", "inferences", "history")] == [0, 0, 0]
+    assert context.counts["facts"] == whole.counts["facts"]
+    assert {hit.id for hit in context.hits} <= {hit.id for hit in whole.hits}
+
+
+def test_without_rg_the_graph_is_the_same_and_every_session_rewrites(recalled):
+    (full, whole, _), (memory, context, calls) = recalled(EVERY_LAYER), recalled(EVERY_LAYER, use_rg=False)
+    assert (memory.evidence, memory.classes) == (full.evidence, full.classes)
+    assert memory.nodes.keys() == full.nodes.keys()
+    assert {id: edge.mentions for id, edge in memory.relations.items()} == {
+        id: edge.mentions for id, edge in full.relations.items()
+    }
+    assert calls["concept_summary"] == 9 + 5  # Sports in every session, Health in the odd ones
+    assert not {"fact_summary", "general_facts", "macro_law"} & calls.keys()
+    assert (context.counts["nodes"], context.counts["inferences"]) == (1, 0)
+    assert context.counts["facts"] == whole.counts["facts"]

@@ -58,9 +58,7 @@ class Loud(QuestionAnswering):
     ],
     ids=["made", "choice", "adapter"],
 )
-def test_answers_that_are_not_given_as_written_are_not_sent(
-    store: Store, task: Any, adapter: str, query: dict[str, Any]
-) -> None:
+def test_answers_that_are_not_given_as_written_are_not_sent(store, task, adapter, query) -> None:
     said = {"compact": "To Lisbon."}.get(adapter, "[[ ## answer ## ]]\n(a)")
     with StubServer(answer=lambda body: said) as server:
         program = build("turn-rag", task if isinstance(task, str) else "question-answering", adapter=adapter)

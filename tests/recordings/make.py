@@ -23,30 +23,14 @@ from typing import Any
 
 HERE = Path(__file__).parent
 LM = "gguf:qwen2.5-coder-0.5b"
-_PRAMEM = {
-    "rounds": 1,
-    "samples": 1,
-    "proposals": 2,
-    "virtual_scenes": 1,
-    "practice_tokens": 500,
-    "predict_tokens": 300,
-}
-_SMALL = ["--test", "1", "--seed", "1"]
-RECORDINGS: dict[str, list[str]] = {
-    "turn-rag": ["evaluate", "turn-rag", "--on", "msc", "--test", "3"],
-    "pgr": ["evaluate", "pgr", "--on", "msc", *_SMALL],
-    "pgr+turn-rag": ["evaluate", "pgr+turn-rag", "--on", "msc", *_SMALL],
-    "memory-r2": ["evaluate", "memory-r2", "--on", "msc", *_SMALL],
-    "rgmem": ["evaluate", "rgmem", "--on", "msc", *_SMALL],
-    "h2memory": ["evaluate", "h2memory", "--on", "palbench.select", "--data", "HERE/palset_en.json"],
-    "pramem": [
-        *("evaluate", "pramem", "--on", "movielens", "--test", "1"),
-        *(word for name, value in _PRAMEM.items() for word in ("--set", f"{name}={value}")),
-    ],
-    "bootstrap": [
-        *("compile", "turn-rag", "--with", "bootstrap", "--on", "msc"),
-        *("--train", "3", "--dev", "2", "--test", "2", "--optimizer-set", "max_tries=2", "--force"),
-    ],
+_PRAMEM = "rounds=1 samples=1 proposals=2 virtual_scenes=1 practice_tokens=500 predict_tokens=300"
+_COMPILE = "compile turn-rag --with bootstrap --on msc --train 3 --dev 2 --test 2 --optimizer-set max_tries=2 --force"
+RECORDINGS = {
+    "turn-rag": "evaluate turn-rag --on msc --test 3",
+    **{name: f"evaluate {name} --on msc --test 1 --seed 1" for name in ("pgr", "pgr+turn-rag", "memory-r2", "rgmem")},
+    "h2memory": "evaluate h2memory --on palbench.select --data HERE/palset_en.json",
+    "pramem": f"evaluate pramem --on movielens --test 1 --set {_PRAMEM.replace(' ', ' --set ')}",
+    "bootstrap": _COMPILE,
 }
 """The command of each, without its models; HERE stands for this folder."""
 EMBEDDERS = {"memory-r2": "minilm"}
@@ -59,7 +43,7 @@ _KEPT = (
 
 def command(name: str) -> list[str]:
     """The command of a recording."""
-    return [word.replace("HERE", str(HERE)) for word in RECORDINGS[name]]
+    return [word.replace("HERE", str(HERE)) for word in RECORDINGS[name].split()]
 
 
 def table(found: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Records: JSON and moments from outside, refused in one line; queries as prompts show them; hits that are evidence."""
 
 import json
+import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,8 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler import Context, History, Hit, Logs, Query, Session, Turn
-from mempiler.errors import DataError, UserError
+from mempiler import Context, DataError, History, Hit, Logs, Query, Session, Turn, UserError
 from mempiler.records import ABSTRACT, comparable, parse_json, read_json
 from mempiler.records.json_input import MOST_DEPTH
 from mempiler.records.own_code import imported
@@ -47,11 +47,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "words"), REFUSED, ids=range(len(REFUSED)))
 def test_what_nothing_could_hold_is_one_line(text: str, words: str) -> None:
-    with pytest.raises(DataError) as refusal:
+    with pytest.raises(DataError, match=f"^file.json: line 3: .*{re.escape(words)}"):
         parse_json(text, "file.json: line 3")
-    assert str(refusal.value).startswith("file.json: line 3: ")
-    assert words in str(refusal.value)
-    assert "\n" not in str(refusal.value)
 
 
 def test_a_whole_pair_the_deepest_value_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
@@ -195,9 +192,7 @@ def test_what_speaks_of_turns_is_evidence_and_hits_are_found_by_kind() -> None:
 @pytest.mark.parametrize(
     ("path", "found"), [("", True), ("mempiler.data.jsonl:OwnScorer", False)], ids=["named by a user", "of the suite"]
 )
-def test_the_current_folder_is_looked_into_for_what_a_user_names_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, found: bool
-) -> None:
+def test_the_current_folder_is_looked_into_for_what_a_user_names_alone(tmp_path, monkeypatch, path, found) -> None:
     (tmp_path / "lies_here.py").write_text("def scored(example, prediction): ...", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])

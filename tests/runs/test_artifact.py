@@ -8,16 +8,13 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler import History, Session, Turn
+from mempiler import History, Session, Turn, UserError, build, load, save
 from mempiler.engines.embedders import embedder
-from mempiler.errors import UserError
 from mempiler.programs.adapter import adapter
-from mempiler.programs.catalog import build
 from mempiler.programs.memory_r2 import method as memory_r2
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks import task as tasks
 from mempiler.programs.tasks.task import QuestionAnswering
-from mempiler.runs.artifact import load, save
 from mempiler.runs.manifest import digest_of, read_manifest, sha256_of
 from mempiler.signatures.memory_r2 import ExtractFactsInContext
 from pydantic import BaseModel

@@ -11,14 +11,12 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import ContextLengthError, ServerError
+from mempiler import ProgramError, UserError, build, load, save
 from mempiler.engines.embedders import embedder
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.errors import ProgramError, UserError
-from mempiler.programs.catalog import build
 from mempiler.programs.external.program import program_of
-from mempiler.runs.artifact import load, save
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.external import Answers, resolve_external
@@ -252,9 +250,8 @@ def test_a_program_over_a_shipped_system_is_saved_and_loaded(module, monkeypatch
     ],
 )
 def test_recorded_answers_that_do_not_fit_are_one_line(rows, problem, make_history, tmp_path) -> None:
-    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    benchmark = locomo(asked(make_history(1, id="a"), 2))
-    path = tmp_path / "answers.jsonl"
+    path, benchmark = tmp_path / "answers.jsonl", locomo(asked(make_history(1, id="a"), 2))
+    path.write_text("\n".join(map(json.dumps, rows)))
     assert re.search(problem, refusal(lambda: Answers(path).given(benchmark, benchmark.examples)))
 
 

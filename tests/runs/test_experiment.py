@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 from dspy.lm15 import ServerError
-from mempiler.errors import EndpointError, UserError
+from mempiler import EndpointError, UserError, load
 from mempiler.optimizers.compile import Compilation
 from mempiler.optimizers.cost_estimate import Range
-from mempiler.runs.artifact import load
 from mempiler.runs.compile import run_compile
 from mempiler.runs.experiment import compiled_on, run_evaluate
 from mempiler.runs.manifest import read_manifest

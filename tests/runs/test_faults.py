@@ -7,6 +7,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import ContextLengthError, InvalidRequestError
+from mempiler import UserError, build, load, save
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.guard import Guard, Limits
@@ -14,10 +15,7 @@ from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.spending import litellm_module
-from mempiler.errors import UserError
-from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
-from mempiler.runs.artifact import load, save
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import is_intact

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mempiler.cli import main
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client, tracking_uri
+
+from ..conftest import run_cli
 
 EVALUATE = ("evaluate", "turn-rag", "--on", "locomo", "--part", "test", "--train", "6", "--dev", "4", "--test", "6")
 COMPILE = ("compile", "turn-rag", "--on", "locomo", "--with", "knn", "--train", "6", "--dev", "4", "--test", "6")
@@ -26,10 +25,7 @@ COMPILE = ("compile", "turn-rag", "--on", "locomo", "--with", "knn", "--train", 
 
 def run(*words: str) -> str:
     """Runs a command on the offline engine; returns the id of its MLflow run."""
-    said = io.StringIO()
-    with redirect_stdout(said):
-        main([*words, "--embedder", "offline", "--json"])
-    return json.loads(said.getvalue())["run_id"]
+    return json.loads(run_cli(*words, "--embedder", "offline", "--json")[1])["run_id"]
 
 
 @pytest.fixture(scope="module")

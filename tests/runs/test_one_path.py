@@ -1,25 +1,22 @@
 """A question's prompts are the same, byte for byte: in evaluate, compile, the rewards of training, Python and HTTP."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import dspy
 import httpx
 import pytest
-from mempiler import Store
+from mempiler import Store, UserMemory, build
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.optimizers.logo_grpo.reward import answer
-from mempiler.programs.catalog import build
 from mempiler.programs.names import METHODS
 from mempiler.runs.evaluate import evaluate
 from mempiler.serving.app import make_app
 from mempiler.serving.bodies import Question
 from mempiler.serving.service import Service
 from mempiler.serving.settings import Settings
-from mempiler.serving.user_memory import UserMemory
 
 CASES = [
     *((name, "locomo") for name in METHODS if name not in ("pramem", "h2memory")),
@@ -79,9 +76,7 @@ def fields_of(example: dspy.Example) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("method", "name"), CASES)
-def test_the_prompts_of_a_question_are_the_same_on_every_path(
-    method: str, name: str, listening: Any, tmp_path: Path
-) -> None:
+def test_the_prompts_of_a_question_are_the_same_on_every_path(method, name, listening, tmp_path) -> None:
     questions = benchmark(name)
     example = next(each for each in questions.examples if questions.counts(each))
     # Asked at a date: a service would say the present one.

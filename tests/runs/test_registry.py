@@ -12,9 +12,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from mempiler import __version__
-from mempiler.programs.catalog import build
-from mempiler.runs.artifact import load, save
+from mempiler import __version__, build, load, save
 from mempiler.runs.compile import Compiled, run_compile
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import Manifest

@@ -49,8 +49,7 @@ def test_a_replay_knows_which_schemas_were_refused(stub, mempiler_cli):
 
 
 @pytest.mark.parametrize(
-    ("words", "sizes"),
-    [(EVALUATE, {"test": 5}), ([*EVALUATE, "--set", "k=1"], {}), (COMMANDS["bootstrap"], {})],
+    ("words", "sizes"), [(EVALUATE, {"test": 5}), ([*EVALUATE, "--set", "k=1"], {}), (COMMANDS["bootstrap"], {})]
 )
 def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, words, sizes):
     server = stub()
@@ -105,7 +104,7 @@ def test_every_command_has_its_run_and_its_table_and_every_method_of_a_paper_is_
     runs = {path.parent.name for path in FOLDER.glob("*/run.sqlite")}
     assert runs == {path.stem for path in FOLDER.glob("*.json")} - {"palset_en"} == set(make.RECORDINGS)
     folders = {entry.path.split(".programs.")[1].split(".")[0] for entry in METHODS.values()}
-    recorded = {METHODS[words[1]].path for words in make.RECORDINGS.values() if words[1] in METHODS}
+    recorded = {METHODS[made[1]].path for made in map(make.command, make.RECORDINGS) if made[1] in METHODS}
     assert {path.split(".programs.")[1].split(".")[0] for path in recorded} == folders
 
 

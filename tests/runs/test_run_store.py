@@ -8,13 +8,9 @@ from contextlib import closing
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
+from mempiler import DataError, Memory, UserError, Writer, build, predictor
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.errors import DataError, UserError
-from mempiler.memory.memory import Memory
-from mempiler.programs.catalog import build
-from mempiler.programs.method import Writer
-from mempiler.programs.predictor import predictor
 from mempiler.programs.recording import record_failure
 from mempiler.programs.remember import MemoryCache
 from mempiler.records import Failure
@@ -68,11 +64,6 @@ class Paired(Writer):
         return memory.model_copy(update={"seen": seen, "said": (*memory.said, said)})
 
 
-def items_kept(path):
-    with closing(sqlite3.connect(path)) as database:
-        return database.execute("SELECT count(*) FROM nodes").fetchone()[0]
-
-
 def numbered(scripted):
     return scripted(lambda kind, text, n: {"reasoning": "", "answer": f"answer {n}"})
 
@@ -87,7 +78,7 @@ def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(sc
     first, second = Paired(), Paired()
     with dspy.context(lm=lm):
         node = remembered(path, first, make_history(5))
-        assert items_kept(path) == 2
+        assert len(rows_of(path)) == 2
         read = remembered(path, second, make_history(5))
         assert (read.memory, len(lm.engine.prompts)) == (node.memory, 2)
         assert second.writes == ["D1", "D3", "D5"]

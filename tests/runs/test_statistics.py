@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mempiler import History, UserError
 from mempiler.data.dataset import Split
 from mempiler.engines.spending import Spending
-from mempiler.errors import UserError
-from mempiler.records import History
 from mempiler.runs.compare import Recorded, compare, refusal
 from mempiler.runs.compile import Compiled, OptimizerProblems
 from mempiler.runs.manifest import Manifest
@@ -112,10 +111,7 @@ def test_verdict_wants_interval_permutation_test_and_a_least_n(differences, grou
     assert paired(differences, [0.0] * len(differences), names, min_n=min_n).verdict == verdict
 
 
-@given(
-    st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 8)), min_size=2, max_size=40),
-    st.permutations(range(40)),
-)
+@given(st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 8)), min_size=2, max_size=40), st.permutations(range(40)))
 @settings(max_examples=60, deadline=None)
 def test_neither_order_nor_names_of_groups_decide(rows: list[tuple[int, int]], order: list[int]) -> None:
     """What is drawn must be the same: a registry numbers the groups that a compile knows by name."""
@@ -174,7 +170,6 @@ def scored() -> st.SearchStrategy[Scored]:
 
 
 @given(scored(), st.integers(1, 15), st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
 def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, random: Any) -> None:
     start = evaluation([(f"q{n}", before, f"user {group}") for n, (before, _, group) in enumerate(rows)])
     compiled = evaluation([(f"q{n}", after, f"user {group}") for n, (_, after, group) in enumerate(rows)])

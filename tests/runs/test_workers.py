@@ -102,9 +102,7 @@ def odd(n: int, text: str) -> str | None:
 
 
 @pytest.mark.slow
-def test_a_killed_workers_questions_are_asked_again(
-    kill_worker: Any, stub: Any, mempiler_cli: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_killed_workers_questions_are_asked_again(kill_worker, stub, mempiler_cli, caplog) -> None:
     server = stub(kill_worker(8), delay=0.05)
     alone = mempiler_cli(stub(), *EVALUATE, train=24, threads=4).found
     together = mempiler_cli(server, *EVALUATE, "--workers", "2", "--max-calls", "200", train=24, threads=4).found

@@ -31,7 +31,7 @@ def hung(connect: Any, scripted: Any, **settings: Any) -> Iterator[tuple[Any, An
         before = client.service.asking.held.total()
         calls.append(threading.Thread(target=lambda: client.as_tenant(tenant).chat("hello")))
         calls[-1].start()
-        assert within(10, lambda: client.service.asking.held.total() > before)
+        assert within(20, lambda: client.service.asking.held.total() > before)
 
     try:
         yield client, chat
@@ -51,7 +51,7 @@ def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(connect: Any, fa
         begun = time.monotonic()
         statuses = [client.chat("hello", user=f"u{n}").status_code for n in range(2)]
         assert [*statuses, client.add("I moved.").status_code] == [502, 502, 201]
-        assert time.monotonic() - begun < 8
+        assert time.monotonic() - begun < 15
 
 
 def test_requests_of_the_store_do_not_wait_for_the_model_of_which_a_tenant_alone_has_all_places(
@@ -66,14 +66,14 @@ def test_requests_of_the_store_do_not_wait_for_the_model_of_which_a_tenant_alone
         found = client.get("/ready")
         assert (found.status_code, found.json()["parts"]["room"]) == (503, False)
         assert client.get("/health").status_code == 200
-    assert within(10, lambda: client.get("/ready").status_code == 200)
+    assert within(20, lambda: client.get("/ready").status_code == 200)
 
 
 def test_late_answer_is_a_504_and_not_stored(connect: Any, scripted: Any, store: Store) -> None:
     with hung(connect, scripted, timeout=0.3) as (client, _):
         response = client.chat("I moved.")
     assert (response.status_code, response.json()["error"]["type"]) == (504, "server_error")
-    assert within(10, lambda: not client.service.asking.held.total())
+    assert within(20, lambda: not client.service.asking.held.total())
     assert turns(store) == ["user: I moved."]
 
 
@@ -87,7 +87,7 @@ def test_a_tenant_has_its_share_of_places_and_threads(connect: Any, scripted: An
         running = client.service.asking._threads
         assert not within(0.3, lambda: running.borrowed_tokens == 2)
         chat("globex")
-        assert within(5, lambda: running.borrowed_tokens == 2)
+        assert within(20, lambda: running.borrowed_tokens == 2)
 
 
 CHAT = {"user": "ada", "messages": [{"role": "user", "content": "hello"}]}
@@ -106,7 +106,7 @@ def test_the_place_of_a_client_that_went_away_is_free(connect: Any, path: str, b
         for _ in range(6):
             with pytest.raises(httpx.ReadTimeout):
                 client.post(path, json=body, headers=headers, timeout=0.2)
-        assert within(5, lambda: client.service.asking.held.total() == 0)
+        assert within(20, lambda: client.service.asking.held.total() == 0)
         assert not guard.open
 
 
@@ -155,11 +155,11 @@ def test_a_store_that_hangs_is_seen_in_time_and_by_one_thread(
             found = client.get("/ready")
             assert (found.status_code, found.json()["parts"]["store"]) == (503, False)
             assert client.get("/health").status_code == 200
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 15
         assert len(asked) == 1
     finally:
         go.set()
-    assert within(10, lambda: client.get("/ready").status_code == 200)
+    assert within(20, lambda: client.get("/ready").status_code == 200)
 
 
 def test_a_store_that_cannot_be_written_or_a_broken_token_file_is_not_ready_and_the_log_says_why(

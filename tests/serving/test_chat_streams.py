@@ -35,9 +35,7 @@ def words(found: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("layout", "model", "pause"), [("chat", "my-model", 8), ("json", "my-model", 8), ("chat", "my-model-chat", 4)]
 )
-def test_first_word_comes_before_the_model_has_ended(
-    reach: Reach, store: Store, layout: str, model: str, pause: int
-) -> None:
+def test_first_word_comes_before_the_model_has_ended(reach, store, layout, model, pause) -> None:
     heard, begun = threading.Event(), threading.Event()
 
     def answer(body: dict[str, Any]) -> str:
@@ -108,7 +106,7 @@ def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Sto
     with pytest.raises(openai.APIError, match="request can be repeated"):
         words(chat(client))
     left.set()
-    assert within(5, lambda: not service.service.asking.held.total())
+    assert within(20, lambda: not service.service.asking.held.total())
     assert turns(store) == ["user: Where did I move?"]
 
 
@@ -127,14 +125,15 @@ def test_repeated_request_gets_what_is_stored_and_costs_nothing(reach: Reach, st
         assert words(chat(client, model=model, **more)) == ["To", " Lisbon."]
     assert len(server.requests) == 1
     assert turns(store) == ["user: Where did I move?", "assistant: To Lisbon."]
-    used = service.service.lm.meter.read()
-    assert (used.calls["task"], used.failed, used.input_tokens > 0, used.output_tokens > 0) == (1, 0, True, True)
+    meter = service.service.lm.meter
+    # What the model took is counted where its stream ends, which may be after its last word was handed on.
+    assert within(20, lambda: meter.read().output_tokens > 0)
+    used = meter.read()
+    assert (used.calls["task"], used.failed, used.input_tokens > 0) == (1, 0, True)
 
 
 @BOTH
-def test_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer(
-    reach: Reach, store: Store, model: str
-) -> None:
+def test_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer(reach, store, model) -> None:
     said = ["To Lisbon", " and"] if model == "my-model-chat" else ["[[ ## answer ## ]]\n", "To Lisbon", " and"]
     _, client, _ = reach(lambda body: events(said))
     with pytest.raises(openai.APIError, match="does not answer"), chat(client, model=model) as found:
@@ -151,6 +150,6 @@ def test_client_that_leaves_a_stream_frees_its_place(reach: Reach, store: Store,
     )
     with chat(client, model=model) as found:
         next(iter(found))
-    assert within(5, lambda: not service.service.asking.held.total())
+    assert within(20, lambda: not service.service.asking.held.total())
     left.set()
     assert turns(store) == ["user: Where did I move?"]

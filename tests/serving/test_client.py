@@ -10,10 +10,20 @@ from urllib.parse import unquote
 import httpx
 import mempiler
 import pytest
-from mempiler import AsyncClient, Client, EndpointError, ServiceError, Session, Turn, UserError, UserMemory, build
+from mempiler import (
+    AsyncClient,
+    Behavior,
+    Client,
+    EndpointError,
+    ServiceError,
+    Session,
+    Turn,
+    UserError,
+    UserMemory,
+    build,
+)
 from mempiler.engines.models import language_model
 from mempiler.memory.entries import EntryChange, EntryPage, ListedEntry, Origin
-from mempiler.records import Behavior
 from mempiler.serving.memories import Memories
 from mempiler.serving.requests import AsyncRemoteMemory, RemoteMemory
 from mempiler.serving.writers import remember_queued
@@ -180,6 +190,9 @@ def test_both_clients_have_the_verbs_and_arguments_of_a_memory() -> None:
             assert by_place == list(whole)[: len(by_place)], name
             same = [one.name for one in given.values() if one.default == whole[one.name].default]
             assert same == [one for one in given if (name, one) != ("ask", "question")], name
+    for name in ("add", "ask", "search"):
+        own, awaited = (inspect.signature(getattr(UserMemory, form)).parameters for form in (name, f"a{name}"))
+        assert own == awaited, name
 
 
 NAMES = ["", ".", "..", "a/sessions/b", "a?x", "a\n", "a%2Fb", ".hidden", "x" * 600]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import Store, build
+from mempiler import Store, UserMemory, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.endpoint.loop import Deadline
 from mempiler.engines.models import language_model
@@ -17,7 +17,6 @@ from mempiler.serving.bodies import ChatRequest
 from mempiler.serving.conversation import Conversation
 from mempiler.serving.memories import Memories
 from mempiler.serving.transfer import export_users
-from mempiler.serving.user_memory import UserMemory
 from mempiler.serving.writers import Worker
 
 from .conftest import ADA, within
@@ -59,9 +58,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("session", ["a", None])
-def test_answer_does_not_come_into_a_session_of_later(
-    connect: Any, scripted: Any, store: Store, gate: Gate, session: str | None
-) -> None:
+def test_answer_does_not_come_into_a_session_of_later(connect, scripted, store, gate, session) -> None:
     client = connect(scripted(gate.reply))
     named = {"metadata": {"session": session}} if session else {}
     found = gate.begin(client.chat, "wait, my PIN is 4711", **named)
@@ -75,16 +72,7 @@ def test_answer_does_not_come_into_a_session_of_later(
 
 
 @pytest.mark.parametrize(("what", "status"), [("chat", 200), ("add", 409)])
-def test_what_waits_for_a_thread_is_not_stored(
-    connect: Any,
-    scripted: Any,
-    store: Store,
-    gate: Gate,
-    begun: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    what: str,
-    status: int,
-) -> None:
+def test_what_waits_for_a_thread_is_not_stored(connect, scripted, store, gate, begun, monkeypatch, what, status):
     """A chat is answered all the same, a session is refused."""
     add = UserMemory.add
 
@@ -156,9 +144,7 @@ def use(program: Any, store: Store, lm: Any) -> None:
     memory.ask("What is the word?")
 
 
-def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(store, tmp_path, monkeypatch) -> None:
     """Of three methods; forgotten here, and by another process."""
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)

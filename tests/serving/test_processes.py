@@ -104,9 +104,7 @@ def test_what_keeps_all_from_starting_is_said_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("asked", [True, False])
-def test_command_serves_until_a_signal_and_leaves_nothing_half_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, asked: bool
-) -> None:
+def test_command_serves_until_a_signal_and_leaves_nothing_half_done(tmp_path, monkeypatch, number, asked) -> None:
     """Also with settings from the environment; the signal may come while it starts."""
     monkeypatch.setenv("MEMPILER_THREADS", "3")
     served = Served(tmp_path)

@@ -81,7 +81,8 @@ def test_the_model_gets_all_that_is_not_for_the_service_alone(reach: Reach, stor
     more = {"stream": stream, "metadata": {"session": "s", "team": "a"}, "extra_body": {**extra, "mempiler": own}}
     found = whole(chat(client, {"role": "user", "content": parts}, **more))
     assert found["content"] == "fine"
-    ((_, _, body),) = server.requests
+    ((path, headers, body),) = server.requests
+    assert (path, headers["Authorization"]) == ("/v1/chat/completions", "Bearer none")
     block, *rest = body["messages"][0]["content"]
     assert (rest, {name: body[name] for name in extra}, body["metadata"]) == (parts, extra, {"team": "a"})
     assert ("Rex is brown" in block["text"], "Max" in block["text"]) == (True, False)
@@ -115,9 +116,7 @@ def test_headers_are_those_that_clients_of_openai_read(reach: Reach) -> None:
         ("dead", True, 502, "does not answer"),
     ],
 )
-def test_errors_of_the_model_are_handed_back(
-    reach: Reach, store: Store, fault: str, stream: bool, status: int, says: str
-) -> None:
+def test_errors_of_the_model_are_handed_back(reach, store, fault, stream, status, says) -> None:
     _, client, _ = reach(script=every(fault))
     with pytest.raises(openai.APIStatusError) as caught:
         chat(client, "Hi", tools=[WEATHER], stream=stream)

@@ -97,7 +97,7 @@ def test_what_both_say_of_the_same_names_each_is_told_alone(clients: dict[str, C
     for verb in ("add", "add under the same id"):
         for of in both:
             VERBS[verb](of)
-    assert within(10, lambda: not any(of.memory.status().queued for of in both))
+    assert within(20, lambda: not any(of.memory.status().queued for of in both))
     # Twice, for the second time there are changes of entries.
     for verb, does in (*TELLING.items(), *TELLING.items()):
         for of in both:

@@ -43,9 +43,7 @@ def test_what_was_broken_off_is_made_anew_and_what_is_whole_is_not(made: Environ
 
 
 @pytest.mark.slow
-def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks_whole(
-    made: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks_whole(made, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     pins = tmp_path / "missing.txt"
@@ -55,9 +53,7 @@ def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks
     assert not Environment("missing", pins).here
 
 
-def test_a_folder_that_cannot_be_written_is_told_and_the_command_that_installs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_told_and_the_command_that_installs(tmp_path, monkeypatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path / "file" / "below"))
     with pytest.raises(UserError, match="mem0 is not installed; run: mempiler fetch system:mem0"):

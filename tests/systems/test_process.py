@@ -1,14 +1,20 @@
 """A worker, well-behaved and hostile: what it does is an answer or one error, and it leaves nothing behind."""
 
 import os
+import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
-from mempiler.systems.process import LOG, SystemFailedError
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.results import Evaluation
+from mempiler.runs.setup import Setup
+from mempiler.systems import catalog
+from mempiler.systems.process import LOG, System, SystemFailedError
 
 from ..conftest import within
-from .conftest import ITEM, Start
+from .conftest import ITEM, Start, script
 
 NOISY = """
     def add(self, session):
@@ -17,9 +23,7 @@ NOISY = """
 """
 
 
-def test_what_is_added_is_found_and_what_it_prints_goes_to_its_log(
-    start: Start, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_added_is_found_and_what_it_prints_goes_to_its_log(start, capfd) -> None:
     system = start(NOISY)
     system.add(ITEM)
     assert system.search("Where does Ann live?", k=5) == [{"text": "I moved to Lisbon.", "ids": ["D1:1"]}]
@@ -122,3 +126,31 @@ def _runs(process: int) -> bool:
         return False
     # One that has ended and that nobody waited for still has its number.
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def scored(place: Path, patch: pytest.MonkeyPatch, add: str = "", **config: object) -> Evaluation:
+    """What a system scores on the sample, whose `add` does this."""
+    file = script(place / "theirs", add and f"def add(self, session): {add}")
+    patch.setattr(catalog, "factory", lambda name: partial(System, name, Path(sys.executable), file, {}))
+    return run_evaluate("system:scripted", Setup("locomo", test=6, config=config), part="test")
+
+
+def test_it_is_scored_with_what_it_recalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = scored(tmp_path, monkeypatch)
+    assert found.program == "system:scripted"
+    assert not found.failures
+    assert all(row.hits > 0 for row in found.rows)
+
+
+@pytest.mark.parametrize(
+    ("hostile", "config", "reason"),
+    [
+        ("raise ImportError('no such thing')", {}, "ImportError: no such thing (scripted.py:"),
+        ("os._exit(9)", {}, 'status 9; last said: {"result": "garbage"}'),
+        ("time.sleep(600)", {"timeout": 5.0}, "no answer within 5 s"),
+    ],
+)
+def test_a_hostile_one_is_failed_rows_with_a_reason(tmp_path, monkeypatch, hostile, config, reason) -> None:
+    found = scored(tmp_path, monkeypatch, hostile, **config)
+    assert all(row.failure is not None and reason in row.failure.message for row in found.rows)
+    assert found.score == 0

@@ -18,10 +18,7 @@ from tests.engines.local.groups import sample, text_group
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 PROMPT, ANSWER = 4096, 512
-SHAPES = {
-    "Qwen2.5-1.5B": (1536, 8960, 12, 2, 151_936, True),
-    "Qwen2.5-7B": (3584, 18_944, 28, 4, 152_064, False),
-}
+SHAPES = {"Qwen2.5-1.5B": (1536, 8960, 12, 2, 151_936, True), "Qwen2.5-7B": (3584, 18_944, 28, 4, 152_064, False)}
 """Sizes of states, inside and of the vocabulary; heads, of keys and values; whether embeddings are tied."""
 
 

@@ -124,10 +124,7 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_a_job_that_ended_does_not_r
         job.step([])
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"prompt_ids": None}, {"reward": "good"}, {"completion_ids": [5]}],
-)
+@pytest.mark.parametrize("changed", [{"prompt_ids": None}, {"reward": "good"}, {"completion_ids": [5]}])
 def test_what_is_no_group_is_refused(model, changed):
     group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
     group["group"][1] |= changed

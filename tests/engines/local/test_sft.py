@@ -5,6 +5,7 @@ import json
 import dspy
 import pytest
 import torch
+from mempiler import DataError, UserError, build
 from mempiler.cli import main
 from mempiler.data.catalog import benchmark
 from mempiler.engines.local.engine import local_lm
@@ -12,9 +13,7 @@ from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.settings import Finetuning
 from mempiler.engines.local.sft import fit as fit_with
 from mempiler.engines.offline.engine import OfflineEngine
-from mempiler.errors import DataError, UserError
 from mempiler.optimizers.compile import Compilation
-from mempiler.programs.catalog import build
 from mempiler.runs.compile import run_compile
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.setup import Setup

@@ -12,14 +12,12 @@ from typing import Any
 import dspy
 import pytest
 from dspy.clients.provider import Provider, ReinforceJob
-from mempiler import History, Session, Turn
+from mempiler import History, MemoryProgram, Session, Turn, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.reinforce import Step
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.logo_grpo import LoGoGRPO
-from mempiler.programs.catalog import build
-from mempiler.programs.program import MemoryProgram
 
 from tests.conftest import chat_fields as fields
 from tests.conftest import facts_of, lines_of

@@ -5,14 +5,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.optimizers.logo_grpo.reward import (
-    Answered,
-    RewardSettings,
-    chosen,
-    penalty,
-    reward,
-    session_rewards,
-)
+from mempiler.optimizers.logo_grpo.reward import Answered, RewardSettings, chosen, penalty, reward, session_rewards
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.recording import Call
 
@@ -31,9 +24,7 @@ def test_the_reward_is_the_mean_score_minus_lambda_times_the_excess(make_history
 @pytest.mark.parametrize(
     ("kind", "credited"), [("session", [1.0, 0.25]), ("cumulative", [0.625, 0.25]), ("trajectory", [0.5, 0.5])]
 )
-def test_a_session_is_credited_with_its_questions_with_later_ones_too_or_with_all(
-    make_history: Any, kind: Any, credited: list[float]
-) -> None:
+def test_a_session_is_credited_with_its_questions_with_later_ones_too_or_with_all(make_history, kind, credited) -> None:
     history = make_history(2, turns=1)
     sessions = [SimpleNamespace(item=item) for item in history.items]
     rollout: Any = SimpleNamespace(history=history, memory=FactMemory(), sessions=sessions)

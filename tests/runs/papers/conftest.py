@@ -33,9 +33,7 @@ PLAIN: dict[str, Any] = {
         "k = 1": {"program": "turn-rag", "settings": {"k": 1}},
         "k = 3": {"program": "turn-rag", "settings": {"k": 3}},
     },
-    "printed": {
-        "table1": [{"title": "Table 1", "model": "m", "columns": ["method", "Avg."], "rows": [["RAG", 38.1]]}],
-    },
+    "printed": {"table1": [{"title": "Table 1", "model": "m", "columns": ["method", "Avg."], "rows": [["RAG", 38.1]]}]},
     "sections": [TURNS, SIZES],
 }
 

@@ -87,8 +87,7 @@ def test_a_file_of_a_suite_is_that_of_its_parts_and_an_option_goes_where_it_is_k
 
 
 @pytest.mark.parametrize(
-    ("judge", "options"),
-    [("openai/gpt-4.1", {"metric": "judge"}), (None, {"metric": "f1", "categories": "1,2,3,4"})],
+    ("judge", "options"), [("openai/gpt-4.1", {"metric": "judge"}), (None, {"metric": "f1", "categories": "1,2,3,4"})]
 )
 def test_a_metric_without_a_judge_stands_in(judge, options):
     (found,), _ = arrange(read_paper("rgmem"), Setup(benchmark="", judge_lm=judge, lm="openai/x"), ["table2"])
