@@ -53,7 +53,7 @@ def test_calls_are_admitted_up_to_the_limit_exactly(limit):
 
 
 @pytest.mark.parametrize(
-    ("limits", "worked", "calls", "struck"),
+    ("limits", "worked", "calls", "limit_hit"),
     [
         (Limits(max_tokens=100), (60, None), 2, "max-tokens 100"),
         (Limits(max_usd=0.01), (1, 0.006), 2, "max-usd 0.01"),
@@ -181,12 +181,12 @@ async def taken(lane: CallSlots) -> None:
 
 
 @pytest.mark.parametrize("taking", [lambda lane: lane.place().__enter__(), lambda lane: asyncio.run(taken(lane))])
-def test_who_leaves_at_the_deadline_holds_no_place(measure_usage: Callable[[CallSlots], Any]) -> None:
+def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[CallSlots], Any]) -> None:
     lane = CallSlots(1)
     with lane.place():
         for _ in range(3):
             with within(Deadline(0.02)), pytest.raises(NobodyWaitsError):
-                measure_usage(lane)
+                taking(lane)
         assert (lane.free, waiting(lane)) == (0, 0)
     assert lane.free == 1
 
