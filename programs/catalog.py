@@ -140,7 +140,8 @@ def preset(name: str, benchmark: str) -> dict[str, Any]:
     kind = method_class(name)
     own = kind.preset(benchmark, inner)
     beneath = preset(inner, benchmark) if plus else {}
-    return {**own, **{f"{Policy.INNER}{setting}": value for setting, value in beneath.items()}}
+    of_method = parted(beneath, "question-answering")[0]
+    return {**own, **{f"{Policy.INNER}{setting}": value for setting, value in of_method.items()}}
 
 
 def _task_of(method: Method, task: str, settings: TaskSettings) -> Any:

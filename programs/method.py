@@ -320,13 +320,14 @@ class Method(Part):
 
     @classmethod
     def preset(cls, benchmark: str, beneath: str = "") -> dict[str, Any]:
-        """The settings for a benchmark; those of "palbench" hold for "palbench.select" too.
+        """The settings for a benchmark; those of "palbench" hold for "palbench.select" too, those of "" for any other.
 
         Args:
             benchmark: Its name.
             beneath: The name of the inner method, for policies that depend on it.
         """
-        return dict(cls.presets.get(benchmark) or cls.presets.get(benchmark.partition(".")[0]) or {})
+        named = (benchmark, benchmark.partition(".")[0], "")
+        return dict(next((cls.presets[name] for name in named if name in cls.presets), {}))
 
     def check(self) -> None:
         """Refuses a method that is put together wrongly, in one line that names the mistake.

@@ -3,7 +3,7 @@
 `Predictor` is `dspy.Predict` that can pick the demos nearest to its inputs. DSPy's KNNFewShot replaces
 `program.forward`, which no saved state holds. Here the pool is the predictor's own demos and `nearest` says how many a
 prompt shows. Nearness is BM25 over the question, else over the text inputs all demos have: what was recalled for two
-questions says little of how near the questions are.
+questions says little of how near the questions are. An embedding model of the program adds the cosine.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import copy
 import inspect
 import json
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Self, cast
 
 import dspy
@@ -20,7 +21,9 @@ from pydantic import BaseModel
 
 from ..errors import UserError
 from ..memory.bm25 import tokens
+from ..memory.index import Embedder, query_vectors
 from ..memory.indexes import Indexes
+from ..memory.signals import deviations
 from ..records.scope import holding
 from .adapter import adapter as make_adapter
 from .adapter import longest_text
@@ -29,6 +32,8 @@ from .threads import Flight
 
 MEANT_FOR = "dspy_meant_for"
 """Key of a demo that is for one predictor alone, which it names: optimizers give a labelled one to all of them."""
+MEANING: ContextVar[Embedder | None] = ContextVar("MEANING", default=None)
+"""The embedding model by which demos are chosen too, for what is asked in this context."""
 Ask = Callable[..., dspy.Prediction | None]
 """Calls a predictor by its name, with its inputs; None where its output stays unreadable."""
 _PIECES = ("embedder", "indexes", "stores", "thing")
@@ -73,8 +78,10 @@ class Predictor(dspy.Predict):
         names = ["question"] if "question" in names else names
         # The demos are kept beside their ranking, so that their ids are not reused while it is cached.
         rankings: Flight = vars(self).setdefault("_rankings", Flight(capacity=4))
-        _, ranking = rankings.once(tuple(map(id, demos)), lambda: (demos, _ranking(demos, names)))
-        scores = ranking.get_scores(tokens(" ".join(str(inputs.get(name, "")) for name in names)))
+        embedder = MEANING.get()
+        key = (embedder and embedder.name, *map(id, demos))
+        _, scored = rankings.once(key, lambda: (demos, _ranking([_text(demo, names) for demo in demos], embedder)))
+        scores = scored(_text(inputs, names))
         return [demos[n] for n in sorted(np.argsort(-scores, kind="stable")[: self.nearest])]
 
 
@@ -104,12 +111,22 @@ def is_for(demo: Any, path: str) -> bool:
     return demo.get(MEANT_FOR, path) == path
 
 
-def _ranking(demos: list[Any], names: list[str]) -> Any:
-    """BM25 of demos: a set of a few dozen that never changes, for which rank-bm25 is enough."""
+def _text(values: Any, names: list[str]) -> str:
+    return " ".join(str(values.get(name, "")) for name in names)
+
+
+def _ranking(texts: list[str], embedder: Embedder | None) -> Callable[[str], np.ndarray]:
+    """How near each text is to one: a set of a few dozen that never changes, for which rank-bm25 is enough."""
     from rank_bm25 import BM25Plus
 
     # A blank demo has a word all the same, since a collection without any has no average length.
-    return BM25Plus([tokens(" ".join(demo[name] for name in names)) or [""] for demo in demos])
+    words = BM25Plus([tokens(text) or [""] for text in texts])
+    if embedder is None:
+        return lambda text: words.get_scores(tokens(text))
+    rows = embedder.embed(texts)
+    return lambda text: (
+        deviations(words.get_scores(tokens(text))) + deviations(rows @ query_vectors(embedder, [text])[0])
+    )
 
 
 def predictors_of(module: dspy.Module) -> dict[str, dspy.Predict]:

@@ -23,9 +23,9 @@ from ..memory.memory import Memory
 from ..records import History, Item, Query
 from ..records.scope import holding
 from .adapter import adapter as make_adapter
-from .method import Method
+from .method import Method, of_meaning
 from .pending import PendingItems, Recalled
-from .predictor import adopt, predictors_of
+from .predictor import MEANING, adopt, predictors_of
 from .recording import RECORDING
 from .remember import MemoryCache, Node, replay
 from .state import signature_of
@@ -113,7 +113,7 @@ class MemoryProgram(dspy.Module):
             found = self.recall(node.memory, query)
             if self._stage != "read":
                 replay(self.method.writer, node, found.context, focus)
-            return _whole(self.task(context=found.context, query=found.query), found, node.memory)
+            return self._answered(found, node.memory)
 
     async def aforward(self, *given: Any, **named: Any) -> dspy.Prediction:
         """`forward` for asyncio, in a thread; `aanswer` is for those who ask a written memory."""
@@ -138,13 +138,13 @@ class MemoryProgram(dspy.Module):
         Returns:
             The task's outputs, the recalled `context`, and the `memory`.
         """
-        found = self.recall(memory, query, waiting)
-        return _whole(self.task(context=found.context, query=found.query), found, memory)
+        return self._answered(self.recall(memory, query, waiting), memory)
 
     async def aanswer(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> dspy.Prediction:
         """`answer` for asyncio: the memory is searched in a thread, and none waits for the answer."""
         found = await in_thread(lambda: self.recall(memory, query, waiting))
-        return _whole(await self.task.acall(context=found.context, query=found.query), found, memory)
+        with holding(MEANING, of_meaning(self.method.embedder)):
+            return _whole(await self.task.acall(context=found.context, query=found.query), found, memory)
 
     def recall(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> Recalled:
         """What the task is given for a query; arguments as `answer`."""
@@ -154,6 +154,10 @@ class MemoryProgram(dspy.Module):
         if record:
             record.recalled.append((time.perf_counter(), found))
         return found
+
+    def _answered(self, found: Recalled, memory: Memory) -> dspy.Prediction:
+        with holding(MEANING, of_meaning(self.method.embedder)):
+            return _whole(self.task(context=found.context, query=found.query), found, memory)
 
     def remember(self, history: History) -> Node:
         """The memory of a history, written at most once per set of writing prompts.

@@ -31,8 +31,11 @@ from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Setti
 from ..predictor import predictor
 from .written import LONGEST_ACCOUNT, SummaryMemory
 
-_PALBENCH: Mapping[str, Mapping[str, Any]] = {"palbench": {"k": 3, "hybrid": False}}
-"""Mem-PAL, appendix C: what its baselines recall, and how."""
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "palbench": {"k": 3, "hybrid": False},
+    "": {"task.dates": True},
+}
+"""Mem-PAL, appendix C: what its baselines recall, and how. Elsewhere dates stand beside relative dates."""
 
 
 class TurnWriter(Writer):
@@ -53,7 +56,7 @@ class TurnRAG(Method):
         embedder: Adds search by meaning.
     """
 
-    presets = _PALBENCH
+    presets = _PRESETS
 
     def __init__(self, k: int = 10, hybrid: bool = True, embedder: Embedder | None = None) -> None:
         near = of_meaning(embedder)
@@ -202,7 +205,7 @@ class SessionRAG(Method):
         embedder: Adds search by meaning.
     """
 
-    presets = _PALBENCH
+    presets = _PRESETS
 
     def __init__(self, k: int = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
         near = of_meaning(embedder)

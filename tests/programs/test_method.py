@@ -124,14 +124,15 @@ SMALL = {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False
 @pytest.mark.parametrize(
     ("name", "benchmark", "settings"),
     [
-        ("turn-rag", "locomo", {}),
+        ("turn-rag", "locomo", {"task.dates": True}),
+        ("pgr+turn-rag", "locomo", {}),
         ("pgr+logs+turn-rag", "palbench.select", {"inner_inner_k": 3, "inner_inner_hybrid": False}),
         ("pgr+memory-r2", "memory-env", {f"inner_{name}": value for name, value in SMALL.items()}),
     ],
 )
 def test_a_preset_suits_a_method_for_a_benchmark(name: str, benchmark: str, settings: dict[str, Any]) -> None:
     assert preset(name, benchmark) == settings
-    assert settings.items() <= build(name, embedder=embedder(), **settings).method.config.items()
+    assert settings.items() <= build(name, embedder=embedder(), **settings).config.items()
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ import copy
 from typing import Any
 
 import dspy
+import numpy as np
 import pytest
+from dspy.utils import DummyLM
 from dspy.utils.exceptions import AdapterParseError
 from mempiler import UserError, build, predictor
 from mempiler.engines.embedders import embedder
@@ -44,6 +46,26 @@ def test_the_nearest_demos_are_shown_in_the_order_of_the_pool(question, nearest,
     made = predictor(AnswerFromContext)
     made.demos, made.nearest = POOL, nearest
     assert [demo.answer for demo in made.choose({"context": "", "question": question})] == answers
+
+
+class ByTopic:
+    """Vectors of two words that share no letters: a model that knows what is meant."""
+
+    name, dimension = "by-topic", 2
+
+    def embed(self, texts):
+        return np.asarray([(1, 0) if "cello" in text or "instrument" in text else (0, 1) for text in texts], np.float32)
+
+
+def test_an_embedding_model_of_the_program_adds_what_is_meant():
+    program = build("turn-rag", embedder=ByTopic())
+    answer = program.task.answer
+    answer.demos, answer.nearest = POOL, 1
+    lm = DummyLM([{"answer": "Eve's"}])
+    with dspy.context(lm=lm):
+        program(history=[[{"role": "user", "content": "Eve has a cello."}]], question="Whose cello is that?")
+    shown = str(lm.history[-1]["messages"])
+    assert [demo.question in shown for demo in POOL] == [False, True, False, False]
 
 
 def test_every_predictor_has_its_instructions_fields_and_demos_in_the_text():
