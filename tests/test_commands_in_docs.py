@@ -105,12 +105,12 @@ def test_the_readme_from_own_questions_to_an_answer(cli, stub, tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_the_figures_of_the_smoke_test_are_those_of_its_command(cli: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_figures_of_the_smoke_test_are_those_of_its_command(cli):
     told = " ".join(README.partition("\nWithout `--lm`")[2].split())
     _, out, _ = cli("compile", "turn-rag", "--on", "locomo", "--with", "knn", "--force", "--json")
     found = json.loads(out)
     change = found["difference"]
-    figures = (found["start"]["score"], found["result"]["score"], change["mean"], *change["interval"])
+    figures = (found["before"]["score"], found["after"]["score"], change["mean"], *change["interval"])
     before, after, gain, low, high = (f"{figure:+.3f}".replace("0.", ".") for figure in figures)
     said = f"gives {before[1:]} -> {after[1:]} on the bundled sample, {gain} [{low}, {high}], n = {change['n']}."
     assert said in told
