@@ -94,7 +94,7 @@ def _listed(page: Page, found: Sequence[Question]) -> Iterator[str]:
             yield f"  {name}: {one_line(text) or '(nothing)'}"
     yield f"{len(found)} of {len(page.questions)} questions"
     if found:
-        yield f"mempiler show {page.name} --question {found[0].last.id}: what stood behind one"
+        yield f"mempiler show {page.name} --question {found[0].last.id}: one in full, with its prompts"
 
 
 def _failure_lines(told: dict[str, Any]) -> Iterator[str]:
@@ -191,7 +191,7 @@ def page_lines(page: Page) -> Iterator[RenderableType]:
         yield f"{'; '.join(told)}; mempiler show {page.name} --failed"
     wrong = sum(not each.last.right for each in page.questions)
     if wrong and page.command != "compare":
-        yield f"mempiler show {page.name} --wrong: these {wrong} questions"
+        yield f"mempiler show {page.name} --wrong: the wrong answers ({wrong})"
 
 
 def _scores(page: Page, total: Category) -> Table:

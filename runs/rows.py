@@ -88,7 +88,7 @@ class Clock:
 
 
 class QuestionTrace(BaseModel, frozen=True):
-    """What stood behind one answer."""
+    """How one answer came about: what was recalled and asked, and the evidence."""
 
     entries: tuple[Entry, ...] = ()
     evidence: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The page of a run: its evaluations with what stood behind every answer, and the tables that a reader sees of them.
+"""The page of a run: its evaluations with the trace of every answer, and the tables that a reader sees of them.
 
     evaluations, parameters, prompts ── run_page ──> Page ── report.json.gz ──> report.html, `show`, `compare`
 

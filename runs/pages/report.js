@@ -126,7 +126,7 @@
     place.append(behind(question, newest, last ? page.phases[question.shown.indexOf(newest)] : ""));
     question.shown.forEach((shown, n) => {
       if (!shown || shown === newest) return;
-      const earlier = make("details", null, "phase", make("summary", `What stood behind the answer ${page.phases[n]}`));
+      const earlier = make("details", null, "phase", make("summary", `Context and prompts of the answer ${page.phases[n]}`));
       earlier.append(behind(question, shown, ""));
       place.append(earlier);
     });
@@ -135,7 +135,7 @@
   const behind = (question, shown, phase) => {
     const all = make("div", null, phase ? "phase" : "");
     const level = phase ? "h5" : "h4";
-    if (phase) all.append(make("h4", `What stood behind the answer ${phase}`));
+    if (phase) all.append(make("h4", `Context and prompts of the answer ${phase}`));
     const head = (text) => make(level, text);
     if (shown.kept === false) {
       all.append(make("p", "An older version answered this and kept nothing to look at.", "soft small"));

@@ -176,7 +176,7 @@ def test_a_run_says_how_many_are_wrong_and_how_to_see_them(call: Call, run: str)
     code, out, _ = call("show")
     assert code == 0
     assert "turn-rag on locomo" in out
-    assert f"mempiler show {run} --wrong: these 1 questions" in out
+    assert f"mempiler show {run} --wrong: the wrong answers (1)" in out
     assert "wrong: no gold evidence recalled" in out
     assert "task.answer, score: 2 lost, 0 retried" in out
     assert f"{run}/report.html" in out
@@ -190,7 +190,7 @@ def test_wrong_questions_are_listed_with_what_went_wrong(call: Call, run: str) -
         "  gold: blue",
         "  answer: red",
         "1 of 3 questions",
-        f"mempiler show {run} --question q1: what stood behind one",
+        f"mempiler show {run} --question q1: one in full, with its prompts",
     ]
 
 
