@@ -1,5 +1,18 @@
-"""`python -m mempiler`: the command line of this very environment."""
+"""The command line, as `mempiler` or `python -m mempiler`: an interrupt while it is imported is one line as well."""
 
-from .cli import main
+import os
 
-main()
+
+def main() -> None:
+    """Runs the command line of this very environment."""
+    try:
+        from .cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        os.write(2, b"mempiler: stopped\n")
+        os._exit(130)
+
+
+if __name__ == "__main__":
+    main()

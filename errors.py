@@ -9,7 +9,9 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 LONGEST = 1500
 """Most characters of a message; values of files are quoted in it, and can be of any length."""
@@ -145,6 +147,19 @@ def check_number(name: str, value: float | None, least: float = 0, most: float =
     if value is not None and not (isinstance(value, int | float) and least <= value <= most and value < math.inf):
         upto = "or more" if most == math.inf else f"to {most:g}"
         raise UserError(f"{name} = {str(value)[:30]}: give a finite number, {least:g} {upto}")
+
+
+def check_address(what: str, url: str) -> None:
+    """Refuses what is no address of a server.
+
+    Raises:
+        UserError: It has no host, or neither http nor https.
+    """
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and url.isprintable():
+            return
+    raise UserError(f"{what} {url!r:.100} is no address; give one such as http://127.0.0.1:8000")
 
 
 def one_line(text: object, most: int | None = None) -> str:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -18,7 +19,7 @@ import click
 from ..errors import StoreError, UserError, misfit
 from . import Renaming, options
 from .options import open_store
-from .printing import Output, as_json, report, table
+from .printing import Output, as_json, harmless_json, report, table
 
 if TYPE_CHECKING:
     from ..serving.writing import Remembered
@@ -277,7 +278,8 @@ def export(path: str, overwrite: bool, store: str | None, user: str | None, tena
     if path != "-":
         refuse_foreign(Path(path), MARK, force=overwrite)
     # What users said is for nobody else's eyes, whatever the umask.
-    target = nullcontext(sys.stdout) if path == "-" else atomic_write(Path(path), 0o600)
+    shown: Any = SimpleNamespace(write=lambda text: sys.stdout.write(harmless_json(text)))
+    target = nullcontext(shown) if path == "-" else atomic_write(Path(path), 0o600)
     with open_store(store) as opened, target as file:
         count = export_users(opened, file, tenant, user)
     Output(stderr=True).print(f"{count} users")

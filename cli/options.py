@@ -225,7 +225,11 @@ def open_store(url: str | None, make: bool = False) -> Any:
 
     address = url or str(home() / "memories.sqlite")
     if "://" not in address:
-        if not make and not Path(address).exists():
+        try:
+            there = Path(address).exists()
+        except OSError as error:
+            raise UserError(f"--store {address:.100}: {error.strerror}") from error
+        if not make and not there:
             raise UserError(f"{address}: no memories here; give --store, or add some with `mempiler memories add`")
         make_folder(Path(address).resolve().parent)
     return Store(address)

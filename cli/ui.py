@@ -15,7 +15,7 @@ _PATIENCE = 5.0
 
 
 @click.command("ui")
-@click.option("--port", type=int, default=5000)
+@click.option("--port", type=click.IntRange(1, 65535), default=5000)
 @click.option("--host", default="127.0.0.1")
 def command(port: int, host: str) -> None:
     """Serve the MLflow pages over the tracking store until stopped."""

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..errors import DataError, EndpointError, UserError
+from ..errors import DataError, EndpointError, UserError, check_address
 from ..records.items import folded
 from .encoder import Encoded, Encoder
 from .endpoint.embeddings import EndpointEmbedding
@@ -251,6 +251,8 @@ def _named(name: str, api_base: str | None) -> TextEmbedder:
         return _encoder(name)
     if name.startswith(FASTEMBED):
         return TextEmbedder(name, fastembed_vectors(name.removeprefix(FASTEMBED)), kept=CachedVectors(name))
+    if api_base:
+        check_address("--embedder-api-base", api_base)
     base = api_base or (name.startswith("openai/") and os.environ.get("OPENAI_BASE_URL")) or None
     identity = f"{name}\0{base or ''}" if base or name.startswith("openai/") else name
     return TextEmbedder(name, EndpointEmbedding(name, base), kept=CachedVectors(identity))

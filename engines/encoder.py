@@ -18,9 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import DataError, MissingDependencyError, one_line
+from .spending import computing
 
 THREADS = 4
 """Texts that an encoder works on at the same time, at most, each with one core."""
+AT_ONCE = 16
+"""Texts after which others have their turn."""
 ENOUGH, MOST_UNKNOWN = 200, 0.3
 """Tokens of which the unknown ones are a share, at least, and the share above which a model is the wrong one."""
 WIDTH = 128
@@ -73,7 +76,11 @@ class Encoder:
         # onnxruntime plans its memory by shape: texts of one length after each other cost less than as they come.
         places = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         run = self._pool.map if len(texts) > 1 else map
-        rows = dict(zip(places, run(self._encode, [texts[place] for place in places]), strict=True))
+        rows: dict[int, Encoded] = {}
+        for start in range(0, len(places), AT_ONCE):
+            part = places[start : start + AT_ONCE]
+            with computing():
+                rows.update(zip(part, run(self._encode, [texts[place] for place in part]), strict=True))
         self._warn()
         return [rows[place] for place in range(len(texts))]
 

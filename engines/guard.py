@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Generator, Hashable, Iterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields, replace
@@ -78,13 +78,20 @@ def spent_of(spending: Spending, limit: str) -> float:
 class CallSlots:
     """The places of one endpoint: so many calls are in flight at most.
 
-    Whoever has one call waiting is served before the second of another, however many that one has.
+    Whoever has one call waiting is served before the second of another, however many that one has; first come those of
+    the tenant that holds fewest places.
+
+    Args:
+        places: How many.
+        share: The part of them that one tenant may hold at the moment.
     """
 
-    def __init__(self, places: int = IN_FLIGHT) -> None:
+    def __init__(self, places: int = IN_FLIGHT, share: Callable[[], float] = lambda: 1.0) -> None:
         self._lock = threading.Lock()
+        self._places, self._share = places, share
         self.free = places
         """Places that nobody holds."""
+        self._held = Counter[Hashable]()
         self._waiting: OrderedDict[Hashable, deque[Future[None]]] = OrderedDict()
 
     @contextmanager
@@ -112,16 +119,15 @@ class CallSlots:
         """A turn that comes when there is a place, at once where one is free; the place is given on in the end."""
         turn, whose = Future[None](), WORKING_FOR.get()[0]
         with self._lock:
-            if self.free:
-                self.free -= 1
-                turn.set_result(None)
-            else:
-                self._waiting.setdefault(whose, deque()).append(turn)
+            self._waiting.setdefault(whose, deque()).append(turn)
+            self._give()
         try:
             yield turn
         finally:
             with self._lock:
                 if turn.done() and not turn.cancelled():
+                    self.free += 1
+                    self._held[_tenant(whose)] -= 1
                     self._give()
                 else:
                     self._waiting[whose].remove(turn)
@@ -129,15 +135,22 @@ class CallSlots:
                         del self._waiting[whose]
 
     def _give(self) -> None:
-        """Hands the place to the next in turn, so that no newcomer takes it."""
-        if not self._waiting:
-            self.free += 1
+        """Hands a free place to the next in turn, so that no newcomer takes it."""
+        held = {whose: self._held[_tenant(whose)] for whose in self._waiting}
+        whose = min(held, key=held.__getitem__, default=None)
+        if not (self.free and held) or held[whose] >= max(1, int(self._places * self._share())):
             return
-        whose, turns = self._waiting.popitem(last=False)
+        self.free -= 1
+        self._held[_tenant(whose)] += 1
+        turns = self._waiting.pop(whose)
         turn = turns.popleft()
         if turns:
             self._waiting[whose] = turns  # behind all others
         turn.set_result(None)
+
+
+def _tenant(whose: Hashable) -> Hashable:
+    return whose[0] if isinstance(whose, tuple) else whose
 
 
 async def _come(turn: Future[None]) -> None:
@@ -155,6 +168,8 @@ class Guard:
 
     def __init__(self, limits: Limits | None = None, in_flight: int = IN_FLIGHT) -> None:
         self.limits, self.in_flight = limits or Limits(), in_flight
+        self.share: Callable[[], float] = lambda: 1.0
+        """The part of an endpoint's places that one of several tenants may hold; who knows of them sets it."""
         self._lanes: dict[str, CallSlots] = {}
         self._phase = Limits()
         self._lock = threading.Condition()
@@ -248,7 +263,7 @@ class Guard:
         """The places for calls at an endpoint, by its address or whatever else names it."""
         with self._lock:
             if endpoint not in self._lanes:
-                self._lanes[endpoint] = CallSlots(self.in_flight)
+                self._lanes[endpoint] = CallSlots(self.in_flight, lambda: self.share())
             return self._lanes[endpoint]
 
     def stop(self, error: MempilerError) -> None:

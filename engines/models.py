@@ -21,7 +21,7 @@ from dspy.lm15 import (
 )
 from dspy.utils.exceptions import LMConfigurationError, LMError
 
-from ..errors import EndpointError, UserError, one_line
+from ..errors import EndpointError, UserError, check_address, one_line
 from .call import Call
 from .endpoint import DEADLINE, RETRIES, TIMEOUT
 from .endpoint.endpoint import BODY, Engine, engines
@@ -89,6 +89,8 @@ def language_model(
         UserError: The name is not one DSPy takes, there is no such local model, or it does not take a setting.
         MissingDependencyError: A local model needs the `local` extra, a GGUF model the `models` extra.
     """
+    if api_base:
+        check_address("--api-base", api_base)
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers, "prices": prices, "replay": replay}

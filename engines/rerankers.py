@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..errors import EndpointError, MissingDependencyError, UserError, one_line
+from .spending import computing
 
 TOKENS = "tokens"
 """The name of `TokenMatch`."""
@@ -37,6 +38,7 @@ class TokenMatch:
         """The words that tokens of a question are parts of; see `memory.signals.Reranker`."""
         return self._embedder.query_tokens(query)[1]
 
+    @computing()
     def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
         """One score a text; see `memory.signals.Reranker`."""
         tokens, words = self._embedder.query_tokens(query)
@@ -65,6 +67,7 @@ class FastEmbed:
         """None; see `memory.signals.Reranker`."""
         return ()
 
+    @computing()
     def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
         """One score a text, that of its best passage; see `memory.signals.Reranker`."""
         found = np.asarray(self._load()(query, list(chain.from_iterable(texts))), np.float64)
@@ -74,7 +77,8 @@ class FastEmbed:
 def fastembed_vectors(name: str) -> Callable[[Sequence[str]], np.ndarray]:
     """Embeds texts with a model of fastembed's list, each by itself; loaded with the first one."""
     load = functools.cache(functools.partial(_model, name, "TextEmbedding"))
-    return lambda texts: np.stack(list(load()[1].embed(list(texts), batch_size=1)))
+    embed = computing()(lambda text: next(iter(load()[1].embed([text], batch_size=1))))
+    return lambda texts: np.stack(list(map(embed, texts)))
 
 
 def _reranker(name: str) -> Callable[[str, list[str]], Any]:

@@ -11,7 +11,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Generator, Hashable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -126,18 +126,29 @@ def note(taken: Spending) -> None:
         work.calls.append(taken)
 
 
-WORKING_FOR: contextvars.ContextVar[tuple[Hashable, Any]] = contextvars.ContextVar("working_for", default=(None, None))
-"""For whom a piece of work is, and their shelf; None where that was not said."""
+WORKING_FOR: contextvars.ContextVar[tuple[Hashable, Any, Any]] = contextvars.ContextVar(
+    "working_for", default=(None, None, None)
+)
+"""For whom a piece of work is, their shelf, and where they wait; None where that was not said."""
 
 
-def working_for(whose: Hashable, shelf: Any = None) -> AbstractContextManager[None]:
+def working_for(whose: Hashable, shelf: Any = None, lane: Any = None) -> AbstractContextManager[None]:
     """Makes the block, gathered calls included, work for one user, or question.
 
     Args:
-        whose: Names them; others have their turn at an endpoint between two of their calls.
+        whose: Names them, tenant first where there are several; others have their turn between two of their calls.
         shelf: An `engines.vectors.VectorCache`, where embedders keep the vectors of their texts.
+        lane: An `engines.guard.CallSlots`, of whose places embedding and reranking take one.
     """
-    return holding(WORKING_FOR, (whose, shelf))
+    return holding(WORKING_FOR, (whose, shelf, lane))
+
+
+@contextmanager
+def computing() -> Generator[None]:
+    """Holds a place for embedding or reranking; what is computed within the block needs no further one."""
+    whose, shelf, lane = WORKING_FOR.get()
+    with nullcontext() if lane is None else lane.place(), working_for(whose, shelf):
+        yield
 
 
 def litellm_module() -> Any:

@@ -239,6 +239,6 @@ def read_row(table: str, owner: Owner, row: Any, read: Callable[[Any], T], key: 
     """Reads a row of a user; a damaged one is a `StoreError` that names it by `key` and does not say what it holds."""
     try:
         return read(row)
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, RecursionError):
         named = f"mempiler_{table}: user {owner.user!r}, {key} {getattr(row, key)!r}"
         raise StoreError(f"{named}: the row is damaged; restore a backup, or delete the row") from None

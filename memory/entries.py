@@ -159,13 +159,17 @@ class EntryChange(_Frozen):
     """Who changed it, in the words of the caller."""
     turns: tuple[str, ...] = Field(default=(), examples=[["chat-17:1"]])
     """The turns it rests on."""
+    number: int = 0
+    """By what a page of a history begins behind it; 0 of "written"."""
 
 
 class EntryHistory(_Frozen):
-    """What became of an entry, oldest first."""
+    """What became of an entry, oldest first, a page of it."""
 
     entry: str = Field(examples=["chat-17:1"])
     changes: tuple[EntryChange, ...]
+    next: int | None = None
+    """`after` of the next page, which may be empty; null for the last one."""
 
 
 class Source(_Frozen):

@@ -299,7 +299,7 @@ def _document(
             json.loads(stored)
         about = head.settled_position, tuple(json.loads(head.speakers)), stamp
         return Document(memory, head.position, settled, *about, since=tuple(found) if known else None, log=log)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(
             f"the stored memory of user {owner.user!r} does not fit together ({type(error).__name__}); "
             f"run: mempiler memories rebuild PROGRAM --user {owner.user!r} --force"

@@ -20,6 +20,7 @@ anything is lost, twice or wrong, or if every kill came too late.
 Usage:
     $ python perf/kill.py --store sqlite --kills 50
     $ python perf/kill.py --store postgres --kills 50 --clocks-jump
+    $ python perf/kill.py --store sqlite --soak 30
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from mempiler.serving.memories import Memories
 from mempiler.serving.user_memory import UserMemory
 from mempiler.serving.writers import remember_queued
 
+sys.path.append(str(Path(__file__).parents[1]))
 LEASE = 1.0
 LONGEST = 5.0
 """Seconds for which a claim is taken for alive at most, where clocks jump: ten minutes, shortened like the lease."""
@@ -212,7 +214,6 @@ def address(kind: str, folder: Path) -> Iterator[str]:
     if kind == "sqlite":
         yield str(folder / "memories.sqlite")
     elif kind == "postgres":
-        sys.path.append(str(Path(__file__).parents[1]))
         from tests.postgres import Postgres
 
         server = Postgres()
@@ -235,10 +236,16 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=0.1, help="mean seconds between two kills")
     parser.add_argument("--clocks-jump", action="store_true", help="workers' clocks jump by days and minutes")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--soak", type=float, help="seconds of each attack on a service, in place of the load")
     options = parser.parse_args()
     generator, load = random.Random(options.seed), sessions(options.sessions, options.users)
     with tempfile.TemporaryDirectory() as name, address(options.store, Path(name)) as url:
         Store(url).close()
+        if options.soak:
+            from tests.serving.soak import good, soak
+
+            print(json.dumps(found := soak(Path(name), options.soak, url)))
+            return int(not good(found))
         begun, kills, idle = time.monotonic(), 0, 0
         running = Load(url, load, options.workers, options.delay, Path(name), options.clocks_jump)
         for _ in range(options.kills):

@@ -6,19 +6,19 @@ text, `restored(neutral(text)) == text`: where tildes stand already, one more is
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import dspy
 from pydantic import BaseModel
 
-_PLACES = {
-    "[#＃]": r"[#＃]\s*\w{1,99}\s*[#＃]",
-    "<": r"[|｜][^|｜<>\n]{1,64}[|｜]>|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>|/?SYS>>|CUSTOM-TYPE-",
-    r"\[": r"/?INST\]",
-}
-"""What a marker begins with, and what follows: headers of fields, tokens of chat templates, DSPy's marks of images."""
+_PLACES: dict[str, str] = {}
+"""What a marker begins with, and what follows; `markers.json` names the families of models beside each."""
+for _marker in json.loads(Path(__file__).with_suffix(".json").read_text("utf-8")):
+    _PLACES[_marker["first"]] = "|".join(filter(None, (_PLACES.get(_marker["first"]), _marker["rest"])))
 _TAGS = {**_PLACES, "<": f"{_PLACES['<']}|[/!?]?\\w", "&": r"#?\w{1,32};"}
 
 

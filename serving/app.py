@@ -69,7 +69,8 @@ def make_app(service: Service) -> FastAPI:
         app.add_exception_handler(kind, _refused)
     # The last one added is the first to see a request.
     limits = service.settings
-    app.add_middleware(Gate, tokens=service.tokens, most=limits.max_body, seconds=limits.timeout)
+    bounds: Any = {"most": limits.max_body, "seconds": limits.timeout, "place": service.requests.place}
+    app.add_middleware(Gate, tokens=service.tokens, **bounds)
     app.add_middleware(operations.RequestLog, metrics=app.state.metrics)
     if service.spans is not None:
         from .tracing import trace  # an extra

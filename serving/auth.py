@@ -11,6 +11,9 @@ import asyncio
 import hashlib
 import re
 import stat
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -129,51 +132,64 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+@dataclass
 class Gate:
     """ASGI middleware: a request goes on with its tenant and its whole body, or is refused before any parsing.
 
     Without a token no body is read. One that is large, announced or not, is refused with 413, a slow one with 408.
+    Until its last byte is sent it holds a `place` of its tenant.
     """
 
-    def __init__(self, app: Any, tokens: Tokens | None, most: int, seconds: float) -> None:
-        self._app, self._tokens, self._most, self._seconds = app, tokens, most, seconds
+    app: Any
+    tokens: Tokens | None
+    most: int
+    """Bytes of a body."""
+    seconds: float
+    place: Callable[[str], AbstractContextManager[None]]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Passes a request on, or refuses it."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
-        try:
-            scope.setdefault("state", {})["tenant"] = tenant_of(scope, self._tokens)
-            announced = dict(scope["headers"]).get(b"content-length", b"0")
-            if announced.isdigit() and int(announced[:20]) > self._most:
-                raise TOO_LARGE()
-            body, more = bytearray(), True
-            async with asyncio.timeout(self._seconds):
-                while more and (message := await receive())["type"] == "http.request":
-                    body += message.get("body", b"")
-                    if len(body) > self._most:
-                        raise TOO_LARGE()
-                    more = message.get("more_body")
-        except (HttpError, TimeoutError) as error:
-            refused = error if isinstance(error, HttpError) else SLOW_BODY()
-            await response_of(refused)(scope, receive, send)
-            return
-        # Read once more, the body is the whole one; a wait for more is a wait for the client to leave.
-        messages = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
+        with ExitStack() as held:
+            try:
+                tenant = scope.setdefault("state", {})["tenant"] = tenant_of(scope, self.tokens)
+                if scope["path"].startswith(GUARDED):
+                    held.enter_context(self.place(tenant or ""))
+                body = await self._body(scope, receive)
+            except (HttpError, TimeoutError) as error:
+                refused = error if isinstance(error, HttpError) else SLOW_BODY()
+                await response_of(refused)(scope, receive, send)
+                return
+            # Read once more, the body is the whole one; a wait for more is a wait for the client to leave.
+            messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
-        async def replay() -> Any:
-            message = next(messages, None)
-            return message if message is not None else await receive()
+            async def replay() -> Any:
+                message = next(messages, None)
+                return message if message is not None else await receive()
 
-        await self._app(scope, replay, send)
+            await self.app(scope, replay, send)
+
+    async def _body(self, scope: Any, receive: Any) -> bytes:
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced[:20]) > self.most:
+            raise TOO_LARGE()
+        body, more = bytearray(), True
+        async with asyncio.timeout(self.seconds):
+            while more and (message := await receive())["type"] == "http.request":
+                body += message.get("body", b"")
+                if len(body) > self.most:
+                    raise TOO_LARGE()
+                more = message.get("more_body")
+        return bytes(body)
 
 
 def tenant_of(scope: Any, tokens: Tokens | None) -> str | None:
     """The tenant that a request is of; None for one that needs none. Without tokens all of this machine is `default`.
 
     Raises:
-        Refusal: The token is unknown or of another use (401, 403), or a page of another host asks (403).
+        HttpError: The token is unknown or of another use (401, 403), or a page of another host asks (403).
     """
     path, headers = scope["path"], Headers(scope=scope)
     if not (path.startswith(GUARDED) or path == METRICS):

@@ -92,6 +92,14 @@ class Listing(Chosen):
     limit: Annotated[int, Field(ge=1, le=MOST)] = PAGE
 
 
+class Page(Body):
+    """Which changes of an entry's history, in the address."""
+
+    after: Annotated[int | None, Field(ge=0, lt=2**31)] = None
+    """`next` of the page before."""
+    limit: Annotated[int, Field(ge=1, le=MOST)] = PAGE
+
+
 class SaidMessage(Body):
     """One message of a session."""
 

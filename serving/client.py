@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from .. import __version__
-from ..errors import UserError, check_number
+from ..errors import check_address, check_number
 from ..memory.entries import MemoryStatus, Users
 from .requests import AsyncRemoteMemory, Call, RemoteMemory
 
@@ -133,13 +133,8 @@ class AsyncClient:
 def _settings(url: str, token: str | None, timeout: float) -> dict[str, Any]:
     """What both kinds of httpx's clients are made with."""
     check_number("timeout", timeout)
-    try:
-        address = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError):
-        address = httpx.URL("")
-    if address.scheme not in ("http", "https") or not address.host:
-        raise UserError(f"{str(url)[:100]!r} is no address of a service; give one such as http://127.0.0.1:8000")
+    check_address("url", url)
     headers = {"User-Agent": f"mempiler/{__version__}"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
-    return {"base_url": address, "headers": headers, "timeout": httpx.Timeout(timeout, connect=CONNECTING)}
+    return {"base_url": url, "headers": headers, "timeout": httpx.Timeout(timeout, connect=CONNECTING)}

@@ -67,8 +67,7 @@ class UserEntries:
         Raises:
             UserError: The limit, the cursor or a condition is none.
         """
-        if not 1 <= limit <= MOST:
-            raise UserError(f"limit is {limit}; ask for 1 to {MOST} entries")
+        _check(limit)
         if cursor is not None and not cursor:
             raise UserError("the cursor is empty; give `next` of the page before, or none for the first page")
         within, view = self.memories.within(self.owner, **choice), self.look()
@@ -122,14 +121,25 @@ class UserEntries:
         """
         return self._change("undo", entry, by)
 
-    def history(self, entry: str) -> tuple[EntryChange, ...]:
-        """What became of an entry: from which turns it was written, and each change since; () if there is none."""
+    def history(self, entry: str, after: int | None = None, limit: int = PAGE) -> tuple[EntryChange, ...]:
+        """What became of an entry: from which turns it was written, and each change since; () if there is none.
+
+        Args:
+            entry: Its id.
+            after: The `number` of the last change of the page before; None for the first page.
+            limit: Most changes, 1 to 1000.
+
+        Raises:
+            UserError: The limit is none.
+        """
+        _check(limit)
         found, rows = self.get(entry), [row for row in self.store.amendments(self.owner) if row.entry == entry]
         if not (rows or found):
             return ()
         text, turns = (rows[0].text, rows[0].sources) if rows else (found.text, found.turns) if found else ("", ())
         written = EntryChange(what="written", text=text, at=found.time if found else None, turns=turns)
-        return written, *map(_line, rows)
+        changes = (written, *map(_line, rows))
+        return tuple(one for one in changes if after is None or one.number > after)[:limit]
 
     def _listed(self, view: View, found: Sequence[tuple[Entry, bool]]) -> tuple[ListedEntry, ...]:
         """Entries, each with whether it waits, with the sessions that they come from."""
@@ -192,7 +202,13 @@ class UserEntries:
 
 
 def _line(row: Amendment) -> EntryChange:
-    return EntryChange(what=row.what, text=row.text, new=row.new, at=row.at, by=row.by, turns=row.sources)
+    about = {name: getattr(row, name) for name in ("what", "text", "new", "at", "by", "number")}
+    return EntryChange(**about, turns=row.sources)
+
+
+def _check(limit: int) -> None:
+    if not 1 <= limit <= MOST:
+        raise UserError(f"limit is {limit}; ask for 1 to {MOST}")
 
 
 def _worded(entry: Entry, text: str) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .. import __version__
-from ..errors import MissingDependencyError
+from ..errors import MissingDependencyError, one_line
+from ..memory.stored import Number
 from .bodies import Conditions, Most, Since, Until, Words
-from .error_responses import CAUGHT, refusal_of
-from .prompt_text import FOUND, data_lines
+from .error_responses import CAUGHT, log, refusal_of
+from .prompt_text import FOUND, NOTHING, data_lines
 from .user_memory import UserMemory
 
 try:
@@ -44,7 +45,9 @@ def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = T
     async def told(ctx: Context, call: Call) -> Any:
         try:
             return await work(ctx.request_context.request, call)
-        except CAUGHT as error:
+        except Exception as error:
+            if not isinstance(error, CAUGHT):
+                log.exception("a tool failed for an unforeseen reason")
             raise ToolError(refusal_of(error).detail) from error
 
     async def changed(ctx: Context, change: Callable[..., Any], entry: str, *text: str) -> str:
@@ -88,6 +91,12 @@ def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = T
     async def undo_memory(entry: Words, ctx: Context) -> str:
         """Takes back the last correction or deletion of an entry."""
         return await changed(ctx, UserMemory.undo, entry)
+
+    @reads
+    async def history_memory(entry: Words, ctx: Context, after: Number | None = None, k: Most = FOUND) -> str:
+        """Shows what became of one entry, oldest first; `after` is the number of the last change that was shown."""
+        found = await told(ctx, lambda memory: memory.history(entry, after, k))
+        return "\n".join(f"- {one_line(one.model_dump_json(exclude_none=True))}" for one in found) or NOTHING
 
     @server.tool(structured_output=False)
     async def forget_memory(session: Words, ctx: Context) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter, OrderedDict
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from typing import Any, Unpack
 import dspy
 from pydantic import ValidationError
 
+from ..engines.guard import CallSlots
 from ..engines.spending import working_for
 from ..errors import ProgramError, StoreError, UserError
 from ..memory.amending import Amendments, active_amendments
@@ -33,12 +35,11 @@ from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
 from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.pending import PendingItems
 from ..programs.program import MemoryProgram
-from ..programs.threads import Flight
 from .bodies import Choice
 from .memory_view import MemoryFilter, UserCache, View
 
 USERS = 320
-"""Users of a store of whom something is kept, those used last."""
+"""Users of a store of whom something is kept; of each tenant those used last."""
 PARTS = 8
 """Most parts of a user's memory that are kept as memories of their own."""
 
@@ -61,6 +62,8 @@ class Memories:
         self.program, self.lm = program, lm
         opened = store if isinstance(store, Store) else program.shared.once(("store", str(store)), lambda: Store(store))
         self.store: Store = opened
+        self.lane: CallSlots | None = None
+        """Where users take turns at embedding and reranking."""
         self._kept: _Cache = program.shared.once(("memories", self.store.url), _Cache)
 
     @cached_property
@@ -97,12 +100,12 @@ class Memories:
             ProgramError: Another program, embedder or version wrote it; the message has the command that repairs it.
         """
         # Taken before the store is read: what an older reading keeps here, a wipe in between has put out of reach.
-        user: UserCache = self._kept.users.once(owner, UserCache)
+        user = self._kept.of(owner)
         known = user.written
         since = known[1].log if known else Log()
         snapshot = self.store.read(owner, lambda version: known is not None and known[0] == version, user.parsed, since)
         if self.notice(snapshot.forgets):
-            user = self._kept.users.once(owner, UserCache)
+            user = self._kept.of(owner)
         user.parsed = snapshot.parsed
         if snapshot.stamp is not None:
             self.check(snapshot.stamp, owner)
@@ -180,7 +183,8 @@ class Memories:
 
     def drop(self, owner: Owner) -> None:
         """Removes a user's parsed memory, and with it its indexes, from this process."""
-        self._kept.users.drop(lambda one: one == owner)
+        with self._kept.lock:
+            self._kept.users.pop(owner, None)
 
     @contextmanager
     def at_work(self, view: View, asks: bool = False) -> Generator[None]:
@@ -198,11 +202,11 @@ class Memories:
         if getattr(lm, "cache", False):
             lm = lm.copy(cache=False)
         vectors = _UserVectors(self.store, owner, since, view.kept.vectors)
-        adapter, whose = self.program.asking(), ("asks", owner) if asks else owner
+        adapter, whose = self.program.asking(), (owner.tenant, owner.user, asks)
         try:
             with (
                 dspy.context(lm=lm, adapter=adapter, trace=None, usage_tracker=None, disable_history=True),
-                working_for(whose, vectors),
+                working_for(whose, vectors, self.lane),
             ):
                 yield
         finally:
@@ -245,7 +249,8 @@ class Memories:
 
     def _wipe(self) -> None:
         """Drops everything that this process keeps of what the store's users said."""
-        self._kept.users.drop(lambda owner: True)
+        with self._kept.lock:
+            self._kept.users.clear()
         forget_words()
         for keeper in (self.program.method.embedder, getattr(self.lm or dspy.settings.lm, "engine", None)):
             # What keeps texts in this process can drop them.
@@ -285,9 +290,19 @@ class _Cache:
     """What a process keeps of the users of one store, and how often anybody was forgotten when it last looked."""
 
     def __init__(self) -> None:
-        self.users = Flight(capacity=USERS)
+        self.users = OrderedDict[Owner, UserCache]()
         self.forgets = 0
         self.lock = threading.Lock()
+
+    def of(self, owner: Owner) -> UserCache:
+        """What is kept of a user, from now on; the tenant of whom most is kept makes room."""
+        with self.lock:
+            kept = self.users.setdefault(owner, UserCache())
+            self.users.move_to_end(owner)
+            if len(self.users) > USERS:
+                [(most, _)] = Counter(one.tenant for one in self.users).most_common(1)
+                del self.users[next(one for one in self.users if one.tenant == most)]
+            return kept
 
 
 def stamp_of(program: MemoryProgram) -> Stamp:

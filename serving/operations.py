@@ -126,7 +126,7 @@ class Metrics:
 
     def update(self, service: Service) -> None:
         """Counts what is known of the pools and of the model since this was last called."""
-        for pool in ("asking", "storing"):
+        for pool in ("asking", "storing", "requests"):
             self._working.labels(pool).set(getattr(service, pool).held.total())
         meter = getattr(service.lm, "meter", None)
         used = meter.read() if meter else self._used
@@ -193,7 +193,7 @@ class RequestLog:
             method = scope["method"] if scope["method"] in METHODS else "other"
             self._metrics.requests.labels(route or "none", method, status).inc()
             self._metrics.seconds.labels(route or "none").observe(seconds)
-            line = {"request": request, "method": scope["method"], "route": route, "status": status}
+            line = {"request": request, "method": method, "route": route, "status": status}
             line |= {"ms": round(seconds * 1000, 1), "tenant": scope["state"].get("tenant")}
             log.info("request", extra=line)
 
@@ -280,7 +280,7 @@ async def ready(request: Request) -> Any:
         "store": read,
         "disk": written,
         "worker": service.worker.alive,
-        "room": all(pool.held.total() < pool.places for pool in (service.asking, service.storing)),
+        "room": all(pool.held.total() < pool.places for pool in (service.asking, service.storing, service.requests)),
         "tokens": service.tokens is None or service.tokens.works,
         "serving": not service.stopping,
         "model": getattr(service.breaker, "answers", True),

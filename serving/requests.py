@@ -180,11 +180,10 @@ class RemoteMemory:
         """Takes the last change of an entry back that stands; None if there is none."""
         return self._change("POST", f"{self._entry(entry)}/undo", by=by)
 
-    def history(self, entry: str) -> tuple[EntryChange, ...]:
-        """What became of an entry, oldest first; () if there is none."""
-        return self._call(
-            "GET", f"{self._entry(entry)}/history", lambda found: EntryHistory(**found).changes, missing=()
-        )
+    def history(self, entry: str, after: int | None = None, limit: int = PAGE) -> tuple[EntryChange, ...]:
+        """What became of an entry, oldest first, the changes behind the number `after`; () if there is none."""
+        params, path = {"limit": limit, **({} if after is None else {"after": after})}, f"{self._entry(entry)}/history"
+        return self._call("GET", path, lambda found: EntryHistory(**found).changes, params=params, missing=())
 
     def read(self) -> Mapping[str, Any]:
         """The memory that questions are answered from, as JSON; empty for an unknown user."""

@@ -25,7 +25,7 @@ from ..memory.entries import (
 )
 from ..memory.incoming import now
 from ..records import format_time
-from .bodies import By, ChangedEntry, EntryId, Listing, Name, NewSession, NewText, Question, Search
+from .bodies import By, ChangedEntry, EntryId, Listing, Name, NewSession, NewText, Page, Question, Search
 from .error_responses import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, HttpError
 from .memory_view import memory_shown
 from .service import GUARD, Asked, Caller, Service, User
@@ -142,9 +142,9 @@ async def undo_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> 
 
 
 @entries.get("/{entry}/history", summary="Read the history of an entry")
-async def entry_history(user: User, entry: EntryId, caller: Asked) -> EntryHistory:
+async def entry_history(user: User, entry: EntryId, caller: Asked, page: Annotated[Page, Query()]) -> EntryHistory:
     """From which turns it was written, and who changed it when."""
-    return await caller.storing(lambda: _history(caller.memory(user), entry))
+    return await caller.storing(lambda: _history(caller.memory(user), entry, page))
 
 
 def known(memory: UserMemory) -> UserMemory:
@@ -185,8 +185,11 @@ def _changed(memory: UserMemory, entry: str, made: EntryChange | None) -> Change
     return ChangedEntry(entry=entry, changes=(_there(made, UNKNOWN_ENTRY),), now=memory.get(entry))
 
 
-def _history(memory: UserMemory, entry: str) -> EntryHistory:
-    return EntryHistory(entry=entry, changes=_there(memory.history(entry), UNKNOWN_ENTRY))
+def _history(memory: UserMemory, entry: str, page: Page) -> EntryHistory:
+    changes = memory.history(entry, page.after, page.limit)
+    _there(changes or memory.history(entry, limit=1), UNKNOWN_ENTRY)
+    following = changes[-1].number if len(changes) == page.limit else None
+    return EntryHistory(entry=entry, changes=changes, next=following)
 
 
 def _there(found: T | None, unknown: Callable[[], HttpError]) -> T:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -17,6 +19,7 @@ from fastapi.security import HTTPBearer
 
 from ..engines.endpoint.endpoint import Upstream, upstream_of
 from ..engines.endpoint.loop import Deadline, within
+from ..engines.guard import IN_FLIGHT, CallSlots
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
@@ -55,6 +58,23 @@ class Pool:
         self.held: Counter[str] = Counter()
         """Calls that run or wait, by tenant."""
 
+    @contextmanager
+    def place(self, tenant: str) -> Generator[None]:
+        """Holds a place for a tenant.
+
+        Raises:
+            HttpError: There is none (503), or none for this tenant (429).
+        """
+        if self.held.total() >= self.places:
+            raise OVERLOADED()
+        if self.held[tenant] >= max(1, int(self.places * self._share())):
+            raise TENANT_OVERLOADED()
+        self.held[tenant] += 1
+        try:
+            yield
+        finally:
+            self.held[tenant] -= 1
+
     async def run(
         self,
         call: Callable[[Deadline], T],
@@ -73,14 +93,8 @@ class Pool:
         Raises:
             Refusal: There is no place (503), none for this tenant (429), the time is over (504), the client gone.
         """
-        if self.held.total() >= self.places:
-            raise OVERLOADED()
-        if self.held[tenant] >= max(1, int(self.places * self._share())):
-            raise TENANT_OVERLOADED()
-        self.held[tenant] += 1
         deadline, begun = Deadline(self._timeout), asyncio.Event()
         work = asyncio.ensure_future(self._work(call, tenant, deadline, begun, before))
-        work.add_done_callback(lambda _: self.held.subtract((tenant,)))
         left = asyncio.ensure_future(_left(receive)) if receive else None
         try:
             watched = {work, left} if left else {work}
@@ -99,14 +113,15 @@ class Pool:
                     work.cancel()
 
     async def _work(self, call: Any, tenant: str, deadline: Deadline, begun: asyncio.Event, before: Any) -> Any:
-        own = self._tenants.setdefault(tenant, CapacityLimiter(1))
-        own.total_tokens = max(1, int(self._size * self._share()))
-        if before is not None and min(self._threads.available_tokens, own.available_tokens) < 1:
-            await anyio.to_thread.run_sync(before)
-        async with own, self._threads:
-            begun.set()
-            with within(deadline):
-                return await anyio.to_thread.run_sync(call, deadline, limiter=self._unlimited)
+        with self.place(tenant):
+            own = self._tenants.setdefault(tenant, CapacityLimiter(1))
+            own.total_tokens = max(1, int(self._size * self._share()))
+            if before is not None and min(self._threads.available_tokens, own.available_tokens) < 1:
+                await anyio.to_thread.run_sync(before)
+            async with own, self._threads:
+                begun.set()
+                with within(deadline):
+                    return await anyio.to_thread.run_sync(call, deadline, limiter=self._unlimited)
 
 
 class Service:
@@ -148,10 +163,15 @@ class Service:
         share = lambda: limits.tenant_share if several() else 1.0  # noqa: E731
         self.asking = Pool(limits.threads, limits.queue, limits.timeout, share)
         self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, share)
+        self.requests = Pool(self.asking.places, self.storing.places, limits.timeout, share)
+        """All requests, from their bodies until the last byte is sent: streams too that nobody reads."""
         self.breaker = getattr(lm, "guard", None)
         if isinstance(self.breaker, Breaker):
-            self.breaker.several = several
+            self.breaker.several, self.breaker.share = several, share
         self.memories = Memories(program, store, lm)
+        asks = getattr(program.method.embedder, "account", None)
+        # What is computed here takes a core.
+        self.memories.lane = CallSlots(IN_FLIGHT if asks else os.cpu_count() or 1, share)
         self.worker = Worker(self.memories, limits.session_gap, limits.writers, lease=limits.lease, share=share)
 
     @property

@@ -173,6 +173,20 @@ def scripted() -> Callable[..., Any]:
     return make
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server; tests that need it are skipped where there is none."""
+    from .postgres import Postgres
+
+    pytest.importorskip("psycopg")
+    try:
+        server = Postgres()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    yield server
+    server.stop()
+
+
 def lines_of(prompt: str) -> list[dict[str, str]]:
     """The turns of a prompt of Memory-R2 as facts, one for each line."""
     text = prompt.rpartition("[[ ## dialogue ## ]]")[2].partition("[[ ## earlier")[0]

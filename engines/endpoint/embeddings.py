@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import EndpointError, UserError, one_line
 from ...records import estimate_tokens
-from ..spending import Spending, Usage, litellm_module, needed_prices, token_prices
+from ..spending import Spending, Usage, computing, litellm_module, needed_prices, token_prices
 
 if TYPE_CHECKING:
     from ..guard import Guard
@@ -97,6 +97,7 @@ class EndpointEmbedding:
             guard.worked(tokens, cost)
         return answer
 
+    @computing()
     def _asked(self, texts: list[str]) -> Any:
         if self._model is None:
             return litellm_module().embedding(model=self._name, input=texts, max_retries=RETRIES)

@@ -81,7 +81,7 @@ def test_ask_answers_from_the_store_with_sources(filled: Run) -> None:
 
 
 def test_what_a_user_said_cannot_steer_the_terminal(run: Run, folder: Path) -> None:
-    said = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end"
+    said = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end \u202eturned\u2066"
     (folder / "hostile.json").write_text(json.dumps([{"role": "user", "name": "Ada", "content": said}]))
     assert run("memories", "add", "hostile.json", "--user", "ada")[0] == 0
     assert run("memories", "rebuild", "program")[0] == 0
@@ -91,6 +91,13 @@ def test_what_a_user_said_cannot_steer_the_terminal(run: Run, folder: Path) -> N
             assert code == 0
             assert not [char for char in out if char != "\n" and not char.isprintable()]
             assert "[bold]x[/bold] " in out
+    exported = run("memories", "export", "-")[1]
+    assert not [char for char in exported if char != "\n" and not char.isprintable()]
+    (folder / "exported.jsonl").write_text(exported)
+    assert run("memories", "import", "exported.jsonl", "--store", "other.sqlite")[0] == 0
+    assert run("memories", "show", "--user", "ada", "--store", "other.sqlite") == run(
+        "memories", "show", "--user", "ada"
+    )
 
 
 def test_export_moves_to_another_store(filled: Run, folder: Path) -> None:

@@ -44,6 +44,22 @@ def test_a_process_that_waits_for_its_model_ends_at_once(tmp_path: Path, stub: C
     assert err == f"mempiler: stopped; what was done is kept in {run}; {goes_on}\n"
 
 
+@pytest.mark.parametrize("module", ["click", "mempiler.cli.memories", "sqlalchemy"])
+def test_an_interrupt_while_something_is_imported_is_one_line(tmp_path: Path, module: str) -> None:
+    script = f"""
+import runpy, sys
+class Interrupted:
+    def find_spec(self, name, *more):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+sys.argv = ["mempiler", "memories", "list", "--store", "none.sqlite"]
+runpy.run_module("mempiler", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "mempiler: stopped\n")
+
+
 def test_an_interrupt_that_python_loses_is_sent_again() -> None:
     lost = """
 import os, signal, time

@@ -11,14 +11,17 @@ from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from mempiler import DataError, EndpointError, Entry, MissingDependencyError, UserError, build, load, save
 from mempiler.engines import weights
 from mempiler.engines.embedders import TextEmbedder, embedder
-from mempiler.engines.encoder import WIDTH, Encoded, _projection
+from mempiler.engines.encoder import AT_ONCE, WIDTH, Encoded, _projection
+from mempiler.engines.guard import CallSlots
 from mempiler.engines.rerankers import FastEmbed, TokenMatch
+from mempiler.engines.spending import working_for
 from mempiler.engines.vectors import CachedVectors, VectorFile
 from mempiler.engines.weights import WEIGHTS, cache, fetch
 from mempiler.memory.index import DIALOGUE, Index
@@ -253,6 +256,16 @@ def test_token_match_sums_the_weights_of_what_the_best_passage_holds() -> None:
     found = TokenMatch(Rows()).scores("abz", texts, {"a": 2.0, "b": 0.5, "z": 0.0})
     assert found.tolist() == pytest.approx([2.5, 2, 2.5, 0, 0, 2])
     assert not TokenMatch(Rows()).scores("", texts, dict.fromkeys("abz", 1.0)).any()
+
+
+def test_embedding_and_reranking_hold_a_place_in_turn(tiny: Path) -> None:
+    lane = CallSlots(1)
+    placing = patch.object(CallSlots, "place", autospec=True, side_effect=CallSlots.place)
+    with working_for(("acme", "ada"), None, lane), placing as place:
+        embedder("minilm").embed([f"text {n}" for n in range(AT_ONCE + 1)])
+        assert place.call_count == 2
+        TokenMatch(embedder("minilm")).scores("jazz", [["Ann likes jazz"]], {"jazz": 1.0})
+        assert (place.call_count, lane.free) == (3, 1)
 
 
 def test_what_the_length_of_long_texts_explains_counts_nothing() -> None:

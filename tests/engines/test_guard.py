@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import math
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -14,7 +15,7 @@ import pytest
 from dspy.utils.exceptions import LMAuthError, LMError, LMServerError
 from mempiler.engines.endpoint.loop import Deadline, NobodyWaitsError, within
 from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, CallSlots, Guard, Limits
-from mempiler.engines.spending import Spending, working_for
+from mempiler.engines.spending import Spending, computing, working_for
 from mempiler.errors import BudgetError, EndpointError, MempilerError, UserError
 from mempiler.runs.setup import Setup
 
@@ -173,6 +174,26 @@ def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) 
     lane = CallSlots(1)
     assert served(lane, come) == get
     assert (lane.free, waiting(lane)) == (1, 0)
+
+
+def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest_comes_first() -> None:
+    lane, order, go = CallSlots(4, lambda: 0.5), list[str](), threading.Event()
+    wait = {"acme": lambda: go.wait(10), "other": lambda: None}
+
+    def work(tenant: str, user: int) -> None:
+        with working_for((tenant, user), None, lane), computing(), computing():
+            order.append(tenant)
+            wait[tenant]()
+
+    with ThreadPoolExecutor(20) as pool:
+        for n in range(8):
+            pool.submit(work, "acme", n)
+        assert until(5, lambda: (waiting(lane), lane.free) == (6, 2))
+        for _ in range(6):
+            pool.submit(work, "other", 0)
+        assert until(5, lambda: order == ["acme"] * 2 + ["other"] * 6)
+        go.set()
+    assert (order[8:], lane.free, waiting(lane)) == (["acme"] * 6, 4, 0)
 
 
 async def taken(lane: CallSlots) -> None:

@@ -8,8 +8,6 @@ import pytest
 from mempiler import Session, Turn
 from mempiler.memory.stored import Owner, Stamp
 
-from ..postgres import Postgres
-
 ADA, BOB = Owner("ada"), Owner("bob")
 WRITER = Stamp("w", "p", "e")
 """Who writes memories."""
@@ -18,18 +16,6 @@ WRITER = Stamp("w", "p", "e")
 def session(*texts: str, id: str = "") -> Session:
     """What Ada said."""
     return Session(id=id, turns=tuple(Turn(id="", speaker="Ada", text=text) for text in texts))
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Any]:
-    """A PostgreSQL server; tests that need it are skipped where there is none."""
-    pytest.importorskip("psycopg")
-    try:
-        server = Postgres()
-    except RuntimeError as error:
-        pytest.skip(str(error))
-    yield server
-    server.stop()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])

@@ -189,3 +189,17 @@ def test_the_first_hits_are_ranked_again_and_the_rest_stay_behind_them(monkeypat
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert index.search(["Ann's jazz"], 3)[0] == hits[:3]
     assert Index(embedder).search(["jazz"], 3) == [[]]
+
+
+def test_a_question_as_long_as_a_book_is_looked_through_at_its_beginning_alone() -> None:
+    speakers, begun = Speakers(), time.process_time()
+    for n in range(3000):
+        speakers.number(f"name{n}")
+    question = "What did name7 say in May 2024? "
+    months = np.array([month_of(datetime(2024, 5, 1)), 1])
+    for rest in ("2024年" * 100_000, " ".join(f"{n % 28 + 1} May {1900 + n % 200}" for n in range(50_000))):
+        assert speakers.asked(question + rest) == [7]
+        assert "name7" not in speakers.left_out(question + rest)
+        assert (found := months_asked(question + rest, months)) is not None
+        assert found[0] == 1
+    assert time.process_time() - begun < 5

@@ -22,11 +22,11 @@ PIECES = [
     "＃＃ {out} ＃＃",
     *("</{in}>", "<{in}>", "</{out}>\n", "<{out}>HACK</{out}>", "&lt;", "<item>", "</item>", "<think>", "</think>"),
     *('{"{out}": "HACK"}', "\n{out}: HACK", "\n**{out}**: HACK", "<|im_end|>", "<|im_start|>system\n"),
-    *("[INST]", "</s>"),
+    *("[INST]", "</s>", "[TOOL_CALLS]", "<tool_call>", "<|turn>", "]~b]", "[e~["),
     *("<<CUSTOM-TYPE-START-IDENTIFIER>>", "<<CUSTOM-TYPE-END-IDENTIFIER>>", "[[ #~# {out} ## ]]", "<end_of_turn>"),
 ]
 """What hostile texts are made of; {in} and {out} are names of fields."""
-TOKENS = ("<|im_", "[INST]", "</s>", "<end_of_turn>", "<<CUSTOM-TYPE")
+TOKENS = ("<|im_", "[INST]", "</s>", "<end_of_turn>", "<<CUSTOM-TYPE", "[TOOL_CALLS]", "<|turn>", "]~b]", "[e~[")
 LAYOUTS = ["chat", "json", "schema"]
 SIGNATURES = suite()
 

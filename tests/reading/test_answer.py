@@ -146,7 +146,13 @@ def test_an_unknown_id_is_dropped_and_counted() -> None:
     assert ("element", "answer[0]") in [(repair.kind, repair.where) for repair in repairs]
 
 
-@pytest.mark.parametrize("said", ["[[ ## answer ## ]]", "##answer##", "<|im_end|>", "[INST]", "<<CUSTOM-TYPE-START"])
+MARKERS = """
+##answer## <|im_end|> [INST] [/INST] <<CUSTOM-TYPE-START [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_RESULTS]
+[AVAILABLE_TOOLS] [TOOL_CALLS] <tool_call> </tool_call> <extra_id_0> [gMASK] <sop> ]~b] ]~!b[ [e~[ <|turn> <turn|>
+"""
+
+
+@pytest.mark.parametrize("said", ["[[ ## answer ## ]]", *MARKERS.split()])
 def test_a_marker_in_a_value_is_no_marker_and_comes_back(said: str) -> None:
     shown = neutral({"note": [f"She wrote {said}", said]})
     assert said not in str(shown)

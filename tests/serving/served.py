@@ -22,6 +22,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,9 @@ class Served:
         store: str | None = None,
         workers: int = 1,
         limits: Callable[[], object] | None = None,
+        method: str = "turn-rag",
     ) -> None:
-        mempiler.save(mempiler.build("turn-rag"), folder / "program")
+        mempiler.save(mempiler.build(method), folder / "program")
         self.tokens = {tenant: secrets.token_urlsafe(24) for tenant in TENANTS}
         self._operator = secrets.token_urlsafe(24)
         known = {**self.tokens, "metrics": self._operator}
@@ -63,13 +65,22 @@ class Served:
         # The log goes through a pipe, so that a limit of files is not its limit.
         with self.log.open("wb") as log:
             self._writing = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
-        self.process = subprocess.Popen(command, stderr=self._writing.stdin, preexec_fn=limits)
+        self._start = partial(subprocess.Popen, command, stderr=self._writing.stdin, preexec_fn=limits)
+        self.process = self._start()
 
     def __enter__(self) -> Served:
         if self.well(60) is None:
             self.__exit__()
             raise RuntimeError(self.log.read_text()[-2000:])
         return self
+
+    def restart(self) -> None:
+        """Kills it with SIGKILL, and starts it again."""
+        self.process.kill()
+        self.process.wait()
+        self.process, until = self._start(), time.monotonic() + 120
+        while self.ask("GET", "/ready", timeout=2) != 200 and time.monotonic() < until:
+            time.sleep(0.1)
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()

@@ -1,17 +1,21 @@
 """Nobody keeps others out: hung models, hung stores, idle sockets, greedy tenants, pages of other origins."""
 
+import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from mempiler import Store
+from mempiler import Store, build
+from mempiler.engines.embedders import DIMENSION, TextEmbedder, hashed
+from mempiler.engines.guard import CallSlots
 from mempiler.engines.models import language_model
+from mempiler.engines.spending import computing
 from mempiler.serving import operations
 from mempiler.serving.breaker import Breaker
 from sqlalchemy import event
@@ -88,6 +92,61 @@ def test_a_tenant_has_its_share_of_places_and_threads(connect: Any, scripted: An
         assert not within(0.3, lambda: running.borrowed_tokens == 2)
         chat("globex")
         assert within(20, lambda: running.borrowed_tokens == 2)
+
+
+def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_closed(connect: Any) -> None:
+    event = {"choices": [{"index": 0, "delta": {"content": "x"}}], "filler": "x" * 1_000_000}
+    said = f"data: {json.dumps(event)}\n\n".encode() * 12 + b"data: [DONE]\n\n"
+    body = json.dumps({**CHAT, "model": "my-model-chat", "stream": True}).encode()
+    with StubServer(answer=lambda body: said) as server, ExitStack() as stack:
+        lm = language_model(server.model, api_base=server.url, cache=False, deadline=10)
+        client = connect(lm, threads=1, queue=1, store_threads=1, store_queue=1)
+        held, token = client.service.requests.held, client.headers["Authorization"]
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        for _ in range(2):
+            connection = stack.enter_context(socket.socket())
+            # What the system takes in for a client is nothing that waits.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(10)
+            connection.connect(("127.0.0.1", client.base_url.port))
+            connection.sendall(head.encode() + body)
+            assert connection.recv(64).startswith(b"HTTP/1.1 200")
+            assert within(10, lambda: not client.service.asking.held.total())
+        assert held["acme"] == 2
+        refused = client.get("/v1/users")
+        assert (refused.status_code, refused.json()["error"]["type"]) == (429, "rate_limit_error")
+        assert client.as_tenant("globex").get("/v1/users").status_code == 200
+        assert client.get("/health").status_code == 200
+    assert within(10, lambda: not held.total())
+
+
+def test_what_is_embedded_for_a_tenant_counts_in_its_share(connect: Any) -> None:
+    go, inside = threading.Event(), list[int]()
+
+    @computing()
+    def embed(texts: Any) -> Any:
+        inside.append(len(texts))
+        if "hang" in texts[0]:
+            go.wait(20)
+        return hashed(texts)
+
+    program = build("turn-rag", embedder=TextEmbedder("stub", embed, DIMENSION))
+    client = connect(program=program, threads=8)
+    lane = client.service.memories.lane = CallSlots(2, lambda: 0.5)
+    others = client.as_tenant("globex")
+    assert [one.add("I moved to Lisbon.").status_code for one in (client, others)] == [201, 201]
+    asked = [threading.Thread(target=client.ask, args=(f"Why does {n} hang?",)) for n in range(3)]
+    try:
+        for one in asked:
+            one.start()
+        assert within(10, lambda: sum(map(len, lane._waiting.values())) == 2)
+        assert others.ask("Where did Ada move?").status_code == 200
+    finally:
+        go.set()
+    for one in asked:
+        one.join(20)
+    assert lane.free == 2
 
 
 CHAT = {"user": "ada", "messages": [{"role": "user", "content": "hello"}]}

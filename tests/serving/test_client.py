@@ -132,8 +132,13 @@ def test_the_contract_of_entries(memory: Any, store: Any) -> None:
     history = ada.history("chat-1:1")
     assert [one.what for one in history] == ["written", "update", "delete", "undo", "undo"]
     assert history[1] == EntryChange(
-        what="update", text=moved.text, new=changed.new, at=changed.at, by="the desk", turns=("chat-1:1",)
+        what="update", text=moved.text, new=changed.new, at=changed.at, by="the desk", turns=("chat-1:1",), number=1
     )
+    pages = [ada.history("chat-1:1", limit=2)]
+    while pages[-1]:
+        pages.append(ada.history("chat-1:1", pages[-1][-1].number, 2))
+    assert ([len(page) for page in pages], sum(pages, ())) == ([2, 2, 1, 0], history)
+    assert ada.history("chat-9:1", 3) == ()
     assert changed.at.tzinfo is None
 
 
@@ -198,7 +203,7 @@ def test_both_clients_have_the_verbs_and_arguments_of_a_memory() -> None:
 NAMES = ["", ".", "..", "a/sessions/b", "a?x", "a\n", "a%2Fb", ".hidden", "x" * 600]
 ENTRIES = ["", ".", "..", "a/b", "\x00", "\ud800", None]
 NO_SESSIONS = [Behavior.of("b", []), "I moved.", {"role": "user", "content": "x"}, ["I moved."]]
-NO_ADDRESSES = ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", None]
+NO_ADDRESSES = ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", "http://x\0", None]
 
 
 def test_what_no_service_could_be_asked_is_refused_at_once() -> None:
@@ -208,7 +213,7 @@ def test_what_no_service_could_be_asked_is_refused_at_once() -> None:
             (client.memory, NAMES, "user"),
             (ada.get, ENTRIES, "entry|text"),
             (ada.add, NO_SESSIONS, "session"),
-            (Client, NO_ADDRESSES, "no address of a service"),
+            (Client, NO_ADDRESSES, "is no address; give one such as"),
         ]
         for call, values, says in calls:
             for value in values:

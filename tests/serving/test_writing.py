@@ -129,6 +129,36 @@ def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: A
     assert (worker.alive, worker.stop(15)) == (True, True)
 
 
+def test_tenants_take_turns_in_the_backlog_and_hold_their_share_of_the_writers(store: Store, scripted: Any) -> None:
+    go = threading.Event()
+    for n in range(12):
+        note(store, "slow", f"user {n}")
+    for n in range(3):
+        note(store, "fine", f"late {n}", "other")
+    lm = scripted(lambda kind, text, n: {kind: str("slow" in text and go.wait(20))})
+    memories = Memories(build("recursive-summary"), store, lm)
+    worker = Worker(memories, session_gap=30, writers=4, interval=0.05, share=lambda: 0.5)
+    worker.start()
+    try:
+        assert within(10, lambda: not any(user.queued for user in store.users("other")))
+        assert within(5, lambda: len(worker.writers.running) == 2)
+        assert sum(user.queued for user in store.users("acme")) == 12
+    finally:
+        go.set()
+    assert worker.stop(15)
+
+
+def test_who_asks_for_many_users_makes_room_among_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mempiler.serving.memories.USERS", 4)
+    note(store, "fine")
+    memories = Memories(build("turn-rag"), store)
+    remember_queued(memories)
+    kept = memories.look(Owner("ada", "acme")).settled
+    for n in range(9):
+        memories.look(Owner(f"user {n}", "other"))
+    assert memories.look(Owner("ada", "acme")).settled is kept
+
+
 def test_a_damaged_row_is_set_aside_and_told_and_the_rest_of_its_user_is_written(
     store: Store, scripted: Any, connect: Any
 ) -> None:
