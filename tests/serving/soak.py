@@ -131,8 +131,8 @@ class Victim:
     """The other tenant: its requests, what was acknowledged of them, and how long they took."""
 
     def __init__(self, served: Served) -> None:
-        self._client = httpx.Client(base_url=served.address, timeout=60)
-        self._client.headers["Authorization"] = f"Bearer {served.tokens['globex']}"
+        self.client = httpx.Client(base_url=served.address, timeout=60)
+        self.client.headers["Authorization"] = f"Bearer {served.tokens['globex']}"
         self.times: dict[str, list[float]] = {"chat": [], "search": [], "remembered": []}
         self.sessions, self.chats = list[str](), list[str]()
         """Markers of what was acknowledged."""
@@ -142,7 +142,7 @@ class Victim:
     def send(self, method: str, path: str, what: str = "", **given: Any) -> httpx.Response | None:
         begun, away = time.monotonic(), self.away.is_set()
         try:
-            found = self._client.request(method, path, **given)
+            found = self.client.request(method, path, **given)
         except httpx.HTTPError:
             return None
         self.told |= HOSTILE in found.text
@@ -221,6 +221,7 @@ def soak(folder: Path, seconds: float, store: str | None = None, seed: int = 0) 
             victim.stop.set()
             for one in threads:
                 one.join(120)
+            victim.client.close()
     return {"kills": kills, **verified(served.store, victim, bool(told.value))}
 
 
