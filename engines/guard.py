@@ -135,18 +135,18 @@ class CallSlots:
                         del self._waiting[whose]
 
     def _give(self) -> None:
-        """Hands a free place to the next in turn, so that no newcomer takes it."""
-        held = {whose: self._held[_tenant(whose)] for whose in self._waiting}
-        whose = min(held, key=held.__getitem__, default=None)
-        if not (self.free and held) or held[whose] >= max(1, int(self._places * self._share())):
-            return
-        self.free -= 1
-        self._held[_tenant(whose)] += 1
-        turns = self._waiting.pop(whose)
-        turn = turns.popleft()
-        if turns:
-            self._waiting[whose] = turns  # behind all others
-        turn.set_result(None)
+        """Hands free places to the next in turn, so that no newcomer takes them."""
+        while self.free and self._waiting:
+            whose = min(self._waiting, key=lambda one: self._held[_tenant(one)])
+            if self._held[_tenant(whose)] >= max(1, int(self._places * self._share())):
+                return
+            self.free -= 1
+            self._held[_tenant(whose)] += 1
+            turns = self._waiting.pop(whose)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[whose] = turns  # behind all others
+            turn.set_result(None)
 
 
 def _tenant(whose: Hashable) -> Hashable:
