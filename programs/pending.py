@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from ..memory.indexes import Line
@@ -37,12 +38,8 @@ class PendingItems:
 
     def newest(self, most: int) -> tuple[Hit, ...]:
         """The newest turns, newest first."""
-        found: list[Hit] = []
-        for item in reversed(self.items):
-            found += [entry.hit() for entry in reversed(turn_entries(item))]
-            if len(found) >= most:
-                break
-        return tuple(found[:most])
+        entries = (entry for item in reversed(self.items) for entry in reversed(turn_entries(item)))
+        return tuple(entry.hit() for entry in islice(entries, most))
 
 
 class Recalled(NamedTuple):

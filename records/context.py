@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from itertools import accumulate, takewhile
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, SerializeAsAny
@@ -122,6 +123,12 @@ def estimate_tokens(text: str) -> int:
     """Length of a text in tokens without a tokenizer: four characters a token, 1.5 tokens a CJK character."""
     wide = 0 if text.isascii() else sum(map(len, _WIDE.findall(text)))
     return round((len(text) - wide) / 4 + wide * 1.5)
+
+
+def fitting(lines: Iterable[str], max_tokens: int) -> int:
+    """How many lines, from the first on, so many tokens hold, each with its end."""
+    lengths = accumulate(estimate_tokens(line) + 1 for line in lines)
+    return sum(1 for _ in takewhile(lambda length: length <= max_tokens, lengths))
 
 
 Modality = Literal["question", "dialogue"]

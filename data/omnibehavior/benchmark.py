@@ -27,7 +27,8 @@ import dspy
 from pydantic import BeforeValidator, Field
 
 from ...errors import DataError
-from ...records import Action, History, estimate_tokens, read_json
+from ...records import Action, History, read_json
+from ...records.context import fitting
 from ..behavior import ChosenOption, Since, asked, example, records
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading
@@ -343,21 +344,14 @@ def _seen(values: Sequence[Any], place: Place) -> Iterator[tuple[int, Raw]]:
             yield number, value
 
 
-def _newest(actions: Sequence[Action], max_tokens: int) -> Sequence[Action]:
-    for count, action in enumerate(reversed(actions)):
-        max_tokens -= estimate_tokens(action.turn().line()) + 1
-        if max_tokens < 0:
-            return actions[len(actions) - count :]
-    return actions
-
-
 def _questions(user: _User, history_tokens: int | None) -> tuple[History, list[dspy.Example]]:
     rows = [*user.before, *user.since]
     actions = [_action(user.id, number, row) for number, row in enumerate(rows, 1)]
     anchor = len(user.before) + user.asked[0]
     profile = user.profile.strip() if isinstance(user.profile, str) else ""
-    past = actions[:anchor] if history_tokens is None else _newest(actions[:anchor], history_tokens)
-    history = records(user.id, profile, past)
+    lines = (action.turn().line() for action in reversed(actions[:anchor]))
+    begin = 0 if history_tokens is None else anchor - fitting(lines, history_tokens)
+    history = records(user.id, profile, actions[begin:anchor])
     since = Since(user.id, actions[anchor:], anchor)
     made = []
     for place in (len(user.before) + n for n in user.asked):

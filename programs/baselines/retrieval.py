@@ -26,6 +26,7 @@ from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...memory.memory import Memory, Stored, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
+from ...records.context import fitting
 from ...signatures.baselines import UpdateLogSummary
 from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Settings, Writer, of_meaning
 from ..predictor import predictor
@@ -75,17 +76,13 @@ class NewestReader(EntryReader):
 
         What the task shows by itself comes out of the budget first, and is not recalled.
         """
-        kept: list[Hit] = []
         lines = {turn.id: turn.line(item.time) for item in query.shown for turn in item.turns}
         room = self.max_tokens - sum(estimate_tokens(line) + 1 for line in lines.values())
         for item in query.since:
             memory = memory.with_session(item)
-        for hit in (entry.hit() for entry in reversed(memory.turns) if entry.id not in lines):
-            room -= estimate_tokens(hit.line()) + 1
-            if room < 0:
-                break
-            kept.append(hit)
-        return Context(hits=tuple(reversed(kept)))
+        entries = [entry for entry in memory.turns if entry.id not in lines]
+        count = fitting((entry.hit().line() for entry in reversed(entries)), room)
+        return Context(hits=tuple(entry.hit() for entry in entries[len(entries) - count :]))
 
 
 class FullContext(Method):

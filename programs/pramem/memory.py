@@ -13,7 +13,8 @@ from pydantic import Field
 
 from ...memory.index import Entry
 from ...memory.memory import Memory, Stored
-from ...records import Action, Turn, estimate_tokens, one_line
+from ...records import Action, Turn, one_line
+from ...records.context import fitting
 
 Kind = Literal["pattern", "alert"]
 
@@ -176,7 +177,5 @@ class ExperienceMemory(Memory):
 
 def suffix(records: Sequence[Action], max_tokens: int) -> tuple[Action, ...]:
     """The newest records whose lines fit, in time order: up to the first that does not."""
-    room, start = max_tokens, len(records)
-    while start and (room := room - estimate_tokens(records[start - 1].turn().line()) - 1) >= 0:
-        start -= 1
-    return tuple(records[start:])
+    count = fitting((record.turn().line() for record in reversed(records)), max_tokens)
+    return tuple(records[len(records) - count :])

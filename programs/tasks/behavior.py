@@ -12,7 +12,8 @@ from typing import Any
 
 import dspy
 
-from ...records import Behavior, Context, Item, Profile, Query, Turn, estimate_tokens
+from ...records import Context, Item, Profile, Query
+from ...records.context import fitting
 from ...signatures.behavior import PredictBehavior, chosen_option
 from .task import Task, with_items
 
@@ -72,22 +73,16 @@ def newest(items: Sequence[Item], max_tokens: int) -> list[Item]:
 
     An item that does not fit as a whole is cut at its beginning.
     """
+    profiles = [item for item in items if isinstance(item, Profile)]
+    others = [item for item in items if item.turns and not isinstance(item, Profile)]
+    room = fitting((line for item in reversed(others) for line in reversed(item.lines())), max_tokens)
     kept: list[Item] = []
-    room = max_tokens
-    for item in reversed(items):
-        if isinstance(item, Profile):
-            continue
-        fitting = 0
-        for turn in reversed(item.turns):
-            room -= estimate_tokens(turn.line(item.time)) + 1
-            if room < 0:
-                break
-            fitting += 1
-        if fitting:
-            kept.append(_end_of(item, fitting))
-        if room < 0:
-            break
-    return [*(item for item in items if isinstance(item, Profile)), *reversed(kept)]
+    while others and room > 0:
+        item = others.pop()
+        whole = len(item.turns) <= room
+        kept.append(item if whole else item.only({turn.id for turn in item.turns[-room:]}))
+        room -= len(item.turns)
+    return [*profiles, *reversed(kept)]
 
 
 def unseen(context: Context, query: Query) -> Context:
@@ -95,12 +90,3 @@ def unseen(context: Context, query: Query) -> Context:
     shown = query.shown_ids
     hits = tuple(hit for hit in context.hits if not (hit.id in shown and hit.sources == (hit.id,)))
     return context.model_copy(update={"hits": hits})
-
-
-def _end_of(item: Item, count: int) -> Item:
-    if count >= len(item.turns):
-        return item
-    turns: tuple[Turn, ...] = item.turns[-count:]
-    if isinstance(item, Behavior):
-        return Behavior(id=item.id, time=turns[0].time or item.time, actions=item.actions[-count:], turns=turns)
-    return type(item)(id=item.id, time=item.time, turns=turns)
