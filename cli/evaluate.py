@@ -71,7 +71,7 @@ def _check_data(setup: Setup) -> None:
     fatal = sum(row.fatal for row in found.rows)
     lines.append(f"{fatal} errors, {len(found.rows) - fatal} remarks" if found.rows else "nothing wrong found")
     lines += [] if found.ok else [f"{setup.data}: cannot be used as it is; mend the lines marked ERROR"]
-    report(found.to_dict(), lines)
+    report(found.model_dump(), lines)
     sys.exit(0 if found.ok else 1)
 
 

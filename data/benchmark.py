@@ -69,7 +69,7 @@ class Benchmark:
 
     name: ClassVar[str]
     """The name on the command line."""
-    task: ClassVar[str] = "question-answering"
+    task: str = "question-answering"
     """The task of `programs.tasks` that its examples are for."""
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]]
     """What makes the scorer of each metric."""

@@ -9,42 +9,40 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import computed_field
+
 from ..errors import DataError
+from ..records import Record
 from .benchmark import Benchmark, fitted
 from .catalog import benchmark_class
 from .dataset import Finding, Note, Reading
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Record):
     """What a check found."""
 
     path: str
     benchmark: str
     """The benchmark that the file was read as."""
-    counts: Mapping[str, int]
+    counts: dict[str, int]
     """How many conversations, sessions, turns, image turns, questions, and questions of each category."""
     rows: tuple[Finding, ...]
     """Everything odd or wrong, in file order."""
 
+    @computed_field
     @property
     def ok(self) -> bool:
         """Whether the benchmark would load the file."""
         return not any(row.fatal for row in self.rows)
 
+    @computed_field
     @property
     def kinds(self) -> dict[str, int]:
         """How many rows there are of each kind, most frequent first."""
         return dict(Counter(row.kind for row in self.rows).most_common())
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
-        rows = [asdict(row) for row in self.rows]
-        return {**vars(self), "counts": dict(self.counts), "ok": self.ok, "kinds": self.kinds, "rows": rows}
 
 
 def check(benchmark: str, path: str | Path, **options: Any) -> Report:
@@ -71,7 +69,7 @@ def check(benchmark: str, path: str | Path, **options: Any) -> Report:
             rows.append(Finding("no questions", "whole file", "holds no question that can be read", fatal=True))
     except DataError as error:
         rows.append(Finding("unreadable file", "whole file", str(error).removeprefix(f"{path}: "), fatal=True))
-    return Report(str(path), benchmark, _counts(reading, kind), tuple(rows))
+    return Report(path=str(path), benchmark=benchmark, counts=_counts(reading, kind), rows=tuple(rows))
 
 
 def _read(kind: type[Benchmark], path: Path, note: Note, options: Mapping[str, Any]) -> Reading:

@@ -15,8 +15,9 @@ import random
 import re
 import reprlib
 from collections.abc import Callable, Mapping
+from os.path import isfile
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import dspy
 from pydantic import BeforeValidator, Field
@@ -93,11 +94,12 @@ class PersonaMemV2(Benchmark):
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"recall": PreferenceJudged, "mcq": FinalLetter}
 
     @classmethod
-    def load(cls, path: str | Path | None = None, *, metric: str | None = None, **options: Any) -> PersonaMemV2:
+    def load(cls, path: str | Path | None = None, *, metric: str | None = None, **options: Any) -> Self:
         """As `Benchmark.load`; `metric="mcq"` gives a benchmark of the task multiple-choice."""
-        if metric == "mcq" and not issubclass(cls, PersonaMemV2Choice):
-            return PersonaMemV2Choice.load(path, metric=metric, **options)
-        return super().load(path, metric=metric, **options)
+        made = super().load(path, metric=metric, **options)
+        if metric == "mcq":
+            made.task, made.examples = "multiple-choice", tuple(map(as_choice, made.examples))
+        return made
 
     @classmethod
     def read(cls, path: Path, note: Note, *, length: Literal["32k", "128k"] = "32k") -> Reading:
@@ -120,33 +122,22 @@ class PersonaMemV2(Benchmark):
                 histories[link] = _linked(path, link, place.field(column))
             history = histories[link]
             if history is not None:
-                examples.append(cls.asked(_example(row, line, history)))
+                examples.append(_example(row, line, history))
         return Reading(tuple(each for each in histories.values() if each), tuple(examples))
-
-    @classmethod
-    def asked(cls, example: dspy.Example) -> dspy.Example:
-        """An example as this benchmark asks it."""
-        return example
 
     def group(self, example: dspy.Example) -> str:
         """The persona."""
         return example.user
 
 
-class PersonaMemV2Choice(PersonaMemV2):
-    """PersonaMem v2 as multiple choice."""
-
-    task = "multiple-choice"
-
-    @classmethod
-    def asked(cls, example: dspy.Example) -> dspy.Example:
-        """With options (a), (b), ..., and the letter of the right one as answer."""
-        replies = [example.answer, *example.wrong]
-        random.Random(f"personamem-v2 {example.id}").shuffle(replies)
-        options = [f"({letter}) {reply}" for letter, reply in zip("abcd", replies, strict=False)]
-        letter = "abcd"[replies.index(example.answer)]
-        changed = example.copy(options=options, answer=f"({letter})")
-        return changed.with_inputs("history", "question", "options", "focus")
+def as_choice(example: dspy.Example) -> dspy.Example:
+    """An example with options (a), (b), ..., and the letter of the right one as answer."""
+    replies = [example.answer, *example.wrong]
+    random.Random(f"personamem-v2 {example.id}").shuffle(replies)
+    options = [f"({letter}) {reply}" for letter, reply in zip("abcd", replies, strict=False)]
+    letter = "abcd"[replies.index(example.answer)]
+    changed = example.copy(options=options, answer=f"({letter})")
+    return changed.with_inputs("history", "question", "options", "focus")
 
 
 def _example(row: _Row, line: int, history: History) -> dspy.Example:
@@ -172,12 +163,14 @@ def _linked(path: Path, link: str, place: Place) -> History | None:
     """The history of a link, below the CSV's folder or one of those above it; a link that leads out is refused."""
     shown, folder, home = reprlib.repr(link), path.parent.resolve(), path.resolve().parent
     bases = (folder, *list(folder.parents)[:_UP])
-    base, found = next(((base, base / link) for base in bases if link and _is_file(base / link)), (folder, None))
-    if found is None:
+    # Unlike `Path.is_file`, False also for what cannot be a path: too long, or with a NUL in it.
+    there = [base for base in bases if link and isfile(base / link)]  # noqa: PTH113
+    if not there:
         place.fault("missing history", f"{shown} is no file below the CSV's folder or those above it")
         return None
+    found = there[0] / link
     # In a cache of the hub all files are links, to the folder where the CSV itself is.
-    if not any(found.resolve().is_relative_to(each) for each in (base, home)):
+    if not any(found.resolve().is_relative_to(each) for each in (there[0], home)):
         place.fault("link out of the data", f"{shown} leads to a file outside; copy it there")
         return None
     try:
@@ -194,11 +187,3 @@ def _linked(path: Path, link: str, place: Place) -> History | None:
         place.fault("empty history", f"{shown} holds no message with words")
         return None
     return History(id=Path(link).stem, items=items)
-
-
-def _is_file(path: Path) -> bool:
-    """False also for what cannot be a path: too long, or with a NUL in it."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False

@@ -29,8 +29,6 @@ _HIDDEN = frozenset({"user_id", "photo_id", "author_id", "item_id", "live_id"})
 def situation(record: Mapping[str, Any]) -> str:
     """What the user saw, on one line, without the reaction."""
     chinese, context = is_chinese(record.get("type")), record.get("context") or {}
-    if not isinstance(context, Mapping):
-        return str(context)[:DETAIL]
     order = [*(name for name in _LABELS if name in context), *(name for name in context if name not in _LABELS)]
     # The words of a search are what the user did.
     hidden = _HIDDEN | {"keyword"} if "search_keyword" in gold(record) else _HIDDEN

@@ -104,18 +104,6 @@ class Report:
         """How many rejections of a step ended so."""
         return sum(one.step == step and one.outcome == outcome for one in self.rejections)
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form: numbers by step, then every rejection, ordered by step and id."""
-        names = dict.fromkeys([*self.accepted, *(one.step for one in self.rejections)])
-        outcomes = {"retried": "retried", "left_out": "left out", "given_up": "given up"}
-        rows = [
-            {"step": name, "accepted": self.accepted[name]}
-            | {key: self.count(name, outcome) for key, outcome in outcomes.items()}
-            for name in names
-        ]
-        ordered = sorted(self.rejections, key=lambda one: (one.step, one.id))
-        return {"steps": rows, "rejections": [vars(one) | {"problems": list(one.problems)} for one in ordered]}
-
 
 class Runner:
     """Runs steps under the caller's `dspy.context`; safe under threads.

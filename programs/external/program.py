@@ -202,7 +202,7 @@ class ExternalReader(Reader):
 
     def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None, thing: Any) -> None:
         super().__init__()
-        self.settings, self.stores = settings, stores
+        self.k, self.stores = settings.get("k", Reader.k), stores
         # A module is copied with its program; anything else is shared by all copies, as a function is.
         shared = functools.wraps(thing, updated=())(lambda *given, **named: thing(*given, **named)) if thing else None
         self.thing: Any = thing if isinstance(thing, dspy.Module) else shared
@@ -216,9 +216,6 @@ class ExternalReader(Reader):
         with timed():
             found = [self.stores.ask(history, "search", each, k) for each in queries]
         return [list(hits_of(each, history)[:k]) for each in found]
-
-    def recall(self, memory: HistoryMemory, query: Query) -> Context:
-        return Context(hits=tuple(self.search(memory, [query.probe], self.settings["k"])[0]))
 
     def fallback(self, memory: HistoryMemory, query: Query) -> Sequence[Hit]:
         return ()

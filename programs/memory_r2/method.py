@@ -187,16 +187,12 @@ class FactWriter(Writer):
 class FactReader(EntryReader):
     """Recalls the nearest memories of each of two sides: the first speaker, and everybody else."""
 
-    def __init__(self, min_score: float, read_top: int, indexes: Indexes, hybrid: bool = False) -> None:
-        super().__init__(min_score=min_score, indexes=indexes, hybrid=hybrid)
-        self.read_top = read_top
-
     def recall(self, memory: FactMemory, query: Query) -> Context:
         """The nearest memories of each side, best first; the first speaker's name is in the notes."""
         speakers = query.speakers or tuple(dict.fromkeys(fact.speaker for fact in memory.facts))
         first = speakers[0] if speakers else ""
         sides = SpeakerIs(first), SpeakerIs(first, same=False)
-        found = [self.indexes.search(memory, [query.probe], self.read_top, self.min_score, side)[0] for side in sides]
+        found = [self.indexes.search(memory, [query.probe], self.k, self.min_score, side)[0] for side in sides]
         hits = sorted((hit for side in found for hit in side), key=lambda hit: -hit.score)
         return Context(hits=tuple(hits), notes={FIRST: first})
 
@@ -232,7 +228,8 @@ class MemoryR2(Method):
         indexes, hybrid = Indexes(embedder), settings.fused(embedder)
         writer = FactWriter(embedder, settings.only(FactSettings), indexes)
         read = Indexes(embedder, hybrid=True) if hybrid else indexes
-        super().__init__(writer, FactReader(settings.min_score, settings.read_top, read, hybrid), embedder)
+        reader = FactReader(settings.read_top, settings.min_score, indexes=read, hybrid=hybrid)
+        super().__init__(writer, reader, embedder)
 
 
 def _lines(item: Item, chunks: Sequence[Sequence[Turn]]) -> str:

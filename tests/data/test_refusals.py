@@ -171,7 +171,7 @@ def test_a_row_with_any_other_value_is_read_or_refused_in_one_line_and_a_check_n
             verdicts.add(True)
         except DataError:
             verdicts.add(False)
-        json.dumps(check(name, made).to_dict()).encode()
+        json.dumps(check(name, made).model_dump()).encode()
     assert verdicts == {True, False}
 
 
