@@ -2,9 +2,9 @@
 
 A unit is an item of a JSON list, a line with a head, or else a sentence. The line `[D1:3] (8 May 2023) Ann: I moved`
 has an id, a date, a speaker and a body. Of a record the longest text is the body; keys that end in id, speaker, time or
-date hold the rest. The query is the last input of one plain line (one that asks, or else has three words, if there is
-any), whatever its name. Only an output called `x_id` or `x_ids` points, by name, at the lists that have the word x in
-theirs: these are references, not material to work through. Limit: other heads are read as part of the body.
+date hold the rest. The query is the last input of one plain line, one that asks if there is any, whatever its name. An
+output called `x_id` or `x_ids` points at the lists that have the word x in their names: these are references, not
+material to work through.
 """
 
 from __future__ import annotations
@@ -29,17 +29,15 @@ _HEAD = re.compile(
     r"(?:([^\W\d_][\w.'#-]*(?: [\w.'#-]+){0,2})[:：]\s+(?=\S))?(.*)"
 )
 _LINE = re.compile(r".{1,300}")
-_ITEM = re.compile(r"^\[\d+\] (?=«)", re.M)
 
 
 class Unit(NamedTuple):
-    """A piece of an input: its text, what its head says ("" where it does not), and the record if it is one."""
+    """A piece of an input: its text, and what its head says ("" where it does not)."""
 
     body: str
     id: str = ""
     speaker: str = ""
     when: str = ""
-    record: Mapping[str, Any] = {}
 
     @property
     def said(self) -> str:
@@ -52,9 +50,7 @@ def read_units(text: str) -> list[Unit]:
     value = parsed(text) if text[:1] in ("[", "{") else text
     if not isinstance(value, str):
         items = value if isinstance(value, list) else [value]
-        return [_record(item) if isinstance(item, dict) else _line(plain(item)) for item in items]
-    if _ITEM.match(text):
-        return [_line(part.strip("\n «»")) for part in _ITEM.split(text) if part]
+        return [_record(item) if isinstance(item, dict) else _line(str(item)) for item in items]
     units = [_line(line.strip()) for line in text.strip("«»").splitlines() if line.strip()]
     headed = 2 * sum(any(unit[1:]) for unit in units) > len(units)
     return units if headed else [Unit(sentence) for sentence in sentences(text)]
@@ -70,14 +66,7 @@ def _line(line: str) -> Unit:
 def _record(record: Mapping[str, Any]) -> Unit:
     roles = {key.rpartition("_")[2]: text for key, text in record.items() if isinstance(text, str)}
     id, speaker, time, date = (roles.pop(role, "") for role in ("id", "speaker", "time", "date"))
-    return Unit(max(roles.values(), key=len, default=plain(record)), id, speaker, time or date, record)
-
-
-def plain(value: Any) -> str:
-    """The texts in a JSON value."""
-    if isinstance(value, dict | list):
-        return " ".join(map(plain, value.values() if isinstance(value, dict) else value))
-    return value if isinstance(value, str) else json.dumps(value)
+    return Unit(max(roles.values(), key=len, default=json.dumps(record)), id, speaker, time or date)
 
 
 class View:
@@ -89,8 +78,7 @@ class View:
         self.units = {name: read_units(text) for name, text in inputs.items() if text}
         lists = [name for name, units in self.units.items() if inputs[name][0] == "[" or any(units[0][1:])]
         lines = [n for n, text in inputs.items() if n not in lists and _LINE.fullmatch(text) and not is_date(text)]
-        fit = {n: (inputs[n][-1] in "?？", len(inputs[n].split()) > 2, place) for place, n in enumerate(lines)}
-        self._asking = max(fit, key=lambda name: fit[name], default="") if len(self.units) > 1 else ""
+        self._asking = max(lines, key=lambda name: (inputs[name][-1] in "?？", lines.index(name)), default="")
         self.query = inputs.get(self._asking, "")
         # In a schema, as among the outputs, a name is a key that an object follows.
         named = re.findall(r'"(\w+_ids?)": \{', json.dumps(prompt.outputs))
@@ -101,7 +89,6 @@ class View:
         self.material = [unit for name in works for unit in self.units[name]]
         parts = [stems(part) for unit in self.material for part in sentences(unit.body)]
         self._seen, self._most = Counter(word for part in parts for word in part), len(parts) + 1.0
-        self._whole = functools.cache(self.weight)
         # Without a query, the most informative unit is sought.
         self.stems = stems(self.query) or stems(" ".join(unit.body for unit in self.material))
 
@@ -110,26 +97,21 @@ class View:
         # The exact sum does not depend on the order in which a set is walked.
         return math.fsum(math.log(1.0 + self._most / (self._seen.get(word, 0) + 0.5)) for word in text)
 
-    def cosine(self, left: Stems, right: Stems) -> float:
-        """How much of their weight two texts share, 0 to 1."""
-        shared = self.weight(left & right)
-        return shared and shared / math.sqrt(self._whole(left) * self._whole(right))
-
     def choose(self, candidates: Sequence[tuple[float, Any]]) -> Any:
         """The best of scored candidates, the first of equals; with a temperature, noise is added to the scores."""
         scores = [score for score, _ in candidates]
         scale = self._temperature * max(max(scores) - sum(scores) / len(scores), 0.1)
         return max(candidates, key=lambda pair: pair[0] + scale * self._random.gauss())[1]
 
-    def probe(self, inputs: Mapping[str, str]) -> str:
-        """The text by which a demo is compared with this request: its query, else the head of its inputs."""
-        return inputs.get(self._asking, "") if self._asking else " ".join(inputs.values())[:600]
-
-    def taught(self, name: str) -> list[tuple[Mapping[str, str], Any]]:
-        """The inputs of the demos that supply the output `name`, with the value they give it, nearest first."""
-        probe = stems(self.probe(self.prompt.inputs))
-        found = [(inputs, outputs[name]) for inputs, outputs in self.prompt.demos if name in outputs]
-        return sorted(found, key=lambda pair: -self.cosine(probe, stems(self.probe(pair[0]))))
+    def nearest_answer(self, name: str) -> str:
+        """The text that the demo whose question is most like the query gives the output `name`, "" without demos."""
+        first = words(self.query)[:1]
+        scored = [((False, -1.0), "")]
+        for inputs, outputs in self.prompt.demos:
+            asked = inputs.get(self._asking, "")
+            alike = words(asked)[:1] == first, self.weight(stems(asked) & self.stems)
+            scored.append((alike, outputs.get(name, "")))
+        return max(scored, key=lambda pair: pair[0])[1]
 
     def pointed(self, name: str) -> list[str]:
         """The inputs that an output or property called `x_id` or `x_ids` points at."""
@@ -146,10 +128,8 @@ _FUNCTION_WORDS = """a an and are as at be been but by did do does for from had 
     me my of on or our she so that the their them they this to us was we were will with would you your how what when
     where which who whom whose why"""
 _SILENT = frozenset(_FUNCTION_WORDS.split())
-_YEAR = re.compile(r"\b((?:19|20)\d\d)\b")
-_ISO = re.compile(rf"{_YEAR.pattern}[-/](\d\d?)[-/](\d\d?)(?!\d)")
-_DAY_FIRST = re.compile(rf"\b(\d\d?)(?:st|nd|rd|th)?(?: of)? ([a-z]{{3}})[a-z]*\.?,? {_YEAR.pattern}", re.I)
-_MONTH_FIRST = re.compile(rf"\b([a-z]{{3}})[a-z]*\.? (\d\d?)(?:st|nd|rd|th)?,? {_YEAR.pattern}", re.I)
+_ISO = re.compile(r"\b(\d{4})-(\d\d)-(\d\d)\b")
+_DAY_FIRST = re.compile(r"\b(\d\d?) ([a-z]{3})[a-z]*,? (\d{4})\b", re.I)
 
 
 def words(text: str) -> list[str]:
@@ -172,7 +152,7 @@ def sentences(text: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=20_000)
 def parse_date(text: str) -> date | None:
     """The first full date (day, month and year) in `text`."""
-    for pattern, form in ((_ISO, "%Y %m %d"), (_DAY_FIRST, "%d %b %Y"), (_MONTH_FIRST, "%b %d %Y")):
+    for pattern, form in ((_ISO, "%Y %m %d"), (_DAY_FIRST, "%d %b %Y")):
         for match in pattern.finditer(text):
             with suppress(ValueError):
                 return datetime.strptime(" ".join(match.groups()), form).date()
@@ -186,9 +166,8 @@ def forget_texts() -> None:
 
 
 def is_date(text: str) -> bool:
-    """Whether a short text is mainly a date: "7 May 2023", "June 2023", "2022", "the week before 9 June 2023"."""
-    match = _ISO.search(text) or _DAY_FIRST.search(text) or _MONTH_FIRST.search(text) or _YEAR.search(text)
-    return match is not None and len(text.split()) - len(match[0].split()) <= 4
+    """Whether a short text has a full date: "7 May 2023", "the week before 9 June 2023"."""
+    return len(text.split()) <= 6 and parse_date(text) is not None
 
 
 Schema = Mapping[str, Any]
@@ -207,10 +186,9 @@ class Prompt(NamedTuple):
     """A request, read: its style ("chat", "json"; "plain" has one input, "prompt"); demos as far as supplied."""
 
     style: str
-    instructions: str
     inputs: Mapping[str, str]
     outputs: Mapping[str, Schema] = {}
-    demos: tuple[tuple[Mapping[str, str], Mapping[str, Any]], ...] = ()
+    demos: tuple[tuple[Mapping[str, str], Mapping[str, str]], ...] = ()
 
 
 def read_prompt(request: lm15.Request) -> Prompt:
@@ -222,8 +200,8 @@ def read_prompt(request: lm15.Request) -> Prompt:
     given, _, wanted = fields.partition("Your output fields are:")
     if not rest or not wanted:
         text = next((text for role, text in reversed(turns) if role == "user"), "")
-        return Prompt("plain", system, {"prompt": text.strip()})
-    structure, _, instructions = rest.partition("In adhering to this structure, your objective is:")
+        return Prompt("plain", {"prompt": text.strip()})
+    structure = rest.partition("In adhering to this structure, your objective is:")[0]
     style = "json" if _JSON in structure else "chat"
     shown = "\n".join(json.loads(structure.partition(_JSON)[2]).values()) if style == "json" else structure
     notes, names = dict(_NOTE.findall(shown)), [name for name, _ in _FIELD.findall(given)]
@@ -232,10 +210,8 @@ def read_prompt(request: lm15.Request) -> Prompt:
     demos = []
     for (role, said), (other, reply) in pairwise(turns[:asked]):
         if (role, other) == ("user", "assistant"):
-            texts = _fields(reply.removesuffix("[[ ## completed ## ]]\n"), style, types)
-            outputs = {name: text if types[name] == TEXT else parsed(text) for name, text in texts.items()}
-            demos.append((_fields(said, style, names), outputs))
-    return Prompt(style, instructions, _fields(turns[asked][1].rpartition(_ASK)[0], style, names), types, tuple(demos))
+            demos.append((_fields(said, style, names), _fields(reply, style, types)))
+    return Prompt(style, _fields(turns[asked][1].rpartition(_ASK)[0], style, names), types, tuple(demos))
 
 
 def render(style: str, values: Mapping[str, Any]) -> str:
@@ -251,23 +227,18 @@ def render(style: str, values: Mapping[str, Any]) -> str:
 def parsed(text: str) -> Any:
     """The value that a text is in JSON, or the text itself."""
     with suppress(ValueError, RecursionError):
-        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+        return json.loads(text)
     return text
 
 
 def _fields(text: str, style: str, names: Collection[str]) -> dict[str, str]:
-    """Values by name. Headers of unknown, repeated or out-of-order fields belong to the value they stand in."""
+    """Values by name, those that are wanted and supplied."""
     if style == "json" and isinstance(value := parsed(text), dict):
         texts = {name: part if isinstance(part, str) else json.dumps(part) for name, part in value.items()}
     else:
-        heads, rest = [], [*names]
-        for match in _HEADER.finditer(text):
-            if match[1] in rest:
-                rest = rest[rest.index(match[1]) + 1 :]
-                heads.append(match)
-        ends = [*(match.start() for match in heads[1:]), len(text)]
-        texts = {head[1]: text[head.end() : end].strip() for head, end in zip(heads, ends, strict=False)}
-    return {name: text for name, text in texts.items() if name in names and text and not text.startswith(_MISSING)}
+        _, *parts = _HEADER.split(text)
+        texts = {name: part.strip() for name, part in zip(parts[::2], parts[1::2], strict=True)}
+    return {name: texts[name] for name in names if texts.get(name) and not texts[name].startswith(_MISSING)}
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -275,9 +246,7 @@ def _type(annotation: str, note: str) -> Schema:
     kind, _, inside = annotation.partition("[")
     if kind == "Literal":
         return {"enum": json_repair.loads(f"[{inside}")}
-    sign, _, said = note.partition(": ")
-    if sign.endswith("one of"):
-        return {"enum": said.split("; ")}
+    _, _, said = note.partition(": ")
     if not said:
         return {"type": _TYPES.get(kind, "string")}
     schema = json.loads(said)
@@ -285,4 +254,4 @@ def _type(annotation: str, note: str) -> Schema:
     # A model that holds itself is written out only so deep.
     for _ in range(4):
         text = _MODEL.sub(lambda match: json.dumps(models[match[1]])[1:-1], text)
-    return json.loads(_MODEL.sub('"type": "null"', text))
+    return json.loads(text)
