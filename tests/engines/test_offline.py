@@ -1,4 +1,4 @@
-"""The offline engine: what it says without demos, what demos and cues change, lists, prompts, types, and as an engine.
+"""The offline engine: what it says without demos, what demos change, lists, prompts, types, and as an engine.
 
 It knows no prompt of the suite: neither names of fields nor words of instructions are in its sources.
 """
@@ -6,10 +6,8 @@ It knows no prompt of the suite: neither names of fields nor words of instructio
 from __future__ import annotations
 
 import ast
-import enum
 import pickle
 from collections.abc import Sequence
-from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Literal, Optional
 
@@ -63,33 +61,28 @@ WHAT_DEMOS = [
 ]
 
 
-def ask(question: str, demos: Sequence[Any] = (), instructions: str = "", context: str = CONTEXT) -> str:
-    signature = make_signature("context, question -> answer", instructions)
-    return predict(signature, demos, context=context, question=question).answer
+def ask(question: str, demos: Sequence[Any] = (), context: str = CONTEXT) -> str:
+    return predict("context, question -> answer", demos, context=context, question=question).answer
 
 
-JOIN, WHICH = "When did Ann join a pottery class?", "Which class did Ann join?"
+JOIN = "When did Ann join a pottery class?"
 
 
 @pytest.mark.parametrize(
-    ("question", "demos", "instructions", "answer"),
+    ("question", "demos", "answer"),
     [
-        ("Who ran a charity race?", [], "", "My brother Tom ran a charity race last Saturday"),
-        (JOIN, WHEN_DEMOS, "", "7 May 2023"),
-        (JOIN, WHAT_DEMOS, "", "class yesterday"),
-        ("When did Tom run a charity race?", WHEN_DEMOS, "", "20 May 2023"),
-        ("How many kittens were adopted?", [{"question": "How many cats are there?", "answer": "3"}], "", "2"),
-        ("Did Ann adopt kittens?", [{"question": "Did Joe move?", "answer": "Yes"}], "", "Yes"),
-        # Without demos plain cues count.
-        (JOIN, [], "Give the absolute date.", "7 May 2023"),
-        (WHICH, [], "Answer with at most 2 words.", "class yesterday"),
-        (WHICH, [], 'Answer "who" with at most 2 words.', "I joined a pottery class yesterday"),
+        ("Who ran a charity race?", [], "My brother Tom ran a charity race last Saturday"),
+        (JOIN, WHEN_DEMOS, "7 May 2023"),
+        (JOIN, WHAT_DEMOS, "class yesterday"),
+        (JOIN, [*WHAT_DEMOS, *WHEN_DEMOS], "7 May 2023"),
+        ("When did Tom run a charity race?", WHEN_DEMOS, "20 May 2023"),
+        ("How many kittens were adopted?", [{"question": "How many cats are there?", "answer": "3"}], "2"),
     ],
 )
-def test_the_best_sentence_answers_and_demos_of_the_same_form_decide_kind_and_length(
-    question: str, demos: Any, instructions: str, answer: str
+def test_the_best_sentence_answers_and_the_nearest_demo_decides_kind_and_length(
+    question: str, demos: Any, answer: str
 ) -> None:
-    assert ask(question, demos, instructions) == answer
+    assert ask(question, demos) == answer
 
 
 @pytest.mark.parametrize(("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")])
@@ -98,28 +91,20 @@ def test_empty_inputs_are_answered(context: str, question: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "options", "demos", "answer"),
+    ("question", "options", "answer"),
     [
-        ("How many stars for a drama about sailors?", ["1", "2", "5"], [], "5"),
-        ("Will a drama be watched?", ["Never", "Always"], [], "Never"),
-        ("Will a drama be watched?", ["Never", "Always"], [{"question": "A film?", "answer": "Always"}], "Always"),
-        ("What is Robot Night?", ["(a) a drama", "(b) a horror film"], [], "(b)"),
+        ("How many stars for a drama about sailors?", ["1", "2", "5"], "5"),
+        ("Will a drama be watched?", ["Never", "Always"], "Never"),
+        ("What is Robot Night?", ["(a) a drama", "(b) a horror film"], "(b)"),
     ],
-    ids=["the best unit has it", "none: the first", "demos", "letters"],
+    ids=["the best unit has it", "none: the first", "letters"],
 )
-def test_of_a_list_of_words_or_letters_one_is_chosen(question: str, options: Any, demos: Any, answer: str) -> None:
+def test_of_a_list_of_words_or_letters_one_is_chosen(question: str, options: Any, answer: str) -> None:
     rated = (
         "[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5\n[u:2] user: Robot Night, a horror film => 2"
     )
     signature = "records, question, options: list[str] -> answer"
-    assert predict(signature, demos, records=rated, question=question, options=options).answer == answer
-
-
-def test_of_options_that_head_a_list_the_two_that_fit_the_query_are_chosen() -> None:
-    kinds = make_signature("memories, question, ideas: list[str] -> picks: list[Literal['A1', 'A2', 'A3', 'A4']]")
-    ideas = ["A1: Go to a loud concert.", "A2: Brew green tea.", "A3: Climb a tower.", "A4: Walk along the river."]
-    found = predict(kinds, memories="[D1:1] Ann: I sleep.", question="Is it a day for tea at the river?", ideas=ideas)
-    assert sorted(found.picks) == ["A2", "A4"]
+    assert predict(signature, records=rated, question=question, options=options).answer == answer
 
 
 class Entry(pydantic.BaseModel):
@@ -139,24 +124,16 @@ def entries(*rows: tuple[str, str, str]) -> list[Entry]:
     return [Entry(id=id, text=text, speaker=speaker) for id, text, speaker in rows]
 
 
-def test_facts_become_operations_of_the_kind_of_the_most_alike_item_of_the_demos() -> None:
+def test_facts_become_operations_on_the_memories_that_are_like_them() -> None:
     kinds: dict[str, Any] = {name: (list[Entry], dspy.InputField()) for name in ("facts", "memories")}
     manage = make_signature({**kinds, "operations": (list[Operation], dspy.OutputField())}, "Manage memories.")
     facts = entries(("D1:1", "Ann moved to Rome in May", "Ann"), ("D1:2", "Bob bought a drum", "Bob"))
     memories = entries(("m7", "Ann moved to Rome", "Ann"), ("m8", "Bob cooks on Sundays", "Bob"))
-    before = entries(("D2:1", "Eve moved to Lima", "Eve"), ("D2:2", "Joe bought a boat", "Joe"))
-    made = [
-        Operation(op="UPDATE", memory_id="m1", content=before[0].text, speaker="Eve"),
-        Operation(op="DELETE", content=before[1].text, speaker="Joe"),
+    found = predict(manage, facts=facts, memories=memories).operations
+    assert [(each.op, each.content, each.speaker, each.memory_id) for each in found] == [
+        ("INSERT", "Ann moved to Rome in May", "Ann", "m7"),
+        ("INSERT", "Bob bought a drum", "Bob", None),
     ]
-    demo = {"facts": before, "memories": entries(("m1", "Eve moved", "Eve")), "operations": made}
-    for demos, ops in (([], ["INSERT", "INSERT"]), ([demo], ["UPDATE", "DELETE"])):
-        found = predict(manage, demos, facts=facts, memories=memories).operations
-        assert [each.op for each in found] == ops
-        assert [(each.content, each.speaker, each.memory_id) for each in found] == [
-            ("Ann moved to Rome in May", "Ann", "m7"),
-            ("Bob bought a drum", "Bob", None),
-        ]
 
 
 TOLD = (
@@ -230,11 +207,6 @@ def test_a_stream_adds_up_to_the_response() -> None:
 # Every output type is filled with a valid value
 
 
-class Colour(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
 class Part(pydantic.BaseModel):
     name: str
     weight: float = pydantic.Field(ge=0, le=1)
@@ -247,7 +219,6 @@ class Whole(pydantic.BaseModel):
     parts: list[Part]
     first: Part
     note: Optional[str] = None  # noqa: UP045 - both spellings of an optional type must be read
-    made: date | None = None
 
 
 class Tree(pydantic.BaseModel):
@@ -257,11 +228,10 @@ class Tree(pydantic.BaseModel):
 
 ANY: Any = Ellipsis
 KINDS: list[tuple[Any, Any]] = [
-    # What comes from the text, or is the first option.
-    *((int, 2), (bool, True), (Literal["b", "a"], "b"), (date, date(2023, 6, 9)), (Colour, Colour.RED)),
-    (dict[str, str], {}),
-    *((kind, ANY) for kind in (float, datetime, str | None, int | str, Literal["yes; or no", "b"], Literal[1, 2, 3])),
-    *((kind, ANY) for kind in (Whole, Tree, Part | None, list[Whole], set[str], tuple[int, str], list[list[str]])),
+    # What has no rule is the first option, or the least value.
+    *((int, 0), (bool, True), (Literal["b", "a"], "b"), (dict[str, str], {})),
+    *((kind, ANY) for kind in (float, str | None, int | str, Literal["yes; or no", "b"], Literal[1, 2, 3])),
+    *((kind, ANY) for kind in (Whole, Tree, Part | None, list[Whole], set[str], list[list[str]])),
 ]
 
 
@@ -273,6 +243,15 @@ def test_a_type_is_filled(kind: Any, value: Any, adapter: Any) -> None:
     found = predict(signature, adapter=adapter(), context=CONTEXT, question="How many kittens were adopted?").value
     pydantic.TypeAdapter(kind).validate_python(found, strict=not isinstance(found, (list, tuple, set)))
     assert value is ANY or found == value
+
+
+@pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])
+@pytest.mark.parametrize("signature", suite(), ids=lambda signature: signature.__name__)
+def test_every_signature_of_the_suite_gets_what_its_schema_accepts(signature: Any, adapter: Any) -> None:
+    inputs = {name: CONTEXT if each.annotation is str else [] for name, each in signature.input_fields.items()}
+    found = predict(signature, adapter=adapter(), **inputs)
+    for name, field in signature.output_fields.items():
+        pydantic.TypeAdapter(field.annotation).validate_python(found[name], strict=True)
 
 
 SOURCES = [
