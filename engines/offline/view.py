@@ -2,8 +2,8 @@
 
 A unit is an item of a JSON list, a line with a head, or else a sentence. The line `[D1:3] (8 May 2023) Ann: I moved`
 has an id, a date, a speaker and a body. Of a record the longest text is the body; keys that end in id, speaker, time or
-date hold the rest. The query is the last input of one plain line, one that asks if there is any, whatever its name. An
-output called `x_id` or `x_ids` points at the lists that have the word x in their names: these are references, not
+date hold the rest. The query is the last input of one plain line (no date, no number), one that asks if there is any.
+An output called `x_id` or `x_ids` points at the lists that have the word x in their names: these are references, not
 material to work through.
 """
 
@@ -28,7 +28,7 @@ _HEAD = re.compile(
     r"(?s)\s*(?:[-*•#]+\s+|(\d+)[.)]\s+)?(?:\[([^\s\[\]]+)\]\s*)?(?:\(([^()]{0,99}\b(?:19|20)\d\d\b[^()]{0,99})\)\s*)?"
     r"(?:([^\W\d_][\w.'#-]*(?: [\w.'#-]+){0,2})[:：]\s+(?=\S))?(.*)"
 )
-_LINE = re.compile(r".{1,300}")
+_LINE = re.compile(r"(?!\d+$).{1,300}")
 
 
 class Unit(NamedTuple):
