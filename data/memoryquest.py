@@ -87,7 +87,6 @@ class JudgedExactRecall(JudgedRecall):
 
 
 def _explain(references: Sequence[Reference], levels: Sequence[Level]) -> str:
-    """Says in words which references were not retrieved, and what would have found them."""
     missing = [reference.text[:_SHOWN] for reference, level in zip(references, levels, strict=True) if level == "not"]
     if not missing:
         return "Right: everything that bears on the request was retrieved."

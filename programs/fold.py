@@ -56,9 +56,11 @@ class Steps:
 
     def prepare(self, items: Sequence[Item]) -> Sequence[StepResult]:
         """Does what does not depend on the memory, for all items at once."""
-        return gather(
-            [lambda item=item: self.step(lambda: self.writer.prepare(self.writer.given(item))) for item in items]
-        )
+        return gather([lambda item=item: self.ready(item) for item in items])
+
+    def ready(self, item: Item) -> StepResult:
+        """Does it for one item."""
+        return self.step(lambda: self.writer.prepare(self.writer.given(item)))
 
     def write(self, state: Any, item: Item, prepared: StepResult) -> Any:
         """Takes one item in."""

@@ -40,12 +40,20 @@ class Settings(BaseModel):
     """Of what they are, in errors."""
     retired: ClassVar[Mapping[str, Any]] = {}
     """Settings that programs saved by earlier versions name, each with the value that is what happens now."""
+    one_of: ClassVar[tuple[str, ...]] = ()
+    """Switches that may not all be off."""
 
     @model_validator(mode="before")
     @classmethod
     def _without_retired(cls, given: dict[str, Any]) -> dict[str, Any]:
         kept = given.keys() - {name for name, value in cls.retired.items() if given.get(name) == value}
         return {name: value for name, value in given.items() if name in kept}
+
+    @model_validator(mode="after")
+    def _one_is_on(self) -> Self:
+        if self.one_of and not any(getattr(self, name) for name in self.one_of):
+            raise ValueError(f"{' and '.join(self.one_of)} are all off; leave one on")
+        return self
 
     @classmethod
     def read(cls, name: str, given: Mapping[str, Any]) -> Self:

@@ -110,7 +110,6 @@ def _last(first: date, span: str) -> date:
 
 
 def _moved(day: date, number: int, unit: str) -> _When:
-    """So many days, weeks, weekends, months or years from a day."""
     if unit == "weekend":
         # That of a week from Monday on: on a Sunday, the last weekend began eight days ago.
         return day + relativedelta(days=-day.weekday(), weeks=number, weekday=SA), unit

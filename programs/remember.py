@@ -24,7 +24,7 @@ from ..records import Context, Failure, History, Item
 from .fold import NOTHING, StepResult, Steps, close, fold, run_step, take
 from .identity import digest, jsonable, writer_key
 from .method import Writer
-from .threads import Flight, gather
+from .threads import Flight
 
 FREE = 4096
 """Nodes of writers that ask nothing that are kept, those used last: some eighty histories of fifty sessions."""
@@ -150,11 +150,11 @@ class _SharedSteps(Steps):
     def prepare(self, items: Sequence[Item]) -> Sequence[StepResult]:
         # Other threads that need the same items wait for them, instead of queueing beside every single one.
         together = ("together", self.key, *(item.digest for item in items))
-        return self._prepared.once(together, lambda: gather([lambda item=item: self._ready(item) for item in items]))
+        return self._prepared.once(together, lambda: super(_SharedSteps, self).prepare(items))
 
     def write(self, state: Node, item: Item, prepared: StepResult | None = None) -> Node:
         def work() -> StepResult:
-            ready = self._ready(item) if prepared is None else prepared
+            ready = self.ready(item) if prepared is None else prepared
             return ready.then(self.step(lambda: take(self.writer, state.memory, item, ready.value)))
 
         self.at += 1
@@ -166,12 +166,10 @@ class _SharedSteps(Steps):
         settled = f"{self._history.digest}:settled"
         return self._node(settled, None, state, lambda: self.step(lambda: close(self.writer, state.memory)))
 
-    def _ready(self, item: Item) -> StepResult:
+    def ready(self, item: Item) -> StepResult:
         if not self.writer.prepares:
             return NOTHING
-        return self._prepared.once(
-            (self.key, item.digest), lambda: self.step(lambda: self.writer.prepare(self.writer.given(item)))
-        )
+        return self._prepared.once((self.key, item.digest), lambda: super(_SharedSteps, self).ready(item))
 
     def _node(self, prefix: str, item: Item | None, parent: Node, work: Callable[[], StepResult]) -> Node:
         key = (self.key, prefix)

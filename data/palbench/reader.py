@@ -145,7 +145,6 @@ class _SideFiles:
         )
 
     def _at(self, name: str, *keys: str) -> Mapping[str, Any]:
-        """What a file holds under some keys; {} where that is no object."""
         value = self.found.get(name)
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None

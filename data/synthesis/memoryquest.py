@@ -133,8 +133,6 @@ class Embeds(Protocol):
 
 @dataclass(frozen=True)
 class _Plan:
-    """A request with its timeline, and the chats that tell it."""
-
     id: str
     query: DraftQuery
     events: list[DraftEvent]

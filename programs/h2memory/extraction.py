@@ -60,18 +60,13 @@ def situations_of(item: Item, size: int, ask: Ask) -> tuple[list[Situation], set
     return [situation for situation in drawn if situation is not None], lost
 
 
-def background_lines(memory: HeterogeneousMemory) -> str:
-    """The background as the update sees it: all four aspects, the unknown ones empty."""
-    known = {aspect: background.text for aspect, background in memory.background.items()}
-    return "\n".join(f"{aspect}: {known.get(aspect, '')}".rstrip() for aspect in ASPECTS)
-
-
 def updated(memory: HeterogeneousMemory, situations: Sequence[Situation], ask: Ask) -> dict[Aspect, str]:
     """M_B(j) from M_B(j-1) and the situations of session j: the new sentence of each aspect that changes."""
     until = latest(*(situation.time for situation in situations))
+    known = {aspect: background.text for aspect, background in memory.background.items()}
     said = ask(
         "update_background",
-        background_before=background_lines(memory),
+        background_before="\n".join(f"{aspect}: {known.get(aspect, '')}".rstrip() for aspect in ASPECTS),
         span_before=_span(memory.since, memory.until),
         situations_since=[situation.text for situation in situations],
         span_since=_span(earliest(situation.since for situation in situations), until),

@@ -26,9 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
-
-from pydantic import model_validator
+from typing import Any, ClassVar
 
 from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry, entry_of
@@ -59,12 +57,7 @@ class H2MemorySettings(RecallSettings):
     """What can be set of `H2Memory`."""
 
     retired: ClassVar[Mapping[str, Any]] = {"need_summary": True}
-
-    @model_validator(mode="after")
-    def _has_parts(self) -> Self:
-        if not (self.use_situations or self.use_background or self.use_topics or self.use_principles):
-            raise ValueError("use_situations, use_background, use_topics and use_principles are all off; leave one on")
-        return self
+    one_of = ("use_situations", "use_background", "use_topics", "use_principles")
 
 
 class UserWriter(Writer):

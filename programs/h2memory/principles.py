@@ -131,7 +131,6 @@ class Principles:
 
 
 def _revised(verdict: Any) -> str:
-    """The new text where a verdict asks for one and gives it."""
     return one_line(verdict.revised) if verdict and verdict.adjust else ""
 
 

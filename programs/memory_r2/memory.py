@@ -116,8 +116,6 @@ class FactMemory(Memory):
 
 
 class _Draft:
-    """The mutable state of one `apply`."""
-
     def __init__(self, memory: FactMemory, shown: set[str], time: datetime | None) -> None:
         self.facts, self.wordings = list(memory.facts), memory.wordings
         self.removed: list[StoredFact] = []

@@ -146,8 +146,6 @@ class Prospection(Part):
 
 @dataclass
 class _Walk:
-    """What one recall has found and spent so far."""
-
     search: Search
     k: int
     min_score: float

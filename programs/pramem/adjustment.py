@@ -107,7 +107,6 @@ def _applied(
 
 
 def _pooled(memory: ExperienceMemory, entry: Experience) -> ExperienceMemory:
-    """The memory with an entry back among the proposals, as the text it was."""
     action: Literal["add pattern", "add alert"] = "add pattern" if entry.kind == "pattern" else "add alert"
     back = Proposal(id="", action=action, content=entry.text, sources=entry.sources)
     return memory.with_proposals(memory.rounds, [back])

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ...records import Action, Turn
 from ...signatures.pramem import KnownExperience
@@ -28,6 +28,7 @@ class PracticeSettings(Settings):
     """What can be set of practice; defaults are the paper's, or else those of the released code."""
 
     retired: ClassVar = {"start": "profile", "parallel": True}
+    one_of = ("patterns", "alerts")
     rounds: int = Field(80, ge=1, description="most practice rounds of a run (section 4.1)")
     samples: int = Field(1, ge=1, description="samples of a round (q), each tried and reviewed on its own")
     adjust_every: int = Field(5, ge=1, description="rounds between two adjustments (T), and at most before the last")
@@ -50,12 +51,6 @@ class PracticeSettings(Settings):
     needed: int = Field(3, ge=1, description="proposals that a change needs (Figure 9)")
     distinct_records: bool = Field(False, description="proposals of one practised record support a change once (ours)")
     seed: int = Field(42, description="what samples are drawn with (code)")
-
-    @model_validator(mode="after")
-    def _keeps_something(self) -> Self:
-        if not (self.patterns or self.alerts):
-            raise ValueError("patterns and alerts are both off; leave one of them on")
-        return self
 
     @property
     def off(self) -> tuple[Kind, ...]:

@@ -139,7 +139,6 @@ def shown(theory: Theory) -> str:
 
 
 def _inference(theory: Theory) -> list[str]:
-    """A relation's theory as the operators are shown it, its two parts labelled."""
     parts = {"Fact summary": theory.sigma, "Inferred traits": theory.delta}
     return [f"{label}: {sentences(text)}" for label, text in parts.items() if text]
 

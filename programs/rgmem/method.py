@@ -18,10 +18,10 @@ Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import dspy
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ...memory.amending import Amend
 from ...memory.index import Embedder
@@ -67,11 +67,7 @@ class GraphSettings(Settings):
 class RGMemSettings(RecallSettings, GraphSettings):
     """What can be set of `RGMem`."""
 
-    @model_validator(mode="after")
-    def _recalls_something(self) -> Self:
-        if not (self.use_l0 or self.use_l1):
-            raise ValueError("use_l0 and use_l1 are both off: nothing is left to recall; leave one on")
-        return self
+    one_of = ("use_l0", "use_l1")
 
 
 class GraphWriter(Writer):

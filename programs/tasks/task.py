@@ -311,18 +311,8 @@ def parted(config: Mapping[str, Any], task: str) -> tuple[dict[str, Any], TaskSe
     return own, TaskSettings.read(task, asked)
 
 
-_ALL = (
-    QuestionAnswering,
-    MultipleChoice,
-    PersonalResponse,
-    MemoryLookup,
-    RequirementRestatement,
-    SolutionProposal,
-    SolutionSelection,
-    DialogueReply,
-)
 TASKS: dict[str, type[Task] | str] = {
-    **{task.name: task for task in _ALL},
+    **{each.name: each for each in Task.__subclasses__()},
     "behavior-prediction": "behavior:BehaviorPrediction",
 }
 """Tasks by name; that with a file of its own as "module:Class" within this folder, imported when asked for."""

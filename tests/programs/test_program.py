@@ -54,8 +54,8 @@ def test_every_method_keeps_the_promises_of_one(name):
         ("memory-bank", {"days": float("nan")}, "days"),
         ("logs+turn-rag", {"earlier": "all"}, "earlier = 'all': input should be 'search', 'summary' or 'none'"),
         ("pramem", {"start": "empty"}, "'pramem' has no setting 'start'"),
-        ("pramem", {"patterns": False, "alerts": False}, "patterns and alerts are both off"),
-        ("rgmem", {"use_l0": False, "use_l1": False}, "nothing is left to recall"),
+        ("pramem", {"patterns": False, "alerts": False}, "patterns and alerts are all off"),
+        ("rgmem", {"use_l0": False, "use_l1": False}, "use_l0 and use_l1 are all off"),
         (
             "h2memory",
             {f"use_{part}": False for part in ("situations", "background", "topics", "principles")},

@@ -96,7 +96,6 @@ def _talk(session: Session, setting: Setting) -> None:
 
 
 def _complete(sessions: Sequence[Session], setting: Setting, note: Callable[[str], None]) -> bool:
-    """Whether a user can be written: with dialogues in both parts."""
     user = sessions[0].persona.id
     parts = [session.part for session in sessions if session.turns]
     problems = [f"no dialogue in the {part} set" for part in ("history", "query") if part not in parts]
