@@ -2,17 +2,11 @@
 
 import os
 
-
-def main() -> None:
-    """Runs the command line of this very environment."""
-    try:
-        from .cli import main as run
-
-        run()
-    except KeyboardInterrupt:
-        os.write(2, b"mempiler: stopped\n")
-        os._exit(130)
-
+try:
+    from .cli import main
+except KeyboardInterrupt:
+    os.write(2, b"mempiler: stopped\n")
+    os._exit(130)
 
 if __name__ == "__main__":
     main()

@@ -160,12 +160,11 @@ def _refuse_no_text(arguments: list[str]) -> None:
 
 def _stopped(stop: BaseException, arguments: list[str], alone: bool) -> None:
     """Says how to go on, and ends; a process of its own at once, for Python would wait for calls in flight."""
-    line = stop_line(stop, arguments)
+    click.echo(f"mempiler: {stop_line(stop, arguments)}", err=True)
     if alone:
-        click.echo(f"mempiler: {line}", err=True)
         sys.stdout.flush()
         os._exit(130)
-    _fail(line, 130)
+    sys.exit(130)
 
 
 def _fail(message: str, code: int) -> Any:

@@ -6,7 +6,6 @@ Only `rebuild` asks a language model.
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,7 +18,7 @@ import click
 from ..errors import StoreError, UserError, misfit
 from . import Renaming, options
 from .options import open_store
-from .printing import Output, as_json, harmless_json, report, table
+from .printing import Output, as_json, harmless, report, table
 
 if TYPE_CHECKING:
     from ..serving.writing import Remembered
@@ -95,14 +94,14 @@ def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any)
     """
     from ..engines.models import endpoint_errors
     from ..programs.threads import gather
-    from ..serving.memories import Memories, stamp_of
+    from ..serving.memories import Memories
     from ..serving.writing import Remembered
 
     if queued + failed + force > 1:
         raise UserError("--queued, --failed and --force each say what is written; give one of them")
     store, user, tenant = (given.pop(name) for name in ("store", "user", "tenant"))
     loaded, _, model = options.open_asked(program, given)
-    own, stopped = stamp_of(loaded), threading.Event()
+    stopped = threading.Event()
     with open_store(store) as opened:
         owners = _users(opened, tenant, user)
         for owner in owners if force else ():
@@ -121,7 +120,7 @@ def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any)
         with endpoint_errors():
             done = sum(gather([lambda owner=owner: written(owner) for owner in owners]), Remembered())
         users = opened.users(tenant, user)
-    others = sum(one.stamp is not None and not one.stamp.writes_like(own) for one in users)
+    others = sum(one.stamp is not None and not one.stamp.writes_like(memories.stamp) for one in users)
     counts = {"users": len(users), "sessions": done.items, "failures": len(done.failures)}
     left = {"still queued": sum(one.queued for one in users), "partial": sum(one.partial for one in users)}
     left["users of another program"] = others
@@ -170,9 +169,8 @@ def search(program: str, query: str | None, k: int, where: Any, since: Any, unti
 
     from ..serving.bodies import Listing
 
-    asked = {"where": where, "since": since, "until": until}
     try:
-        chosen = Listing.model_validate({name: value for name, value in asked.items() if value is not None}).chosen
+        chosen = Listing(where=where, since=since, until=until).chosen
     except ValidationError as error:
         raise UserError(misfit(error)) from error
     with _memory(program, **given) as memory:
@@ -278,7 +276,7 @@ def export(path: str, overwrite: bool, store: str | None, user: str | None, tena
     if path != "-":
         refuse_foreign(Path(path), MARK, force=overwrite)
     # What users said is for nobody else's eyes, whatever the umask.
-    shown: Any = SimpleNamespace(write=lambda text: sys.stdout.write(harmless_json(text)))
+    shown: Any = SimpleNamespace(write=lambda text: click.echo(harmless(text), nl=False))
     target = nullcontext(shown) if path == "-" else atomic_write(Path(path), 0o600)
     with open_store(store) as opened, target as file:
         count = export_users(opened, file, tenant, user)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -225,11 +226,7 @@ def open_store(url: str | None, make: bool = False) -> Any:
 
     address = url or str(home() / "memories.sqlite")
     if "://" not in address:
-        try:
-            there = Path(address).exists()
-        except OSError as error:
-            raise UserError(f"--store {address:.100}: {error.strerror}") from error
-        if not make and not there:
+        if not make and not os.path.exists(address):  # noqa: PTH110 - pathlib raises for a name that is too long
             raise UserError(f"{address}: no memories here; give --store, or add some with `mempiler memories add`")
         make_folder(Path(address).resolve().parent)
     return Store(address)

@@ -37,8 +37,7 @@ def report(found: Any, lines: Iterable[RenderableType] | None = None) -> None:
     if as_json():
         from pydantic_core import to_jsonable_python
 
-        plain = json.dumps(found, indent=2, ensure_ascii=False, default=to_jsonable_python)
-        click.echo(harmless_json(plain))
+        click.echo(harmless(json.dumps(found, indent=2, ensure_ascii=False, default=to_jsonable_python)))
         return
     console = Output()
     for line in [", ".join(f"{value} {name}" for name, value in found.items())] if lines is None else lines:
@@ -49,13 +48,9 @@ _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u2
 """Controls, and what turns the direction of writing."""
 
 
-def harmless_json(text: str) -> str:
-    """JSON in which nothing steers a terminal."""
+def harmless(text: str) -> str:
+    """A text, or JSON, in which nothing steers a terminal: such characters are spelled out."""
     return _STEERING.sub(lambda char: f"\\u{ord(char[0]):04x}", text)
-
-
-def _harmless(text: str) -> str:
-    return _STEERING.sub(lambda char: char[0].encode("unicode_escape").decode(), text)
 
 
 class Output(Console):
@@ -71,7 +66,7 @@ class Output(Console):
             self.width = 120
 
     def render_str(self, text: str, **about: Any) -> Text:
-        return super().render_str(_harmless(text), **about)
+        return super().render_str(harmless(text), **about)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -101,7 +96,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str | None
     for n, row in enumerate(rows):
         if n == section:
             drawn.add_section()
-        drawn.add_row(*(Text(_harmless(cell)) for cell in row))
+        drawn.add_row(*(Text(harmless(cell)) for cell in row))
     return drawn
 
 

@@ -182,11 +182,10 @@ def page_lines(page: Page) -> Iterator[RenderableType]:
             lost, again = ended.get("lost", 0), ended.get("retried", 0)
             if lost or again:
                 yield f"{predictor}, {phase}: {lost} lost, {again} retried"
-    failed = {phase: (found.failures, found.write_failures) for phase, found in page.phases.items()}
-    if any(map(any, failed.values())):
+    if any(found.failures or found.write_failures for found in page.phases.values()):
         told = (
-            f"{phase}: {questions} questions and {writes} writes failed"
-            for phase, (questions, writes) in failed.items()
+            f"{phase}: {found.failures} questions and {found.write_failures} writes failed"
+            for phase, found in page.phases.items()
         )
         yield f"{'; '.join(told)}; mempiler show {page.name} --failed"
     wrong = sum(not each.last.right for each in page.questions)

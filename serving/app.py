@@ -25,7 +25,6 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
@@ -65,12 +64,11 @@ def make_app(service: Service) -> FastAPI:
     if service.settings.mcp:
         app.state.tools, route = routes.tools_route(service)
         app.router.routes.append(route)
-    for kind in (HTTPException, RequestValidationError, *CAUGHT):
+    for kind in (RequestValidationError, *CAUGHT):
         app.add_exception_handler(kind, _refused)
     # The last one added is the first to see a request.
     limits = service.settings
-    bounds: Any = {"most": limits.max_body, "seconds": limits.timeout, "place": service.requests.place}
-    app.add_middleware(Gate, tokens=service.tokens, **bounds)
+    app.add_middleware(Gate, service.tokens, limits.max_body, limits.timeout, service.requests.place)
     app.add_middleware(operations.RequestLog, metrics=app.state.metrics)
     if service.spans is not None:
         from .tracing import trace  # an extra

@@ -13,11 +13,11 @@ import re
 import stat
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 
 from ..errors import UserError
 from ..memory.incoming import name_of
@@ -28,7 +28,6 @@ from .error_responses import (
     TOO_LARGE,
     UNKNOWN_HOST,
     UNKNOWN_TOKEN,
-    HttpError,
     log,
     response_of,
 )
@@ -44,6 +43,8 @@ OPEN_TENANT = "default"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names of this machine; a service without tokens answers to no other."""
 
+Place = Callable[[str], AbstractContextManager[None]]
+"""What a request of a tenant holds until it is served."""
 _LINE = re.compile(r"(\S+)\s+(?:sha256:([0-9a-f]{64})|(?!sha256:)(\S{16,}))")
 
 
@@ -132,7 +133,6 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@dataclass
 class Gate:
     """ASGI middleware: a request goes on with its tenant and its whole body, or is refused before any parsing.
 
@@ -140,46 +140,41 @@ class Gate:
     Until its last byte is sent it holds a `place` of its tenant.
     """
 
-    app: Any
-    tokens: Tokens | None
-    most: int
-    """Bytes of a body."""
-    seconds: float
-    place: Callable[[str], AbstractContextManager[None]]
+    def __init__(self, app: Any, tokens: Tokens | None, most: int, seconds: float, place: Place) -> None:
+        self._app, self._tokens, self._most, self._seconds, self._place = app, tokens, most, seconds, place
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Passes a request on, or refuses it."""
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         with ExitStack() as held:
             try:
-                tenant = scope.setdefault("state", {})["tenant"] = tenant_of(scope, self.tokens)
+                tenant = scope.setdefault("state", {})["tenant"] = tenant_of(scope, self._tokens)
                 if scope["path"].startswith(GUARDED):
-                    held.enter_context(self.place(tenant or ""))
+                    held.enter_context(self._place(tenant or ""))
                 body = await self._body(scope, receive)
-            except (HttpError, TimeoutError) as error:
-                refused = error if isinstance(error, HttpError) else SLOW_BODY()
+            except (HTTPException, TimeoutError) as error:
+                refused = error if isinstance(error, HTTPException) else SLOW_BODY()
                 await response_of(refused)(scope, receive, send)
                 return
             # Read once more, the body is the whole one; a wait for more is a wait for the client to leave.
             messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
             async def replay() -> Any:
-                message = next(messages, None)
-                return message if message is not None else await receive()
+                return next(messages, None) or await receive()
 
-            await self.app(scope, replay, send)
+            await self._app(scope, replay, send)
 
     async def _body(self, scope: Any, receive: Any) -> bytes:
         announced = dict(scope["headers"]).get(b"content-length", b"0")
-        if announced.isdigit() and int(announced[:20]) > self.most:
+        if announced.isdigit() and int(announced[:20]) > self._most:
             raise TOO_LARGE()
         body, more = bytearray(), True
-        async with asyncio.timeout(self.seconds):
+        async with asyncio.timeout(self._seconds):
             while more and (message := await receive())["type"] == "http.request":
                 body += message.get("body", b"")
-                if len(body) > self.most:
+                if len(body) > self._most:
                     raise TOO_LARGE()
                 more = message.get("more_body")
         return bytes(body)
@@ -189,7 +184,7 @@ def tenant_of(scope: Any, tokens: Tokens | None) -> str | None:
     """The tenant that a request is of; None for one that needs none. Without tokens all of this machine is `default`.
 
     Raises:
-        HttpError: The token is unknown or of another use (401, 403), or a page of another host asks (403).
+        HTTPException: The token is unknown or of another use (401, 403), or a page of another host asks (403).
     """
     path, headers = scope["path"], Headers(scope=scope)
     if not (path.startswith(GUARDED) or path == METRICS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 
@@ -38,8 +39,8 @@ class Breaker(Guard):
         """Whether there are several tenants at the moment; who knows sets it."""
         self._failures: dict[str, int] = {}
         """Failures in a row, by caller."""
-        self._failing: set[str] = set()
-        """Callers whose calls failed since the last one that was answered."""
+        self._failing = Counter[str]()
+        """Failures since the last call that was answered, by caller."""
         self._refused: dict[str, float] = {}
         """Until when callers are refused alone."""
 
@@ -66,10 +67,10 @@ class Breaker(Guard):
         caller, until = self._caller(), self._clock() + self._pause
         with self._lock:
             self._row += 1
-            if len(self._failing) < 2:  # two are several, however many users somebody makes up
-                self._failing.add(caller)
+            self._failing[caller] += 1
             self._failures[caller] = self._failures.pop(caller, 0) + 1
-            if self._row >= DEAD_AFTER and (not caller or len(self._failing) > 1):
+            # One failure beside those of a single caller is nothing that all have.
+            if self._row >= DEAD_AFTER and (not caller or self._row - max(self._failing.values()) > 1):
                 self._closed_from = until
             elif self._failures[caller] >= DEAD_AFTER:
                 self._refused[caller] = until

@@ -19,13 +19,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.exceptions import HTTPException
 
 from ..engines.endpoint.loop import Deadline
 from ..programs.streaming import AnswerStream
 from ..records.context import estimate_tokens
 from .bodies import ChatRequest, Remembered
 from .conversation import Conversation
-from .error_responses import HttpError, body_of, failure, log, refusal_of
+from .error_responses import body_of, failure, log, refusal_of
 from .relay import Relay, Send
 from .service import GUARD, Asked, Caller
 from .user_memory import UserMemory
@@ -60,7 +61,7 @@ async def complete(
     """Stores what the user says, answers with what is remembered of them, and stores the answer."""
     service = caller.service
     if not service.chats:
-        raise HttpError(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
+        raise HTTPException(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
     caller.check_length(len(body.messages))
     # What no program answers is handed on to the language model.
     beyond, upstream = body.beyond, service.upstream
@@ -68,9 +69,9 @@ async def complete(
         upstream = None
         if beyond:
             how = "takes a language model at an address that speaks OpenAI's chat; there is none"
-            raise HttpError(400, f"{beyond}: {how}")
+            raise HTTPException(400, f"{beyond}: {how}")
         if body.messages[-1].role != "user" or not body.messages[-1].text.strip():
-            raise HttpError(400, "messages: the last message must be of role user, with a text")
+            raise HTTPException(400, "messages: the last message must be of role user, with a text")
     memory = caller.memory(body.user)
     repeated = x_stainless_retry_count.strip("0").isdigit()
     talk = Conversation(memory, body, timedelta(minutes=service.settings.session_gap), repeated)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -31,7 +32,6 @@ class Conversation:
     """What one request of a chat says, in the session that it belongs to; what tools say is left out.
 
     Of a user who is forgotten while this goes on nothing is stored, and the answer is given all the same.
-
     """
 
     memory: UserMemory
@@ -144,16 +144,12 @@ class Conversation:
 
     def _say(self, turns: Sequence[Turn]) -> tuple[str, tuple[Turn, ...]]:
         """Stores turns; those of an ended session begin a continuation, `NAME~...`, unless the user was forgotten."""
-        session = self.session
-        try:
-            return session, self.memory.say(session, turns, metadata=self._own.metadata)
-        except ConflictError:
-            session = f"{session.partition('~')[0]}~{_token()}"
-        try:
-            return session, self.memory.say(session, turns, metadata=self._own.metadata)
-        except ConflictError:
-            # A session of this name there cannot be: the user was forgotten.
-            return session, tuple(turn.model_copy(update={"id": f"{session}:{n}"}) for n, turn in enumerate(turns, 1))
+        new = f"{self.session.partition('~')[0]}~{_token()}"
+        for session in (self.session, new):
+            with suppress(ConflictError):
+                return session, self.memory.say(session, turns, metadata=self._own.metadata)
+        # A session of this name there cannot be: the user was forgotten.
+        return new, tuple(turn.model_copy(update={"id": f"{new}:{n}"}) for n, turn in enumerate(turns, 1))
 
     def _given(self) -> str | None:
         """The answer to this request, if it is the last thing that was said."""

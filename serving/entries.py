@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Unpack
 
-from ..errors import ConflictError, UserError
+from ..errors import ConflictError, UserError, check_number
 from ..memory.amending import LONGEST, LONGEST_BY, Amendment, Amendments, active_amendments
 from ..memory.entries import MOST, PAGE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.incoming import plain_line
@@ -67,7 +67,7 @@ class UserEntries:
         Raises:
             UserError: The limit, the cursor or a condition is none.
         """
-        _check(limit)
+        check_number("limit", limit, 1, MOST)
         if cursor is not None and not cursor:
             raise UserError("the cursor is empty; give `next` of the page before, or none for the first page")
         within, view = self.memories.within(self.owner, **choice), self.look()
@@ -132,7 +132,7 @@ class UserEntries:
         Raises:
             UserError: The limit is none.
         """
-        _check(limit)
+        check_number("limit", limit, 1, MOST)
         found, rows = self.get(entry), [row for row in self.store.amendments(self.owner) if row.entry == entry]
         if not (rows or found):
             return ()
@@ -204,11 +204,6 @@ class UserEntries:
 def _line(row: Amendment) -> EntryChange:
     about = {name: getattr(row, name) for name in ("what", "text", "new", "at", "by", "number")}
     return EntryChange(**about, turns=row.sources)
-
-
-def _check(limit: int) -> None:
-    if not 1 <= limit <= MOST:
-        raise UserError(f"limit is {limit}; ask for 1 to {MOST}")
 
 
 def _worded(entry: Entry, text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -44,21 +44,6 @@ _KINDS = {
 }
 
 
-class HttpError(HTTPException):
-    """A request that is not served.
-
-    Args:
-        status: The HTTP status.
-        message: One line for the caller.
-        headers: Further response headers.
-    """
-
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        # A message may name what was sent, which need not be text that a response can hold.
-        line = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
-        super().__init__(status, line, headers)
-
-
 def body_of(error: HTTPException) -> dict[str, Any]:
     """The JSON form of an error."""
     kind = _KINDS.get(error.status_code, "server_error" if error.status_code >= 500 else "invalid_request_error")
@@ -72,21 +57,23 @@ def response_of(error: HTTPException) -> JSONResponse:
 
 # Made anew each time: an exception that is raised twice keeps the frames of both.
 UNKNOWN_TOKEN = partial(
-    HttpError, 401, "give a valid token: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"}
+    HTTPException, 401, "give a valid token: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"}
 )
-UNKNOWN_HOST = partial(HttpError, 403, "without tokens this service answers to 127.0.0.1 and localhost only")
-OTHER_ORIGIN = partial(HttpError, 403, "without tokens this service answers to no page of another origin")
-OTHER_PATH = partial(HttpError, 403, "/metrics wants a token of the tenant `metrics`, which opens nothing else")
-UNKNOWN_USER = partial(HttpError, 404, "there is no such user")
-UNKNOWN_SESSION = partial(HttpError, 404, "there is no such session")
-UNKNOWN_ENTRY = partial(HttpError, 404, "there is no such entry")
-SLOW_BODY = partial(HttpError, 408, "the body did not come in time", {"Connection": "close"})
-TOO_LARGE = partial(HttpError, 413, "the body is too large")
-BUG = partial(HttpError, 500, "something went wrong here; the log has it under the request's id")
-OVERLOADED = partial(HttpError, 503, "too many requests wait; try again", {"Retry-After": "2"})
-TENANT_OVERLOADED = partial(HttpError, 429, "too many requests of this tenant wait; try again", {"Retry-After": "2"})
-GONE = partial(HttpError, 499, "the client went away")
-LATE = partial(HttpError, 504, "this took too long; what was said is stored, and the request can be repeated")
+UNKNOWN_HOST = partial(HTTPException, 403, "without tokens this service answers to 127.0.0.1 and localhost only")
+OTHER_ORIGIN = partial(HTTPException, 403, "without tokens this service answers to no page of another origin")
+OTHER_PATH = partial(HTTPException, 403, "/metrics wants a token of the tenant `metrics`, which opens nothing else")
+UNKNOWN_USER = partial(HTTPException, 404, "there is no such user")
+UNKNOWN_SESSION = partial(HTTPException, 404, "there is no such session")
+UNKNOWN_ENTRY = partial(HTTPException, 404, "there is no such entry")
+SLOW_BODY = partial(HTTPException, 408, "the body did not come in time", {"Connection": "close"})
+TOO_LARGE = partial(HTTPException, 413, "the body is too large")
+BUG = partial(HTTPException, 500, "something went wrong here; the log has it under the request's id")
+OVERLOADED = partial(HTTPException, 503, "too many requests wait; try again", {"Retry-After": "2"})
+TENANT_OVERLOADED = partial(
+    HTTPException, 429, "too many requests of this tenant wait; try again", {"Retry-After": "2"}
+)
+GONE = partial(HTTPException, 499, "the client went away")
+LATE = partial(HTTPException, 504, "this took too long; what was said is stored, and the request can be repeated")
 
 _DOWN = "the language model does not answer; what was said is stored, and the request can be repeated"
 _REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
@@ -104,7 +91,7 @@ _REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
 )
 """Errors with their status and message, the first that fits; "" means the error's own message."""
 
-CAUGHT = (HttpError, *(kind for kind, _, _ in _REFUSALS))
+CAUGHT = (HTTPException, *(kind for kind, _, _ in _REFUSALS))
 
 
 def refusal_of(error: BaseException) -> HTTPException:
@@ -113,12 +100,11 @@ def refusal_of(error: BaseException) -> HTTPException:
         return error
     if isinstance(error, RequestValidationError):
         whole = error.errors()[0]["loc"] == ("body",)
-        return HttpError(
-            400, "send a JSON object, with Content-Type: application/json" if whole else misfit(error, skip=1)
-        )
+        # What was sent need not be text that a response can hold; a message of ours is.
+        error = UserError("send a JSON object, with Content-Type: application/json" if whole else misfit(error, skip=1))
     for kind, status, message in _REFUSALS:
         if isinstance(error, kind):
-            return HttpError(status, message or str(error), {"Retry-After": "5"} if status == 503 else None)
+            return HTTPException(status, message or str(error), {"Retry-After": "5"} if status == 503 else None)
     return BUG()
 
 

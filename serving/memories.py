@@ -68,8 +68,16 @@ class Memories:
 
     @cached_property
     def stamp(self) -> Stamp:
-        """Who writes: the program as it was when this was first asked."""
-        return stamp_of(self.program)
+        """Who writes: the program as it was when this was first asked.
+
+        The memory depends on the writer with its settings, prompts and embedder, the adapter and the shape of the
+        memory; prompts that only read may change without a rebuild. The model that writes is not part of it: changing
+        the model is the operator's choice, and `rebuild --force` writes everything anew.
+        """
+        writer = self.program.method.writer
+        embedder = getattr(writer, "embedder", None)
+        writes = [writer_digest(writer), self.program.adapter if writer.predictors_below() else ""]
+        return Stamp(digest(writes), program_digest(self.program), embedder.name if embedder else "")
 
     def look(self, owner: Owner) -> View:
         """The memory that questions are answered from, as amendments leave it, and what is not in it yet.
@@ -303,16 +311,3 @@ class _Cache:
                 [(most, _)] = Counter(one.tenant for one in self.users).most_common(1)
                 del self.users[next(one for one in self.users if one.tenant == most)]
             return kept
-
-
-def stamp_of(program: MemoryProgram) -> Stamp:
-    """Who the program is, as the writer of a memory.
-
-    The memory depends on the writer with its settings, prompts and embedder, the adapter and the shape of the memory;
-    prompts that only read may change without a rebuild. The model that writes is not part of it: changing the model is
-    the operator's choice, and `rebuild --force` writes everything anew.
-    """
-    writer = program.method.writer
-    embedder = getattr(writer, "embedder", None)
-    writes = [writer_digest(writer), program.adapter if writer.predictors_below() else ""]
-    return Stamp(digest(writes), program_digest(program), embedder.name if embedder else "")

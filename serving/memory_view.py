@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from ..errors import UserError
+from ..errors import check_number
 from ..memory.amending import Amend, Amendments
 from ..memory.entries import MOST
 from ..memory.index import Entry
@@ -132,8 +132,7 @@ class View:
 
     def search(self, query: str, k: int, within: MemoryFilter) -> Found:
         """The entries nearest to a query, and the waiting turns; at most `k` of each. Scores cannot be compared."""
-        if not 1 <= k <= MOST:
-            raise UserError(f"k is {k}; ask for 1 to {MOST} entries")
+        check_number("k", k, 1, MOST)
         items = with_unwritten(self.settled, self.waiting)
         entries = _best(lambda most: self.method.reader.search(self.settled, [query], most)[0], k, within)
         raw = _best(lambda most: self.method.raw.search(items, [query], most)[0], k, within) if items.items else ()

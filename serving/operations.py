@@ -29,13 +29,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
+from starlette.exceptions import HTTPException
 
 from ..engines.meter import Usage
 from ..errors import StoreError
 from ..memory.store import Store
 from ..memory.stored import Owner, State
 from .auth import METRICS
-from .error_responses import BUG, HttpError, cause_of, failure, log, response_of
+from .error_responses import BUG, cause_of, failure, log, response_of
 from .service import Service
 
 router = APIRouter(tags=["state"])
@@ -83,14 +84,12 @@ class Probe:
         read = _works(lambda: self._store.read(Owner("ready", "ready")), "the store cannot be read")
         if time.monotonic() - self._written < WRITES_EVERY:
             return read, read
-        written = _works(self._write, "the store cannot be written")
-        if written:
-            self._written = time.monotonic()
-        return read, written
+        return read, _works(self._write, "the store cannot be written")
 
     def _write(self) -> None:
         self._store.check()
         self.failed = self._store.failed()
+        self._written = time.monotonic()
 
 
 def _works(call: Callable[[], object], otherwise: str) -> bool:
@@ -297,7 +296,7 @@ async def metrics(request: Request) -> Response:
     counted.update(service)
     try:
         async with asyncio.timeout(WAIT):
-            held = await service.storing.run(lambda _: service.store.counts(), "")
-    except (TimeoutError, HttpError, StoreError):
+            held = await service.storing.run(lambda _: service.store.counts(), "", request.receive)
+    except (TimeoutError, HTTPException, StoreError):
         held = None
     return Response(counted.text(held), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -65,6 +65,7 @@ class Relay:
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise LMTransportError("the endpoint's answer is no completion", model=self.upstream.model) from error
         self._end(completion, deadline)
+        self.upstream.count(completion.get("usage"))
         return json.dumps(completion).encode()
 
     def _stream(self, reply: Reply, deadline: Deadline, send: Send) -> None:
@@ -73,7 +74,7 @@ class Relay:
             event, ended = _event(line), ended or line.strip() == b"data: [DONE]"
             usage = event.get("usage") or usage
             if self._takes_in(event):
-                self._end(event, deadline, count=False)
+                self._end(event, deadline)
                 line = b"data: " + json.dumps(event).encode() + b"\n"
             send(line)
         if not (ended or self._stored):
@@ -88,12 +89,10 @@ class Relay:
                 return bool(choice.get("finish_reason")) and not self._stored
         return False
 
-    def _end(self, completion: dict[str, Any], deadline: Deadline, count: bool = True) -> None:
+    def _end(self, completion: dict[str, Any], deadline: Deadline) -> None:
         """Stores the text of an answer, and gives the completion Mempiler's own field."""
         self._stored = True
         remembered = self.talk.end(self._text, self._context, deadline)
-        if count:
-            self.upstream.count(completion.get("usage"))
         completion["mempiler"] = remembered.model_dump(mode="json")
 
 
@@ -110,9 +109,7 @@ def _beside(messages: list[dict[str, Any]], context: Context) -> list[dict[str, 
     last = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=None)
     if not recalled or last is None:
         return messages
-    block = beside(recalled)
-    content = messages[last].get("content")
-    told = [{"type": "text", "text": block}, *content] if isinstance(content, list) else f"{block}\n\n{content or ''}"
+    told = beside(recalled, messages[last].get("content"))
     return [*messages[:last], {**messages[last], "content": told}, *messages[last + 1 :]]
 
 

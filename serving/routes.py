@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Response
 from pydantic import TypeAdapter
+from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from ..memory.entries import (
@@ -26,7 +27,7 @@ from ..memory.entries import (
 from ..memory.incoming import now
 from ..records import format_time
 from .bodies import By, ChangedEntry, EntryId, Listing, Name, NewSession, NewText, Page, Question, Search
-from .error_responses import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER, HttpError
+from .error_responses import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER
 from .memory_view import memory_shown
 from .service import GUARD, Asked, Caller, Service, User
 from .user_memory import UserMemory
@@ -151,7 +152,7 @@ def known(memory: UserMemory) -> UserMemory:
     """A user's memory as it is now.
 
     Raises:
-        Refusal: 404: nothing is stored of the user.
+        HTTPException: 404: nothing is stored of the user.
     """
     seen = memory.look()
     _there(seen.snapshot.version, UNKNOWN_USER)
@@ -192,7 +193,7 @@ def _history(memory: UserMemory, entry: str, page: Page) -> EntryHistory:
     return EntryHistory(entry=entry, changes=changes, next=following)
 
 
-def _there(found: T | None, unknown: Callable[[], HttpError]) -> T:
+def _there(found: T | None, unknown: Callable[[], HTTPException]) -> T:
     """What was found, or the refusal where there is no such thing."""
     if not found:
         raise unknown()
@@ -213,7 +214,7 @@ def tools_route(service: Service) -> tuple[Any, Route]:
             (given,) = request.headers.getlist(HEADER)
             user = TypeAdapter(Name).validate_python(given)
         except ValueError as error:
-            raise HttpError(400, f"say whose memory it is in one header: {HEADER}: NAME") from error
+            raise HTTPException(400, f"say whose memory it is in one header: {HEADER}: NAME") from error
         caller = await Caller.of(request)
         memory = caller.memory(user)
         try:

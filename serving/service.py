@@ -16,6 +16,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
 
 from ..engines.endpoint.endpoint import Upstream, upstream_of
 from ..engines.endpoint.loop import Deadline, within
@@ -26,7 +27,7 @@ from ..programs.program import MemoryProgram
 from .auth import Tokens
 from .bodies import Name
 from .breaker import CALLER, Breaker
-from .error_responses import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN, HttpError
+from .error_responses import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN
 from .memories import Memories
 from .settings import Settings
 from .user_memory import UserMemory
@@ -63,7 +64,7 @@ class Pool:
         """Holds a place for a tenant.
 
         Raises:
-            HttpError: There is none (503), or none for this tenant (429).
+            HTTPException: There is none (503), or none for this tenant (429).
         """
         if self.held.total() >= self.places:
             raise OVERLOADED()
@@ -79,7 +80,7 @@ class Pool:
         self,
         call: Callable[[Deadline], T],
         tenant: str,
-        receive: Receive | None = None,
+        receive: Receive,
         before: Callable[[], object] | None = None,
     ) -> T:
         """Runs a call in a thread.
@@ -91,20 +92,18 @@ class Pool:
             before: What the call does first; if it has to wait for its thread, this does not wait with it.
 
         Raises:
-            Refusal: There is no place (503), none for this tenant (429), the time is over (504), the client gone.
+            HTTPException: There is no place (503), none for this tenant (429), the time is over (504), the client gone.
         """
         deadline, begun = Deadline(self._timeout), asyncio.Event()
         work = asyncio.ensure_future(self._work(call, tenant, deadline, begun, before))
-        left = asyncio.ensure_future(_left(receive)) if receive else None
+        left = asyncio.ensure_future(_left(receive))
         try:
-            watched = {work, left} if left else {work}
-            await asyncio.wait(watched, timeout=self._timeout, return_when="FIRST_COMPLETED")
+            await asyncio.wait({work, left}, timeout=self._timeout, return_when="FIRST_COMPLETED")
             if work.done():
                 return work.result()
-            raise GONE() if left is not None and left.done() else LATE()
+            raise GONE() if left.done() else LATE()
         finally:
-            if left is not None:
-                left.cancel()
+            left.cancel()
             if not work.done():
                 deadline.cancel()
                 work.add_done_callback(lambda work: work.cancelled() or work.exception())
@@ -201,7 +200,7 @@ class Caller:
         """The caller of a request that passed the middleware.
 
         Raises:
-            Refusal: It did not (401).
+            HTTPException: It did not (401).
         """
         # A coroutine though it waits for nothing: FastAPI calls a plain function in a thread.
         tenant = request.scope.get("state", {}).get("tenant")
@@ -219,11 +218,11 @@ class Caller:
         """Refuses requests of too many messages.
 
         Raises:
-            Refusal: 413.
+            HTTPException: 413.
         """
         most = self.service.settings.max_turns
         if messages > most:
-            raise HttpError(413, f"{messages} messages are too many; send at most {most}")
+            raise HTTPException(413, f"{messages} messages are too many; send at most {most}")
 
     async def asking(self, call: Callable[[Deadline], T], begins: UserMemory | None = None) -> T:
         """Runs a call that asks the language model; it stores nothing of `begins` if that user is forgotten."""

@@ -51,12 +51,13 @@ def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[],
         StoreError: The store failed; everything before the last commit is there.
         LMError: The endpoint failed for somebody; what is not remembered stays queued, of the others too.
     """
-    done, writers = Remembered(), Writers(memories, lease, stop)
+    done, over = Remembered(), threading.Event()
+    writers = Writers(memories, lease, lambda: over.is_set() or stop())
     try:
         while writers.claim() or writers.running:
             done = sum((one.result() for one in writers.ended(LOOK)), done)
     finally:
-        writers.stopping = True
+        over.set()
         wait(writers.running)
     return done
 
@@ -67,7 +68,7 @@ class Writers:
     Args:
         memories: What writes.
         lease: As of `remember_queued`, like `stop`.
-        stop: When to end.
+        stop: When to begin no further user, and no further item.
         most: Users at the same time.
         notify: Called by each thread whose user is through.
         share: The part of `most` that one tenant may hold at the moment.
@@ -91,13 +92,11 @@ class Writers:
         """How often users could not be written, since they last were."""
         self.running: set[Future[Remembered]] = set()
         """Users whose end was not taken notice of."""
-        self.stopping = False
-        """Whether to begin no further user, and no further item."""
 
     def claim(self) -> bool:
         """Claims users while there is room, and begins to write each; whether there was one."""
         begun, each = False, max(1, int(self._most * self._share()))
-        while (room := self._most - len(self.running)) > 0 and not (self.stopping or self._stop()):
+        while (room := self._most - len(self.running)) > 0 and not self._stop():
             claims = self._memories.store.claim(
                 uuid.uuid4().hex, self._lease, self._memories.stamp, most=min(room, CLAIMED), each=each
             )
@@ -119,8 +118,7 @@ class Writers:
     def _write(self, claim: Claim, future: Future[Remembered]) -> None:
         CALLER.set(claim.owner)
         try:
-            stop = lambda: self.stopping or self._stop()  # noqa: E731
-            done = write_claimed(self._memories, claim, self._lease, stop)[0]
+            done = write_claimed(self._memories, claim, self._lease, self._stop)[0]
             self.failures.pop(claim.owner, None)
             future.set_result(done)
         except BaseException as error:

@@ -88,7 +88,8 @@ def remember_user(
                 return done
             until = time.monotonic() + min(lease, LONGEST_LEASE)
             continue
-        if not _busy(memories, owner) or time.monotonic() > until:
+        waiting = memories.read(owner).snapshot.waiting
+        if all(stored.state == "failed" for stored in waiting) or time.monotonic() > until:
             return done
         time.sleep(pause)
         pause = min(1.0, pause * 1.5)
@@ -115,13 +116,6 @@ def write_claimed(
     finally:
         if steps is None or not steps.released:
             memories.store.release(claim)
-
-
-def _busy(memories: Memories, owner: Owner) -> bool:
-    snapshot = memories.store.read(owner, lambda version: True)
-    if snapshot.stamp is not None:
-        memories.check(snapshot.stamp, owner)
-    return any(stored.state != "failed" for stored in snapshot.waiting)
 
 
 class _StoredSteps(Steps):

@@ -51,8 +51,7 @@ def with_memory(state: Any) -> list[Any]:
     last = max((n for n, message in enumerate(messages) if message.type == "human"), default=None)
     if last is None or not state.get("memory"):
         return messages
-    block, content = beside(state["memory"]), messages[last].content
-    told = f"{block}\n\n{content}" if isinstance(content, str) else [{"type": "text", "text": block}, *content]
+    told = beside(state["memory"], messages[last].content)
     messages[last] = messages[last].model_copy(update={"content": told})
     return messages
 

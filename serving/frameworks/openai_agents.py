@@ -70,7 +70,8 @@ def recalling(memory: Memory, k: int = 5) -> Callable[[CallModelData[Any]], Awai
         last = max((n for n, item in enumerate(items) if item.get("role") == "user" and _text(item)), default=None)
         if last is not None:
             found = await asyncio.to_thread(found_in, memory, _text(items[last]), k)
-            items[last] = _told(items[last], beside(lines(found))) if found else items[last]
+            if found:
+                items[last] = {**items[last], "content": beside(lines(found), items[last]["content"], "input_text")}
         return ModelInputData(input=items, instructions=data.model_data.instructions)
 
     return filtered
@@ -83,9 +84,3 @@ def _text(item: Any) -> str:
     content = item.get("content")
     parts = [{"text": content}] if isinstance(content, str) else content or []
     return "\n".join(part["text"] for part in parts if part.get("text")).strip()
-
-
-def _told(item: Any, block: str) -> Any:
-    content = item["content"]
-    part = {"type": "input_text", "text": block}
-    return {**item, "content": f"{block}\n\n{content}" if isinstance(content, str) else [part, *content]}

@@ -88,7 +88,7 @@ SAYS = [
     (["fetch", "system:mem0", "--out", "here"], "--out and --sha256 are for data files"),
     (["fetch", "system:mem0", "--from", "wheel"], "--from is for weights"),
     (["serve", "folder", "--host", "0.0.0.0"], "give --token-file"),
-    (["memories", "list", "--store", "x" * 5000], "File name too long"),
+    (["memories", "list", "--store", "x" * 5000], "no memories here"),
     (["memories", "add", "history.json", "--user", "a", "--store", f"{'x' * 300}/m.sqlite"], "File name too long"),
     *((["ui", "--port", port], "is not in the range") for port in ("-1", "0", "70000")),
     ([*JUDGE, "--judge-lm", "openai/x", "--judge-api-base", "javascript:alert(1)"], "is no address; give one such as"),

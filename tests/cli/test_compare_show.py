@@ -186,7 +186,7 @@ def test_wrong_questions_are_listed_with_what_went_wrong(call: Call, run: str) -
     out = call("show", run, "--wrong")[1]
     assert out.splitlines() == [
         "q1 (2) 0.000: wrong: no gold evidence recalled",
-        "  question: What \\x1b[31mcolour?",
+        "  question: What \\u001b[31mcolour?",
         "  gold: blue",
         "  answer: red",
         "1 of 3 questions",
@@ -197,7 +197,7 @@ def test_wrong_questions_are_listed_with_what_went_wrong(call: Call, run: str) -
 def test_a_question_shows_its_evidence_and_its_prompt(call: Call, run: str) -> None:
     out = call("show", run, "--question", "q1")[1]
     assert "gold evidence that was not recalled:\n  [D4:2] Ann: Elsewhere." in out
-    assert "* [D1:1] Ann: What \\x1b[31mcolour?" in out
+    assert "* [D1:1] Ann: What \\u001b[31mcolour?" in out
     assert "prompt of task.answer (ok):\n--- user\nWhat?\n[D1:2] Bob: Yes.\n--- answer\nA" in out
     assert "\x1b[31m" not in out
 

@@ -182,7 +182,7 @@ MISTAKES = {
     "export no/folder/x.jsonl": "cannot be written",
     "rebuild program --user bob": "no user 'bob'",
     "rebuild program --failed --force": "--queued, --failed and --force each say what is written; give one of them",
-    "search program x --user ada --k 0": "k is 0; ask for 1 to 1000",
+    "search program x --user ada --k 0": "k = 0: give a finite number, 1 to 1000",
     "search program": "Missing option '--user'",
     "search program --user ada --where '{'": "where: Invalid JSON",
     "search program --user ada --where '{\"a b\": 1}'": "the name 'a b'",

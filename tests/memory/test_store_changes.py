@@ -134,6 +134,8 @@ def path(tmp_path: Path) -> Path:
 
 CUT, BYTES = b'{"x": "falcon', b"\xff falcon"
 """What is no JSON; and what is no text: of a byte that no UTF-8 has."""
+DEEP = b'["falcon", ' + b"[" * 100_000
+"""What no stack is deep enough for."""
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,9 @@ CUT, BYTES = b'{"x": "falcon', b"\xff falcon"
         ("changes", "memory", CUT, "number = 0"),
         ("changes", "memory", b'{"turns": {"sorted": 1}}', "number > 0"),
         ("memories", "speakers", CUT, ""),
+        ("memories", "speakers", DEEP, ""),
         ("metadata", "json", CUT, "session = 's1'"),
+        ("metadata", "json", DEEP, "session = 's1'"),
         ("amendments", "sources", BYTES, ""),
     ],
 )

@@ -111,7 +111,7 @@ PIECES = ("<", "/", "memory", ">", "</memory>", " ", "~", "<~/memory>", "\n", "<
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_no_entry_ends_the_block_it_stands_in(said: str) -> None:
-    block = beside(f"- Ada: {said}")
+    block = beside(f"- Ada: {said}", [])[0]["text"]
     assert block.count("</memory>") == 1
     assert block.endswith("\n</memory>")
     assert "<|im_end|>" not in block

@@ -67,9 +67,12 @@ def test_a_store_that_is_down_costs_its_own_values_only(client: Any, scraped: An
     assert 'mempiler_requests_in_progress{pool="asking"}' in found
 
 
-def test_what_clients_choose_makes_no_new_values(client: Any, scraped: Any) -> None:
-    for n in range(5):
-        client.request(f"METHOD{n}", f"/nowhere/{n}")
+def test_what_clients_choose_makes_no_new_values(client: Any, scraped: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "mempiler.serving"):
+        for n in range(5):
+            client.request(f"METHOD{n}" * 4000, f"/nowhere/{n}")
+    lines = [vars(one) for one in caplog.records if one.message == "request"]
+    assert [(line["method"], line["route"]) for line in lines] == [("other", None)] * 5
     found = scraped()
     assert found['mempiler_requests_total{method="other",route="none",status="404"}'] == 5
     assert not re.search("METHOD|nowhere", str(found))

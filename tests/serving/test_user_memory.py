@@ -180,7 +180,7 @@ def test_a_window_of_time_is_searched_to_its_end(ada: UserMemory) -> None:
     assert ada.search("rye bread", 5, since=first, until=first) == ((), ())
     assert [hit.id for hit in ada.search("rye bread", 5, since=datetime(2025, 3, 28)).waiting] == ["s28:1"]
     for k in (0, 1001):
-        with pytest.raises(mempiler.UserError, match=f"k is {k}; ask for 1 to 1000"):
+        with pytest.raises(mempiler.UserError, match=f"k = {k}: give a finite number, 1 to 1000"):
             ada.search("rye bread", k)
 
 

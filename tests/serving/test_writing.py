@@ -88,6 +88,7 @@ BAD, MANY = Owner("bad", "acme"), [Owner(f"bad {n}", "other") for n in range(9)]
         (MANY, {"fine", *(one.user for one in MANY)}),
         ([BAD, Owner("bad", "other")] * 3, {"fine", "bad"}),
         (MANY[:4], set()),
+        ([*[BAD] * 4, Owner("late", "third")], set()),
     ],
 )
 def test_breaker_refuses_whose_calls_fail(down: list[Owner], refused: set[str]) -> None:
