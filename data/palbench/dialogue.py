@@ -81,18 +81,27 @@ class SimulatedUser(PromptJudge):
 
 def plan(topic_id: str, seed: int = 0) -> tuple[Turn, ...]:
     """The kinds of utterances of a topic's dialogue, turn by turn; the same for every assistant."""
-    rng = random.Random(f"{seed} {topic_id}")
-    asked: list[UserAction] = ["topic inquiry"]
-    asked.extend("requirement confirmation" for _ in range(GUESSES))
-    replies: list[AssistantAction] = ["requirement prediction"] * GUESSES
-    for _ in range(PROPOSALS):
-        replies.append("solution proposal")
+    turns = action_plan(GUESSES, PROPOSALS, random.Random(f"{seed} {topic_id}"))
+    return tuple((asked, reply) for (asked, _), (reply, _) in turns)
+
+
+def action_plan(
+    needs: int, solutions: int, rng: random.Random
+) -> list[tuple[tuple[UserAction, str], tuple[AssistantAction, str]]]:
+    """The actions of both sides, turn by turn, each with what it is about: the query Q, a need N1 or a solution S1."""
+    user: list[tuple[UserAction, str]] = [("topic inquiry", "Q")]
+    assistant: list[tuple[AssistantAction, str]] = []
+    for n in range(1, needs + 1):
+        assistant.append(("requirement prediction", f"N{n}"))
+        user.append(("requirement confirmation", f"N{n}"))
+    for n in range(1, solutions + 1):
+        assistant.append(("solution proposal", f"S{n}"))
         if rng.random() < 0.5:
-            asked.append("solution discussion")
-            replies.append("solution discussion")
-        asked.append("solution feedback")
-    replies.append("feedback response")
-    return tuple(zip(asked, replies, strict=True))
+            user.append(("solution discussion", f"S{n}"))
+            assistant.append(("solution discussion", f"S{n}"))
+        user.append(("solution feedback", f"S{n}"))
+    assistant.append(("feedback response", f"S{solutions}"))
+    return list(zip(user, assistant, strict=True))
 
 
 def converse(

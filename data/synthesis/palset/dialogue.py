@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....signatures.pal import AssistantAction, UserAction
 from ....signatures.synthesis_palset import (
     ChooseSolutions,
     DraftCandidates,
@@ -26,6 +25,7 @@ from ....signatures.synthesis_palset import (
     WriteRequirements,
 )
 from ....signatures.synthesis_palset_records import DraftTurn, WriteAdviceDialogue
+from ...palbench.dialogue import action_plan
 from ..runner import Checked, Step, whole
 from .people import Part, Session, Setting, Topic, blank, length_problems, text_problems, topic_text
 
@@ -183,24 +183,11 @@ def script(topics: Sequence[Topic], part: Part, seed: str) -> Script:
             | {f"T{n}_N{m}": need.model_dump() for m, need in enumerate(needs, 1)},
             "solutions": {f"T{n}_S{m}": one for m, one in enumerate(solutions, 1)},
         }
-        plan += _turns(f"T{n}", len(needs), len(solutions), rng)
+        plan += [
+            {"user": (asked, f"T{n}_{one}"), "assistant": (reply, f"T{n}_{other}")}
+            for (asked, one), (reply, other) in action_plan(len(needs), len(solutions), rng)
+        ]
     return Script(json.dumps(framework, ensure_ascii=False, indent=1), plan)
-
-
-def _turns(topic: str, needs: int, solutions: int, rng: random.Random) -> list[Planned]:
-    user: list[tuple[UserAction, str]] = [("topic inquiry", f"{topic}_Q")]
-    assistant: list[tuple[AssistantAction, str]] = []
-    for n in range(1, needs + 1):
-        assistant.append(("requirement prediction", f"{topic}_N{n}"))
-        user.append(("requirement confirmation", f"{topic}_N{n}"))
-    for n in range(1, solutions + 1):
-        assistant.append(("solution proposal", f"{topic}_S{n}"))
-        if rng.random() < 0.5:
-            user.append(("solution discussion", f"{topic}_S{n}"))
-            assistant.append(("solution discussion", f"{topic}_S{n}"))
-        user.append(("solution feedback", f"{topic}_S{n}"))
-    assistant.append(("feedback response", f"{topic}_S{solutions}"))
-    return [{"user": one, "assistant": other} for one, other in zip(user, assistant, strict=True)]
 
 
 def turn_problems(turns: Sequence[DraftTurn], plan: Sequence[Planned]) -> list[str]:
