@@ -72,15 +72,15 @@ class ContextJudged(Scorer):
         context: Context = prediction.get("context") or Context()
         wanted = example.reasoning or example.answer
         shown = "\n".join(hit.line() for hit in context.hits)
-        (found,) = self.judge()(example.question, [wanted], shown)
-        value = float(found.level != "not")
-        feedback = f"Right: what was retrieved acknowledges it ({found.level})."
+        (said,) = self.judge()(example.question, [wanted], shown)
+        value = float(said.found != "not")
+        feedback = f"Right: what was retrieved acknowledges it ({said.found})."
         if not value:
             feedback = (
                 f"What was retrieved does not acknowledge: {wanted} Search for what may stand in the way or help."
             )
-        feedback += f" The judge says: {found.reason}" if found.reason else ""
-        return Score(value, feedback, {"judge": value, "explicit": float(found.level == "explicitly")})
+        feedback += f" The judge says: {said.reason}" if said.reason else ""
+        return Score(value, feedback, {"judge": value, "explicit": float(said.found == "explicitly")})
 
 
 def _feedback(example: dspy.Example, answer: str, value: float) -> str:

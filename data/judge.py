@@ -41,14 +41,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Acknowledged:
-    """A judge's verdict on one reference."""
-
-    level: Level
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class Preference:
     """What came of judging a pair in both orders."""
 
@@ -140,14 +132,17 @@ class AcknowledgementJudge(PromptJudge):
 
     signature = JudgeAcknowledgement
 
-    def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledged, ...]:
+    def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledgement, ...]:
         """Judges all references of a query in one call, raising what `ask` does. An empty context needs no call.
 
         Entries are taken by their numbers; where the numbers are not those of the references but there are as many
         entries, by their order. A reply of another number of entries is unparseable.
         """
         if not context.strip():
-            return tuple(Acknowledged("not", "nothing was retrieved") for _ in references)
+            nothing = {"found": "not", "reason": "nothing was retrieved"}
+            return tuple(
+                Acknowledgement.model_validate({"number": n, **nothing}) for n in range(1, len(references) + 1)
+            )
         numbered = "\n".join(f"{n}. {one_line(text)}" for n, text in enumerate(references, 1))
         said: list[Acknowledgement] = self.ask(question=question, references=numbered, context=context).acknowledgements
         if len(said) != len(references):
@@ -155,7 +150,7 @@ class AcknowledgementJudge(PromptJudge):
             raise AdapterParseError("judge", cast("Any", self.signature), str(said), message)
         if sorted(each.number for each in said) == list(range(1, len(said) + 1)):
             said = sorted(said, key=lambda each: each.number)
-        return tuple(Acknowledged(each.found, one_line(each.reason)) for each in said)
+        return tuple(each.model_copy(update={"reason": one_line(each.reason)}) for each in said)
 
 
 def recall_parts(levels: Sequence[Level]) -> dict[str, float]:

@@ -73,8 +73,8 @@ class JudgedRecall(Scorer):
         context: Context = prediction.get("context") or Context()
         references: tuple[Reference, ...] = example.references
         shown = "\n".join(hit.line() for hit in context.hits)
-        found = self.judge()(example.question, [reference.line() for reference in references], shown)
-        levels = [each.level for each in found]
+        said = self.judge()(example.question, [reference.line() for reference in references], shown)
+        levels = [each.found for each in said]
         parts = recall_parts(levels)
         return Score(parts[self.part], _explain(references, levels), parts)
 

@@ -47,11 +47,11 @@ class PreferenceJudged(Scorer):
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         context: Context = prediction.get("context") or Context()
         shown = "\n".join(hit.line() for hit in context.hits)
-        (found,) = self.judge()(example.question, [example.reference], shown)
-        parts = recall_parts([found.level])
+        (said,) = self.judge()(example.question, [example.reference], shown)
+        parts = recall_parts([said.found])
         del parts["recall_exact"]  # of one reference, it is the recall
         verdict = "Right: what was retrieved holds" if parts["recall"] else "Wrong: what was retrieved does not hold"
-        reason = f" (the judge: {found.reason})" if found.reason else ""
+        reason = f" (the judge: {said.reason})" if said.reason else ""
         return Score(parts["recall"], f"{verdict} the user's preference: {example.reference}{reason}", parts)
 
 

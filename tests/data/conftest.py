@@ -7,7 +7,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.judge import Acknowledged
+from mempiler.signatures.judges import Acknowledgement
 
 
 class Fixed:
@@ -25,7 +25,7 @@ class Fixed:
 
 def fixed_levels(*levels):
     """A judge of contexts with given opinions, one a reference."""
-    return Fixed(tuple(Acknowledged(level, "why not") for level in levels))
+    return Fixed(tuple(Acknowledgement(number=n, found=level, reason="why not") for n, level in enumerate(levels, 1)))
 
 
 AFTER = {

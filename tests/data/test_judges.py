@@ -65,7 +65,7 @@ def acknowledging(scripted: Any, *said: tuple[int, str]) -> Any:
 def test_levels_are_those_of_the_references(scripted: Any, said: list[tuple[int, str]]) -> None:
     model = acknowledging(scripted, *said)
     found = AcknowledgementJudge(model, adapter())("Plan", ["Bad knee", "Works\nat night"], "[f0] my knee")
-    assert [each.level for each in found] == ["explicitly", "not"]
+    assert [each.found for each in found] == ["explicitly", "not"]
     assert "1. Bad knee\n2. Works at night" in model.engine.prompts[0][1]
 
 
@@ -73,7 +73,7 @@ def test_levels_are_those_of_the_references(scripted: Any, said: list[tuple[int,
 def test_a_reply_about_another_number_of_references_is_unreadable_and_an_empty_context_needs_none(scripted, count):
     model = acknowledging(scripted, *[(n + 1, "explicitly") for n in range(count)])
     judge = AcknowledgementJudge(model, adapter())
-    assert [each.level for each in judge("Plan", ["A", "B"], " ")] == ["not", "not"]
+    assert [each.found for each in judge("Plan", ["A", "B"], " ")] == ["not", "not"]
     assert model.engine.prompts == []
     with pytest.raises(AdapterParseError, match=f"2 references, but the judge speaks of {count}"):
         judge("Plan", ["A", "B"], "context")
