@@ -39,8 +39,7 @@ class Source:
         digest = hashlib.sha256()
         for each in files or (path,):
             with each.open("rb") as file:
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
+                hashlib.file_digest(file, lambda: digest)
         return cls(str(files[0] if len(files) == 1 else path), digest.hexdigest(), sample)
 
 

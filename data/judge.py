@@ -139,10 +139,7 @@ class AcknowledgementJudge(PromptJudge):
         entries, by their order. A reply of another number of entries is unparseable.
         """
         if not context.strip():
-            nothing = {"found": "not", "reason": "nothing was retrieved"}
-            return tuple(
-                Acknowledgement.model_validate({"number": n, **nothing}) for n in range(1, len(references) + 1)
-            )
+            return (Acknowledgement(number=1, found="not", reason="nothing was retrieved"),) * len(references)
         numbered = "\n".join(f"{n}. {one_line(text)}" for n, text in enumerate(references, 1))
         said: list[Acknowledgement] = self.ask(question=question, references=numbered, context=context).acknowledgements
         if len(said) != len(references):
