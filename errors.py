@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -77,6 +77,15 @@ class MissingDependencyError(UserError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed; run: pip install '.[{extra}]'")
+
+
+@contextmanager
+def needing(package: str, extra: str) -> Generator[None]:
+    """Makes of a failed import in the block a `MissingDependencyError` of these."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependencyError(package, extra) from error
 
 
 class EndpointError(MempilerError):

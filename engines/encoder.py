@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import DataError, MissingDependencyError, one_line
+from ..errors import DataError, needing, one_line
 from .spending import computing
 
 THREADS = 4
@@ -54,10 +54,8 @@ class Encoder:
 
     def __init__(self, model: Path, tokenizer: Path, longest: int) -> None:
         for package in ("onnxruntime", "tokenizers"):
-            try:
+            with needing(package, "models"):
                 __import__(package)
-            except ImportError as error:
-                raise MissingDependencyError(package, "models") from error
         self._model, self._tokenizer, self._longest = model, tokenizer, longest
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(min(cores, THREADS))

@@ -12,7 +12,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from ..errors import MissingDependencyError, UserError, one_line
+from ..errors import UserError, needing, one_line
 
 CONTEXT = 8192
 """Tokens of a prompt and its answer."""
@@ -55,10 +55,8 @@ def fingerprint(path: Path) -> str:
 
 
 def _serve(path: Path, key: str, name: str, slots: int) -> Any:
-    try:
+    with needing("xllamacpp", "models"):
         import xllamacpp  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise MissingDependencyError("xllamacpp", "models") from error
     cores = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     wanted: Any = xllamacpp.CommonParams()
     wanted.model.path, wanted.model_alias, wanted.api_keys = str(path), {name}, [key]

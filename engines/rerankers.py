@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..errors import EndpointError, MissingDependencyError, UserError, one_line
+from ..errors import EndpointError, UserError, needing, one_line
 from .spending import computing
 
 TOKENS = "tokens"
@@ -95,11 +95,9 @@ def _reranker(name: str) -> Callable[[str, list[str]], Any]:
 
 def _model(name: str, *kinds: str) -> tuple[str, Any]:
     """The model of this name of fastembed's list, and of which of these kinds it is."""
-    try:
+    with needing("fastembed", "rerank"):
         import fastembed  # pyright: ignore[reportMissingImports]
         from fastembed.rerank.cross_encoder import TextCrossEncoder  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise MissingDependencyError("fastembed", "rerank") from error
     for kind in kinds:
         made = getattr(fastembed, kind, TextCrossEncoder)
         if any(name == each["model"] for each in made.list_supported_models()):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..errors import DataError, EndpointError, MissingDependencyError, UserError, one_line
+from ..errors import DataError, EndpointError, UserError, needing, one_line
 
 
 @dataclass(frozen=True)
@@ -188,11 +188,9 @@ def _obtained(found: Weights, file: File, source: Path | None, place: Path) -> P
 
 
 def _from_hub(found: Weights, file: File, place: Path) -> Path:
-    try:
+    with needing("huggingface_hub", "models"):
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    except ImportError as error:
-        raise MissingDependencyError("huggingface_hub", "models") from error
     try:
         return Path(hf_hub_download(found.repository, file.at, revision=found.revision, local_dir=place))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:

@@ -33,7 +33,6 @@ from .user_memory import UserMemory
 
 router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
 
-
 UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Headers of every stream."""
 COMPLETION = "OpenAI's chat completion, or the events of one; its field `mempiler` holds the session and the evidence."

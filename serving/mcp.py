@@ -6,20 +6,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .. import __version__
-from ..errors import MissingDependencyError, one_line
+from ..errors import needing, one_line
 from ..memory.stored import Number
 from .bodies import Conditions, Most, Since, Until, Words
 from .error_responses import CAUGHT, log, refusal_of
 from .prompt_text import FOUND, NOTHING, data_lines
 from .user_memory import UserMemory
 
-try:
+with needing("mcp", "mcp"):
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import ToolAnnotations
-except ImportError as error:
-    raise MissingDependencyError("mcp", "mcp") from error
 
 ABOUT = (
     "The long-term memory of one user. Search or ask it before you answer what may hang on earlier conversations, and "

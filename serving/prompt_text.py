@@ -49,13 +49,7 @@ def data_lines(found: Iterable[Hit]) -> str:
 
 
 def beside(text: str, content: Any, kind: str = "text") -> Any:
-    """The content of a message in somebody else's prompt, before it a block of data, a line an entry.
-
-    Args:
-        text: Of `lines`.
-        content: A text, or a list of parts.
-        kind: The `type` of a part that is a text.
-    """
+    """The content of a message, a text or parts, behind a block of data; `kind` is the type of a part with a text."""
     block = f"{ABOUT}\n<memory>\n{neutral(text, tags=True)}\n</memory>"
     return [{"type": kind, "text": block}, *content] if isinstance(content, list) else f"{block}\n\n{content or ''}"
 

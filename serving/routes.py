@@ -63,8 +63,7 @@ async def add_session(user: User, body: NewSession, caller: Asked, response: Res
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
     caller.check_length(len(body.messages))
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
-    new: dict[str, Any] = {"id": body.id, "metadata": body.metadata}
-    added = await caller.writing(user, lambda memory: memory.add(messages, remember=False, **new))
+    added = await caller.writing(user, lambda memory: memory.add(messages, body.id, False, body.metadata))
     caller.service.worker.wake()
     response.status_code = 201 if added.new else 200
     return added

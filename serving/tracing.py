@@ -12,16 +12,14 @@ from dspy.utils.callback import BaseCallback
 from fastapi import FastAPI
 
 from .. import __version__
-from ..errors import MissingDependencyError
+from ..errors import needing
 
-try:
+with needing("opentelemetry-instrumentation-fastapi", "otel"):
     from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode
-except ImportError as error:
-    raise MissingDependencyError("opentelemetry-instrumentation-fastapi", "otel") from error
 
 _NAMING = ("http.target", "http.url", "url.path", "url.full", "url.query")
 """Attributes of a request in which names of users stand."""
@@ -33,10 +31,8 @@ def exported() -> TracerProvider:
     Raises:
         MissingDependencyError: There is no exporter.
     """
-    try:
+    with needing("opentelemetry-exporter-otlp-proto-http", "otel"):
         from opentelemetry.exporter.otlp.proto.http import trace_exporter  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise MissingDependencyError("opentelemetry-exporter-otlp-proto-http", "otel") from error
     # What is merged last wins: the variables.
     told = Resource({"service.name": "mempiler"}).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=told)

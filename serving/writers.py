@@ -122,16 +122,12 @@ class Writers:
             self.failures.pop(claim.owner, None)
             future.set_result(done)
         except BaseException as error:
-            self._pause(claim.owner)
+            if self._pauses:
+                failures = self.failures[claim.owner] = self.failures.get(claim.owner, 0) + 1
+                with suppress(StoreError):
+                    self._memories.store.pause(claim.owner, min(LONGEST_PAUSE, 2.0 ** (failures - 1)))
             future.set_exception(error)
         self._notify()
-
-    def _pause(self, owner: Owner) -> None:
-        if not self._pauses:
-            return
-        failures = self.failures[owner] = self.failures.get(owner, 0) + 1
-        with suppress(StoreError):
-            self._memories.store.pause(owner, min(LONGEST_PAUSE, 2.0 ** (failures - 1)))
 
 
 class Worker:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import MissingDependencyError
+from ...errors import needing
 from ..prompt_text import found_in
 
-try:
+with needing("langchain-core", "langchain"):
     from langchain_core.documents import Document  # pyright: ignore[reportMissingImports]
     from langchain_core.retrievers import BaseRetriever  # pyright: ignore[reportMissingImports]
-except ImportError as error:
-    raise MissingDependencyError("langchain-core", "langchain") from error
 
 
 class MemoryRetriever(BaseRetriever):

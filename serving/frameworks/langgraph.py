@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import MissingDependencyError
+from ...errors import needing
 from ..prompt_text import Memory, beside, found_in, lines
 
-try:
+with needing("langgraph", "langgraph"):
     from langchain_core.runnables import RunnableConfig  # pyright: ignore[reportMissingImports]
     from langgraph.graph import MessagesState  # pyright: ignore[reportMissingImports]
-except ImportError as error:
-    raise MissingDependencyError("langgraph", "langgraph") from error
 
 USER = "user_id"
 """The name of the user in a run's `configurable`."""

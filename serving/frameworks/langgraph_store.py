@@ -13,13 +13,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from ...errors import MissingDependencyError
+from ...errors import needing
 from ..prompt_text import found_in
 
-try:
+with needing("langgraph", "langgraph"):
     from langgraph.store import base, memory  # pyright: ignore[reportMissingImports]
-except ImportError as error:
-    raise MissingDependencyError("langgraph", "langgraph") from error
 
 
 class MempilerStore(base.BaseStore):

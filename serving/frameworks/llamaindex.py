@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ...errors import MissingDependencyError
+from ...errors import needing
 from ...reading.markers import neutral
 from ..prompt_text import ABOUT, found_in, lines
 
-try:
+with needing("llama-index-core", "llamaindex"):
     from llama_index.core.memory import BaseMemoryBlock  # pyright: ignore[reportMissingImports]
-except ImportError as error:
-    raise MissingDependencyError("llama-index-core", "llamaindex") from error
 
 
 class MempilerBlock(BaseMemoryBlock[str]):

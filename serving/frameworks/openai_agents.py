@@ -11,14 +11,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ...errors import MissingDependencyError
+from ...errors import needing
 from ..prompt_text import Memory, beside, found_in, lines
 
-try:
+with needing("openai-agents", "openai-agents"):
     from agents import Session  # pyright: ignore[reportMissingImports]
     from agents.run import CallModelData, ModelInputData  # pyright: ignore[reportMissingImports]
-except ImportError as error:
-    raise MissingDependencyError("openai-agents", "openai-agents") from error
 
 
 class MempilerSession:
