@@ -15,7 +15,7 @@ from mempiler.memory import store_tables as t
 from mempiler.memory.amending import Amendment
 from mempiler.memory.incoming import checked_conditions
 from mempiler.memory.stored import LONGEST_LEASE, Claim, Document, Owner, Stamp
-from mempiler.serving.memories import Memories, stamp_of
+from mempiler.serving.memories import Memories
 from mempiler.serving.transfer import export_users, import_users
 from sqlalchemy import update
 
@@ -191,11 +191,11 @@ def test_an_open_session_whose_turns_are_dated_wrongly_ends(store: Store, wrong:
 
 
 def test_who_adds_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
-    program = build("turn-rag")
+    memories = Memories(build("turn-rag"), store, language_model("offline"))
     fill(store, count=1)
-    assert store.claim("busy", 500, stamp_of(program))
+    assert store.claim("busy", 500, memories.stamp)
     begun = time.monotonic()
-    memory = UserMemory(Memories(program, store, language_model("offline")), ADA, lease=0.2)
+    memory = UserMemory(memories, ADA, lease=0.2)
     memory.add([{"role": "user", "content": "I like tea."}])
     assert 0.2 <= time.monotonic() - begun < 20
     assert states(store) == ["queued", "queued"]

@@ -71,6 +71,8 @@ def test_what_clients_choose_makes_no_new_values(client: Any, scraped: Any, capl
     with caplog.at_level("INFO", "mempiler.serving"):
         for n in range(5):
             client.request(f"METHOD{n}" * 4000, f"/nowhere/{n}")
+        # A line is written once the answer is sent.
+        assert within(20, lambda: [one.message for one in caplog.records].count("request") == 5)
     lines = [vars(one) for one in caplog.records if one.message == "request"]
     assert [(line["method"], line["route"]) for line in lines] == [("other", None)] * 5
     found = scraped()
