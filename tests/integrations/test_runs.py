@@ -72,7 +72,7 @@ def _rows(run: Path) -> list[dict[str, Any]]:
     """Every question of a run, in order, but for clocks."""
     lines = (run / "evaluation_rows.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
-    varying = {"seconds", "answering"}
+    varying = {"seconds", "answering", "search", "search_cpu"}
     kept = [{key: value for key, value in row.items() if key not in varying} for row in rows]
     return sorted(kept, key=lambda row: row["id"])
 
