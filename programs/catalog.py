@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import create_model
-
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.index import Embedder
@@ -181,14 +179,7 @@ def _thresholds(kind: type[Method], form: type[Settings], embedder: Embedder | N
 
 def settings_model(kind: type[Method]) -> type[Settings]:
     """The settings of a method: its own model, or one of its constructor's arguments and their defaults."""
-    if kind.Settings is not None:
-        return kind.Settings
-    fields: dict[str, Any] = {}
-    for name, each in list(inspect.signature(kind.__init__).parameters.items())[1:]:
-        if name not in ("embedder", "inner") and each.kind is not each.VAR_KEYWORD:
-            plain = isinstance(each.default, bool | int | float | str)
-            fields[name] = type(each.default) if plain else Any, ... if each.default is each.empty else each.default
-    return create_model(kind.__name__, __base__=Settings, **fields)
+    return kind.Settings or Settings.of(kind)
 
 
 def _embedder_of(kind: type[Method]) -> inspect.Parameter | None:

@@ -6,14 +6,14 @@ method takes that method's writer as it is, and calls its reader's `search`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
 import dspy
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
 from ..memory.amending import Amend
 from ..memory.index import Embedder, Entry
@@ -21,7 +21,8 @@ from ..memory.indexes import Indexes
 from ..memory.memory import Memory, turn_entries
 from ..records import Context, Hit, Item, Query
 from .pending import RAW_TURNS, PendingItems, Recalled, with_raw, with_unwritten
-from .predictor import Part, adopt
+from .predictor import Part, adopt, of_meaning
+from .recording import RECORDING
 from .relative_dates import dated
 
 FEW = 5
@@ -46,8 +47,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_retired(cls, given: dict[str, Any]) -> dict[str, Any]:
-        kept = given.keys() - {name for name, value in cls.retired.items() if given.get(name) == value}
-        return {name: value for name, value in given.items() if name in kept}
+        return {name: value for name, value in given.items() if name not in cls.retired or cls.retired[name] != value}
 
     @model_validator(mode="after")
     def _one_is_on(self) -> Self:
@@ -76,6 +76,16 @@ class Settings(BaseModel):
         field = cls.model_fields[wrong]
         told = "; ".join(filter(None, (field.description, f"default {field.default!r}")))
         raise UserError(f"{cls.kind} {name!r}: {wrong} = {first['input']!r}: {said} ({told})")
+
+    @classmethod
+    def of(cls, kind: type) -> type[Self]:
+        """These settings, and one for each argument of a constructor that is not what something is made of."""
+        fields: dict[str, Any] = {}
+        for name, each in list(inspect.signature(kind.__init__).parameters.items())[1:]:
+            default = ... if each.default is each.empty else each.default
+            if not each.kind.name.startswith("VAR") and name not in ("embedder", "inner", *cls.model_fields):
+                fields[name] = type(default) if isinstance(default, bool | int | float | str) else Any, default
+        return create_model(kind.__name__, __base__=cls, **fields)
 
     def only(self, kind: type[S]) -> S:
         """Those of the settings that another model has too: what a writer is made with decides its memories."""
@@ -192,7 +202,15 @@ class Reader(Part):
 
     def recall(self, memory: Any, query: Query) -> Context:
         """Retrieves what bears on a query. Default: the `k` nearest entries of `search`."""
-        return Context(hits=tuple(self.search(memory, [query.probe], self.k)[0]))
+        return Context(hits=tuple(self.nearest(memory, query, self.k)))
+
+    def nearest(self, memory: Any, query: Query, k: int) -> list[Hit]:
+        """The `k` best hits of `search` for a query; the same search serves whoever looks at more of them beside."""
+        record = RECORDING.get() if self.free else None
+        hits = self.search(memory, [query.probe], max(k, record.depth) if record else k)[0]
+        if record:
+            record.ranked = self, hits
+        return hits[:k]
 
     def entries(self, memory: Any) -> Sequence[Entry]:
         """What a search can find, and what else of a memory is shown by itself; each with an id of its own.
@@ -286,8 +304,7 @@ class Method(Part):
         self.writer = writer
         self.reader = reader
         self.embedder = embedder
-        near = of_meaning(embedder)
-        self.raw = Indexes(near, True, lambda waiting: waiting.items, lambda _, item: turn_entries(item))
+        self.raw = Indexes(of_meaning(embedder), True, lambda items: items.items, lambda _, item: turn_entries(item))
         """Of turns that are not in a memory yet."""
 
     def recall(self, memory: Any, query: Query, waiting: PendingItems | None = None) -> Recalled:
@@ -380,8 +397,3 @@ class Policy(Method):
     def config(self) -> dict[str, Any]:
         """The policy's settings and, with `inner_` before their names, those of the inner method."""
         return {**super().config, **{f"{self.INNER}{name}": value for name, value in self._inner_config.items()}}
-
-
-def of_meaning(embedder: Embedder | None) -> Embedder | None:
-    """The embedder, if it adds to a search by words: the offline one compares spelling, and finds less than BM25."""
-    return None if embedder is None or embedder.name == offline_embedder().name else embedder

@@ -19,6 +19,7 @@ import dspy
 import numpy as np
 from pydantic import BaseModel
 
+from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
 from ..memory.bm25 import tokens
 from ..memory.index import Embedder, query_vectors
@@ -106,6 +107,11 @@ def adopt(module: dspy.Module) -> None:
             found.signature = signature.with_instructions(signature.instructions)
 
 
+def of_meaning(embedder: Embedder | None) -> Embedder | None:
+    """The embedder, if it adds to a search by words: the offline one compares spelling, and finds less than BM25."""
+    return None if embedder is None or embedder.name == offline_embedder().name else embedder
+
+
 def is_for(demo: Any, path: str) -> bool:
     """Whether the predictor of a path may show a demo."""
     return demo.get(MEANT_FOR, path) == path
@@ -123,7 +129,8 @@ def _ranking(texts: list[str], embedder: Embedder | None) -> Callable[[str], np.
     words = BM25Plus([tokens(text) or [""] for text in texts])
     if embedder is None:
         return lambda text: words.get_scores(tokens(text))
-    rows = embedder.embed(texts)
+    # As queries, which are compared with one another, and are kept on nobody's shelf.
+    rows = query_vectors(embedder, texts)
     return lambda text: (
         deviations(words.get_scores(tokens(text))) + deviations(rows @ query_vectors(embedder, [text])[0])
     )

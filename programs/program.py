@@ -23,9 +23,9 @@ from ..memory.memory import Memory
 from ..records import History, Item, Query
 from ..records.scope import holding
 from .adapter import adapter as make_adapter
-from .method import Method, of_meaning
+from .method import Method
 from .pending import PendingItems, Recalled
-from .predictor import MEANING, adopt, predictors_of
+from .predictor import MEANING, adopt, of_meaning, predictors_of
 from .recording import RECORDING
 from .remember import MemoryCache, Node, replay
 from .state import signature_of

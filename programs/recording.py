@@ -31,7 +31,7 @@ from dspy.utils.exceptions import (
 from ..engines.call import HEARING
 from ..engines.spending import Spending, measure_usage, note
 from ..errors import UserError, one_line
-from ..records import Failure
+from ..records import Failure, Hit
 from ..records.context import FailureKind
 from ..records.scope import Place, holding, place
 from .pending import Recalled
@@ -158,6 +158,8 @@ class Recording:
 
     raw: bool = False
     """Whether raw completions are kept, with what a local model records of them."""
+    depth: int = 0
+    """How many hits of a plain search are wanted, beside those that are recalled."""
     calls: list[Call] = field(default_factory=list[Call])
     """In program order, once the recording has ended."""
     failures: list[Failure] = field(default_factory=list[Failure])
@@ -166,6 +168,8 @@ class Recording:
     """What was recalled, also where no answer came of it, and when, on the clock of `time.perf_counter`."""
     searches: list[tuple[float, float]] = field(default_factory=list[Any])
     """Seconds of what was searched to recall it, and those of CPU; see `memory.indexes.SEARCHES`."""
+    ranked: tuple[Any, list[Hit]] | None = None
+    """The reader that last recalled the best hits of its plain search, and `depth` of these at least."""
 
 
 RECORDING: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("recording", default=None)
@@ -175,9 +179,9 @@ CALL: contextvars.ContextVar[Call | None] = contextvars.ContextVar("call", defau
 
 
 @contextmanager
-def recording(raw: bool = False) -> Generator[Recording]:
+def recording(raw: bool = False, depth: int = 0) -> Generator[Recording]:
     """Records every predictor call and failure of the block; arguments as the fields of `Recording`."""
-    record = Recording(raw)
+    record = Recording(raw, depth)
     try:
         with holding(RECORDING, record), holding(CALL, None), holding(place, Place()), holding(HEARING, None):
             yield record

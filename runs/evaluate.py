@@ -204,7 +204,8 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
     clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, asked, taken = None, program, Spending()
-    with recording(True) as record:
+    depth = max(*RECALL_AT, benchmark.scorer.retrieval_depth) if example.get("focus") else 0
+    with recording(True, depth) as record:
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
@@ -280,9 +281,10 @@ def _evidence_found(
     query = record.recalled[0][1].query if alone else program.query_of(example)
     if program.method.reader.free:
         memory = program.remember(example.history).memory if memory is None and context is not None else memory
+        known = record.ranked[1] if alone and record.ranked and record.ranked[0] is program.method.reader else None
         try:
-            reader, depth = program.method.reader, max(*RECALL_AT, benchmark.scorer.retrieval_depth)
-            hits = [] if memory is None else evidence_hits(reader, memory, query.probe, depth)
+            reader = program.method.reader
+            hits = [] if memory is None else evidence_hits(reader, memory, query.probe, record.depth, known)
         except MempilerError:
             raise
         except Exception:
@@ -306,11 +308,11 @@ def _evidence_found(
     )
 
 
-def evidence_hits(reader: Reader, memory: Any, probe: str, k: int) -> list[Hit]:
-    """The k best hits of a plain search that count as evidence."""
+def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[Hit] | None = None) -> list[Hit]:
+    """The k best hits of a plain search that count as evidence; `known` are its best hits, if it was made already."""
     asked = k
     while True:
-        hits = reader.search(memory, [probe], asked)[0]
+        hits, known = known if known is not None else reader.search(memory, [probe], asked)[0], None
         kept = [hit for hit in hits if hit.is_evidence]
         if len(kept) >= k or len(hits) < asked:
             return kept[:k]

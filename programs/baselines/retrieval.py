@@ -28,8 +28,8 @@ from ...memory.memory import Memory, Stored, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
 from ...records.context import fitting
 from ...signatures.baselines import UpdateLogSummary
-from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Settings, Writer, of_meaning
-from ..predictor import predictor
+from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Settings, Writer
+from ..predictor import of_meaning, predictor
 from .written import LONGEST_ACCOUNT, SummaryMemory
 
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -188,7 +188,7 @@ class SessionReader(EntryReader):
         return [turn.hit() for turn in turns[: -FEW - 1 : -1]]
 
     def recall(self, memory: SessionMemory, query: Query) -> Context:
-        scores = {hit.id: hit.score for hit in self.search(memory, [query.probe], self.k)[0]}
+        scores = {hit.id: hit.score for hit in self.nearest(memory, query, self.k)}
         found = [session for session in memory.sessions if session.id in scores]
         return Context(hits=tuple(turn.hit(scores[session.id]) for session in found for turn in session.turns))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
-from pydantic import Field, create_model
+from pydantic import Field
 
 from ...errors import ProgramError, UserError
 from ...memory.index import Embedder, Entry
@@ -119,13 +119,13 @@ def program_of(
     at_endpoint: bool = thing is Endpoint
     form = _AtEndpoint if at_endpoint else _Searching if kind == "search" else _Answering
     own, of_task = parted(config or {}, task)
-    takes = _constructor(thing) if kind == "answer" and isinstance(thing, type) else {}
-    if takes:
-        form = create_model(thing.__name__, __base__=form, **takes)
-    read = form.read(name, own).model_dump()
-    settings = {key: value for key, value in read.items() if key in own or key not in takes}
+    known = set(form.model_fields)
+    if kind == "answer" and isinstance(thing, type):
+        form = form.of(thing)
+    read = form.read(name, own)
+    settings = read.model_dump(include=known | own.keys())
     if kind == "answer":
-        made = thing(**{key: own[key] for key in own if key in takes}) if isinstance(thing, type) else thing
+        made = thing(**read.model_dump(include=own.keys() - known)) if isinstance(thing, type) else thing
         # Other answers of a file are another program.
         method = External(name, {**settings, **getattr(made, "version", {})}, thing=made)
     else:
@@ -137,16 +137,6 @@ def program_of(
             raise UserError(f"{name} answers by itself: task.reasoning does not reach it")
         asked = type(asked.__name__, (asked,), {"prompt": None, "forward": given, "__module__": asked.__module__})
     return MemoryProgram(method, asked().configured(of_task), cache, adapter, name)
-
-
-def _constructor(kind: type) -> dict[str, Any]:
-    """What can be set of a module: the parameters of its constructor, as fields of a model."""
-    named = [each for each in parameters(kind.__init__).values() if each.kind in (1, 3)]
-    return {
-        each.name: (Any, ... if each.default is each.empty else each.default)
-        for each in named
-        if each.name != "self" and each.name not in _Answering.model_fields
-    }
 
 
 def _making(thing: Any, name: str, embedder: Embedder | None) -> Callable[..., Any]:

@@ -136,7 +136,7 @@ class ExperienceReader(EntryReader):
 
     def recall(self, memory: ExperienceMemory, query: Query) -> Context:
         entries = memory.parts()
-        found = self.search(memory, [query.probe], max(1, len(entries)))[0]
+        found = self.nearest(memory, query, max(1, len(entries)))
         known = {hit.id for hit in found}
         rest = [memory.entry(part).hit() for part in entries if part.id not in known]
         tokens = sum(estimate_tokens(part.text) for part in entries)

@@ -11,7 +11,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import ContextLengthError, ServerError
-from mempiler import ProgramError, UserError, build, load, save
+from mempiler import EntryReader, ProgramError, UserError, build, load, save
 from mempiler.engines.embedders import embedder
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
@@ -107,6 +107,18 @@ def test_a_question_without_a_context_counts_as_nothing_recalled(
         found = evaluate(program, locomo(examples), examples, lm.meter)
     assert found.failures == failures
     assert found.retrieval().items() >= recall.items()
+
+
+def test_one_search_serves_the_answer_and_its_evidence(scripted, make_history, monkeypatch):
+    depths, search = [], EntryReader.search
+
+    def counted(self, memory, queries, k=10, min_score=None):
+        depths.append(k)
+        return search(self, memory, queries, k, min_score)
+
+    monkeypatch.setattr(EntryReader, "search", counted)
+    (found,) = run(scripted(right), questions(make_history(), 1)).rows
+    assert (len(found.sources), found.recall["recall@5"], depths) == (10, 1, [20])
 
 
 def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_history):
