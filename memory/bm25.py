@@ -62,7 +62,7 @@ class BM25Index:
     """The number of the dialogue of each row."""
     _known: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     _least: float | None = None
-    _order: tuple[np.ndarray, np.ndarray] | None = None
+    _order: tuple[np.ndarray, list[tuple[slice, slice, np.ndarray]]] | None = None
 
     def put(self, row: int, old: str | None, new: str | None, dialogue: str = "") -> None:
         """Gives a row, or the next one, another text; `dialogue` is what it is a turn of, "" for nothing."""
@@ -102,21 +102,28 @@ class BM25Index:
         It holds for these rows as they are now, whatever changes.
         """
         if self._order is None:
-            # Where each row is among rows by dialogue, and the dialogue there; a row of none is one, and so is what
-            # comes after the last or before the first.
-            dialogues = np.append(np.array(self._dialogues, np.int64), [0] * len(self.lent))
+            # Where each row is among rows by dialogue; a row of none is one by itself. For each step: which of these
+            # are lent to, by which, and how much.
+            dialogues = np.array(self._dialogues, np.int64)
             alone = np.flatnonzero(dialogues == 0)
             dialogues[alone] = -1 - alone
-            order = np.argsort(dialogues[: len(self._dialogues)], kind="stable")
-            self._order = np.argsort(order), np.append(dialogues[order], dialogues[len(order) :])
-        places, dialogues = self._order
-        at, lent = places[rows], self.lent if len(self._numbers) > 1 else dict[int, float]()
+            order = np.argsort(dialogues, kind="stable")
+            dialogues = dialogues[order]
+            loans = list[tuple[slice, slice, np.ndarray]]()
+            for step, share in self.lent.items() if len(self._numbers) > 1 else ():
+                to, by = (slice(max(n, 0), min(n, 0) or None) for n in (step, -step))
+                loans.append((to, by, share * (dialogues[to] == dialogues[by])))
+            self._order = np.argsort(order), loans
+        places, loans = self._order
+        at = places[rows]
 
         def lend(scores: np.ndarray, part: float = 1.0) -> None:
-            before = np.zeros(len(dialogues))
+            before = np.zeros(len(places))
             before[at] = scores
-            for step, share in lent.items():
-                scores += part * share * before[at - step] * (dialogues[at - step] == dialogues[at])
+            after = before.copy()
+            for to, by, share in loans:
+                after[to] += part * share * before[by]
+            scores[:] = after[at]
 
         return lend
 
