@@ -101,6 +101,8 @@ class BM25Index:
 
         It holds for these rows as they are now, whatever changes.
         """
+        if len(self._numbers) == 1:
+            return lambda *_: None  # no row is of a dialogue
         if self._order is None:
             # Where each row is among rows by dialogue; a row of none is one by itself. For each step: which of these
             # are lent to, by which, and how much.
@@ -110,7 +112,7 @@ class BM25Index:
             order = np.argsort(dialogues, kind="stable")
             dialogues = dialogues[order]
             loans = list[tuple[slice, slice, np.ndarray]]()
-            for step, share in self.lent.items() if len(self._numbers) > 1 else ():
+            for step, share in self.lent.items():
                 to, by = (slice(max(n, 0), min(n, 0) or None) for n in (step, -step))
                 loans.append((to, by, share * (dialogues[to] == dialogues[by])))
             self._order = np.argsort(order), loans
