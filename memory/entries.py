@@ -83,9 +83,11 @@ class MemoryStatus(_Frozen):
 
 
 class Users(_Frozen):
-    """The users of a tenant, in order of their names."""
+    """The users of a tenant, in order of their names, a page of them."""
 
     users: tuple[MemoryStatus, ...]
+    next: str | None = None
+    """`after` of the next page, which may be empty; null for the last one."""
 
 
 class SessionStatus(_Frozen):

@@ -35,6 +35,7 @@ from .stored import (
 )
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
+_STORED, _AMENDMENT = TypeAdapter(StoredItem), TypeAdapter(Amendment)
 NOTHING = Log()
 COUNTED = ("queued", "partial", "failed")
 """States of items that summaries count."""
@@ -86,14 +87,15 @@ class Reading(Database):
                 opened.setdefault(row.session, []).append(row.json)
             else:
                 try:
-                    value = value or read_row("items", owner, row, lambda row: _ITEM.validate_json(row.json))
+                    stored = read_row("items", owner, row, lambda row, known=value: _item(row, known))
                 except StoreError as error:
-                    if row.state not in ("queued", "failed"):
+                    if row.state in ("remembered", "partial"):
                         raise
-                    if row.state == "queued":
-                        self._set_aside(owner, row.position, error)
+                    if row.state != "failed":
+                        self._set_aside(owner, row, error)
                     continue
-                waiting.append(StoredItem(row.position, value, row.state, row.attempts, row.error, row.digest))
+                waiting.append(stored)
+                value = stored.item
             values[row.json] = value
         sessions = list[Session]()
         for id, said in opened.items():
@@ -104,13 +106,13 @@ class Reading(Database):
         version = head.version or ""
         return Snapshot(owner, version, stamp, made, tuple(waiting), tuple(sessions), *about, values)
 
-    def _set_aside(self, owner: Owner, position: int, error: StoreError) -> None:
-        """Keeps a queued item that cannot be read as failed, so that the user's others are written."""
+    def _set_aside(self, owner: Owner, row: Any, error: StoreError) -> None:
+        """Keeps an item that cannot be read as failed, so that the user's others are written."""
         logging.getLogger("mempiler").warning("%s: it is set aside", error)
         statement = f"""UPDATE mempiler_items SET state = 'failed', error = 'the row is damaged'
-            WHERE {OWN} AND position = :position AND state = 'queued'"""
+            WHERE {OWN} AND position = :position AND state = :state"""
         with self._write() as db:
-            run(db, statement, owner, position=position)
+            run(db, statement, owner, position=row.position, state=row.state)
 
     def forgets(self) -> int:
         """How often anybody was forgotten in this store: a write is refused if its user was since it began.
@@ -178,11 +180,19 @@ class Reading(Database):
             found = run(db, statement, seconds=seconds, longest=LONGEST_LEASE)
             return [(Owner.stored(row.user, row.tenant), row.session) for row in found]
 
-    def users(self, tenant: str | None = None, user: str | None = None) -> list[MemoryStatus]:
-        """Every user, or those of one tenant or one name, in order of their names."""
+    def users(
+        self, tenant: str | None = None, user: str | None = None, after: str = "", limit: int | None = None
+    ) -> list[MemoryStatus]:
+        """Every user, or those of one tenant or one name, in order of their names.
+
+        With a `limit`, the first so many of a tenant behind the name `after`.
+        """
         wanted = {"tenant": tenant, "user": user}
         named = {name: unicodedata.normalize("NFC", value) for name, value in wanted.items() if value is not None}
         these = " AND ".join(["1 = 1", *(f'"{name}" = :{name}' for name in named)])
+        if limit is not None:
+            these += """ AND "user" > :after AND "user" <= (SELECT max("user") FROM (SELECT "user" FROM mempiler_users
+                WHERE tenant = :tenant AND "user" > :after ORDER BY "user" LIMIT :limit) page)"""
         counts = ", ".join(f"sum(CASE state WHEN '{state}' THEN 1 ELSE 0 END) AS {state}" for state in COUNTED)
         statement = f"""
             SELECT u.tenant, u."user", i.total, queued, partial, failed, open_turns,
@@ -195,7 +205,7 @@ class Reading(Database):
             LEFT JOIN mempiler_memories m ON m.tenant = u.tenant AND m."user" = u."user"
             ORDER BY u.tenant, u."user" """
         with self._read() as db:
-            return [_status(row) for row in run(db, statement, **named)]
+            return [_status(row) for row in run(db, statement, after=after, limit=limit, **named)]
 
     def failed(self) -> int:
         """How many sessions of all users are set aside, by the index of states."""
@@ -259,9 +269,9 @@ def _items(db: Connection, owner: Owner) -> list[StoredItem]:
     return [read_row("items", owner, row, _item) for row in rows]
 
 
-def _item(row: Any) -> StoredItem:
-    item = _ITEM.validate_json(row.json)
-    return StoredItem(row.position, item, row.state, row.attempts, row.error, row.digest)
+def _item(row: Any, known: Any = None) -> StoredItem:
+    about = {name: getattr(row, name) for name in ("position", "state", "attempts", "error", "digest")}
+    return _STORED.validate_python({**about, "item": known or _ITEM.validate_json(row.json)})
 
 
 def _said(row: Any) -> dict[str, Any]:
@@ -271,7 +281,7 @@ def _said(row: Any) -> dict[str, Any]:
 def _amendment(row: Any) -> Amendment:
     at = datetime.fromtimestamp(row.at, UTC).replace(tzinfo=None) if row.at else None
     about = {name: getattr(row, name) for name in ("number", "what", "entry", "kind", "text", "new", "by", "undoes")}
-    return Amendment(**about, sources=tuple(json.loads(row.sources)), at=at)
+    return _AMENDMENT.validate_python({**about, "sources": json.loads(row.sources), "at": at})
 
 
 def _stamp(row: Any) -> Stamp | None:

@@ -190,6 +190,6 @@ ACCESS = of(
     ("auth", 'headers.getlist("origin")', "()", "pages of other origins are served"),
     ("auth", "if len(given) == 1 else (", "if given else (", "two tokens are one"),
     ("service", "Owner(user, self.tenant)", 'Owner(user, "")', "tenants share users"),
-    ("routes", "store.users(caller.tenant)", "store.users(None)", "a tenant lists all users"),
+    ("routes", "store.users(caller.tenant, after", "store.users(None, after", "a tenant lists all users"),
 )
 ROOMS = (*BUDGET, *RESUME, *STATISTICS, *SAVED, *QUEUE, *FORGETTING, *DELTAS, *KEYS, *READING, *ACCESS)

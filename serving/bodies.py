@@ -100,6 +100,14 @@ class Page(Body):
     limit: Annotated[int, Field(ge=1, le=MOST)] = PAGE
 
 
+class UserPage(Body):
+    """Which users of a tenant, in the address."""
+
+    after: Annotated[Storable, Field(max_length=MAX_KEY)] = ""
+    """`next` of the page before."""
+    limit: Annotated[int, Field(ge=1, le=MOST)] = PAGE
+
+
 class SaidMessage(Body):
     """One message of a session."""
 

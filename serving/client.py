@@ -14,7 +14,7 @@ import httpx
 
 from .. import __version__
 from ..errors import check_address, check_number
-from ..memory.entries import MemoryStatus, Users
+from ..memory.entries import PAGE, MemoryStatus, Users
 from .requests import AsyncRemoteMemory, Call, RemoteMemory
 
 T = TypeVar("T")
@@ -24,7 +24,6 @@ TIMEOUT = 90.0
 CONNECTING = 10.0
 """Seconds to connect."""
 RETRIES = 3
-_USERS = Call[list[MemoryStatus]]("GET", "/v1/users", lambda found: list(Users(**found).users))
 
 
 class Client:
@@ -52,9 +51,9 @@ class Client:
         """
         return RemoteMemory(self.send, user)
 
-    def users(self) -> list[MemoryStatus]:
-        """The users of the token's tenant, in order of their names."""
-        return self.send(_USERS)
+    def users(self, after: str = "", limit: int = PAGE) -> list[MemoryStatus]:
+        """The users of the token's tenant in order of their names: so many, 1000 at most, behind the name `after`."""
+        return self.send(_users(after, limit))
 
     def send(self, call: Call[T]) -> T:
         """Makes a call.
@@ -101,9 +100,9 @@ class AsyncClient:
         """
         return AsyncRemoteMemory(self.send, user)
 
-    async def users(self) -> list[MemoryStatus]:
-        """The users of the token's tenant, in order of their names."""
-        return await self.send(_USERS)
+    async def users(self, after: str = "", limit: int = PAGE) -> list[MemoryStatus]:
+        """As `Client.users`."""
+        return await self.send(_users(after, limit))
 
     async def send(self, call: Call[T]) -> T:
         """Makes a call; errors as those of `Client.send`."""
@@ -128,6 +127,11 @@ class AsyncClient:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+
+def _users(after: str, limit: int) -> Call[list[MemoryStatus]]:
+    params = {"after": after, "limit": limit}
+    return Call("GET", "/v1/users", lambda found: list(Users(**found).users), params=params)
 
 
 def _settings(url: str, token: str | None, timeout: float) -> dict[str, Any]:

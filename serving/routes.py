@@ -26,7 +26,7 @@ from ..memory.entries import (
 )
 from ..memory.incoming import now
 from ..records import format_time
-from .bodies import By, ChangedEntry, EntryId, Listing, Name, NewSession, NewText, Page, Question, Search
+from .bodies import By, ChangedEntry, EntryId, Listing, Name, NewSession, NewText, Page, Question, Search, UserPage
 from .error_responses import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER
 from .memory_view import memory_shown
 from .service import GUARD, Asked, Caller, Service, User
@@ -40,10 +40,11 @@ entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], depende
 
 
 @router.get("", summary="List the users of the token's tenant")
-async def list_users(caller: Asked) -> Users:
+async def list_users(caller: Asked, page: Annotated[UserPage, Query()]) -> Users:
     """Users with what is stored of each, in order of their names."""
-    found = await caller.storing(lambda: caller.service.store.users(caller.tenant))
-    return Users(users=tuple(found))
+    store = caller.service.store
+    found = await caller.storing(lambda: store.users(caller.tenant, after=page.after, limit=page.limit))
+    return Users(users=tuple(found), next=found[-1].user if len(found) == page.limit else None)
 
 
 @router.get("/{user}", summary="Counts of a user")

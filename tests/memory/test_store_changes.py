@@ -143,6 +143,8 @@ DEEP = b'["falcon", ' + b"[" * 100_000
     [
         ("items", "json", CUT, "position = 3"),
         ("items", "json", BYTES, "position = 3"),
+        ("items", "state", b"falcon", "position = 2"),
+        ("items", "attempts", b"falcon", "position = 2"),
         ("open_turns", "json", CUT, ""),
         ("changes", "memory", CUT, "number = 0"),
         ("changes", "memory", b'{"turns": {"sorted": 1}}', "number > 0"),
@@ -151,6 +153,7 @@ DEEP = b'["falcon", ' + b"[" * 100_000
         ("metadata", "json", CUT, "session = 's1'"),
         ("metadata", "json", DEEP, "session = 's1'"),
         ("amendments", "sources", BYTES, ""),
+        ("amendments", "number", b"1x", ""),
     ],
 )
 def test_no_way_of_reading_says_what_a_damaged_row_holds(path, table, column, value, where) -> None:

@@ -178,8 +178,9 @@ def test_what_only_a_service_tells(client: Any) -> None:
         ended, status = ada.end("tuesday"), ada.status()
         assert (ended and ended.position, status and (status.sessions, status.queued)) == (2, (2, 2))
         assert ada.read() == client.get("/v1/users/ada/memory").json()["memory"]
-        assert [one.owner.user for one in mine.users()] == ["ada"]
-        assert other.users() == []
+        mine.memory("bob").add(LISBON)
+        pages = [mine.users(), mine.users(limit=1), mine.users("ada", 1), mine.users("bob", 1), other.users()]
+        assert [[one.user for one in page] for page in pages] == [["ada", "bob"], ["ada"], ["bob"], [], []]
 
 
 def test_both_clients_have_the_verbs_and_arguments_of_a_memory() -> None:

@@ -160,13 +160,14 @@ def test_who_asks_for_many_users_makes_room_among_them(store: Store, monkeypatch
     assert memories.look(Owner("ada", "acme")).settled is kept
 
 
+@pytest.mark.parametrize("damage", ["json = '{'", "state = 'lost'", "attempts = 'x'"])
 def test_a_damaged_row_is_set_aside_and_told_and_the_rest_of_its_user_is_written(
-    store: Store, scripted: Any, connect: Any
+    store: Store, scripted: Any, connect: Any, damage: str
 ) -> None:
     for n in range(3):
         note(store, f"note {n}")
     with sqlite3.connect(store.url.removeprefix("sqlite:///")) as db:
-        db.execute("UPDATE mempiler_items SET json = '{' WHERE position = 2")
+        db.execute(f"UPDATE mempiler_items SET {damage} WHERE position = 2")
     db.close()
     well = scripted(WELL)
     assert remember_queued(Memories(build("recursive-summary"), store, well)).items == 2
