@@ -43,6 +43,7 @@ class OfflineEngine:
     supports_response_schema: ClassVar[bool] = True
     supported_params: ClassVar[tuple[str, ...]] = ("temperature", "max_tokens", "response_format", "seed")
     seedable: ClassVar[bool] = True
+    clear = staticmethod(forget_texts)
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,10 +68,6 @@ class OfflineEngine:
     def stream(self, request: lm15.Request) -> Iterator[Any]:
         """Answers one request, in one piece."""
         return iter(lm15.response_to_events(self.complete(request)))
-
-    def clear(self) -> None:
-        """Drops the texts seen so far: a forgotten user's may be among them."""
-        forget_texts()
 
     def dump_state(self) -> dict[str, Any]:
         """Nothing: there are no settings."""
@@ -165,6 +162,10 @@ def _list(view: View, name: str, schema: Schema, unit: Unit | None) -> list[Any]
     one = schema.get("items", TEXT)
     if _ID.search(name):
         return [id] if (id := _id(view, name, unit)) else []
+    # Options that head the items of an input, as those that two are chosen of.
+    texts = {other.speaker: other.body for other in view.material if other.speaker in one.get("enum", ())}
+    if len(texts) > 2:
+        return sorted(texts, key=lambda head: -view.weight(view.stems & stems(texts[head])))[:2]
     if unit or "enum" in one:
         return [_value(view, name, one, unit)]
     units = view.units.get(view.source, [])

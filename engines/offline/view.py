@@ -160,7 +160,7 @@ def parse_date(text: str) -> date | None:
 
 
 def forget_texts() -> None:
-    """Drops what is kept of the texts seen so far."""
+    """Drops the texts seen so far: a forgotten user's may be among them."""
     for kept in (_line, stems, sentences, parse_date):
         kept.cache_clear()
 

@@ -151,6 +151,11 @@ TOLD = (
         ("facts: list[str] -> kept: list[str]", {"facts": []}, []),
         ("turns, question -> turn_ids: list[str]", {"turns": TOLD, "question": "Who has a dog?"}, ["D1:2"]),
         ("turns, question -> turn_id", {"turns": TOLD, "question": "Who has a dog?"}, "D1:2"),
+        (
+            "question, options: list[str] -> best: list[Literal['S1', 'S2', 'S3']]",
+            {"question": "A long walk with the dog?", "options": ["S1: a walk", "S2: tea", "S3: a long walk"]},
+            ["S3", "S1"],
+        ),
     ],
 )
 def test_lists_of_text_and_ids(signature: str, inputs: dict[str, Any], expected: Any) -> None:
