@@ -92,7 +92,7 @@ def _listed(page: Page, found: Sequence[Question]) -> Iterator[str]:
         yield f"{row.id} ({page.names[row.category]}) {row.score:.3f}: {REASONS[row.reason]}"
         for name, text in (("question", row.question), ("gold", row.gold), *_answers(page, each)):
             yield f"  {name}: {one_line(text) or '(nothing)'}"
-    yield f"{len(found)} of {len(page.questions)} questions"
+    yield f"{len(found) or 'none'} of {len(page.questions)} questions"
     if found:
         yield f"mempiler show {page.name} --question {found[0].last.id}: one in full, with its prompts"
 

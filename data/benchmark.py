@@ -269,8 +269,8 @@ class Benchmark:
             if size is not None and size < 0:
                 raise DataError(f"{name}={size}: the number of {name} questions cannot be negative")
             if size != 0 and not pool:
-                counts = f"{len(self.examples)} questions in {len(groups)} conversations"
-                raise DataError(f"{self.source.path}: {counts} leave none for {name}; add more, or ask for {name}=0")
+                counts = f"questions: {len(self.examples)}, conversations: {len(groups)}"
+                raise DataError(f"{self.source.path}: none left for {name} ({counts}); add more, or set --{name} 0")
             taken = pool if size is None else self._drawn(pool, random.Random(f"{seed} {name}"))[:size]
             chosen.append(tuple(self.interleave(taken)))
         return Split(*chosen)

@@ -31,8 +31,7 @@ PATIENCE = 120
 """Seconds that a cell of a notebook may take."""
 
 _ASKED = re.compile(r"^<!-- (docstring|section|settings|list|table): (.+?) -->$", re.MULTILINE)
-_COLOURS = re.compile(r"\\u001b\[[\d;]*m")
-"""In JSON."""
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _FETCHED = "https://unpkg.com/iframe-worker/shim"
 _NAMELESS = 'data-md-component="search" role="dialog"'
 _PARTS = ("Critical path", "Deviations", "Equations to functions", "Limits", "Source")
@@ -50,8 +49,10 @@ def on_startup(**_: Any) -> None:
     sys.path.append(folder)
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by mkdocs with the text of every page."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Called by mkdocs with the text of every page; a search finds pages that teach before those that list."""
+    if page.file.src_uri.startswith(("reference/", "coverage", "testing")):
+        page.meta["search"] = {"boost": 0.1}
     return filled(markdown)
 
 
@@ -155,8 +156,7 @@ def executed(path: Path, home: str) -> dict[str, Any]:
         kernel = Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/.kernel"}})
         about = {"metadata": {"path": folder}}
         NotebookClient(found, config=kernel, timeout=PATIENCE, resources=about).execute(env=own)
-        text = _COLOURS.sub("", nbformat.writes(found))
-        return json.loads(text.replace(home, "runs/local").replace(f"{folder}/", ""))
+        return json.loads(nbformat.writes(found).replace(home, "runs/local").replace(f"{folder}/", ""))
 
 
 def as_page(notebook: Mapping[str, Any]) -> str:
@@ -168,7 +168,7 @@ def as_page(notebook: Mapping[str, Any]) -> str:
             parts.append(source)
             continue
         parts.append(_fenced(source, "python"))
-        said = "".join(text for output in cell["outputs"] for text in _said(output)).strip("\n")
+        said = _COLOURS.sub("", "".join(text for output in cell["outputs"] for text in _said(output))).strip("\n")
         parts += [_fenced(said, "text")] if said else []
     return "\n\n".join(parts) + "\n"
 

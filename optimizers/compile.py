@@ -66,10 +66,11 @@ def plan_job(
     chosen = entry(how.optimizer)
     settings = checked(how.optimizer, chosen.settings, how.settings or {})
     examples = [example for example in trainset if benchmark.counts(example)]
+    least = 3 if chosen.validates else 1
+    if len(examples) < least:
+        needs = f"{how.optimizer} needs at least {least} training questions that count for the score"
+        raise UserError(f"{needs}, there are {len(examples)}; raise --train or widen --categories")
     held = len(examples) // 3 if chosen.validates else 0
-    if len(examples) - held < 1 or (chosen.validates and held < 1):
-        few = "no training question that counts for the score" if not examples else f"only {len(examples)}"
-        raise UserError(f"{how.optimizer} cannot learn from {few}; raise --train or widen --categories")
     random.Random(how.seed).shuffle(examples)
     job = Job(
         student=program.staged(how.stage),

@@ -16,18 +16,7 @@ from mempiler.engines.models import language_model
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 README = PAGES[0].read_text(encoding="utf-8")
-(LOAD, METRIC) = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-MODULE = """
-import dspy
-
-class Agent(dspy.Module):
-    def __init__(self):
-        super().__init__()
-        self.say = dspy.Predict("passages: list[str], question -> answer")
-
-    def forward(self, history, question):
-        return self.say(passages=[line for item in history for line in item.lines()], question=question)
-"""
+(LOAD, AGENT) = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 CITIES = ["Lisbon", "Porto", "Faro", "Braga", "Evora", "Tomar", "Sintra", "Lagos", "Elvas", "Beja", "Guarda", "Viseu"]
 
 
@@ -82,8 +71,7 @@ def test_the_readme_from_own_questions_to_an_answer(cli, stub, tmp_path, monkeyp
     row = json.loads(re.findall(r"^```json\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[0])
     rows = [json.dumps({**row, "user": f"ada-{n}"}).replace("Lisbon", city) for n, city in enumerate(CITIES)]
     Path("questions.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    Path("agent.py").write_text(MODULE, encoding="utf-8")
-    Path("mymetrics.py").write_text(METRIC, encoding="utf-8")
+    Path("agent.py").write_text(AGENT, encoding="utf-8")
 
     own, module = under("Your own data"), under("Your own module and metric")
     assert [words[0] for words in own] == ["evaluate", "compile", "compile", "show", "serve"]

@@ -111,13 +111,17 @@ def test_pictures_are_small_and_all_shown() -> None:
         assert f"pictures/{picture.name})" in text
 
 
+PIECES = [("stdout", "\x1b[1mstd\x1b"), ("stderr", "stderr\n"), ("stdout", "[0mout\n")]
+"""What a cell prints, cut within a colour."""
+
+
 def test_notebooks_are_kept_without_what_they_print_and_shown_with_it_and_no_progress(hooks: Any) -> None:
     for page in DOCS.rglob("*.ipynb"):
         notebook = json.loads(page.read_text(encoding="utf-8"))
         code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
         assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
         assert hooks.as_page(notebook).startswith("# ")
-    told = [{"output_type": "stream", "name": name, "text": [f"{name}\n"]} for name in ("stdout", "stderr")]
+    told = [{"output_type": "stream", "name": name, "text": [text]} for name, text in PIECES]
     cells = [{"cell_type": "code", "source": ["f()"], "outputs": told}]
     assert hooks.as_page({"cells": cells}) == "```python\nf()\n```\n\n```text\nstdout\n```\n"
 

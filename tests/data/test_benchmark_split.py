@@ -79,7 +79,7 @@ def test_a_split_keeps_its_promises(tmp_path: Path, conversations: int, seed: in
 def test_questions_are_interleaved_and_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
     assert len({example.history.id for example in questions(tmp_path, 8).split().train[:4]}) == 4
     found = questions(tmp_path, 1, each=2)
-    with pytest.raises(DataError, match=r"2 questions in 1 conversations leave none for dev; .*, or ask for dev=0"):
+    with pytest.raises(DataError, match=r"none left for dev \(questions: 2, conversations: 1\); .*, or set --dev 0"):
         found.split()
     assert len(found.split(dev=0, test=0).train) == 2
     with pytest.raises(DataError, match="dev=-1"):
