@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ class Source:
     sha256: str
     sample: bool
     """True for the sample that ships with Mempiler: a smoke test, not comparable with published numbers."""
+    files: tuple[str, ...] = ()
+    """What was read, from the folder of `path`, where a reader chooses among files."""
 
     @property
     def name(self) -> str:
@@ -40,7 +43,9 @@ class Source:
         for each in files or (path,):
             with each.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
-        return cls(str(files[0] if len(files) == 1 else path), digest.hexdigest(), sample)
+        home = path.resolve() if path.is_dir() else path.resolve().parent
+        names = tuple(os.path.relpath(each.resolve(), home) for each in files)
+        return cls(str(files[0] if len(files) == 1 else path), digest.hexdigest(), sample, names)
 
 
 @dataclass(frozen=True)

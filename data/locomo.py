@@ -31,7 +31,7 @@ from ..records import History, Session, Turn, read_json
 from .benchmark import Benchmark
 from .dataset import Note, Reading
 from .judge import GenerousJudge
-from .rows import Listed, Place, Row, Text, Verbatim
+from .rows import MONTHS, Listed, Place, Row, Text, Verbatim
 from .scorer import Combined, Judged, Score, Scorer, answer_of
 from .text_metrics import bleu1, explain, locomo_f1, locomo_multi_f1, named, squad_words, stem
 
@@ -43,7 +43,6 @@ _TRAIN = frozenset({"conv-43", "conv-47"})
 _DEV = frozenset({"conv-44"})
 _TEST = frozenset({"conv-26", "conv-30", "conv-41", "conv-42", "conv-48", "conv-49", "conv-50"})
 _WANTED = "LoCoMo's locomo10.json (github.com/snap-research/locomo, data/locomo10.json)"
-_MONTHS = re.findall(r"\w+", "january february march april may june july august september october november december")
 _SESSION = re.compile(r"session_(\d{1,9})(_date_time)?", re.ASCII)
 _DATE = re.compile(r"\s*(\d{1,2}):(\d\d)\s*([ap])m\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*", re.IGNORECASE)
 _EVIDENCE = re.compile(r"D:?(\d{1,9}):(\d{1,9})(?!\d)", re.ASCII)
@@ -205,11 +204,11 @@ def evidence_ids(evidence: Iterable[str]) -> tuple[str, ...]:
 def parse_date(text: str) -> datetime | None:
     """Reads LoCoMo's dates, `1:56 pm on 8 May, 2023`, in any locale; None when it is no such date."""
     match = _DATE.fullmatch(text)
-    if match is None or match[5].lower() not in _MONTHS or not 1 <= int(match[1]) <= 12:
+    if match is None or match[5].lower() not in MONTHS or not 1 <= int(match[1]) <= 12:
         return None
     hour = int(match[1]) % 12 + (12 if match[3].lower() == "p" else 0)
     try:
-        return datetime(int(match[6]), _MONTHS.index(match[5].lower()) + 1, int(match[4]), hour, int(match[2]))
+        return datetime(int(match[6]), MONTHS.index(match[5].lower()) + 1, int(match[4]), hour, int(match[2]))
     except ValueError:
         return None
 

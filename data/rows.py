@@ -32,6 +32,8 @@ PIECE = 1 << 20
 """Characters of a long list that are read at once."""
 MOST = 1 << 28
 """Most characters of one entry; a longer one is nearly always a text whose closing quote is missing."""
+MONTHS = re.findall(r"\w+", "january february march april may june july august september october november december")
+"""English months in their order, whatever the locale."""
 _LONGEST_CELL = 2**24
 _SPACE = re.compile(r"[ \t\n\r]*")
 _PLAIN = {"missing": "is missing", "string_too_short": "is empty", "string_pattern_mismatch": "is empty"}

@@ -250,5 +250,6 @@ def data_of(benchmark: Benchmark, split: Split) -> dict[str, Any]:
     """What a manifest says of the data: the file by its name and digest, the metric, the split and its sizes."""
     source = benchmark.source
     where = {"name": benchmark.name, "file": source.name, "sha256": source.sha256, "sample": source.sample}
+    read = {"files": list(source.files)} if source.files else {}
     sizes = {"train": len(split.train), "dev": len(split.dev), "test": len(split.test)}
-    return {**where, "metric": benchmark.scorer.title, "split_sha256": split.digest, "sizes": sizes}
+    return {**where, **read, "metric": benchmark.scorer.title, "split_sha256": split.digest, "sizes": sizes}

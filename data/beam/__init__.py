@@ -1,0 +1,1 @@
+"""BEAM: chats of 100K to 10M tokens, ten abilities, rubrics."""

@@ -1,0 +1,50 @@
+"""BEAM, "Beyond a Million Tokens" (Tavakoli et al., ICLR 2026): ten abilities over chats of 100K to 10M tokens.
+
+The genuine files are `chats/` of github.com/mohammadtavakoli78/BEAM, which names no licence, and the hub sets
+Mohammadta/BEAM and Mohammadta/BEAM-10M; none is bundled, and the sample is our own. The reader was checked against a
+genuine chat of 100K. There is no official split: all chats are test, and the split here is by chat.
+
+Limits: rubrics were revised after some gold answers, so that they may disagree; what is scored is the rubric. All
+abilities are asked by one task, so `question-answering` writes short answers where a rubric may want style, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from ..benchmark import Benchmark
+from ..dataset import Note, Reading
+from ..scorer import Scorer
+from .reader import ABILITIES, ABSTENTION, Size, read_chats
+from .scorer import EvidenceShown, RubricFixed, RubricOfficial
+
+
+class Beam(Benchmark):
+    """BEAM's probing questions; metrics "fixed" and "official" (judged) and "evidence"."""
+
+    name = "beam"
+    sample = "beam"
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "fixed": RubricFixed,
+        "official": RubricOfficial,
+        "evidence": EvidenceShown,
+    }
+    categories: ClassVar[Mapping[str, str]] = {ability: ability for ability in ABILITIES}
+    expected = ABILITIES
+
+    @property
+    def unsaid(self) -> bool:
+        return any(example.category == ABSTENTION for example in self.examples)
+
+    @classmethod
+    def read(cls, path: Path, note: Note, *, size: Size | None = None) -> Reading:
+        """Reads chats and their questions.
+
+        Args:
+            path: The folder of a chat or of many, or a file of the hub's rows (parquet, JSON or JSON lines).
+            note: What findings are told to.
+            size: 100K, 500K, 1M or 10M; all that are there if None.
+        """
+        return read_chats(path, note, size)
