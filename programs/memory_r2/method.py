@@ -220,7 +220,7 @@ class MemoryR2(Method):
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": MemoryReader}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "memory-env": {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False},
-        **{name: {"hybrid": False} for name in ("locomo", "longmemeval", "msc")},
+        **{name: {"hybrid": False} for name in ("locomo", "longmemeval", "membench", "msc")},
     }
     """Prompts short enough for a model of half a million weights, and the paper's benchmarks, read by cosine."""
 

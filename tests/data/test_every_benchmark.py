@@ -28,7 +28,7 @@ def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) ->
 SAMPLES = ("locomo", "longmemeval", "msc", "implexconv", "memoryquest", "movielens", "omnibehavior", "palbench.select")
 
 
-@pytest.mark.parametrize("name", [*SAMPLES, "personamem", "personamem-v2"])
+@pytest.mark.parametrize("name", [*SAMPLES, "membench", "personamem", "personamem-v2"])
 def test_a_bundled_sample_is_large_enough_fit_to_load_and_can_be_split(name: str) -> None:
     loaded = benchmark(name)
     assert loaded.source.sample

@@ -16,6 +16,7 @@ QUERY = ("u1", "query", 0)
 LATER = {"timestamp": "2024-03-20 20:01", "content": "later"}
 VIDEO = ("u1", "action_history", 0)
 QA, TALK = ("qa", 0), ("conversation",)
+ASKED, STEPS = ("roles", 0, "QA"), ("roles", 0, "message_list")
 TURN = {"id": "D1:1", "speaker": "user", "text": "I like tea."}
 SESSION = {"id": "D1", "turns": [TURN]}
 REFUSED: list[tuple[str, Change, str]] = [
@@ -33,6 +34,13 @@ REFUSED: list[tuple[str, Change, str]] = [
     ("locomo", put("conversation", value={}), "conv-1: holds no turns in any session_N list"),
     ("longmemeval", put("haystack_dates", value=[]), "entry 1: haystack_session_ids, haystack_dates and"),
     ("longmemeval", put("haystack_sessions", value=[[], [], []]), "entry 1: holds no session with words"),
+    ("membench", put("roles", value={"a": 1}), "simple.json, roles, a: is 1, expected a list of trajectories"),
+    ("membench", put(*ASKED), "simple.json, simple, roles, trajectory 1, field 'QA': is missing"),
+    ("membench", put(*ASKED, "choices", "D"), "field 'QA': choices has the letters 'A, B, C', expected A, B, C and D"),
+    ("membench", put(*ASKED, "ground_truth", value="e"), "ground_truth is 'E', which is no letter of choices"),
+    ("membench", put(*ASKED, "question", value="[ERRORQ]"), "holds [ERROR...]: making the question failed"),
+    ("membench", put(*STEPS, 1, 0, "time", value=[]), "field 'message_list.1.0.time': is [], expected a valid string"),
+    ("membench", put(*STEPS, value=[[], [{}]]), "trajectory 1: holds no message with words"),
     ("memoryquest", put("sessions", value=[]), "user1: no session has a turn with words"),
     ("msc", lambda row: row.update(dialog=[], previous_dialogs=[]), "line 1: no session has a turn with words"),
     ("omnibehavior", put(*VIDEO, "timestamp", value="noon"), "record 1, field 'timestamp': 'noon' is not like"),
@@ -66,6 +74,14 @@ ODD: list[tuple[str, Change, str]] = [
     ("implexconv", put("conversation", 0, value="nobody"), "empty session"),
     ("implexconv", put("qa", 0, "retrieved_conv", value="words of another conversation"), "dangling evidence"),
     ("implexconv", put("qa", 0, "retrieved_conv"), "empty evidence"),
+    ("membench", put(*STEPS, 0, 0, value={}), "empty message"),
+    ("membench", put(*ASKED, "target_step_id", value=[[1, 0], [1, 1], 7]), "dangling evidence"),
+    ("membench", put(*ASKED, "answer", value="A vet"), "other answer"),
+    (
+        "membench",
+        lambda row: row["roles"][0]["message_list"].reverse() or put(*ASKED, "target_step_id", value=[[1, 1]])(row),
+        "step convention",
+    ),
     ("memoryquest", lambda row: row["queries"].append({"query": "What?"}), "no references"),
     ("memoryquest", lambda row: row["queries"].append(row["queries"][0]), "repeated query"),
     ("memoryquest", put("queries", 0, "references", 0, "session_id", value="z"), "dangling evidence"),

@@ -1,0 +1,75 @@
+"""MemBench: the forms of its files, both ways of counting target steps, what is kept, and capacity."""
+
+import pytest
+from mempiler.data.catalog import benchmark
+from mempiler.errors import UserError
+
+from .forms import FORMS, lines, load, write
+
+FORM = FORMS["membench"]["simple.json"]["roles"][0]
+PLAIN, FACT = FORM["message_list"][1][0], FORM["message_list"][0][1]
+TIMES = ("'2024-09-30 08:00' Monday", "'2024-10-01 08:05' Tuesday")
+HEARD = [
+    {"message": text, "time": time, "place": "Faro"} for text, time in zip(("Hello.", "She sings."), TIMES, strict=True)
+]
+LOADED = [f"{each['message']} (place: Faro; time{each['time']})" for each in HEARD]
+PAIRS = [{"user": text, "agent": "Good."} for text in LOADED]
+
+
+def asked(messages, targets):
+    """A trajectory."""
+    return {"message_list": messages, "QA": {**FORM["QA"], "target_step_id": targets}}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "id", "evidence"),
+    [
+        ("noisy", {"events": [asked(HEARD, [1])]}, "third:noisy:events:1", ["D2:1"]),
+        ("highlevel", {"food": [asked([HEARD], [[1, 0]])]}, "third:highlevel:food:1", ["D2:1"]),
+        ("joined", {"simple": {"roles": [asked(LOADED, [1])]}}, "third:simple:roles:1", ["D2:1"]),
+        ("joined", {"noisy": {"book": [asked(PAIRS, [1])]}}, "first:noisy:book:1", ["D2:1", "D2:2"]),
+        ("all_sampled20", {"Emotion": [asked([PAIRS[:1], PAIRS[1:]], [[1, 1]])]}, "first:Emotion:1", ["D2:1", "D2:2"]),
+    ],
+)
+def test_every_form_is_read_with_its_agent_its_days_and_its_evidence(tmp_path, name, content, id, evidence):
+    (example,) = benchmark("membench", write(tmp_path, {f"{name}.json": content})).examples
+    assert (example.id, list(example.evidence)) == (id, evidence)
+    assert lines(example)[-len(evidence)] == "[D2:1] (1 October 2024, Tuesday 08:05) user: She sings. (place: Faro)"
+
+
+def test_a_question_has_lettered_options_and_a_time_that_cannot_be_read_stays_in_words(tmp_path):
+    (example,) = load(tmp_path, "membench").examples
+    assert example.options == ["(a) Cook", "(b) Vet", "(c) Judge, Poet", "(d) Baker"]
+    assert (example.answer, example.date) == ("(b)", "2 October 2024, Wednesday 09:00")
+    assert lines(example)[-1] == "[D2:1] user: It rains. (place: Faro; time: noon)"
+
+
+@pytest.mark.parametrize(
+    ("second", "target", "evidence"),
+    [
+        ([FACT, PLAIN, PLAIN], [2, 1], ["D2:1", "D2:2"]),
+        ([PLAIN, PLAIN, FACT], [2, 1], ["D2:5", "D2:6"]),
+        ([PLAIN, PLAIN, PLAIN], [2, 1], ["D2:1"]),
+        ([PLAIN, PLAIN, PLAIN], [0, 1], ["D2:1"]),
+    ],
+)
+def test_the_file_decides_whether_steps_count_in_their_session(tmp_path, second, target, evidence):
+    path = write(tmp_path, {"simple.json": {"roles": [asked([[PLAIN, PLAIN], second], [target])]}})
+    assert list(benchmark("membench", path).examples[0].evidence) == evidence
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({"agent": "third"}, 12), ({"level": "high"}, 4), ({"types": "simple, noisy"}, 6), ({"scenarios": "food"}, 2)],
+)
+def test_options_keep_a_part_of_the_sample(options, count):
+    assert len(benchmark("membench", **options).examples) == count
+    with pytest.raises(UserError, match=r"unknown \w+ of these questions 'x'|should be"):
+        benchmark("membench", **dict.fromkeys(options, "x"))
+
+
+def test_one_question_in_two_files_of_a_folder_is_refused(tmp_path):
+    with pytest.raises(UserError, match="'first:simple:roles:1' is in another file too"):
+        benchmark(
+            "membench", write(tmp_path, {f"{who}Agent/simple.json": {"roles": [FORM]} for who in "AB"}).parents[1]
+        )
