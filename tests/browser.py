@@ -1,11 +1,4 @@
-"""A headless Chromium that tests steer over its debugging pipe: what a page shows and asks for.
-
-    with Browser() as browser:
-        browser.open(path)
-        browser.evaluate("document.title")
-
-It needs the system's chromium and nothing else.
-"""
+"""A headless Chromium that tests steer over its debugging pipe: what a page shows and asks for."""
 
 import json
 import os

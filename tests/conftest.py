@@ -4,12 +4,12 @@ import atexit
 import gc
 import io
 import json
+import multiprocessing
 import os
 import re
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,6 +20,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -222,37 +223,6 @@ def fact_replies() -> Callable[[str, str, int], dict[str, Any]]:
 
 
 @pytest.fixture
-def graph_replies() -> Callable[[str, str, int], dict[str, Any]]:
-    """Scripted RGMem: session s is a unit about running, the odd ones about sleep too; theories name their input."""
-    running = {"base": "Interests & Entertainment", "concepts": ["Sports"], "events": ["Running"]}
-    sleep = {"base": "Health and Wellness", "concepts": [], "events": ["Sleep"]}
-
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        found = re.search(r"[\[ ]D(\d+):", text)
-        session = int(found.group(1)) if found else 0
-        if kind == "fact":
-            drawn = [{"text": f"Ann ran in week {session}", "relevance": "High", "turn_ids": [f"D{session}:1"]}]
-            drawn.append({"text": f"Bob saw week {session}", "relevance": "base", "turn_ids": [f"[D{session}:2]"]})
-            return {"fact": f"Ann and Bob spoke of week {session}.", "conclusions": drawn}
-        if kind == "entity_paths":
-            return {"entity_paths": [running, *([sleep] if session % 2 else [])]}
-        if kind == "edge_labels":
-            ids = dict.fromkeys(re.findall(r'"segment_id": "(s\d+)"', text))
-            return {"edge_labels": [{"segment_id": id, "label": f"{id} of week {session}"} for id in ids]}
-        if kind == "fact_summary":
-            return {"fact_summary": f"relation theory {n}", "inferred_traits": "- Inferred Trait/Interest: steady"}
-        if kind == "general_facts":
-            return {"general_facts": f"- concept theory {n}", "specific_facts": "On rain: rare"}
-        if kind == "macro_law":
-            return {"macro_law": f"law {n}", "core_traits": "* keen", "restrictions": "no heat"}
-        if kind == "keywords":
-            return {"keywords": [{"name": "Sports", "retrieve": ["summary", "inference"]}, {"name": "ran"}]}
-        return {kind: "x"}
-
-    return reply
-
-
-@pytest.fixture
 def make_history() -> Callable[..., Any]:
     """Makes a history of short sessions: `make_history(3)` has sessions D1 to D3 of six turns by Ann and Bob."""
     from mempiler import History, Session, Turn
@@ -287,59 +257,58 @@ def stub() -> Iterator[Callable[..., Any]]:
         server.die()
 
 
-FORKS = """
-import json, os, sys
-import dspy, mlflow.store.tracking.sqlalchemy_store, nltk.stem, sklearn.metrics, mempiler.cli
-import mempiler.runs.experiment
-for line in sys.stdin:
-    words, environment = json.loads(line)
-    child = os.fork()
-    if not child:
-        os.environ.update(environment)
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, 1), os.dup2(nowhere, 2)
-        mempiler.cli.main(words)
-        os._exit(0)
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+FORKED = """
+import os
+from mempiler.cli import main
+os.environ.update(environment)
+nowhere = os.open(os.devnull, os.O_RDWR)
+os.dup2(nowhere, 1), os.dup2(nowhere, 2)
+main(words)
 """
-"""Starts processes in which the imports, seconds each time, are already done: they fork off one that does no work."""
+IMPORTED = (
+    "dspy",
+    "mlflow.store.tracking.sqlalchemy_store",
+    "nltk.stem",
+    "sklearn.metrics",
+    "mempiler.runs.experiment",
+)
+"""What takes seconds, and is done once: commands are forked off a process that has it."""
 
 
 class Forks:
-    """A process that runs each command in a fork of its own, which can be killed."""
-
-    def __init__(self, process: Any) -> None:
-        self._process = process
-        self._child, self._home = 0, Path()
+    """Runs a command in a process of its own, which can be killed."""
 
     def start(self, words: list[str], home: Path, **environment: str) -> None:
         """Starts a command with a results folder of its own, and what else its environment is to have."""
         home.mkdir()
         shutil.copy(_STORE, home / "mlflow.db")
-        print(json.dumps([words, {"MEMPILER_HOME": str(home), **environment}]), file=self._process.stdin, flush=True)
-        self._child, self._home = int(self._process.stdout.readline()), home
+        given = {"words": words, "environment": {"MEMPILER_HOME": str(home), **environment}}
+        self._home, self._process = (
+            home,
+            multiprocessing.get_context("forkserver").Process(target=exec, args=(FORKED, given)),
+        )
+        self._process.start()
 
     def kill(self, server: Any, answers: int) -> str:
         """Kills it when the server has given so many answers; returns the run's folder."""
         assert server.wait(answers)
-        os.kill(self._child, signal.SIGKILL)
-        assert int(self._process.stdout.readline()) == -signal.SIGKILL
+        self._process.kill()
+        self._process.join()
+        assert self._process.exitcode == -signal.SIGKILL
         (run,) = self._home.glob("*/run.json")
         assert json.loads(run.read_text())["status"] == "running"
         return str(run.parent)
 
 
 @pytest.fixture(scope="session")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Forks:
     """Runs commands that are killed."""
-    # Their LM cache is not that of the tests: what a killed run was told must come from its own store.
-    environment = {**os.environ, "DSPY_CACHEDIR": str(tmp_path_factory.mktemp("forks"))}
-    command = [sys.executable, "-W", "ignore", "-c", FORKS]
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    with subprocess.Popen(command, **pipes) as process:
-        yield Forks(process)
-        process.communicate()
+    forkserver.set_forkserver_preload(list(IMPORTED))
+    with pytest.MonkeyPatch.context() as patch:
+        # Their LM cache is not that of the tests: what a killed run was told must come from its own store.
+        patch.setenv("DSPY_CACHEDIR", str(tmp_path_factory.mktemp("forks")))
+        forkserver.ensure_running()
+    return Forks()
 
 
 @dataclass(frozen=True)
@@ -369,11 +338,8 @@ class Ran:
         return re.findall(r"--resume (\S+) goes on", self.line)[-1]
 
 
-@dataclass(frozen=True)
 class Mempiler:
     """The command line in this process, on small parts of the bundled sample."""
-
-    run: Callable[..., tuple[int, str, str]]
 
     @staticmethod
     def arguments(server: Any, *words: str, train: int = 8, dev: int = 4, test: int = 4, threads: int = 1) -> list[str]:
@@ -385,7 +351,7 @@ class Mempiler:
         return [*words[:2], *on, "--json", *model, *sizes, *words[2:]]
 
     def __call__(self, server: Any, *words: str, **sizes: int) -> Ran:
-        return Ran(*self.run(*self.arguments(server, *words, **sizes)))
+        return Ran(*run_cli(*self.arguments(server, *words, **sizes)))
 
 
 def run_cli(*words: object) -> tuple[int, str, str]:
@@ -408,6 +374,6 @@ def cli() -> Callable[..., tuple[int, str, str]]:
 
 
 @pytest.fixture
-def mempiler_cli(cli: Callable[..., tuple[int, str, str]]) -> Mempiler:
+def mempiler_cli() -> Mempiler:
     """Runs commands against a stub server."""
-    return Mempiler(cli)
+    return Mempiler()

@@ -1,7 +1,6 @@
 """A PostgreSQL server of one's own, on a free port of this machine, in a folder that goes when it stops.
 
-Debian's package keeps the programs below /usr/lib/postgresql. The server refuses to run as root, so root starts it as
-the user `postgres` that the package makes.
+It refuses to run as root, so root starts it as the user `postgres` that Debian's package makes.
 """
 
 import os
@@ -14,11 +13,7 @@ from typing import Any
 
 
 class Postgres:
-    """A running server.
-
-    Raises:
-        RuntimeError: There is none on this machine, or it does not start; the message says why.
-    """
+    """A running server; a RuntimeError says why there is none on this machine, or why it does not start."""
 
     def __init__(self) -> None:
         found = [*Path("/usr/lib/postgresql").glob("*/bin/initdb"), *filter(None, [shutil.which("initdb")])]

@@ -1,12 +1,5 @@
 """The shape of the package, read from its sources: imports point one way, and nothing is unsafe.
 
-    cli -> serving -> runs -> optimizers -> programs -> memory, signatures -> reading, records -> errors
-    data -> signatures, records        engines -> reading, records
-    serving/client -> memory           a service's, without its programs
-    programs -> of engines only the embedder that needs no model
-    serving/frameworks -> programs, what asks a memory and tells what was found; nothing imports them
-    cli, runs -> systems -> memory, engines; what runs inside the systems' environments imports nothing of the package
-
 Each rule is a function from one module to the lines that break it. It is run over the package, where it must find
 nothing, and over a line that breaks it, which it must find.
 """

@@ -146,10 +146,7 @@ LOG, WORDS = "The user searched for thing 4 of 11-01 and viewed it.", "turn 2 | 
 
 
 def faulty(kind, text, mend=True):
-    """A model that finds two faulty log entries and two faulty utterances in the first week, and mends them if so told.
-
-    None where nothing is faulty.
-    """
+    """A model that finds two faults in the logs and two in the dialogue of the first week, and may mend them."""
     if kind == "faults" and "[[ ## logs ## ]]" in text and LOG in text:
         return {kind: [{"number": 5, "reason": "bought, not searched"}]}
     if kind == "contradictions" and "L6: 2024-11-01" in text and "thing 5 " in text:

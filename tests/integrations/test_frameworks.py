@@ -1,8 +1,6 @@
 """Each framework of docs/agents.md with its published package, in an environment of its own: `make integrations`.
 
-An environment holds the framework's packages; what Mempiler needs comes from the environment of these tests, which is
-what `pip install '.[NAME]'` comes to. The blocks run as they stand on the page; the model is a stub on loopback,
-which answers from the prompt alone. Each call is a process of its own.
+The blocks run as they stand on the page, each call in a process of its own; the model is a stub on loopback.
 """
 
 import json

@@ -1,7 +1,6 @@
-"""Every shipped system, through its real package: `make integrations` makes its environment from scratch and runs this.
+"""Every shipped system, through its real package, in an environment made from scratch: `make integrations`.
 
-An environment that cannot be made is skipped, with the reason; a system that was installed and then stores or finds
-nothing, or loses what it stored, fails. The model is scripted, the embedder the offline one.
+One that cannot be made is skipped, with the reason; one that stores or finds nothing, or loses what it stored, fails.
 """
 
 import os

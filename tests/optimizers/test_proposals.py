@@ -27,11 +27,7 @@ each_optimizer = pytest.mark.parametrize(
 
 
 class Model:
-    """Answers questions wrongly until an instruction tells it better; of its proposals some cannot be read.
-
-    Args:
-        broken: Of ten proposals the first so many are malformed.
-    """
+    """Answers wrongly until an instruction tells it better; of ten proposals the first `broken` cannot be read."""
 
     def __init__(self, broken: int) -> None:
         self.broken, self.answers, self.proposals, self.malformed = broken, 0, 0, 0

@@ -53,6 +53,37 @@ def store(tmp_path: Path) -> Iterator[Any]:
         yield opened
 
 
+@pytest.fixture
+def graph_replies() -> Callable[[str, str, int], dict[str, Any]]:
+    """Scripted RGMem: session s is a unit about running, the odd ones about sleep too; theories name their input."""
+    running = {"base": "Interests & Entertainment", "concepts": ["Sports"], "events": ["Running"]}
+    sleep = {"base": "Health and Wellness", "concepts": [], "events": ["Sleep"]}
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        found = re.search(r"[\[ ]D(\d+):", text)
+        session = int(found.group(1)) if found else 0
+        if kind == "fact":
+            drawn = [{"text": f"Ann ran in week {session}", "relevance": "High", "turn_ids": [f"D{session}:1"]}]
+            drawn.append({"text": f"Bob saw week {session}", "relevance": "base", "turn_ids": [f"[D{session}:2]"]})
+            return {"fact": f"Ann and Bob spoke of week {session}.", "conclusions": drawn}
+        if kind == "entity_paths":
+            return {"entity_paths": [running, *([sleep] if session % 2 else [])]}
+        if kind == "edge_labels":
+            ids = dict.fromkeys(re.findall(r'"segment_id": "(s\d+)"', text))
+            return {"edge_labels": [{"segment_id": id, "label": f"{id} of week {session}"} for id in ids]}
+        if kind == "fact_summary":
+            return {"fact_summary": f"relation theory {n}", "inferred_traits": "- Inferred Trait/Interest: steady"}
+        if kind == "general_facts":
+            return {"general_facts": f"- concept theory {n}", "specific_facts": "On rain: rare"}
+        if kind == "macro_law":
+            return {"macro_law": f"law {n}", "core_traits": "* keen", "restrictions": "no heat"}
+        if kind == "keywords":
+            return {"keywords": [{"name": "Sports", "retrieve": ["summary", "inference"]}, {"name": "ran"}]}
+        return {kind: "x"}
+
+    return reply
+
+
 Answers = dict[str, Callable[[str], dict[str, Any]]]
 
 

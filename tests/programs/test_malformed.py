@@ -1,8 +1,6 @@
-"""Malformed answers: no crash, nothing lost silently, no session lost, whatever kind of answer whichever prompt gets.
+"""Malformed answers of one predictor: no crash, nothing lost silently, no session lost, whichever prompt gets them.
 
-The offline engine writes the beginning of a conversation of a bundled sample and answers; the answers of one predictor
-are spoiled. What values of every spelling are read as, is tested in tests/reading. What cannot be written stays:
-searched as it was said, tried in halves, written once the model is well.
+What cannot be written stays: searched as it was said, tried in halves, written once the model is well.
 """
 
 from __future__ import annotations
@@ -63,12 +61,7 @@ LOST: Mapping[str, Callable[[str], str]] = {
 
 
 class SpoiledEngine(OfflineEngine):
-    """The offline engine, whose answers with some output fields are spoiled.
-
-    Args:
-        fields: Output fields of the predictor.
-        change: What becomes of an answer.
-    """
+    """The offline engine, whose answers with these output fields become what `change` makes of them."""
 
     def __init__(self, fields: Fields = (), change: Callable[[str], str] = str) -> None:
         super().__init__()
@@ -88,12 +81,7 @@ class SpoiledEngine(OfflineEngine):
 
 
 class Conversation:
-    """One method over one small history, and a question about it.
-
-    Args:
-        method: Its name.
-        items: How many of the history; None for as many as make every prompt asked.
-    """
+    """One method over so many items of a history, else as many as make every prompt asked, and a question about it."""
 
     def __init__(self, method: str, items: int | None = None) -> None:
         name, most, self.settings = METHODS[method]

@@ -1,16 +1,7 @@
-"""What every predictor asks, as text that is reviewed: a change of wording or context shows as a change of these files.
+"""What every predictor asks, as text that is reviewed: a change of wording or context is one of tests/prompts.
 
-    tests/prompts/METHOD/PREDICTOR.txt      the last prompt of each predictor of a method over a small history
-    tests/prompts/VARIANT/PREDICTOR.txt     the predictors that other settings of a method change or add
-    tests/prompts/tasks/TASK.txt            the answer of each task
-    tests/prompts/judges/JUDGE.txt          judges and the simulated user
-
-All are made anew, and those that are no longer asked deleted, by
-
-    MEMPILER_PROMPTS=write python -m pytest tests/programs/test_prompts.py
-
-The offline engine answers, or the script that tests of a method have, so a prompt that is made from an earlier answer
-holds its words.
+All files are made anew, and those that nothing asks deleted, by: MEMPILER_PROMPTS=write python -m pytest FILE. The
+offline engine answers, or a script, so a prompt that is made from an earlier answer holds its words.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A service in a process of its own, and many users at once on it.
+"""A service of turn RAG in a process of its own, on the offline engine, for two tenants; many users at once on it.
 
-`Served` is `mempiler serve` with turn RAG and the offline engine, for two tenants. The users of `crowd` have the same
-names under both; every session that is stored holds a marker of its own, and one that comes back to another user is a
-leak.
+Users of `crowd` have the same names under both. Every session that is stored holds a marker of its own, and one that
+comes back to another user is a leak.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Real services in processes of their own: under what would take them down, and under two hundred users at once.
 
-With `--workers` several processes share a port and a store, are replaced when they die, and end in order. The disk of
-an SQLite file is full, and has room again; PostgreSQL's processes are stopped, and go on. While it lasts `/health` is
-answered in 5 s, and `/ready` says 503 in 3 s; memory grows by less than 200 MB, the log has less than 1 MB; afterwards
-all is well in 20 s.
+While a disk is full or PostgreSQL stands still, `/health` is answered in 5 s, `/ready` says 503 in 3 s, memory grows by
+less than 200 MB and the log has less than 1 MB; afterwards all is well in 20 s.
 """
 
 import asyncio

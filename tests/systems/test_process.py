@@ -5,9 +5,12 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mempiler.engines.guard import Limits
 from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
 from mempiler.runs.setup import Setup
 from mempiler.systems import catalog
@@ -128,11 +131,11 @@ def _runs(process: int) -> bool:
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def scored(place: Path, patch: pytest.MonkeyPatch, add: str = "", **config: object) -> Evaluation:
+def scored(place: Path, patch: pytest.MonkeyPatch, add: str = "", **more: Any) -> Evaluation:
     """What a system scores on the sample, whose `add` does this."""
     file = script(place / "theirs", add and f"def add(self, session): {add}")
     patch.setattr(catalog, "factory", lambda name: partial(System, name, Path(sys.executable), file, {}))
-    return run_evaluate("system:scripted", Setup("locomo", test=6, config=config), part="test")
+    return run_evaluate("system:scripted", Setup("locomo", test=6, threads=1, **more), part="test")
 
 
 def test_it_is_scored_with_what_it_recalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +154,24 @@ def test_it_is_scored_with_what_it_recalled(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_a_hostile_one_is_failed_rows_with_a_reason(tmp_path, monkeypatch, hostile, config, reason) -> None:
-    found = scored(tmp_path, monkeypatch, hostile, **config)
+    found = scored(tmp_path, monkeypatch, hostile, config=config)
     assert all(row.failure is not None and reason in row.failure.message for row in found.rows)
     assert found.score == 0
+
+
+ASKING = """super().add(session); self.texts.append(['x', json.dumps(ask('/chat/completions', **{}))]); self.close()"""
+ASKED = "{'messages': [{'role': 'user', 'content': session['turns'][0]['text']}]}"
+
+
+def test_a_run_that_was_stopped_while_it_wrote_writes_anew_and_asks_no_model_again(tmp_path, monkeypatch) -> None:
+    """What the broken run stored is no part of what the resumed one finds."""
+
+    def run(name: str, **more: Any) -> Evaluation:
+        (tmp_path / name).mkdir()
+        return scored(tmp_path / name, monkeypatch, ASKING.replace("{}", ASKED), **more)
+
+    whole, broken = run("whole"), run("broken", limits=Limits(max_calls=2))
+    assert broken.stopped
+    resumed = run("resumed", resume=str(RunFolder.open(str(broken.run_id)).path))
+    assert [(row.answer, row.hits) for row in resumed.rows] == [(row.answer, row.hits) for row in whole.rows]
+    assert broken.calls["task"] + resumed.calls["task"] == whole.calls["task"]
