@@ -278,9 +278,9 @@ class _Chat:
 
     def examples(self) -> Iterator[dspy.Example]:
         """The questions, which are asked after the whole chat."""
-        asked = self.found.questions.root if self.found.questions else {}
+        asked: Mapping[Any, tuple[_Question, ...]] = self.found.questions.root if self.found.questions else {}
         for ability in ABILITIES:
-            rows = asked.get(ability, ())  # pyright: ignore[reportArgumentType]
+            rows = asked.get(ability, ())
             if self.found.questions and not rows:
                 self.place.odd("missing ability", f"has no question of {ability}")
             for n, row in enumerate(rows):
