@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,23 +20,35 @@ from .show import page_lines
 @click.option("--gate", is_flag=True, help="end with code 1 if another is worse, or nobody can tell")
 @MIN_N
 @click.option("--page", "path", type=click.Path(dir_okay=False), help="write all questions, side by side, as HTML")
+@click.option(
+    "--export",
+    type=(click.Choice(["amb", "omnimemeval"]), click.Path(dir_okay=False, path_type=Path)),
+    metavar="amb|omnimemeval FILE",
+    help="write the questions of the BASELINE, which may be alone then, in the form of a public harness",
+)
 @OVERWRITE
 @JSON
-def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, overwrite: bool) -> None:
+def command(names: tuple[str, ...], gate: bool, min_n: int, path: Any, export: Any, overwrite: bool) -> None:
     """Compare every OTHER with the BASELINE on the questions that all were asked.
 
     Each is a run: its folder, the end of the folder's name, its MLflow run id, or `last`.
     """
     from ..records.atomic_file import atomic_write
     from ..runs.compare import compare, comparisons, recorded, refusal
+    from ..runs.exports.leaderboards import write_results
     from ..runs.home import refuse_foreign
     from ..runs.pages.html import GENERATOR, as_html
 
-    if not names[1:]:
+    if not names[1:] and (gate or path or not export):
         raise UserError(f"one run is nothing to compare: name another beside {names[0]!r}")
     if path is not None:
         refuse_foreign(Path(path), GENERATOR, force=overwrite)
     runs = [recorded(name) for name in names]
+    written = [str(file) for file in write_results(runs[0], *export, overwrite=overwrite)] if export else []
+    lines = [f"written: {file}" for file in written]
+    if not runs[1:]:
+        report({"written": written}, lines)
+        return
     page = compare(runs, min_n)
     if path is not None:
         with atomic_write(Path(path)) as file:
@@ -48,7 +61,8 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: str | None, ov
         "runs": [run.usage() for run in runs],
         "comparisons": comparisons(page, runs),
         "gate": {"passed": not refused, "message": verdict} if gate else None,
+        "written": written,
     }
-    report(told, chain(page_lines(page), [verdict] if gate else []))
+    report(told, chain(lines, page_lines(page), [verdict] if gate else []))
     if gate and refused:
         sys.exit(1)

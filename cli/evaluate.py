@@ -32,9 +32,9 @@ def command(program: str, planned: bool, part: Any, check: bool, **values: Any) 
     """Score PROGRAM on a benchmark.
 
     PROGRAM is a method name, module:Class, or a saved program: its folder, or models:/NAME@ALIAS. Or what else answers:
-    module:thing, the URL of a chat endpoint, a file of answers (*.jsonl), system:NAME; see docs/own_systems.md. With
-    --on judge-check it is a benchmark, whose judge (--judge-lm) is given answers that are known to be right or wrong,
-    or `judge` for ours.
+    module:thing, the URL of a chat endpoint, a file of answers (*.jsonl, or a harness's *.json), system:NAME; see
+    docs/own_systems.md. With --on judge-check it is a benchmark, whose judge (--judge-lm) is given answers that are
+    known to be right or wrong, or `judge` for ours.
     """
     from ..runs.experiment import compiled_on, run_evaluate
     from ..runs.planning import plan_evaluate

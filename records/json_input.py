@@ -7,10 +7,12 @@ file or hash can hold.
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import re
 import stat
+import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,7 +85,7 @@ def strict_decoder() -> json.JSONDecoder:
 
 @contextmanager
 def opened(path: Path, newline: str | None = None) -> Generator[TextIO]:
-    """A UTF-8 text file, or a pipe, to be read; a byte-order mark is left out.
+    """A UTF-8 text file, or a pipe, to be read; a byte-order mark is left out, and a .gz is unpacked.
 
     Raises:
         DataError: It is missing, a folder or a device, or no UTF-8 text, which may be seen while it is read.
@@ -92,7 +94,8 @@ def opened(path: Path, newline: str | None = None) -> Generator[TextIO]:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
             raise DataError(f"{path}: cannot be read: it is a folder or a device; name a file")
-        with path.open(encoding="utf-8-sig", newline=newline) as file:
+        open_text: Any = gzip.open if path.suffix == ".gz" else open
+        with open_text(path, "rt", encoding="utf-8-sig", newline=newline) as file:
             yield file
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
@@ -100,7 +103,7 @@ def opened(path: Path, newline: str | None = None) -> Generator[TextIO]:
         kinds = {b"\x1f\x8b": "it is compressed", b"\xff\xfe": "it is UTF-16", b"\xfe\xff": "it is UTF-16"}
         kind = kinds.get(error.object[:2], f"byte {error.start} is wrong")
         raise DataError(f"{path}: cannot be read as UTF-8 text: {kind}; save it unpacked, as UTF-8") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 

@@ -154,7 +154,8 @@ def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.E
         facts += [("Data", f"{benchmark.source.name}, questions: {part}")]
         facts += known_facts(logged, program_digest(program))
         name, same = runtime.folder.path.name, program_changes(prompts, prompts)
-        page = run_page("evaluate", name, {"score": found}, facts, changes=same)
+        notes = scoring.thing.notes if isinstance(scoring.thing, Answers) else []
+        page = run_page("evaluate", name, {"score": found}, facts, notes, changes=same)
         tracker.files(keep_page(runtime.folder.path, page))
         show(tracker, benchmark, found, ((program, None),), "evaluation", runtime.setup.traces)
     return found

@@ -1,7 +1,8 @@
 """Finds by name what is scored and is no method of ours and no saved program.
 
 It is `system:NAME`, a shipped adapter of somebody's memory system, `module:thing` or a URL
-(`programs.external.program`), or a file of answers that were made elsewhere, JSON lines:
+(`programs.external.program`), or a file of answers that were made elsewhere: results of a public harness
+(`exports.leaderboards`), or JSON lines:
 
     {"id": "conv-26:17", "answer": "in Lisbon", "recalled": ["I moved to Lisbon.", {"id": "D3:11", "text": "..."}]}
 """
@@ -15,19 +16,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import dspy
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, NonNegativeFloat
 
 from ..data.benchmark import Benchmark
 from ..data.dataset import refuse_fatal
-from ..data.rows import json_rows
+from ..data.rows import Place, Row, Verbatim, Words, json_rows
 from ..engines.spending import Spending, note
-from ..errors import DataError, UserError
+from ..errors import DataError, UserError, one_line
 from ..programs.external.program import WEB, kind_of, takes_embedder, thing_of
 from ..programs.external.stores import parameters
 from ..programs.recording import ExternalError
-from ..records import History, Query
+from ..records import History, Query, read_json
 
-ANSWERS = ".jsonl"
+ANSWERS = (".jsonl", ".json", ".json.gz")
 SYSTEM = "system:"
 FIELD = "recorded"
 """The input under which a question carries its recorded answer."""
@@ -53,6 +54,68 @@ class Recorded(BaseModel):
     seconds: NonNegativeFloat = 0.0
 
 
+class HarnessResult(Row):
+    """What a public harness keeps of one question."""
+
+    query_id: str = ""
+    query: Verbatim = Field(validation_alias=AliasChoices("query", "question"))
+    answer: Words
+    golden_answer: Any = None
+    context: Words = ""
+    skip_reason: Words = ""
+    search_duration_ms: NonNegativeFloat | None = None
+    response_duration_ms: NonNegativeFloat | None = None
+
+    def recorded(self, id: str) -> Recorded:
+        """As the recorded answer to a question."""
+        said: Any = {"error": self.skip_reason} if self.skip_reason else {"answer": self.answer}
+        seconds = ((self.search_duration_ms or 0) + (self.response_duration_ms or 0)) / 1000
+        return Recorded(id=id, recalled=(self.context,) if self.context else (), seconds=seconds, **said)
+
+
+def harness_id(benchmark: str, example: dspy.Example) -> str:
+    """What amb calls a question."""
+    marks = {"locomo": "_q", "beam": "_"}
+    return str(example.id).rpartition("/")[2].replace(":", marks.get(benchmark, ":"))
+
+
+def read_results(path: Path) -> list[HarnessResult]:
+    """The results in a file of amb or omnimemeval.
+
+    Raises:
+        DataError: It is none; the message has the number of the result.
+    """
+    raw = read_json(path)
+    listed = raw.get("results") if isinstance(raw, dict) else None
+    if isinstance(raw, dict) and not isinstance(listed, list):  # by conversation; of LongMemEval each has one question
+        listed = [each for asked in raw.values() for each in (asked if isinstance(asked, list) else [asked])]
+    if not listed:
+        raise DataError(f"{path}: holds no results as amb or omnimemeval write them")
+    note = refuse_fatal(path)
+    found = [Place(note, f"result {number}").read(HarnessResult, each) for number, each in enumerate(listed, 1)]
+    return [each for each in found if each is not None]
+
+
+def matched(results: Sequence[HarnessResult], benchmark: Benchmark) -> dict[str, Recorded]:
+    """The answers by our ids of the questions, which are found by their words, or by amb's ids.
+
+    Of questions with the same words the one of that id is meant, or of that gold answer.
+    """
+    ids, asked = dict[str, str](), dict[str, list[tuple[str, str, str]]]()
+    for example in benchmark.examples:
+        id, theirs = str(example.id), harness_id(benchmark.name, example)
+        ids[theirs] = id
+        asked.setdefault(one_line(example.question), []).append((id, theirs, str(example.get("answer"))))
+    found: dict[str, Recorded] = {}
+    for each in results:
+        same = [known for known in asked.get(one_line(each.query), ()) if known[0] not in found]
+        best = max(same, key=lambda one: (one[1] == each.query_id, one[2] == str(each.golden_answer)), default=None)
+        id = best[0] if best else ids.get(each.query_id)
+        if id is not None:
+            found.setdefault(id, each.recorded(id))
+    return found
+
+
 class Answers:
     """A file of answers; called as whatever answers, it gives that of a question.
 
@@ -64,8 +127,10 @@ class Answers:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path, self.rows = Path(path), dict[str, Recorded]()
-        for number, _, row in json_rows(self.path, Recorded, refuse_fatal(self.path)):
+        self.path, self.rows, self.notes = Path(path), dict[str, Recorded](), list[str]()
+        self.results = None if self.path.suffix == ".jsonl" else read_results(self.path)
+        lines = json_rows(self.path, Recorded, refuse_fatal(self.path)) if self.results is None else ()
+        for number, _, row in lines:
             if row.answer is None and row.error is None:
                 told = "has no answer; give `answer`, or `error` where the question failed"
                 raise DataError(f"{path}: line {number}: {told}")
@@ -89,11 +154,21 @@ class Answers:
     def given(self, benchmark: Benchmark, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The questions with their answers; every line has to be of a question of the benchmark.
 
+        Of a harness's results those are taken that are of its questions; `notes` say how many are left out.
+
         Raises:
             UserError: The benchmark's answers are conversations, which cannot be recorded so.
         """
         if benchmark.interaction is not None:
             raise UserError(f"{benchmark.name} is a simulated conversation: there is nothing to record one answer of")
+        if self.results is not None:
+            self.rows, count = matched(self.results, benchmark), len(examples)
+            examples = [example for example in examples if str(example.id) in self.rows]
+            if not examples:
+                raise DataError(f"{self.path}: none of its {len(self.results)} answers is to a question that is asked")
+            told = f"{len(self.results) - len(self.rows)} of its {len(self.results)} answers are to no question of"
+            left = f"{count - len(examples)} of {count} questions have no answer there"
+            self.notes = [f"{self.path.name}: {told} {benchmark.name}; {left}"]
         ids = [str(example.id) for example in examples]
         strange = sorted(self.rows.keys() - {str(each.id) for each in benchmark.examples})
         missing = [id for id in ids if id not in self.rows]

@@ -127,7 +127,9 @@ def test_a_compile_is_compared_with_its_start_on_the_same_questions_in_a_page_to
     options = ["--on", "locomo", "--test", 6, "--json"]
     made = json.loads(call("compile", "turn-rag", "--with", "labeled", "--dev", 2, "--force", *options)[1])
     start = json.loads(call("evaluate", "turn-rag", "--part", "test", *options)[1])
-    found = json.loads(call("compare", start["run_id"], made["run"], "--page", tmp_path / "both.html", "--json")[1])
+    files = ["--page", tmp_path / "both.html", "--export", "amb", tmp_path / "amb.json"]
+    found = json.loads(call("compare", start["run_id"], made["run"], *files, "--json")[1])
+    assert len(json.loads((tmp_path / "amb.json").read_text())["results"]) == 6
     compared = found["comparisons"][0]
     assert (compared["shared"], compared["warnings"]) == (6, [])
     assert compared["overall"]["difference"] == made["difference"]
