@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import time
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,10 +21,10 @@ from sqlalchemy.exc import OperationalError
 from ..errors import ConflictError, StoreError
 from ..records import Turn
 from . import store_tables as t
-from .database import OWN, Database, among, batches, put, run
+from .database import OWN, among, batches, put, run
 from .entries import Receipt
 from .incoming import name_of
-from .store_reading import amendments_of
+from .store_reading import Queues, amendments_of
 from .stored import LONGEST_LEASE, Change, Claim, Document, Owner, Stamp
 
 KEPT = 86_400.0
@@ -38,7 +38,7 @@ READER = "somebody reads the store, so its log cannot be emptied; run it again l
 LARGE = "the file is too large to be rewritten while others write; when nobody does, run: sqlite3 FILE VACUUM"
 
 
-class Claims(Database):
+class Claims(Queues):
     """What a `Store` does for those who write memories, and to forget."""
 
     def claim(
@@ -66,36 +66,41 @@ class Claims(Database):
             each: Users that a tenant may have claimed at most; any number if None.
         """
         states = ["queued", "partial"] if partial else ["queued"]
-        same = 'tenant = u.tenant AND "user" = u."user"'
         free = "worker = :worker OR claimed_until <= :now OR claimed_until > :now + :longest"
-        free = f"({free} OR worker = '') AND {OWN}" if owner else f"({free})"
+        free = f"({free} OR worker = '')" if owner else f"({free})"
+        same = 'tenant = u.tenant AND "user" = u."user"'
         ready = f"""
-            {free} AND (EXISTS (SELECT 1 FROM mempiler_items WHERE {same} AND state IN :states)
+            SELECT "user", claimed_until FROM mempiler_users u WHERE tenant = :tenant AND "user" IN :users AND {free}
+            AND (EXISTS (SELECT 1 FROM mempiler_items WHERE {same} AND state IN :states)
                 OR EXISTS (SELECT 1 FROM mempiler_memories WHERE {same} AND settled_position < position))
             AND NOT EXISTS (SELECT 1 FROM mempiler_memories WHERE {same}
-                AND NOT (writer = :writer AND embedder = :embedder AND schema = :schema))"""
+                AND NOT (writer = :writer AND embedder = :embedder AND schema = :schema))
+            ORDER BY claimed_until LIMIT :most"""
         # Whoever is paused has no worker.
-        held = """SELECT tenant AS holder, count(*) AS claimed FROM mempiler_users
+        held = """SELECT tenant, count(*) AS users FROM mempiler_users
             WHERE worker <> '' AND claimed_until > :now AND claimed_until <= :now + :longest GROUP BY tenant"""
-        turns = f"""SELECT tenant AS of_tenant, "user" AS of_user,
-            row_number() OVER (PARTITION BY tenant ORDER BY claimed_until) AS turn
-            FROM mempiler_users u WHERE {ready}"""
-        statement = f"""
-            SELECT u.tenant, u."user", u.version FROM mempiler_users u
-            JOIN ({turns}) t ON of_tenant = tenant AND of_user = "user" LEFT JOIN ({held}) h ON holder = tenant
-            WHERE {free} AND turn + coalesce(claimed, 0) <= :each
-            ORDER BY turn + coalesce(claimed, 0), claimed_until LIMIT :most
-            {"FOR UPDATE OF u SKIP LOCKED" if self._server else ""}"""
+        locked = f"SELECT version FROM mempiler_users WHERE {OWN} AND {free}"
+        locked += " FOR UPDATE SKIP LOCKED" if self._server else ""
         hold = f"UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease WHERE {OWN}"
         about = {"writer": stamp.writer, "embedder": stamp.embedder, "schema": stamp.schema, "states": states}
-        about |= {"most": most, "each": sys.maxsize if each is None else each}
-        about |= {"worker": worker, "longest": LONGEST_LEASE}
+        mine, claims = {"worker": worker, "longest": LONGEST_LEASE}, list[Claim]()
         with self._write() as db:
-            found = run(db, statement, owner, **about).all()
-            claims = [Claim(Owner.stored(user.user, user.tenant), worker, user.version) for user in found]
-            for claim in claims:
-                run(db, hold, claim.owner, worker=worker, lease=min(lease, LONGEST_LEASE))
-            return claims
+            begun = {} if owner else {row.tenant: row.users for row in run(db, held, longest=LONGEST_LEASE)}
+            for names in [{owner.tenant: [owner.user]}] if owner else self._queued(db, states):
+                found = list[tuple[int, float, Owner]]()
+                for tenant, users in names.items():
+                    rows = run(db, ready, tenant=tenant, users=users, most=most, **mine, **about)
+                    for turn, row in enumerate(rows, begun.get(tenant, 0) + 1):
+                        found.append((turn, row.claimed_until, Owner.stored(row.user, tenant)))
+                for turn, _, one in sorted(found, key=itemgetter(0, 1)):
+                    if len(claims) == most or (each is not None and turn > each):
+                        break
+                    if row := run(db, locked, one, **mine).first():
+                        run(db, hold, one, worker=worker, lease=min(lease, LONGEST_LEASE))
+                        claims.append(Claim(one, worker, row.version))
+                if claims:
+                    break
+        return claims
 
     def release(self, claim: Claim) -> None:
         """Gives a claim back, if it is still held."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import sys
 import unicodedata
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, get_args
 
@@ -45,6 +47,48 @@ _HEAD = f"""
         (SELECT max(number) FROM mempiler_amendments WHERE {OWN}) AS amended
     FROM (SELECT 1 AS one) one LEFT JOIN mempiler_memories m ON m.tenant = :tenant AND m."user" = :user"""
 """What there is to know of a user and their memory beside its text: NULL where there is none."""
+
+
+PART = 64
+"""Users of a queue that are looked at together."""
+_NAMES = """
+    WITH RECURSIVE names(name) AS (
+        SELECT min({0}) FROM mempiler_items WHERE state = :state AND {1} AND {0} > :last
+        UNION ALL SELECT (SELECT min({0}) FROM mempiler_items WHERE state = :state AND {1} AND {0} > name)
+            FROM names WHERE name IS NOT NULL)
+    SELECT name FROM names WHERE name IS NOT NULL LIMIT :most"""
+"""Tenants or users with items in a state, each found by the index behind the one before, however many items it has."""
+
+
+class Queues(Database):
+    """Who has something queued."""
+
+    @cached_property
+    def _passed(self) -> dict[tuple[str, str], str]:
+        """The last user that was looked at in a queue that is not gone through, by state and tenant."""
+        return {}
+
+    def _queued(self, db: Connection, states: Sequence[str]) -> Iterator[dict[str, list[str]]]:
+        """Names of users who may have something to do, by tenant: of a long queue a part, from where the last ended."""
+        found, left = dict[str, list[str]](), dict[tuple[str, str], int]()
+        for row in run(db, 'SELECT tenant, "user" FROM mempiler_memories WHERE settled_position < position'):
+            found.setdefault(row.tenant, []).append(row.user)
+        for state in states:
+            for tenant in run(db, _NAMES.format("tenant", "1 = 1"), state=state, last="", most=sys.maxsize).scalars():
+                left[state, tenant] = 1 + ((state, tenant) in self._passed)
+        while found or left:
+            for queue in list(left):
+                about = {"state": queue[0], "tenant": queue[1], "last": self._passed.pop(queue, ""), "most": PART}
+                users = run(db, _NAMES.format('"user"', "tenant = :tenant"), **about).scalars().all()
+                found.setdefault(queue[1], []).extend(users)
+                if len(users) == PART:
+                    self._passed[queue] = users[-1]
+                elif left[queue] > 1:
+                    left[queue] -= 1
+                else:
+                    del left[queue]
+            yield found
+            found = {}
 
 
 class Reading(Database):

@@ -39,9 +39,18 @@ def _filled(**kinds: type[Any]) -> Generator[Column[Any]]:
     return (Column(name, kind, nullable=False) for name, kind in kinds.items())
 
 
+def _part(name: str, where: str, *columns: str) -> Index:
+    """An index of the few rows that a condition holds for, as statements have it."""
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
 version = Table("mempiler_version", tables, Column("version_num", String(32), primary_key=True))
 meta = Table("mempiler_meta", tables, _key("name"), Column("value", String))
-users = _of_user("users", *_filled(next_position=Integer, version=String, worker=String, claimed_until=Float))
+users = _of_user(
+    "users",
+    *_filled(next_position=Integer, version=String, worker=String, claimed_until=Float),
+    _part("mempiler_users_claimed", "worker <> ''", "tenant"),
+)
 items = _of_user(
     "items",
     _key("position", Integer),
@@ -56,6 +65,7 @@ memories = _of_user(
     "memories",
     *_filled(base=String, position=Integer, settled_position=Integer, speakers=Text),
     *_filled(writer=String, program=String, embedder=String, schema=Integer, updated=Float),
+    _part("mempiler_memories_unsettled", "settled_position < position", "tenant", "user"),
 )
 changes = _of_user("changes", _key("number", Integer), *_filled(memory=Text), Column("settled", Text))
 vectors = _of_user("vectors", _key("key", LargeBinary), *_filled(vector=LargeBinary))
@@ -101,6 +111,9 @@ def bring_up(db: Connection, url: str) -> None:
             f"store {url}: its tables are of version {found}, this Mempiler reads {SCHEMA}; install the newer one "
             "that made them, or run its `mempiler memories export` and import that into a new store with this one"
         )
+    # They came after the tables: an index changes nothing for earlier versions.
+    for index in (*users.indexes, *memories.indexes):
+        index.create(db, checkfirst=True)
 
 
 def _version(db: Connection) -> str | None:

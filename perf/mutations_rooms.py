@@ -108,7 +108,7 @@ QUEUE = of(
     ("store_claims", 'free = "worker = :worker OR', 'free = "1 = 1 OR', "a claim is taken from its holder"),
     ("store_claims", "OR claimed_until <= :now ", "", "the claim of the dead never ends"),
     ("store_claims", "schema = :schema))", "schema = :schema) AND 1 = 0)", "a foreign memory is claimed"),
-    ("store_claims", "tenant ORDER BY claimed_until)", "tenant ORDER BY claimed_until DESC)", "the last is first"),
+    ("store_claims", "ORDER BY claimed_until LIMIT", "ORDER BY claimed_until DESC LIMIT", "the last is first"),
     ("store_claims", "SET state = 'remembered', error", "SET error", "what is remembered stays queued"),
     ("store_claims", 'AND version = :version)"""', ')"""', "a void claim notes a failure"),
     ("store", "if item.id and there.digest == digest:", "if False:", "a repeated session is refused"),

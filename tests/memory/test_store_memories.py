@@ -165,6 +165,17 @@ def test_tenants_take_turns_however_much_one_has_queued(store: Store) -> None:
     assert [claim.owner.tenant for claim in store.claim("you", 60, WRITER, each=3)] == ["small"]
 
 
+def test_a_long_queue_is_looked_at_in_parts_until_somebody_of_each_tenant_is_found(store: Store, monkeypatch) -> None:
+    monkeypatch.setattr("mempiler.memory.store_reading.PART", 4)
+    for n in range(10):
+        fill(store, Owner(f"user {n}", "large"), 1)
+        store.pause(Owner(f"user {n}", "large"), 60 if n < 7 else 0)
+    fill(store, Owner("user 3", "small"), 1)
+    claimed = [one.owner for n in range(4) for one in store.claim(f"{n}", 60, WRITER, each=8)]
+    assert sorted(claimed) == [Owner("user 3", "small"), *(Owner(f"user {n}", "large") for n in (7, 8, 9))]
+    assert not store.claim("me too", 60, WRITER, most=8)
+
+
 def test_a_paused_user_is_claimed_by_name_alone(store: Store) -> None:
     fill(store)
     fill(store, BOB)
