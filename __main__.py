@@ -1,4 +1,4 @@
-"""The command line, as `mempiler` or `python -m mempiler`: an interrupt while it is imported is one line as well."""
+"""Runs the command line: `mempiler`, or `python -m mempiler`; an interrupt during the import is one line, too."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The drawings of the documentation, made from lines of words: `python docs/drawings.py` writes docs/pictures/*.svg.
+"""Draws the diagrams of the documentation from text: `python docs/drawings.py` writes docs/pictures/*.svg.
 
 A drawing is lanes, each read from left to right; a lane is a name and what follows one another in it. A step that asks
 a language model begins with "!", what is kept with "=", and `{words}` stand over the arrow that leads to a step.

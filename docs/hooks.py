@@ -1,4 +1,4 @@
-"""What mkdocs does with the pages beside its own work: what the code says already is taken from there.
+"""Hooks of mkdocs: fill pages from docstrings, settings, catalogs and data files, and run the notebooks.
 
     <!-- docstring: programs/pgr/method.py -->    the docstring of a module, its drawings as code, its parts as headings
     <!-- section: coverage.md, PGR: deviations -->    what another page says under a heading, or under several: A / B

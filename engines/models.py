@@ -1,4 +1,4 @@
-"""Language models by name: `offline`, `gguf:...` and `local:...` run here; any other name goes to DSPy as it is."""
+"""Language models by name: `offline`, `gguf:...` and `local:...` run here; other names go to DSPy unchanged."""
 
 from __future__ import annotations
 

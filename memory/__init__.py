@@ -1,1 +1,1 @@
-"""What methods write into and search."""
+"""Memories: their values, their search index, and the store."""

@@ -1,4 +1,4 @@
-"""Everything that has a cost of its own, in one table: CPU, walls, files, calls; beside its peers, with what bounds it.
+"""Benchmarks CPU, wall time, file sizes and LM calls of each part beside its peers: the tables of docs/costs.md.
 
 Rows are a list by part (`PARTS`); what they measure is in `measures`, each of which gives several numbers and is run
 once. Parts run one after the other, each in a process of its own. Walls are of the machine as it is: run it with

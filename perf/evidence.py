@@ -1,4 +1,4 @@
-"""What compiling does to a small language model: runs the commands of docs/data/evidence.json, and keeps the figures.
+"""Runs the compiles of docs/data/evidence.json with a small language model, and records their figures.
 
     cell: a command, and its split ── mempiler compile ──> its figures ──> tables over all cells ──> docs/evidence.md
 

@@ -1,4 +1,4 @@
-"""kill -9 at random moments of a load: every session that was stored is remembered, and remembered once.
+"""Kills workers by `kill -9` at random moments of a load: every stored session must be remembered exactly once.
 
 Worker processes store the sessions of many users and remember them. Again and again one of them is killed with SIGKILL,
 at a random moment, and a new one takes its place: it goes on with the sessions that were not acknowledged before. In

@@ -1,4 +1,4 @@
-"""Breaks one mechanism at a time, of the methods and of what they stand on, and shows which test notices.
+"""Mutation testing: breaks one mechanism at a time, and shows which test notices.
 
     copy of the repository ── a mutation ──> the test that noticed it last ──> the tests of its group ──> noticed by
                                                                                                 └──> SURVIVED

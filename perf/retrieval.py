@@ -1,4 +1,4 @@
-"""What finding finds: evidence recall of each signal alone and of all together, and what a question costs.
+"""Measures evidence recall of each search signal, alone and together, and the cost of a question.
 
 For every question of a file in LoCoMo's form the share of its evidence among the first five, ten and twenty turns of
 its conversation; LoCoMo's adversarial questions, which have no answer, are left out. `--on beam` reads a chat folder of

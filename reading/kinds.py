@@ -1,4 +1,4 @@
-"""Field types and the repairs of an answer: what was repaired, and what could not be."""
+"""Field types of answers, and the repairs that were made or could not be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What memories are made from and what comes back out of them: the records every room of Mempiler shares.
+"""Shared records: histories and their items, queries, and recalled contexts.
 
 Histories and everything in them are frozen. A history is compared, hashed and printed by its content digest, so that
 copying one into a thousand examples, or an optimizer printing its training set, costs nothing.

@@ -1,4 +1,4 @@
-"""The cutter of Chinese words that search and metrics share: jieba with its own dictionary, loaded once."""
+"""Chinese word segmentation for search and metrics: jieba with its own dictionary, loaded once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON from outside, read strictly: what the standard library accepts and nothing later could hold is refused here.
+"""Strict JSON for input: refuses what the standard library accepts and nothing later could store.
 
 Refused beside what is no JSON: NaN and infinite numbers, whole numbers of more than `MOST_DIGITS` digits, a key that
 one object holds twice, more than `MOST_DEPTH` levels of lists and objects, and half of a surrogate pair, which no UTF-8

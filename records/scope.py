@@ -1,4 +1,4 @@
-"""Context variables that hold in a block of code, and in what it starts with a copy of its context."""
+"""Sets context variables for a block of code, and for threads started with a copy of its context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds by name what is scored and is no method of ours and no saved program.
+"""Resolves the name of an external system to score: `module:name`, an endpoint, a file of answers, `system:NAME`.
 
 It is `system:NAME`, a shipped adapter of somebody's memory system, `module:thing` or a URL
 (`programs.external.program`), or a file of answers that were made elsewhere: results of a public harness

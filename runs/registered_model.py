@@ -1,4 +1,4 @@
-"""What a registered model does when MLflow serves it: rows of a past and a question in, answers with evidence out.
+"""The model that MLflow serves: rows with a history and a question in, answers with evidence out.
 
     MEMPILER_LM, MEMPILER_API_BASE                   the model, not needed with the offline engine, and its address
     MEMPILER_EMBEDDER, MEMPILER_EMBEDDER_API_BASE    the embedder, likewise

@@ -1,4 +1,4 @@
-"""The memory of a run: LM answers, written memories and answered questions, in one SQLite file of its folder.
+"""The store of a run: LM answers, written memories and answered questions, in one SQLite file of its folder.
 
 Resume is replay: the same command runs again from its seed, and calls that the file holds are not repeated. Every
 row is committed at once (write-ahead log), so a killed process loses only calls that were in flight.

@@ -1,4 +1,4 @@
-"""What requests and responses of a service hold; its clients make requests of the same records.
+"""Request and response bodies of the service and its clients, as pydantic models.
 
 A request of a chat has the form of OpenAI's chat completions as far as something here depends on it. What the Python
 interface checks is checked by the same functions; their errors are the caller's, as those of a form are.

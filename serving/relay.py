@@ -1,4 +1,4 @@
-"""Passes chats on to the language model, with what is remembered of the user beside them.
+"""Forwards chat requests to the language model, with the recalled memory added.
 
 Only texts of the user and of the answer are remembered: whoever can write into a page that a tool reads could write
 into a memory. The block is data, and says so. It goes into the user's own message: there it has least authority, and

@@ -1,4 +1,4 @@
-"""The requests of a client: one for each thing that a user's memory can be asked, and how its answer is read.
+"""The client's HTTP requests: one per operation of a user's memory, and how its response is read.
 
 A call is sent again where that cannot do a thing twice: after 429 and 503 nothing was done for it, and one that got no
 answer may be repeatable. Bodies have the form that the service checks them by.

@@ -1,4 +1,4 @@
-"""What is around calls of a language model: how many there are, evaluation, users at the same time, the run's store.
+"""Measures what surrounds LM calls: their number, evaluation, concurrent users, the run's store.
 
 The engine gives its replies after a set time and uses no CPU: what is above the ideal is the machinery. Counts are of
 calls that reach the engine, which is the offline one where a method is to find something.

@@ -1,4 +1,4 @@
-"""What adding a session of three facts, and a search, cost in mem0; run by the interpreter that has mem0.
+"""Measures adding a session of three facts, and a search, in mem0; run by the interpreter that has mem0.
 
 Its own `Memory` with its faiss store on disk; language model and embedder answer at once. Prints a JSON object: CPU
 milliseconds of an add and of a search after it, medians, beside so many entries.

@@ -1,4 +1,4 @@
-"""What a memory costs as it grows: adding a session, the first question after it, questions while some wait.
+"""Measures a growing memory: adding a session, the first question after it, questions while sessions are queued.
 
 CPU milliseconds, medians, with a language model that answers at once, with a fact of every turn. `mem0` is measured
 beside it where an interpreter has it, with a model that answers at once, too: one call, no prompt that is checked, and

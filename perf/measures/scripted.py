@@ -1,4 +1,4 @@
-"""A language model that waits and then gives scripted replies, for what is timed around one; and the clock."""
+"""A scripted language model with a fixed delay, for timing what surrounds its calls; and the clock."""
 
 from __future__ import annotations
 

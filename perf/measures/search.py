@@ -1,4 +1,4 @@
-"""What finding costs: words, vectors and both, beside rank-bm25, bm25s and faiss in the same run.
+"""Measures search by words, vectors and both, beside rank-bm25, bm25s and faiss in the same run.
 
 Documents are twelve words drawn by Zipf's law from 20,000, queries six; vectors have 384 numbers. Both sides are timed
 in turns, so that a busy machine slows them alike. Ours are searches of a whole index: texts are cut into words, thirty

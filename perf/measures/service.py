@@ -1,4 +1,4 @@
-"""What a request costs the service, how many users it carries, and what a command's start costs.
+"""Measures the service: cost of a request, concurrent users, and how long a command takes to start.
 
 CPU is that of the service's process (`mempiler serve`, offline engine, turn RAG, SQLite), asked by one client over one
 connection, each request of another user of 20 sessions in turn; the writers rest meanwhile.

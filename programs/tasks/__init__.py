@@ -1,1 +1,1 @@
-"""Tasks: what is done with a recalled context; see `task`."""
+"""Tasks: how a query is answered from a recalled context; see `task`."""

@@ -1,4 +1,4 @@
-"""Tasks: what is done with a recalled context. One task class per kind of benchmark.
+"""Tasks: how a query is answered from a recalled context. One task class per kind of benchmark.
 
 A task names the fields that an example of it must have, makes one `Query` of them, and answers. There are free answers
 to a question, the choice of one option, responses to a user's request, and the tasks of PAL-Bench (Mem-PAL, "Evaluation
