@@ -11,28 +11,28 @@ from .printing import first_line, report, show_plan
 from .progress import progress
 from .show import run_lines
 
-_OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative or local"
-_SETTINGS = (
-    "of the training: steps, tokens, horizons=[8,16,32], lora=16, answer_lm, num_rollouts, ..., of its reward: "
-    "compression, or of the trainer: learning_rate=2e-4"
-)
+_SETTINGS = "steps, tokens, horizons=[8,16,32], lora=16, answer_lm, ..., of its reward or trainer: learning_rate=2e-4"
 
 
 @click.command("train")
 @click.argument("method")
 @setup_options
-@click.option("--with", "objective", default="logo-grpo", help=_OBJECTIVES)
+@click.option("--with", "objective", default="logo-grpo", help="logo-grpo, grpo, grpo-session, grpo-cumulative, local")
 @click.option("--train-set", "settings", multiple=True, metavar="NAME=VALUE", help=_SETTINGS)
 @click.option("--out", help="folder for the program [default: in the run's folder under runs/local]")
 def command(method: str, planned: bool, objective: str, out: str | None, **values: Any) -> None:
     """Train the model behind METHOD on its memory operations, and save model and program.
 
-    With `--lm local:tiny` a model of half a million weights is made and warmed up first.
+    With `--lm local:tiny` a model of half a million weights is made and warmed up first. Several processes:
+    `torchrun --nproc-per-node 8 -m mempiler train ...`.
     """
+    from ..engines.local.engine import follow
     from ..runs.planning import plan_train
     from ..runs.train import run_train
     from ..runs.training_config import TrainingConfig
 
+    if not planned and follow():
+        return
     given = {"objective": objective, **parse_settings(values.pop("settings"))}
     if said("threads"):
         given["threads"] = values["threads"]

@@ -16,6 +16,7 @@ from dspy.lm15 import ContextLengthError, Message, Request, Response, Usage, res
 
 from ..call import going_on
 from ..meter import Meter, MeteredLM
+from . import processes
 from .batching import LIMIT, WINDOW, Batcher
 from .model import MAX_NEW_TOKENS, LocalModel
 from .sampling import Sample, row_seed
@@ -138,6 +139,20 @@ def local_lm(
     )
     made.window = model.context
     return made
+
+
+def follow() -> bool:
+    """Whether this process is not the first of a training; then it does its part first, see `processes`.
+
+    Raises:
+        UserError: Another process has ended.
+    """
+    if processes.rank() == 0:
+        return False
+    processes.connect()
+    origin, train_kwargs = processes.told()
+    processes.repeat(LocalProvider().ReinforceJob(local_lm(LocalModel.load(*origin)), train_kwargs))
+    return True
 
 
 def _messages(request: Request) -> list[dict[str, str]]:

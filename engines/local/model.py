@@ -46,6 +46,9 @@ class LocalModel:
         name: What reports call it.
     """
 
+    origin: tuple[Any, ...] = ()
+    """What `load` was given, for another process to load the same."""
+
     def __init__(self, model: Any, tokenizer: Any, name: str = "local") -> None:
         import torch
 
@@ -89,7 +92,9 @@ class LocalModel:
         from .loading import load
 
         model, tokenizer = load(str(name_or_path), device, lora, seed, dtype)
-        return cls(model, tokenizer, str(name_or_path))
+        made = cls(model, tokenizer, str(name_or_path))
+        made.origin = (str(name_or_path), device, lora, seed, dtype)
+        return made
 
     @property
     def device(self) -> Any:

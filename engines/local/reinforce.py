@@ -18,11 +18,12 @@ from dspy.clients.provider import ReinforceJob
 from dspy.clients.utils_finetune import TrainDataFormat
 
 from ...errors import DataError, UserError, one_line
+from . import processes
 from .batching import chunks
 from .loss import advantages, denominator, divergence, grpo_loss
 from .model import LocalModel
 from .settings import Reinforcement
-from .update import Update
+from .update import Row, Update
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,19 +44,12 @@ class Step:
     tokens: int = 0
     left_out: int = 0
     """Groups left out because their rewards were all equal."""
-
-
-@dataclass(frozen=True)
-class _Row:
-    prompt: tuple[int, ...]
-    completion: tuple[int, ...]
-    advantage: float
-    old: tuple[float, ...]
-    reference: tuple[float, ...] = ()
+    skipped: int = 0
+    """Updates left out because their gradient was not finite."""
 
 
 class LocalReinforceJob(ReinforceJob):
-    """A training job that updates, in place, the model that its LM samples.
+    """A training job that updates, in place, the model that its LM samples; of several processes, in each alike.
 
     Args:
         lm: An LM over a local engine.
@@ -66,11 +60,12 @@ class LocalReinforceJob(ReinforceJob):
         super().__init__(lm, train_kwargs)
         self.settings = Reinforcement.parse(train_kwargs)
         self.model: LocalModel = lm.engine.model
+        processes.connect()
+        processes.tell((self.model.origin, train_kwargs))
         self.steps = 0
-        self.last = Step()
-        """What the last step was like."""
         self._update: Update | None = None
 
+    @processes.everywhere
     def initialize(self) -> None:
         """Begins anew: a new optimizer, and the weights of now as reference, where the KL term needs one."""
         self._update = Update(self.model, self.settings)
@@ -83,10 +78,11 @@ class LocalReinforceJob(ReinforceJob):
             raise UserError("the job does not run; call initialize() first, and terminate() last")
         return self._update
 
+    @processes.everywhere
     def step(
         self, train_data: Sequence[Mapping[str, Any]], train_data_format: TrainDataFormat | str | None = None
     ) -> Step:
-        """Trains on groups of completions, see the module, and says what the step was like; also `last`.
+        """Trains on groups of completions, see the module, and says what the step was like.
 
         Raises:
             DataError: A group is not of that form.
@@ -98,10 +94,10 @@ class LocalReinforceJob(ReinforceJob):
         with self.model.lock:
             rewards, rows, left_out = self._rows(train_data)
             mean = sum(rewards) / len(rewards) if rewards else 0.0
-            fitting = [row for row in rows if len(row.prompt) + len(row.completion) <= self.model.context]
-            self.last = self._train(self._compared(fitting), update, mean, left_out)
+            fitting = [row for row in rows if row.size <= self.model.context]
+            done = self._train(self._compared(fitting), update, mean, left_out)
         self.steps += 1
-        return self.last
+        return done
 
     def save_checkpoint(self, checkpoint_name: str) -> None:
         """Writes weights, optimizer and counters to `output_dir`/`checkpoint_name`.pt, in one piece.
@@ -123,6 +119,7 @@ class LocalReinforceJob(ReinforceJob):
         self.checkpoints[checkpoint_name] = str(path)
         self.last_checkpoint = checkpoint_name
 
+    @processes.everywhere
     def load_checkpoint(self, path: str | Path) -> None:
         """Continues from a checkpoint; the reference stays the one of `initialize`.
 
@@ -142,16 +139,18 @@ class LocalReinforceJob(ReinforceJob):
         update.optimizer.load_state_dict(optimizer)
         self.steps = steps
 
+    @processes.everywhere
     def terminate(self) -> None:
         """Releases the optimizer; the trained weights stay in the model, and are written to `output_dir`/model."""
-        if self._update is not None and self.settings.output_dir is not None:
+        if self._update is not None and self.settings.output_dir is not None and processes.rank() == 0:
             self.model.save(Path(self.settings.output_dir) / "model")
         self._update = None
+        processes.leave()
 
-    def _rows(self, groups: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[_Row], int]:
+    def _rows(self, groups: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[Row], int]:
         """All rewards, the completions to train, and how many groups were left out."""
         rewards: list[float] = []
-        rows: list[_Row] = []
+        rows: list[Row] = []
         left_out = 0
         for group in groups:
             try:
@@ -169,36 +168,38 @@ class LocalReinforceJob(ReinforceJob):
                 left_out += 1
         return rewards, rows, left_out
 
-    def _compared(self, rows: list[_Row]) -> list[_Row]:
+    def _compared(self, rows: list[Row]) -> list[Row]:
         """The rows with what the reference says of them, where it counts."""
         if self.settings.beta <= 0:
             return rows
+        frozen = processes.shared(rows, self._frozen)
+        return [replace(row, reference=found) for row, found in zip(rows, frozen, strict=True)]
+
+    def _frozen(self, rows: Sequence[Row]) -> list[list[float]]:
         prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
         heat, size = self.settings.temperature, self.settings.micro_batch_size
-        frozen = self.model.logprobs(prompts, completions, heat, True, size)
-        return [replace(row, reference=tuple(found)) for row, found in zip(rows, frozen, strict=True)]
+        return self.model.logprobs(prompts, completions, heat, True, size)
 
-    def _train(self, rows: list[_Row], update: Update, reward: float, left_out: int) -> Step:
+    def _train(self, rows: list[Row], update: Update, reward: float, left_out: int) -> Step:
         if not rows:
             return Step(reward=reward, left_out=left_out)
-        settings = self.settings
+        settings, skipped = self.settings, update.skipped
         losses: list[float] = []
         for epoch in range(settings.epochs):
             order = list(rows)
             random.Random(f"{settings.seed}-{self.steps}-{epoch}").shuffle(order)
             for batch in chunks(order, settings.batch_size):
-                lengths = [len(row.prompt) + len(row.completion) for row in batch]
                 total = denominator(_padded([row.old for row in batch], "cpu")[1], settings)
-                losses.append(update.step(batch, lengths, functools.partial(self._loss, total=total)))
+                losses.append(update.step(batch, functools.partial(self._loss, total=total)))
         tokens = sum(len(row.completion) for row in rows)
         gap = 0.0
         if settings.beta > 0:  # before the step
             old, mask = _padded([row.old for row in rows], "cpu")
             frozen, _ = _padded([row.reference for row in rows], "cpu")
             gap = float((divergence(old, frozen) * mask).sum()) / tokens
-        return Step(sum(losses) / len(losses), reward, gap, len(rows), tokens, left_out)
+        return Step(sum(losses) / len(losses), reward, gap, len(rows), tokens, left_out, update.skipped - skipped)
 
-    def _loss(self, rows: Sequence[_Row], total: float) -> Tensor:
+    def _loss(self, rows: Sequence[Row], total: float) -> Tensor:
         """What the rows of one forward pass add to the loss of their batch, whose denominator is `total`."""
         import torch
 
@@ -211,11 +212,11 @@ class LocalReinforceJob(ReinforceJob):
         return grpo_loss(now, old, gains, mask, frozen, settings, total)
 
 
-def _row(item: Mapping[str, Any], advantage: float) -> _Row:
+def _row(item: Mapping[str, Any], advantage: float) -> Row:
     prompt, completion, old = (tuple(item[name]) for name in ("prompt_ids", "completion_ids", "logprobs"))
     if len(old) != len(completion):
         raise ValueError(f"{len(old)} log-probabilities for {len(completion)} tokens")
-    return _Row(prompt, completion, advantage, old)
+    return Row(prompt, completion, advantage, old)
 
 
 def _padded(rows: Sequence[Sequence[float]], device: Any) -> tuple[Tensor, Tensor]:

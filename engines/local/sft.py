@@ -23,14 +23,13 @@ from .loading import with_lora
 from .model import LocalModel
 from .reinforce import LocalReinforceJob
 from .settings import Finetuning
-from .update import Update
+from .update import Row, Update
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Example = tuple[Sequence[Mapping[str, str]], str]
 """The messages of a prompt, and the completion to learn."""
-_Pair = tuple[list[int], list[int]]
 
 
 def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) -> list[float]:
@@ -43,30 +42,28 @@ def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) ->
         DataError: There is no example, or none that fits the context.
         UserError: Memory does not suffice for one example.
     """
-    encoded = [(model.encode(messages), model.encode_completion(text)) for messages, text in examples]
-    pairs = [pair for pair in encoded if pair[0] and pair[1] and len(pair[0]) + len(pair[1]) <= model.context]
-    if not pairs:
+    encoded = [Row(model.encode(messages), model.encode_completion(text)) for messages, text in examples]
+    fitting = [row for row in encoded if row.prompt and row.completion and row.size <= model.context]
+    if not fitting:
         kind = "no example to learn from" if not encoded else f"no example fits the {model.context} tokens of the model"
         raise DataError(f"fine-tuning has {kind}")
-    count = settings.steps or settings.epochs * math.ceil(len(pairs) / settings.batch_size)
+    count = settings.steps or settings.epochs * math.ceil(len(fitting) / settings.batch_size)
     update = Update(model, settings)
     losses: list[float] = []
     epoch = 0
     while len(losses) < count:
-        order = list(pairs)
+        order = list(fitting)
         random.Random(f"{settings.seed}-{epoch}").shuffle(order)
         epoch += 1
         for rows in chunks(order, settings.batch_size)[: count - len(losses)]:
-            tokens = sum(len(completion) for _, completion in rows)
+            tokens = sum(len(row.completion) for row in rows)
             share = (1 + math.cos(math.pi * len(losses) / count)) / 2 if settings.cosine else 1.0
-            lengths = [len(prompt) + len(completion) for prompt, completion in rows]
-            rate = settings.learning_rate * share
-            losses.append(update.step(rows, lengths, partial(_loss, model, tokens), rate))
+            losses.append(update.step(rows, partial(_loss, model, tokens), settings.learning_rate * share))
     return losses
 
 
-def _loss(model: LocalModel, tokens: int, rows: Sequence[_Pair]) -> Tensor:
-    found, _ = model.token_logprobs([prompt for prompt, _ in rows], [completion for _, completion in rows])
+def _loss(model: LocalModel, tokens: int, rows: Sequence[Row]) -> Tensor:
+    found, _ = model.token_logprobs([row.prompt for row in rows], [row.completion for row in rows])
     return -found.sum() / tokens
 
 

@@ -1,8 +1,9 @@
 """Gradient steps on a local model, in parts of rows of similar length; halved for good where memory runs out.
 
-The model stays in evaluation mode, without dropout: otherwise the ratio of new to old probabilities would not start at
-1. So layers that are computed again are wrapped here for one pass; transformers' own switch needs the training mode. A
-step whose gradient is not finite is left out.
+Of several processes each computes a share of the rows, and all take the step of the summed gradients. The model stays
+in evaluation mode, without dropout: otherwise the ratio of new to old probabilities would not start at 1. So layers
+that are computed again are wrapped here for one pass; transformers' own switch needs the training mode. A step whose
+gradient is not finite is left out and counted.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
+from . import processes
 from .batching import buckets, memory_ran_out
 from .model import LocalModel
 from .settings import Training
@@ -21,11 +24,27 @@ from .settings import Training
 if TYPE_CHECKING:
     from torch import Tensor
 
-Row = TypeVar("Row")
+
+@dataclass(frozen=True)
+class Row:
+    """A completion to train on; what follows the tokens is of one that was sampled."""
+
+    prompt: Sequence[int]
+    completion: Sequence[int]
+    advantage: float = 0.0
+    old: Sequence[float] = ()
+    """Log-probabilities under the weights that sampled it."""
+    reference: Sequence[float] = ()
+    """Under the frozen reference, where that counts."""
+
+    @property
+    def size(self) -> int:
+        """Tokens of prompt and completion."""
+        return len(self.prompt) + len(self.completion)
 
 
 class Update:
-    """AdamW over the trainable weights of a model.
+    """AdamW over the trainable weights of a model, in all processes of its training.
 
     Raises:
         UserError: The model has no layers that can be computed again.
@@ -35,6 +54,8 @@ class Update:
         import torch
 
         self.model, self.settings, self.micro_batch = model, settings, settings.micro_batch_size
+        self.skipped = 0
+        """Steps left out because their gradient was not finite."""
         self._again = layers(model.model) if settings.gradient_checkpointing else []
         self._parameters = model.parameters()
         self.optimizer = torch.optim.AdamW(
@@ -42,13 +63,9 @@ class Update:
         )
 
     def step(
-        self,
-        rows: Sequence[Row],
-        lengths: Sequence[int],
-        loss: Callable[[Sequence[Row]], Tensor],
-        learning_rate: float | None = None,
+        self, rows: Sequence[Row], loss: Callable[[Sequence[Row]], Tensor], learning_rate: float | None = None
     ) -> float:
-        """One step on a batch, whose rows have so many tokens; gradients are accumulated part by part.
+        """One step on a batch; gradients are accumulated part by part.
 
         `loss` is what some rows add to that of the batch; called again for rows whose part ran out of memory.
 
@@ -61,9 +78,11 @@ class Update:
         import torch
 
         with self.model.lock, torch.enable_grad():
-            found = self._accumulated(rows, lengths, loss)
+            found = self._accumulated(rows, loss)
             norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm)
-            if math.isfinite(float(norm)):
+            if not math.isfinite(float(norm)):
+                self.skipped += 1
+            else:
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.settings.learning_rate if learning_rate is None else learning_rate
                 self.optimizer.step()
@@ -71,15 +90,28 @@ class Update:
             self.optimizer.zero_grad(set_to_none=True)
         return found
 
-    def _accumulated(
-        self, rows: Sequence[Row], lengths: Sequence[int], loss: Callable[[Sequence[Row]], Tensor]
-    ) -> float:
+    def _accumulated(self, rows: Sequence[Row], loss: Callable[[Sequence[Row]], Tensor]) -> float:
         """The loss of a batch, with its gradient in the weights."""
+        import torch
+
+        share = self._of(processes.share(sorted(rows, key=lambda row: -row.size)), loss)
+        if processes.count() == 1:
+            return share
+        for parameter in self._parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        found = torch.tensor([share])
+        processes.summed([found, *(parameter.grad for parameter in self._parameters)])
+        return float(found)
+
+    def _of(self, rows: Sequence[Row], loss: Callable[[Sequence[Row]], Tensor]) -> float:
+        """What this process's rows add to the loss and to the gradient."""
         while True:
             # A backward pass that broke off has left parts of a gradient.
             self.optimizer.zero_grad(set_to_none=True)
             try:
-                return sum(self._part([rows[row] for row in part], loss) for part in buckets(lengths, self.micro_batch))
+                parts = buckets([row.size for row in rows], self.micro_batch)
+                return sum(self._part([rows[n] for n in part], loss) for part in parts)
             except Exception as error:
                 if not memory_ran_out(error):
                     raise
@@ -88,7 +120,7 @@ class Update:
                 self.optimizer.zero_grad(set_to_none=True)
                 raise UserError(
                     "memory ran out in training on one completion at a time; the longest of the batch has "
-                    f"{max(lengths)} tokens with its prompt. Train with gradient_checkpointing = true, an adapter "
+                    f"{rows[0].size} tokens with its prompt. Train with gradient_checkpointing = true, an adapter "
                     "(lora), dtype bfloat16, or shorter prompts or a smaller model"
                 )
             self.micro_batch = size // 2

@@ -4,9 +4,11 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.conftest import run_cli as printed
@@ -113,6 +115,32 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(start, 
     found = [LocalModel.load(each["model"].removeprefix("local:"), device="cpu").fingerprint for each in (whole, again)]
     assert found[0] == found[1]
     assert LocalModel.load(start, device="cpu", lora={"r": 2}, seed=0).fingerprint != found[0]
+
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mempiler"]
+
+
+def test_two_processes_train_as_one_and_when_one_is_killed_all_end_with_one_line(start, monkeypatch, tmp_path) -> None:
+    from mempiler.engines.local.model import LocalModel
+
+    words = ["--with", "grpo", "--threads", "1", "--dev", "0", "--train-set", "num_rollouts=3", "--train-set"]
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    alone = trained(start, *words, "steps=2")
+    done = subprocess.run([*TORCHRUN, *command(start, "--json", *words, "steps=2")], capture_output=True, check=True)
+    one, other, begun = (
+        LocalModel.load(name.removeprefix("local:"), device="cpu").state()
+        for name in (alone["model"], json.loads(done.stdout)["model"], str(start))
+    )
+    assert max(float((one[name] - other[name]).abs().max()) for name in begun) < 1e-5
+    assert max(float((one[name] - begun[name]).abs().max()) for name in begun) > 1e-5
+    with subprocess.Popen([*TORCHRUN, *command(start, *words, "steps=999")], stderr=subprocess.PIPE, text=True) as run:
+        while not [*tmp_path.glob("*/training/step-[3-9].pt")]:
+            time.sleep(0.1)
+        (second,) = [each for each in psutil.Process(run.pid).children() if each.environ().get("RANK") == "1"]
+        second.kill()
+        said = run.communicate(timeout=600)[1].splitlines()
+    (line,) = [line for line in said if line.startswith("mempiler: ")]
+    assert line.startswith(("mempiler: another process of the training has ended", "mempiler: stopped"))
 
 
 def test_the_program_names_the_model_and_is_asked(result: dict[str, Any], tmp_path: Path) -> None:

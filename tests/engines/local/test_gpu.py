@@ -12,7 +12,7 @@ from mempiler.engines.local.engine import local_lm
 from mempiler.engines.local.loading import with_lora
 from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.settings import Training
-from mempiler.engines.local.update import Update
+from mempiler.engines.local.update import Row, Update
 
 from tests.engines.local.groups import sample, text_group
 
@@ -58,10 +58,10 @@ def test_a_pass_of_eight_completions_fits(make_model: Any, name: str, most: int,
     def ids(count: int) -> list[int]:
         return torch.randint(3, 150_000, (count,), generator=draw).tolist()
 
-    batch = [(ids(PROMPT), ids(ANSWER)) for _ in range(8)]
+    batch = [Row(ids(PROMPT), ids(ANSWER)) for _ in range(8)]
 
     def loss(rows: Any) -> Any:
-        values, mask = model.token_logprobs([prompt for prompt, _ in rows], [answer for _, answer in rows])
+        values, mask = model.token_logprobs([row.prompt for row in rows], [row.completion for row in rows])
         return -(values * mask).sum() / (8 * ANSWER)
 
     update = Update(model, Training(gradient_checkpointing=again))
@@ -69,7 +69,7 @@ def test_a_pass_of_eight_completions_fits(make_model: Any, name: str, most: int,
     torch.cuda.reset_peak_memory_stats()
     for _ in range(2):  # the second time memory is known
         begun = time.monotonic()
-        update.step(batch, [PROMPT + ANSWER] * 8, loss)
+        update.step(batch, loss)
         torch.cuda.synchronize()
     peak, speed = torch.cuda.max_memory_allocated() / 1e9, 8 * (PROMPT + ANSWER) / (time.monotonic() - begun)
     how = "with checkpointing" if again else f"without, {update.micro_batch} rows of a pass"

@@ -10,7 +10,7 @@ from mempiler.engines.local import sampling
 from mempiler.engines.local.batching import SLACK, Batcher, buckets
 from mempiler.engines.local.loading import with_lora
 from mempiler.engines.local.settings import Training
-from mempiler.engines.local.update import Update, checkpointed, layers
+from mempiler.engines.local.update import Row, Update, checkpointed, layers
 from mempiler.errors import UserError
 
 PROMPTS = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
@@ -127,9 +127,10 @@ def failing(model: Any, rows: int) -> list[int]:
 
 def step(model: Any, rows: int) -> tuple[dict[str, Any], Update]:
     """The weights after a step on so many rows."""
-    batch = [([6 + n], [7 + n, 1]) for n in range(rows)]
+    batch = [Row([6 + n], [7 + n, 1]) for n in range(rows)]
     update = Update(model, Training(learning_rate=1e-3, micro_batch_size=rows))
-    update.step(batch, [3] * rows, lambda part: -model.token_logprobs(*zip(*part, strict=True))[0].sum())
+    loss = lambda part: -model.token_logprobs([r.prompt for r in part], [r.completion for r in part])[0].sum()  # noqa: E731
+    update.step(batch, loss)
     return model.state(), update
 
 
