@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import dspy
-from pydantic import AliasChoices, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from ..errors import DataError, UnknownNameError
 from ..records import History, Session, Turn, estimate_tokens, format_time
@@ -43,7 +43,6 @@ TYPES = (
 )
 """The types of questions, which the released files are named by."""
 RECALL_AT = 10
-LETTERS = "ABCD"
 _TIME = re.compile(r"\W*(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)\W*\w*")
 
 
@@ -77,10 +76,16 @@ class MemBenchAccuracy(RightLetter):
         return {f"target steps@{RECALL_AT}": found / len(example.steps)}
 
 
-Choice = Annotated[
-    Text, BeforeValidator(lambda value: ", ".join(map(str, value)) if isinstance(value, list) else value)
-]
-"""A text, or a list of titles."""
+def _text(value: Any) -> Any:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else value
+    if isinstance(text, str) and "[ERROR" in text:
+        raise ValueError("holds [ERROR...]: the question could not be made; delete the row")
+    return text
+
+
+Letter = Literal["A", "B", "C", "D"]
+Asked = Annotated[Text, BeforeValidator(_text)]
+"""A text, or a list of titles, which is joined."""
 
 
 class _Message(Row):
@@ -95,10 +100,9 @@ class _Message(Row):
     attr: Any = None
     value: Any = None
 
-    @property
-    def day(self) -> date | None:
+    def day(self) -> list[date]:
         """The day of it, where that can be read."""
-        return next((turn.time.date() for turn in self.turns(1, 0) if turn.time), None)
+        return [turn.time.date() for turn in self.turns(1, 0) if turn.time][:1]
 
     def bears(self, answer: str) -> bool:
         """Whether it is marked as a fact, or holds the answer, or of a list a part."""
@@ -125,22 +129,12 @@ class _Message(Row):
 
 
 class _Question(Row):
-    question: Text
-    answer: Choice
-    choices: dict[str, Choice]
-    ground_truth: Annotated[str, StringConstraints(strip_whitespace=True, to_upper=True)]
+    question: Asked
+    answer: Asked
+    choices: Annotated[dict[Letter, Asked], Field(min_length=4)]
+    ground_truth: Letter
     target_step_id: Listed[int | tuple[int, int]] = ()
     time: Words = ""
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if "".join(sorted(self.choices)) != LETTERS:
-            raise ValueError(f"choices has the letters {', '.join(self.choices)[:40]!r}, expected A, B, C and D")
-        if self.ground_truth not in self.choices:
-            raise ValueError(f"ground_truth is {self.ground_truth[:40]!r}, which is no letter of choices")
-        if any("[ERROR" in text for text in (self.question, self.answer, *self.choices.values())):
-            raise ValueError("holds [ERROR...]: making the question failed; delete the row")
-        return self
 
 
 def _as_message(value: Any) -> Any:
@@ -157,10 +151,6 @@ class _Trajectory(Row):
     message_list: Annotated[
         tuple[tuple[Annotated[_Message, BeforeValidator(_as_message)], ...], ...], BeforeValidator(_as_lists)
     ]
-
-    @property
-    def agent(self) -> str:
-        return "first" if any(each.user or each.assistant for each in self.steps) else "third"
 
     @property
     def steps(self) -> list[_Message]:
@@ -218,7 +208,7 @@ class MemBench(Benchmark):
         files = (sorted(path.glob("*.json")) or sorted(path.glob("*Agent/*.json"))) if path.is_dir() else []
         for file in files or [path]:
             place = Place(note, file.name if file == path else file.relative_to(path).as_posix())
-            for kind, of_kind in groupby(_cases(file, place), lambda case: case.kind):
+            for kind, of_kind in groupby(_cases(file, place), lambda case: case.labels["category"]):
                 cases = list(of_kind)
                 inside = _counted_inside(cases, place.at(kind))
                 for example in (made for case in cases for made in _examples(case, inside, capacity)):
@@ -241,11 +231,10 @@ def _only(examples: Sequence[dspy.Example], field: str, names: str) -> list[dspy
 
 @dataclass(frozen=True)
 class _Case:
-    """A trajectory that was read."""
+    """A trajectory that was read, and what its examples are labelled with."""
 
-    kind: str
-    scenario: str
     id: str
+    labels: Mapping[str, str]
     place: Place
     row: _Trajectory
 
@@ -271,8 +260,10 @@ def _cases(file: Path, within: Place) -> Iterator[_Case]:
                 at = place.at(f"trajectory {number}")
                 row = at.read(_Trajectory, one)
                 if row is not None:
-                    id = ":".join(filter(None, (row.agent, kind, scenario, str(number))))
-                    yield _Case(kind, scenario, id, at, row)
+                    agent = "first" if any(each.user or each.assistant for each in row.steps) else "third"
+                    id = ":".join(filter(None, (agent, kind, scenario, str(number))))
+                    labels = {"category": kind, "scenario": scenario, "agent": agent, "level": _level(kind)}
+                    yield _Case(id, labels, at, row)
 
 
 def _counted_inside(cases: Sequence[_Case], place: Place) -> bool:
@@ -296,7 +287,6 @@ def _counted_inside(cases: Sequence[_Case], place: Place) -> bool:
 def _examples(case: _Case, inside: bool, capacity: int | None) -> Iterator[dspy.Example]:
     row, place, question = case.row, case.place, case.row.QA
     sessions, steps = _sessions(row, place)
-    sizes = list(accumulate((sum(estimate_tokens(turn.text) for turn in turns) for turns in steps), initial=0))
     if not sessions:
         place.fault("no turns", "holds no message with words")
         return
@@ -315,15 +305,12 @@ def _examples(case: _Case, inside: bool, capacity: int | None) -> Iterator[dspy.
             id=f"{case.id}@{end}" if capacity else case.id,
             history=History(id=case.id, items=tuple(part for each in sessions if (part := each.only(said)).turns)),
             question=question.question,
-            options=[f"({letter.lower()}) {question.choices[letter]}" for letter in LETTERS],
+            options=[f"({letter.lower()}) {question.choices[letter]}" for letter in sorted(question.choices)],
             date=format_time(asked) if asked else question.time,
             focus=evidence,
             answer=f"({question.ground_truth.lower()})",
-            category=case.kind,
-            scenario=case.scenario,
-            agent=row.agent,
-            level=_level(case.kind),
-            tokens=sizes[end],
+            **case.labels,
+            tokens=sum(estimate_tokens(turn.text) for turns in steps[:end] for turn in turns),
             steps=found,
             evidence=evidence,
         ).with_inputs("history", "question", "options", "date", "focus")
@@ -333,8 +320,9 @@ def _sessions(row: _Trajectory, place: Place) -> tuple[list[Session], list[list[
     """The sessions with words, and the turns of every step."""
     sessions: list[Session] = []
     steps: list[list[Turn]] = []
-    days = [[*day] for _, day in groupby(row.steps, lambda message: message.day)]
-    lists = row.message_list if len(row.message_list) > 1 else days
+    lists: Sequence[Sequence[_Message]] = row.message_list
+    if len(lists) == 1:
+        lists = [list(day) for _, day in groupby(lists[0], _Message.day)]
     for number, messages in enumerate(lists, 1):
         said = [message.turns(number, n) for n, message in enumerate(messages)]
         turns = tuple(turn for each in said for turn in each)

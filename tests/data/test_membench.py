@@ -8,9 +8,9 @@ from .forms import FORMS, lines, load, write
 
 FORM = FORMS["membench"]["simple.json"]["roles"][0]
 PLAIN, FACT = FORM["message_list"][1][0], FORM["message_list"][0][1]
-TIMES = ("'2024-09-30 08:00' Monday", "'2024-10-01 08:05' Tuesday")
 HEARD = [
-    {"message": text, "time": time, "place": "Faro"} for text, time in zip(("Hello.", "She sings."), TIMES, strict=True)
+    {"message": "Hello.", "time": "'2024-09-30 08:00' Monday", "place": "Faro"},
+    {"message": "She sings.", "time": "'2024-10-01 08:05' Tuesday", "place": "Faro"},
 ]
 LOADED = [f"{each['message']} (place: Faro; time{each['time']})" for each in HEARD]
 PAIRS = [{"user": text, "agent": "Good."} for text in LOADED]
