@@ -79,9 +79,9 @@ class Claims(Queues):
         # Whoever is paused has no worker.
         held = """SELECT tenant, count(*) AS users FROM mempiler_users
             WHERE worker <> '' AND claimed_until > :now AND claimed_until <= :now + :longest GROUP BY tenant"""
-        locked = f"SELECT version FROM mempiler_users WHERE {OWN} AND {free}"
-        locked += " FOR UPDATE SKIP LOCKED" if self._server else ""
-        hold = f"UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease WHERE {OWN}"
+        locked = "FOR UPDATE SKIP LOCKED" if self._server else ""
+        hold = f"""UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease WHERE {OWN}
+            AND "user" IN (SELECT "user" FROM mempiler_users WHERE {OWN} AND {free} {locked}) RETURNING version"""
         about = {"writer": stamp.writer, "embedder": stamp.embedder, "schema": stamp.schema, "states": states}
         mine, claims = {"worker": worker, "longest": LONGEST_LEASE}, list[Claim]()
         with self._write() as db:
@@ -95,9 +95,8 @@ class Claims(Queues):
                 for turn, _, one in sorted(found, key=itemgetter(0, 1)):
                     if len(claims) == most or (each is not None and turn > each):
                         break
-                    if row := run(db, locked, one, **mine).first():
-                        run(db, hold, one, worker=worker, lease=min(lease, LONGEST_LEASE))
-                        claims.append(Claim(one, worker, row.version))
+                    version = run(db, hold, one, lease=min(lease, LONGEST_LEASE), **mine).scalar()
+                    claims += [Claim(one, worker, version)] if version else []
                 if claims:
                     break
         return claims
