@@ -21,7 +21,7 @@ from pydantic import Field
 
 from ..errors import ProgramError, UserError
 from ..records import Hit, Record
-from .bm25 import LENT, BM25Index
+from .bm25 import ASKED, LENT, BM25Index
 from .signals import (
     BESIDE,
     COSINES,
@@ -234,7 +234,8 @@ class Index:
 
     def asked(self, queries: Sequence[str]) -> list[str]:
         """What of queries is compared by meaning: where words count as well, names of speakers do not."""
-        return [self._speaking.left_out(query) for query in queries] if self._summed else list(queries)
+        begun = [query[:ASKED] for query in queries]
+        return [self._speaking.left_out(query) for query in begun] if self._summed else begun
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -192,7 +192,11 @@ def test_the_first_hits_are_ranked_again_and_the_rest_stay_behind_them(monkeypat
 
 
 def test_a_question_as_long_as_a_book_is_looked_through_at_its_beginning_alone() -> None:
-    speakers, begun = Speakers(), time.process_time()
+    speakers, index, begun = Speakers(), Index(), time.process_time()
+    index.add([Entry(id="f1", text="Ann likes jazz"), Entry(id="f2", text="I moved to Lisbon")])
+    book = "Lisbon " + "我们昨天在北京的公园里打篮球" * 40_000 + " jazz"
+    assert [hit.id for hit in index.search([book], 2)[0]] == ["f2"]
+    assert len(index.asked([book])[0]) == 10_000
     for n in range(3000):
         speakers.number(f"name{n}")
     question = "What did name7 say in May 2024? "
