@@ -21,7 +21,7 @@ from .printing import choose_json
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from ..runs.artifact import Opened
+    from ..runs.artifact import LoadedProgram
     from ..runs.setup import Setup
 
 
@@ -164,7 +164,7 @@ def said(name: str) -> bool:
 
 def open_saved(
     program: str, embedder: str | None, embedder_api_base: str | None, reranker: str | None, allow_code: bool
-) -> Opened:
+) -> LoadedProgram:
     """A saved program, by its folder or as models:/NAME@ALIAS."""
     from ..runs.artifact import chosen_embedder, open_program
     from ..runs.registry import program_folder

@@ -42,9 +42,9 @@ def command(
 
     Without --judge-lm a metric without a judge stands in where the benchmark has one, and there are no win rates.
     """
-    from ..runs.papers.arrangement import plan_paper
     from ..runs.papers.paper import read_paper
     from ..runs.papers.reproduction import reproduce
+    from ..runs.papers.sections import plan_paper
     from ..runs.results import refuse_broken
 
     found = read_paper(paper)

@@ -69,7 +69,7 @@ class JsonlBenchmark(Benchmark):
     def scored_by(cls, metric: str) -> Scorer:
         """The scorer of a metric, `module:function` among them."""
         if ":" in metric:
-            return Combined(OwnScorer(metric), TokenF1(), ExactMatch())
+            return Combined(FunctionScorer(metric), TokenF1(), ExactMatch())
         if metric not in cls.metrics:
             raise UnknownNameError("metric", metric, [*cls.metrics, "module:function"])
         return super().scored_by(metric)
@@ -123,7 +123,7 @@ def _history(row: _Row, place: Place) -> History | None:
     return History(id=row.user or history.id or history.digest[:12], items=history.items)
 
 
-class OwnScorer(Scorer):
+class FunctionScorer(Scorer):
     """Scores by a function of one's own, and checks what it returns.
 
     Args:

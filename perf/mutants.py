@@ -87,7 +87,7 @@ def misplaced(mutations: Iterable[Mutation], root: Path = ROOT) -> list[str]:
     return found
 
 
-class Nursery:
+class MutantTree:
     """A copy of the repository in which mutants live.
 
     Args:
@@ -163,7 +163,7 @@ class Nursery:
         return next(failed, f"pytest ended with {run.returncode}").partition(" - ")[0]
 
 
-def outcomes(nursery: Nursery, chosen: Sequence[Mutation], results: Path) -> Iterator[Outcome]:
+def outcomes(nursery: MutantTree, chosen: Sequence[Mutation], results: Path) -> Iterator[Outcome]:
     """What becomes of the mutants, those known from a results file included; a method whose tests fail ends it.
 
     Raises:
@@ -227,7 +227,7 @@ def main() -> int:
     noticed = survived = 0
     done: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
-        for found in outcomes(Nursery(Path(folder), given.timeout), chosen, given.results):
+        for found in outcomes(MutantTree(Path(folder), given.timeout), chosen, given.results):
             print(found.line(), flush=True)
             done.append(found)
             if found.breaks != UNCHANGED:

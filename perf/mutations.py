@@ -248,7 +248,7 @@ LOGO_GRPO = (
             "malformed = False",
             "malformed output costs nothing",
         ),
-        ("groups", "worth - penalty(call", "worth + penalty(call", "penalties have the wrong sign"),
+        ("groups", "reward - penalty(call", "reward + penalty(call", "penalties have the wrong sign"),
         (
             "groups",
             "setdefault((*key, where, role, n), [])",

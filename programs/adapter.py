@@ -32,7 +32,7 @@ from ..reading.markers import neutral
 from .compact_adapter import CompactAdapter
 from .recording import CALL, CutShortError, kind_of
 from .streaming import ANSWERING, streamed
-from .threads import Flight
+from .threads import SingleFlight
 
 longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
 """Most characters of a text that is read; writers set it for the answers they keep."""
@@ -64,7 +64,7 @@ class CorrectingAdapter(dspy.ChatAdapter):
     def __init__(self, corrections: int = 1, **options: Any) -> None:
         super().__init__(**options)
         self.corrections, self.use_json_adapter_fallback = corrections, False
-        self._rendered = Flight(capacity=256)
+        self._rendered = SingleFlight(capacity=256)
         self._inputs: Mapping[str, Any] = {}
         self._more: Mapping[str, Any] = {}
         """Settings of its requests, beside those of the caller."""

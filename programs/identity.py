@@ -25,7 +25,7 @@ from ..records.scope import holding
 from .method import Writer
 from .predictor import Part
 from .state import dump_predictor, signature_of
-from .threads import Flight
+from .threads import SingleFlight
 
 _rollout: contextvars.ContextVar[str] = contextvars.ContextVar("rollout", default="")
 _UNSEEN = re.compile(r"^api_|key|token$|headers|base_url|secret|password|^timeout$", re.IGNORECASE)
@@ -49,7 +49,7 @@ def rollout(name: str | int) -> Generator[None]:
         yield
 
 
-_PROMPTS = Flight(capacity=256)
+_PROMPTS = SingleFlight(capacity=256)
 """Digests of prompts, as long as what they are made from is the same."""
 
 

@@ -29,7 +29,7 @@ from ..records.scope import holding
 from .adapter import adapter as make_adapter
 from .adapter import longest_text
 from .recording import concerns_prompt, failure_of, record_failure, recorded
-from .threads import Flight
+from .threads import SingleFlight
 
 MEANT_FOR = "dspy_meant_for"
 """Key of a demo that is for one predictor alone, which it names: optimizers give a labelled one to all of them."""
@@ -78,7 +78,7 @@ class Predictor(dspy.Predict):
         names = [name for name in signature.input_fields if all(isinstance(demo.get(name), str) for demo in demos)]
         names = ["question"] if "question" in names else names
         # The demos are kept beside their ranking, so that their ids are not reused while it is cached.
-        rankings: Flight = vars(self).setdefault("_rankings", Flight(capacity=4))
+        rankings: SingleFlight = vars(self).setdefault("_rankings", SingleFlight(capacity=4))
         embedder = MEANING.get()
         key = (embedder and embedder.name, *map(id, demos))
         _, scored = rankings.once(key, lambda: (demos, _ranking([_text(demo, names) for demo in demos], embedder)))

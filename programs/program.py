@@ -30,7 +30,7 @@ from .recording import RECORDING
 from .remember import MemoryCache, Node, replay
 from .state import signature_of
 from .tasks.task import Task
-from .threads import Flight
+from .threads import SingleFlight
 
 if TYPE_CHECKING:
     from .. import Store, UserMemory
@@ -64,7 +64,7 @@ class MemoryProgram(dspy.Module):
         self.method = method
         self.task = task
         self.cache = cache or MemoryCache()
-        self.shared = Flight(capacity=1024)
+        self.shared = SingleFlight(capacity=1024)
         """What all copies of the program share: its adapter, and what is kept of its durable memories."""
         self.adapter = adapter
         self.name = name or f"{type(method).__module__}:{type(method).__qualname__}"

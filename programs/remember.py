@@ -24,7 +24,7 @@ from ..records import Context, Failure, History, Item
 from .fold import NOTHING, StepResult, Steps, close, fold, run_step, take
 from .identity import digest, jsonable, writer_key
 from .method import Writer
-from .threads import Flight
+from .threads import SingleFlight
 
 FREE = 4096
 """Nodes of writers that ask nothing that are kept, those used last: some eighty histories of fifty sessions."""
@@ -76,10 +76,10 @@ class MemoryCache:
     """
 
     def __init__(self, store: Any = None) -> None:
-        self.store, self.prepared = store, Flight()
+        self.store, self.prepared = store, SingleFlight()
         self.heard: Callable[[], None] | None = None
         """Called for every item of a history that is written, or read from the store, by any thread."""
-        self._nodes, self._free = Flight(), Flight(capacity=FREE)
+        self._nodes, self._free = SingleFlight(), SingleFlight(capacity=FREE)
         self._free_keys: WeakKeyDictionary[Writer, str] = WeakKeyDictionary()
 
     def remember(self, writer: Writer, history: History) -> Node:
@@ -121,7 +121,7 @@ class MemoryCache:
 class _SharedSteps(Steps):
     """Steps of one history, shared between threads: each is run by the first thread that needs it."""
 
-    def __init__(self, cache: MemoryCache, nodes: Flight, writer: Writer, key: str, history: History) -> None:
+    def __init__(self, cache: MemoryCache, nodes: SingleFlight, writer: Writer, key: str, history: History) -> None:
         super().__init__(writer)
         self.key, self._history = key, history
         self._nodes, self._prepared, self._heard = nodes, cache.prepared, cache.heard

@@ -81,7 +81,7 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(WIDTH, thread_name_prefix="mempiler-gather")
 
 
-class Flight:
+class SingleFlight:
     """A thread-safe map whose values are each computed once, by the first of many threads that ask for one.
 
     The others wait and share its value or its failure. A failure is not kept: the next caller retries.
@@ -139,5 +139,5 @@ class Flight:
             for key in [key for key, future in self._futures.items() if future.done() and unwanted(key)]:
                 del self._futures[key]
 
-    def __deepcopy__(self, memo: object = None) -> Flight:
+    def __deepcopy__(self, memo: object = None) -> SingleFlight:
         return self

@@ -42,7 +42,7 @@ PACKAGES = ("mempiler", "dspy", "litellm", "mlflow", "pydantic")
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedProgram:
     """A program as it was loaded, and what is known of its folder."""
 
     program: MemoryProgram
@@ -122,7 +122,7 @@ def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None
     return open_program(folder, allow_code, embedder).program
 
 
-def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> Opened:
+def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> LoadedProgram:
     """As `load`, with what is known of the folder."""
     folder = program_folder(folder) or Path(folder)
     manifest, states = read_manifest(folder), read_states(folder)
@@ -136,7 +136,7 @@ def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedde
     embedder = _embedder(folder, manifest, embedder)
     program = _built(folder, manifest, embedder)
     _take(folder, program, manifest, states)
-    return Opened(program, manifest, folder)
+    return LoadedProgram(program, manifest, folder)
 
 
 def chosen_embedder(

@@ -40,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Written:
+class WriteResult:
     """How a history was written."""
 
     failures: tuple[Failure, ...] = ()
@@ -51,7 +51,7 @@ class Written:
 
 Elsewhere = Callable[
     [MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None]],
-    Mapping[str, Written],
+    Mapping[str, WriteResult],
 ]
 """Asks questions and gives away their rows as they come; returns how histories were written, by the id of a question
 about each."""
@@ -319,9 +319,9 @@ def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[H
         asked *= 4
 
 
-def written(program: MemoryProgram, histories: Sequence[History]) -> dict[History, Written]:
+def written(program: MemoryProgram, histories: Sequence[History]) -> dict[History, WriteResult]:
     """How distinct histories were written, whose memories are in the cache where anything was asked to write them."""
-    found, seen = dict[History, Written](), set[int]()
+    found, seen = dict[History, WriteResult](), set[int]()
     for history in histories:
         nodes, failures = [], list[Failure]()
         if program.method.writer.asks:
@@ -333,12 +333,12 @@ def written(program: MemoryProgram, histories: Sequence[History]) -> dict[Histor
         for node in nodes:
             where = f"{history.id}, {f'item {node.item.id}' if node.item else 'settling'}"
             failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
-        found[history] = Written(tuple(failures), sum((node.taken for node in fresh), Spending()))
+        found[history] = WriteResult(tuple(failures), sum((node.taken for node in fresh), Spending()))
     return found
 
 
 def _all_written(
-    program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, Written]
+    program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, WriteResult]
 ) -> tuple[tuple[Failure, ...], Spending, int]:
     """Failed writes over the distinct histories, some of which are known, what writing them takes, and how many."""
     known = {example.history: writes[str(example.id)] for example in examples if str(example.id) in writes}

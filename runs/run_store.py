@@ -37,7 +37,7 @@ from ..memory.memory import Memory
 from ..programs.method import Writer
 from ..programs.remember import Node, Step
 from ..programs.state import dump_values, load_values, signature_of
-from ..programs.threads import Flight
+from ..programs.threads import SingleFlight
 from ..records import Item
 from .rows import Row
 
@@ -143,7 +143,7 @@ class AnswerTable:
 
     store: RunStore
     part: str = ""
-    _flight: Flight = field(default_factory=lambda: Flight(capacity=10_000))
+    _flight: SingleFlight = field(default_factory=lambda: SingleFlight(capacity=10_000))
     _lock: Any = field(default_factory=threading.Lock)
     _made: Counter[str] = field(default_factory=Counter[str])
 

@@ -27,7 +27,7 @@ from ..programs.external.program import program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from ..programs.tasks.task import TASK, parted
-from ..programs.threads import Flight
+from ..programs.threads import SingleFlight
 from .artifact import chosen_embedder, embedder_of, load, versions
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
@@ -61,7 +61,7 @@ class Runtime:
     folder: RunFolder
     loaded: dict[str, Any] = field(default_factory=dict)
     """Local models by name: all roles of a run share one copy of the weights."""
-    adapters: Flight = field(default_factory=Flight)
+    adapters: SingleFlight = field(default_factory=SingleFlight)
     """Adapters by name: all roles of a run share what they found out about endpoints."""
     replay: Replay | None = None
     """The run whose answers are given."""

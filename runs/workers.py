@@ -32,7 +32,7 @@ from ..programs.adapter import AutoAdapter
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, parse_predictor
-from .evaluate import Written, answered, written
+from .evaluate import WriteResult, answered, written
 from .folder import RunFolder
 from .registry import program_folder
 from .rows import Row
@@ -42,7 +42,7 @@ from .setup import Setup, Workers
 STORE = 100 << 20
 """Bytes that a Ray of this machine shares between its processes, which send each other little."""
 
-Writes = Mapping[str, Written]
+Writes = Mapping[str, WriteResult]
 """How histories were written, by the id of a question about each."""
 
 
@@ -109,7 +109,7 @@ def share(
     reserved, last = [_whole(shard.limits) for shard in shards], [WorkerReply(Usage()) for _ in shards]
     for each in reserved:
         guard.charge(each)
-    writes, adapter = dict[str, Written](), dspy.settings.adapter
+    writes, adapter = dict[str, WriteResult](), dspy.settings.adapter
     try:
         with closing(run_parallel(ask, shards, workers)) as found:
             for n, told in found:

@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class Shipped:
+class ShippedSystem:
     """A system that can be run."""
 
     name: str
@@ -45,18 +45,18 @@ class Shipped:
 
 
 _SHIPPED = (
-    Shipped("mem0", "Mem0, open source: extracted facts in Qdrant"),
-    Shipped("langmem", "LangMem: memories by calls of tools, in LangGraph's store"),
-    Shipped("graphiti", "Graphiti, the library behind Zep: a temporal graph in Kuzu"),
-    Shipped("a-mem", "A-Mem: linked notes that evolve, in Chroma"),
-    Shipped("memoryos", "MemoryOS: short, middle and long-term memory"),
-    Shipped("memos", "MemOS: its general textual memory in Qdrant"),
+    ShippedSystem("mem0", "Mem0, open source: extracted facts in Qdrant"),
+    ShippedSystem("langmem", "LangMem: memories by calls of tools, in LangGraph's store"),
+    ShippedSystem("graphiti", "Graphiti, the library behind Zep: a temporal graph in Kuzu"),
+    ShippedSystem("a-mem", "A-Mem: linked notes that evolve, in Chroma"),
+    ShippedSystem("memoryos", "MemoryOS: short, middle and long-term memory"),
+    ShippedSystem("memos", "MemOS: its general textual memory in Qdrant"),
 )
 SYSTEMS = {found.name: found for found in _SHIPPED}
 """What is shipped, by name."""
 
 
-def shipped(name: str) -> Shipped:
+def shipped(name: str) -> ShippedSystem:
     """The system of a name.
 
     Raises:
@@ -94,4 +94,4 @@ def isolated(target: str, folder: bool) -> Callable[..., System]:
 
     path = [str(Path(each).absolute()) for each in sys.path]
     settings = {"target": target, "folder": folder, "path": path, "records": Item.__module__}
-    return partial(System, target, Path(sys.executable), FOLDER / "inside" / "own.py", settings)
+    return partial(System, target, Path(sys.executable), FOLDER / "inside" / "user_system.py", settings)

@@ -39,7 +39,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Taken:
+class ScoredRollout:
     """A rollout with what its memory answered."""
 
     rollout: Rollout
@@ -74,10 +74,10 @@ class Collector:
 
     def _trajectories(
         self, step: int, horizon: int, drawn: Sequence[History], reader: Any
-    ) -> dict[History, list[Taken]]:
+    ) -> dict[History, list[ScoredRollout]]:
         s = self.settings
 
-        def one(whole: History, n: int) -> Taken:
+        def one(whole: History, n: int) -> ScoredRollout:
             rollout = roll_out(self.program.method.writer, head(whole, horizon), f"{s.seed}/{step}/{whole.id}/{n}")
             return self._answered(rollout, whole, s.reward.questions, step, reader)
 
@@ -86,12 +86,12 @@ class Collector:
         return {whole: found[n * s.num_rollouts : (n + 1) * s.num_rollouts] for n, whole in enumerate(drawn)}
 
     def _reruns(
-        self, step: int, taken: dict[History, list[Taken]], rng: random.Random, reader: Any
-    ) -> dict[tuple[str, int], list[Taken]]:
+        self, step: int, taken: dict[History, list[ScoredRollout]], rng: random.Random, reader: Any
+    ) -> dict[tuple[str, int], list[ScoredRollout]]:
         """Reruns by history and session; they do not depend on one another."""
         s = self.settings
 
-        def one(whole: History, source: Rollout, t: int, n: int) -> Taken:
+        def one(whole: History, source: Rollout, t: int, n: int) -> ScoredRollout:
             name = f"{s.seed}/{step}/{whole.id}/local/{t}/{n}"
             again = rerun(self.program.method.writer, source, t, name)
             return self._answered(again, whole, s.reward.local_questions, step, reader)
@@ -109,37 +109,43 @@ class Collector:
         found = together(work, s.threads)
         return {key: found[n * s.local_n : (n + 1) * s.local_n] for n, key in enumerate(keys)}
 
-    def _answered(self, rollout: Rollout, whole: History, most: int, step: int, reader: Any) -> Taken:
+    def _answered(self, rollout: Rollout, whole: History, most: int, step: int, reader: Any) -> ScoredRollout:
         """Asks a rollout's memory what can be asked by then: the same questions for all members of a group."""
         sessions = len(rollout.history)
         asked = chosen(
             self.questions(whole, sessions), most, f"{self.settings.seed} {step} {whole.id} {sessions} questions"
         )
         with dspy.context(lm=reader):
-            return Taken(rollout, answer(self.program, rollout.history, rollout.memory, asked, self.metric))
+            return ScoredRollout(rollout, answer(self.program, rollout.history, rollout.memory, asked, self.metric))
 
-    def _groups(self, taken: dict[History, list[Taken]], reruns: dict[tuple[str, int], list[Taken]]) -> list[Group]:
+    def _groups(
+        self, taken: dict[History, list[ScoredRollout]], reruns: dict[tuple[str, int], list[ScoredRollout]]
+    ) -> list[Group]:
         s, groups = self.settings, []
         roles: Roles = {id(each): name for name, each in self.program.method.writer.predictors_below().items()}
         if s.objective != "local":
             for whole, members in taken.items():
-                worths = [self._worths(each, s.session_reward) for each in members]
+                rewards = [self._session_rewards(each, s.session_reward) for each in members]
                 rollouts = [each.rollout for each in members]
-                groups += grouped("global", (whole.id,), rollouts, worths, roles, s.reward)
+                groups += grouped("global", (whole.id,), rollouts, rewards, roles, s.reward)
         for key, members in reruns.items():
-            worths = [self._worths(each, "trajectory") for each in members]
+            rewards = [self._session_rewards(each, "trajectory") for each in members]
             rollouts = [each.rollout for each in members]
-            groups += grouped("local", key, rollouts, worths, roles, s.reward)
+            groups += grouped("local", key, rollouts, rewards, roles, s.reward)
         return groups
 
-    def _worths(self, taken: Taken, kind: SessionReward) -> dict[str, float]:
+    def _session_rewards(self, taken: ScoredRollout, kind: SessionReward) -> dict[str, float]:
         rollout, settings = taken.rollout, self.settings.reward
-        worths = session_rewards(taken.answered, rollout, settings, kind)
-        named = {run.item.id: worth for run, worth in zip(rollout.sessions, worths, strict=True)}
+        rewards = session_rewards(taken.answered, rollout, settings, kind)
+        named = {run.item.id: reward for run, reward in zip(rollout.sessions, rewards, strict=True)}
         return {END: reward(taken.answered, rollout, settings), **named}
 
     def _numbers(
-        self, taken: dict[History, list[Taken]], everything: Sequence[Taken], groups: list[Group], kept: list[Group]
+        self,
+        taken: dict[History, list[ScoredRollout]],
+        everything: Sequence[ScoredRollout],
+        groups: list[Group],
+        kept: list[Group],
     ) -> dict[str, float]:
         trajectories = [each for members in taken.values() for each in members]
         counts = Counts.of([call for each in everything for call in each.rollout.calls])

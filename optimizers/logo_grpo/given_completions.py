@@ -27,8 +27,8 @@ from .rollout import Rollout, roll_out, single_attempt
 
 
 @dataclass(frozen=True)
-class Worth:
-    """What a rollout is worth."""
+class RolloutReward:
+    """The reward of a rollout, and what it is made of."""
 
     value: float
     """R: the mean score of the answers less what the memory's length costs."""
@@ -43,7 +43,7 @@ class Worth:
         return self.value - (sum(self.penalties) / len(self.penalties) if self.penalties else 0.0)
 
 
-class GivenEngine(OfflineEngine):
+class CompletionsEngine(OfflineEngine):
     """An engine whose answers are given, in the order of the calls; empty text comes after them."""
 
     supports_response_schema: ClassVar[bool] = False
@@ -59,8 +59,8 @@ class GivenEngine(OfflineEngine):
 
 
 @dataclass(frozen=True)
-class Rewarded:
-    """Writes with given completions and says what came of it."""
+class CompletionsScorer:
+    """Writes a history with given completions, and scores the memory."""
 
     program: MemoryProgram
     metric: Metric
@@ -83,7 +83,7 @@ class Rewarded:
         Raises:
             UserError: There are more of them than calls: they are of another program or history.
         """
-        engine = GivenEngine(said)
+        engine = CompletionsEngine(said)
         lm = MeteredLM("given/completions", Meter(), engine=engine, cache=False, num_retries=0, temperature=0.0)
         rollout = self.write(past, lm)
         if engine.asked < len(said):
@@ -93,8 +93,8 @@ class Rewarded:
             )
         return rollout
 
-    def worth(self, rollout: Rollout, whole: History) -> Worth:
-        """What a rollout is worth that is the beginning of a whole history."""
+    def score(self, rollout: Rollout, whole: History) -> RolloutReward:
+        """Scores a rollout of the first sessions of a history."""
         sessions, settings = len(rollout.history), self.settings
         asked = chosen(
             self.questions(whole, sessions), settings.questions, f"{self.seed} {whole.id} {sessions} questions"
@@ -102,7 +102,7 @@ class Rewarded:
         with self._context(self.reader):
             answered = answer(self.program, rollout.history, rollout.memory, asked, self.metric)
         costs = tuple(penalty(call, True, settings) for call in rollout.calls)
-        return Worth(reward(answered, rollout, settings), answered.mean, costs)
+        return RolloutReward(reward(answered, rollout, settings), answered.mean, costs)
 
     @contextmanager
     def _context(self, lm: Any) -> Iterator[None]:

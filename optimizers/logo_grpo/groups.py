@@ -82,7 +82,7 @@ def grouped(
         settings: The penalties.
     """
     members: dict[tuple[Any, ...], list[Member]] = {}
-    for rollout, worth in zip(rollouts, rewards, strict=True):
+    for rollout, reward in zip(rollouts, rewards, strict=True):
         for where, calls in [*((run.item.id, run.calls) for run in rollout.sessions), (END, rollout.last)]:
             counts: Counter[str] = Counter()
             for call in calls:
@@ -91,13 +91,13 @@ def grouped(
                     continue
                 counts[role] += 1
                 n = counts[role]
-                members.setdefault((*key, where, role, n), []).extend(_members(call, worth[where], settings))
+                members.setdefault((*key, where, role, n), []).extend(_members(call, reward[where], settings))
     found = [Group(key, kind, tuple(each)) for key, each in members.items() if len(each) > 1]
     return sorted(found, key=lambda group: tuple(map(str, group.key)))
 
 
-def _members(call: Call, worth: float, settings: RewardSettings) -> list[Member]:
+def _members(call: Call, reward: float, settings: RewardSettings) -> list[Member]:
     last = len(call.completions) - 1
     return [
-        Member(completion, worth - penalty(call, n == last, settings)) for n, completion in enumerate(call.completions)
+        Member(completion, reward - penalty(call, n == last, settings)) for n, completion in enumerate(call.completions)
     ]

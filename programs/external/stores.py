@@ -27,7 +27,7 @@ from ...engines.spending import Spending, measure_usage, note
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...records import Failure, History, Item
 from ..recording import ExternalError, failure_of, record_failure
-from ..threads import Flight
+from ..threads import SingleFlight
 
 OPEN = 64
 """Stores of a system that are open at a time; one that is asked after it was closed is written anew."""
@@ -112,7 +112,7 @@ class Stores:
         self._folder = folder or Path(tempfile.mkdtemp(prefix="mempiler-"))
         if folder is None:
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._stores = Flight(OPEN)
+        self._stores = SingleFlight(OPEN)
 
     def write(self, history: History) -> None:
         """Writes the store of a history, if it is not there; tells what that took, and what the system did not take."""

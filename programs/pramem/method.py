@@ -41,7 +41,7 @@ from ..tasks.task import with_items
 from ..threads import gather
 from .adjustment import adjust
 from .memory import COMMON_BIASES, ExperienceMemory
-from .practice import Practice, Practised
+from .practice import Practice, PracticeResult
 from .samples import PracticeSettings, Sample, draw, sample_of
 
 
@@ -115,7 +115,7 @@ class PracticeWriter(Writer):
             memory = adjust(self.ask, settings, memory)
         return memory.after_adjustment(batch[-1].round)
 
-    def _after(self, memory: ExperienceMemory, sample: Sample, outcome: Practised) -> ExperienceMemory:
+    def _after(self, memory: ExperienceMemory, sample: Sample, outcome: PracticeResult) -> ExperienceMemory:
         """The memory after one practice sample; a record of which it came to nothing is left for another try."""
         accepted, fates = outcome
         memory = memory.with_proposals(sample.round, accepted).counted(fates)

@@ -21,7 +21,7 @@ Verdicts = dict[str, bool]
 """Proposal id -> whether it passes; a malformed verdict is absent."""
 
 
-class Practised(NamedTuple):
+class PracticeResult(NamedTuple):
     """What came of a trial, or of a whole round."""
 
     proposals: Sequence[Proposal]
@@ -35,14 +35,14 @@ class Practice:
     def __init__(self, ask: Ask, settings: PracticeSettings, sample: Sample) -> None:
         self._ask, self._settings, self._sample = ask, settings, sample
 
-    def run(self, memory: ExperienceMemory) -> Practised:
+    def run(self, memory: ExperienceMemory) -> PracticeResult:
         """Practises with the current experience; the memory is not changed."""
         calls = [lambda: self.tried(memory), self._perturbations, self._virtual_scenes]
         tried, perturbed, scenes = gather(calls)
         accepted, fates = self.reviewed(tried.proposals, perturbed, scenes)
-        return Practised(accepted, fates + tried.fates + Counter(pooled=len(accepted)))
+        return PracticeResult(accepted, fates + tried.fates + Counter(pooled=len(accepted)))
 
-    def tried(self, memory: ExperienceMemory) -> Practised:
+    def tried(self, memory: ExperienceMemory) -> PracticeResult:
         """The trial and the reflection on it."""
         sample = self._sample
         trial = self._ask(
@@ -53,7 +53,7 @@ class Practice:
             situation=sample.situation,
         )
         if trial is None:
-            return Practised((), Counter(failed=1))
+            return PracticeResult((), Counter(failed=1))
         inputs: dict[str, Any] = {
             "practised_record": sample.exercise,
             "recent_records": sample.records,
@@ -66,10 +66,10 @@ class Practice:
             inputs["thinking"] = _thinking(trial)
         found = self._ask("reflect", **inputs)
         if found is None:
-            return Practised((), Counter(failed=1))
+            return PracticeResult((), Counter(failed=1))
         drafts: list[DraftProposal] = list(found.proposals or [])
         kept = [made for draft in drafts[: self._settings.proposals] if (made := self._proposal(memory, draft))]
-        return Practised(kept, Counter(invalid=len(drafts) - len(kept)))
+        return PracticeResult(kept, Counter(invalid=len(drafts) - len(kept)))
 
     def reviewed(
         self, proposals: Sequence[Proposal], perturbed: Sequence[Perturbation], scenes: Sequence[str]

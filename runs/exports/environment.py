@@ -22,7 +22,7 @@ from ...engines.guard import Guard
 from ...engines.meter import Meter, MeteredLM
 from ...engines.models import language_model
 from ...errors import DataError, ProgramError, UserError, misfit
-from ...optimizers.logo_grpo.given_completions import Rewarded, Worth
+from ...optimizers.logo_grpo.given_completions import CompletionsScorer, RolloutReward
 from ...optimizers.logo_grpo.policy import by_history
 from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
 from ...optimizers.logo_grpo.rollout import head
@@ -105,7 +105,7 @@ class Environment:
             raise UserError(f"--reward-set: {misfit(error)}; it has: {', '.join(vars(RewardSettings()))}") from error
         metric = released_f1 if reward.metric == "released" else MetricViews(benchmark).number
         reader = self._reader() if self.program.task.predictors() else None
-        self.rewarded = Rewarded(self.program, metric, self._questions, reader, reward, self.setup.seed)
+        self.rewarded = CompletionsScorer(self.program, metric, self._questions, reader, reward, self.setup.seed)
 
     @classmethod
     def open(cls, path: str | Path) -> Environment:
@@ -135,9 +135,9 @@ class Environment:
         """The sessions of a history that are written."""
         return head(self.histories[id], self.export.sessions or len(self.histories[id]))
 
-    def worth(self, id: str, said: Sequence[str]) -> Worth:
-        """What a history is worth that was written with given completions."""
-        return self.rewarded.worth(self.rewarded.written(self.past(id), said), self.histories[id])
+    def score(self, id: str, said: Sequence[str]) -> RolloutReward:
+        """Scores a history that was written with given completions."""
+        return self.rewarded.score(self.rewarded.written(self.past(id), said), self.histories[id])
 
     def _reader(self) -> MeteredLM:
         setup = self.setup

@@ -42,10 +42,10 @@ class HistoryTask(vf.Task[HistoryData]):
 
     @vf.reward
     async def memory(self, trace: vf.Trace) -> float:
-        """What the memory is worth, see `optimizers.logo_grpo.reward`."""
-        worth = await asyncio.to_thread(self.environment.worth, self.data.history, completions(trace))
-        trace.record_metrics({"score": worth.score, "penalty": worth.value - worth.reward})
-        return worth.reward
+        """The reward of the memory, see `optimizers.logo_grpo.reward`."""
+        scored = await asyncio.to_thread(self.environment.score, self.data.history, completions(trace))
+        trace.record_metrics({"score": scored.score, "penalty": scored.value - scored.reward})
+        return scored.reward
 
 
 class WriterEnvConfig(vf.SingleAgentEnvConfig):

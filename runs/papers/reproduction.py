@@ -35,9 +35,9 @@ from ..statistics import Difference
 from ..tracking import Tracker
 from ..train import run_train
 from ..training_config import TrainingConfig
-from .arrangement import Arranged, arrange, repeated, settings_of
 from .cells import Aggregate, Cell, VariantResult
 from .paper import LOGO, Paper, Section, Tuning
+from .sections import ResolvedSection, repeated, resolve_sections, settings_of
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,12 @@ def reproduce(
         UserError: A name or a file fits nothing, or the run to resume was started with other settings.
         EndpointError: A model cannot be reached; the message says how to resume.
     """
-    arranged, notes = arrange(paper, replace(setup, resume=None), names, files, seeds)
-    for each in arranged:
+    resolved, notes = resolve_sections(paper, replace(setup, resume=None), names, files, seeds)
+    for each in resolved:
         each.setup.check_models()
         for one in (each.setup, *each.elsewhere.values()):
             one.load()
-    asked = _asked(paper, arranged, setup, files or {})
+    asked = _asked(paper, resolved, setup, files or {})
     title = f"reproduce-{paper.name}"
     resumed = setup.resume and RunFolder.resume(setup.resume, asked)
     folder = resumed or RunFolder.create(title, asked)
@@ -171,7 +171,7 @@ def reproduce(
         folder.update(run_id=tracker.run_id)
         cache = MemoryCache(folder.store.nodes)
         work = _Work(paper, folder, tracker.run_id, meter or Meter(), Guard(setup.limits), note, cache)
-        done = tuple(map(work.section, arranged))
+        done = tuple(map(work.section, resolved))
         result = Reproduced(paper, done, folder.path, tracker.run_id, notes, work.guard.limit_hit)
         for each in done:
             tracker.metrics({f"{each.section.name}.{row.label}.score": row.evaluation.score for row in each.rows})
@@ -194,13 +194,13 @@ class _Work:
     note: Note
     cache: MemoryCache
 
-    def section(self, arranged: Arranged) -> SectionResult:
+    def section(self, resolved: ResolvedSection) -> SectionResult:
         """Evaluates the variants of a section; after a limit, those that are finished are read."""
-        section, found, failed = arranged.section, dict[str, VariantResult](), dict[str, str]()
-        aggregate = arranged.setup.load().scorer.aggregate
-        for label in arranged.labels:
+        section, found, failed = resolved.section, dict[str, VariantResult](), dict[str, str]()
+        aggregate = resolved.setup.load().scorer.aggregate
+        for label in resolved.labels:
             try:
-                result = self._variant(label, arranged, aggregate)
+                result = self._variant(label, resolved, aggregate)
             except (EndpointError, Stopped):
                 raise
             except BudgetError:
@@ -215,15 +215,15 @@ class _Work:
                 found[label] = result
         rows = tuple(found.values())
         first = heading(rows[0].evaluation).partition(" on ")[2] if rows else ""
-        return SectionResult(self.paper, section, first, rows, failed, self._win_rates(arranged, found))
+        return SectionResult(self.paper, section, first, rows, failed, self._win_rates(resolved, found))
 
-    def _variant(self, label: str, arranged: Arranged, aggregate: Aggregate) -> VariantResult | None:
+    def _variant(self, label: str, resolved: ResolvedSection, aggregate: Aggregate) -> VariantResult | None:
         variant, found, runs = self.paper.variants[label], list[Evaluation](), list[Path]()
-        for setup in repeated(variant, arranged):
+        for setup in repeated(variant, resolved):
             program, setup = variant.program, replace(setup, config=settings_of(variant, setup))
-            settings = _settings("evaluate", program, setup, part=arranged.part)
+            settings = _settings("evaluate", program, setup, part=resolved.part)
             if variant.tuned is not None:
-                tuned = self._tuned(label, arranged)
+                tuned = self._tuned(label, resolved)
                 if tuned is None:
                     return None
                 settings |= {"tuned": tuned.path.name}
@@ -234,20 +234,20 @@ class _Work:
             if folder is None:
                 return None
             if not folder.finished:
-                run_evaluate(program, setup, arranged.part, *self._shared(label, arranged, folder, self.cache))
+                run_evaluate(program, setup, resolved.part, *self._shared(label, resolved, folder, self.cache))
             found.append(recorded(str(folder.path)).evaluation)
             runs.append(folder.path)
         return VariantResult(label, tuple(found), tuple(runs), aggregate)
 
-    def _tuned(self, label: str, arranged: Arranged) -> RunFolder | None:
+    def _tuned(self, label: str, resolved: ResolvedSection) -> RunFolder | None:
         variant = self.paper.variants[label]
         how, program = variant.tuned or Tuning(optimizer=""), variant.program
-        setup = replace(arranged.learning(variant), answer_lm=None)
+        setup = replace(resolved.learning(variant), answer_lm=None)
         setup = setup if how.train is None else replace(setup, train=how.train)
         command = "train" if how.optimizer == LOGO else "compile"
         settings = _settings(command, program, setup, tuned=how.model_dump(exclude={"on"}))
         if how.start:
-            begun = self._tuned(how.start, arranged)
+            begun = self._tuned(how.start, resolved)
             if begun is None:
                 return None
             settings |= {"begun": begun.path.name}
@@ -256,7 +256,7 @@ class _Work:
         folder = self._part(f"{how.optimizer}-{variant.program}", settings)
         if folder is None or folder.finished:
             return folder
-        shared = self._shared(label, arranged, folder)
+        shared = self._shared(label, resolved, folder)
         if command == "train":
             run_train(program, setup, TrainingConfig.for_model(setup.lm).changed(how.settings), None, *shared)
         else:
@@ -267,9 +267,9 @@ class _Work:
         raise UserError(f"its optimizer ended before its time; --resume {self.folder.path.name} goes on with it")
 
     def _shared(
-        self, label: str, arranged: Arranged, folder: RunFolder, cache: MemoryCache | None = None
+        self, label: str, resolved: ResolvedSection, folder: RunFolder, cache: MemoryCache | None = None
     ) -> tuple[Note, Meter, Parent]:
-        told = f"{arranged.section.name}/{label}"
+        told = f"{resolved.section.name}/{label}"
         tags = {"mlflow.parentRunId": self.parent, "variant": told}
         return lambda phase: self.note(f"{told}: {phase}"), self.meter, Parent(folder, self.guard, tags, cache)
 
@@ -281,9 +281,9 @@ class _Work:
             return None
         return self.folder.part(name, settings)
 
-    def _win_rates(self, arranged: Arranged, found: Mapping[str, VariantResult]) -> dict[str, Preferences]:
-        setup, rates = arranged.setup, dict[str, Preferences]()
-        duels = [duel for duel in arranged.section.duels if {duel.one, duel.other} <= found.keys()]
+    def _win_rates(self, resolved: ResolvedSection, found: Mapping[str, VariantResult]) -> dict[str, Preferences]:
+        setup, rates = resolved.setup, dict[str, Preferences]()
+        duels = [duel for duel in resolved.section.duels if {duel.one, duel.other} <= found.keys()]
         if not setup.judge_lm or not duels or self.guard.limit_hit is not None:
             return rates
         model = Runtime(setup, self.meter, self.guard, self.folder).model("judge")
@@ -304,7 +304,7 @@ def _settings(command: str, program: str, setup: Setup, **values: Any) -> dict[s
     return json.loads(json.dumps(asked, default=jsonable))
 
 
-def _asked(paper: Paper, arranged: Sequence[Arranged], setup: Setup, files: Mapping[str, str]) -> dict[str, Any]:
-    asked = _settings("reproduce", paper.name, setup, sections=[each.section.name for each in arranged])
-    asked |= {"seeds": [each.seeds for each in arranged]}
+def _asked(paper: Paper, resolved: Sequence[ResolvedSection], setup: Setup, files: Mapping[str, str]) -> dict[str, Any]:
+    asked = _settings("reproduce", paper.name, setup, sections=[each.section.name for each in resolved])
+    asked |= {"seeds": [each.seeds for each in resolved]}
     return asked | {f"data.{name}": str(Path(path).absolute()) for name, path in files.items()}

@@ -33,7 +33,7 @@ def nursery(mutants, tmp_path, monkeypatch):
     for command in (["init", "-q"], ["add", "."]):
         subprocess.run(["git", *command], cwd=root, check=True)
     monkeypatch.setattr(mutants, "ROOT", root)
-    return mutants.Nursery(tmp_path, timeout=60)
+    return mutants.MutantTree(tmp_path, timeout=60)
 
 
 @pytest.fixture

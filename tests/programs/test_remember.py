@@ -14,7 +14,7 @@ from mempiler import Memory, MemoryProgram, Writer, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.adapter import adapter
 from mempiler.programs.identity import program_digest, rollout, writer_digest, writer_key
-from mempiler.programs.threads import Flight
+from mempiler.programs.threads import SingleFlight
 from pydantic import create_model
 
 
@@ -170,7 +170,7 @@ def test_plain_evaluation_replays_nothing(scripted, fact_replies, make_history, 
 
 
 def test_dropped_values_are_made_anew() -> None:
-    flight = Flight()
+    flight = SingleFlight()
     for key in ("a1", "a2", "b1"):
         flight.once(key, lambda key=key: key.upper())
     flight.drop(lambda key: str(key).startswith("a"))
@@ -179,7 +179,7 @@ def test_dropped_values_are_made_anew() -> None:
 
 
 def test_those_used_least_recently_go_first_and_a_look_is_a_use() -> None:
-    flight = Flight(capacity=2)
+    flight = SingleFlight(capacity=2)
     for key in ("a", "b"):
         flight.once(key, key.upper)
     assert flight.peek("a") == "A"
@@ -191,7 +191,7 @@ def test_a_new_value_does_not_look_at_all_that_are_kept(monkeypatch: pytest.Monk
     looked: list[object] = []
     done = Future.done
     monkeypatch.setattr(Future, "done", lambda future: looked.append(future) or done(future))
-    flight = Flight(capacity=100)
+    flight = SingleFlight(capacity=100)
     for n in range(300):
         flight.once(n, lambda: 1)
     assert sum(flight.peek(n) is not None for n in range(300)) == 100

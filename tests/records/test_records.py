@@ -190,7 +190,9 @@ def test_what_speaks_of_turns_is_evidence_and_hits_are_found_by_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"), [("", True), ("mempiler.data.jsonl:OwnScorer", False)], ids=["named by a user", "of the suite"]
+    ("path", "found"),
+    [("", True), ("mempiler.data.jsonl:FunctionScorer", False)],
+    ids=["named by a user", "of the suite"],
 )
 def test_the_current_folder_is_looked_into_for_what_a_user_names_alone(tmp_path, monkeypatch, path, found) -> None:
     (tmp_path / "lies_here.py").write_text("def scored(example, prediction): ...", encoding="utf-8")

@@ -36,8 +36,8 @@ def test_the_package_for_verifiers_names_what_it_needs(tmp_path: Path) -> None:
     compile((package / "__init__.py").read_text(), "__init__.py", "exec")
     environment = Environment.open(package / "export.json")
     assert len(environment.histories) == 6
-    worth = environment.worth(next(iter(environment.histories)), [])
-    assert worth.reward == worth.value - 0.5
+    scored = environment.score(next(iter(environment.histories)), [])
+    assert scored.reward == scored.value - 0.5
 
 
 def test_a_file_of_one_s_own_is_named_and_not_copied(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.errors import UserError
-from mempiler.optimizers.logo_grpo.given_completions import Rewarded
+from mempiler.optimizers.logo_grpo.given_completions import CompletionsScorer
 from mempiler.optimizers.logo_grpo.reward import RewardSettings, answer, penalty, reward
 from mempiler.optimizers.logo_grpo.rollout import rerun, roll_out, single_attempt, together
 
@@ -98,11 +98,11 @@ def careless(kind: str, text: str, rng: Any) -> str:
     return diligent(kind, text, rng)
 
 
-def rewarded(made: Any, **settings: Any) -> Rewarded:
+def rewarded(made: Any, **settings: Any) -> CompletionsScorer:
     questions = {
         each.history.id: [other for other in made.train if other.history == each.history] for each in made.train
     }
-    return Rewarded(
+    return CompletionsScorer(
         made.program, names_the_colour, lambda history, n: questions[history.id], None, RewardSettings(**settings)
     )
 
@@ -146,7 +146,7 @@ def test_their_reward_is_that_of_the_rollout_less_the_mean_penalty(sampled: Any)
         )
     costs = [penalty(call, True, own.settings) for call in rollout.calls]
     assert {0.0, 0.2, 0.5} == set(costs)
-    found = own.worth(own.written(history, said), history)
+    found = own.score(own.written(history, said), history)
     assert found.value == value
     assert found.reward == pytest.approx(value - sum(costs) / len(costs))
 

@@ -12,10 +12,10 @@ from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.spending import Spending
 from mempiler.runs.compare import recorded
-from mempiler.runs.papers.arrangement import plan_paper
 from mempiler.runs.papers.cells import VariantResult
 from mempiler.runs.papers.paper import Column
 from mempiler.runs.papers.reproduction import Reproduced, SectionResult, reproduce
+from mempiler.runs.papers.sections import plan_paper
 from mempiler.runs.setup import Setup
 
 from ..evaluations import evaluation

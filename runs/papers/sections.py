@@ -22,7 +22,7 @@ from .paper import LOGO, Paper, Section, Variant
 
 
 @dataclass(frozen=True)
-class Arranged:
+class ResolvedSection:
     """A section with what it runs on."""
 
     section: Section
@@ -42,13 +42,13 @@ class Arranged:
         return replace(setup, options={**setup.options, **variant.options}, config=dict(variant.settings))
 
 
-def arrange(
+def resolve_sections(
     paper: Paper,
     setup: Setup,
     names: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
     seeds: int | None = None,
-) -> tuple[tuple[Arranged, ...], tuple[str, ...]]:
+) -> tuple[tuple[ResolvedSection, ...], tuple[str, ...]]:
     """Finds out what each section runs on, and a sentence on what is left out or smaller than in the paper.
 
     Args:
@@ -62,7 +62,7 @@ def arrange(
         UserError: A name or a file fits nothing, or no section can be run.
     """
     told: dict[str, None] = {}
-    found: list[Arranged] = []
+    found: list[ResolvedSection] = []
     for section in paper.chosen(names):
         own = replace(setup, **section.offline) if is_offline(setup.lm) else setup
         if reason := _needs(section, own):
@@ -78,7 +78,7 @@ def arrange(
             _setup(paper, section.model_copy(update=of), own, files or {})
             for of in ({}, *({"benchmark": on, "options": {}} for on in sorted(learned - {""})))
         )
-        found.append(Arranged(section, made, labels, part, times, {each.benchmark: each for each in others}))
+        found.append(ResolvedSection(section, made, labels, part, times, {each.benchmark: each for each in others}))
     if not found:
         raise UserError(next(iter(told)))
     _check_files([name for each in found for name in (each.section.benchmark, *each.elsewhere)], setup, files or {})
@@ -96,14 +96,14 @@ def plan_paper(
     files: Mapping[str, str] | None = None,
     seeds: int | None = None,
 ) -> tuple[Plan, tuple[str, ...]]:
-    """The plan of `reproduce`, with a phase for each section, and what it leaves out; arguments as of `arrange`.
+    """The plan of `reproduce`: a phase for each section, and what it leaves out; arguments of `resolve_sections`.
 
     Memories that variants share are counted for each of them, and neither judges nor systems of others.
     """
-    arranged, notes = arrange(paper, setup, names, files, seeds)
+    resolved, notes = resolve_sections(paper, setup, names, files, seeds)
     known, told = set[str](), dict.fromkeys(notes)
     parts: dict[str, Plan] = {}
-    for each in arranged:
+    for each in resolved:
         plans = list[Plan]()
         for label in each.labels:
             variant = paper.variants[label]
@@ -130,10 +130,10 @@ def plan_paper(
     return replace(total, phases={name: part.calls for name, part in parts.items()}), tuple(told)
 
 
-def repeated(variant: Variant, arranged: Arranged) -> list[Setup]:
+def repeated(variant: Variant, resolved: ResolvedSection) -> list[Setup]:
     """The setups in which a variant is evaluated, one for each repetition that could differ."""
-    setup = replace(arranged.setup, options={**arranged.setup.options, **variant.options})
-    return [replace(setup, repeat=n) for n in range(arranged.seeds if _draws(variant, setup) else 1)]
+    setup = replace(resolved.setup, options={**resolved.setup.options, **variant.options})
+    return [replace(setup, repeat=n) for n in range(resolved.seeds if _draws(variant, setup) else 1)]
 
 
 def settings_of(variant: Variant, setup: Setup) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from mempiler.cli import app
 from mempiler.data.catalog import BENCHMARKS
 from mempiler.engines.meter import Meter
 from mempiler.optimizers.catalog import OPTIMIZERS
-from mempiler.runs.papers.arrangement import arrange, plan_paper
 from mempiler.runs.papers.paper import LOGO, PAPERS, read_paper
 from mempiler.runs.papers.reproduction import reproduce
+from mempiler.runs.papers.sections import plan_paper, resolve_sections
 from mempiler.runs.planning import start_program
 from mempiler.runs.setup import Setup
 from mempiler.systems.catalog import SYSTEMS
@@ -81,24 +81,24 @@ def test_a_wrong_word_is_one_line(words, said, tmp_path, monkeypatch, cli):
 
 def test_a_file_of_a_suite_is_that_of_its_parts_and_an_option_goes_where_it_is_known():
     setup = Setup(benchmark="", options={"language": "zh"})
-    arranged, _ = arrange(read_paper("h2memory"), setup, ["table2", "table4"], {"palbench": "input.json"})
-    assert [each.setup.data for each in arranged] == ["input.json"] * 3 + [None]
-    assert ["language" in each.setup.options for each in arranged] == [True] * 3 + [False]
+    resolved, _ = resolve_sections(read_paper("h2memory"), setup, ["table2", "table4"], {"palbench": "input.json"})
+    assert [each.setup.data for each in resolved] == ["input.json"] * 3 + [None]
+    assert ["language" in each.setup.options for each in resolved] == [True] * 3 + [False]
 
 
 @pytest.mark.parametrize(
     ("judge", "options"), [("openai/gpt-4.1", {"metric": "judge"}), (None, {"metric": "f1", "categories": "1,2,3,4"})]
 )
 def test_a_metric_without_a_judge_stands_in(judge, options):
-    (found,), _ = arrange(read_paper("rgmem"), Setup(benchmark="", judge_lm=judge, lm="openai/x"), ["table2"])
+    (found,), _ = resolve_sections(read_paper("rgmem"), Setup(benchmark="", judge_lm=judge, lm="openai/x"), ["table2"])
     assert found.setup.options == options
 
 
 def test_what_cannot_be_run_is_said_and_the_rest_is_run():
-    arranged, notes = arrange(read_paper("h2memory"), Setup(benchmark="", lm="openai/x"))
-    assert {each.section.name for each in arranged}.isdisjoint({"table3", "table11"})
+    resolved, notes = resolve_sections(read_paper("h2memory"), Setup(benchmark="", lm="openai/x"))
+    assert {each.section.name for each in resolved}.isdisjoint({"table3", "table11"})
     assert "section table3 is scored by a judge; name its model with --judge-lm" in notes
-    offline, told = arrange(read_paper("h2memory"), Setup(benchmark=""), ["table3"])
+    offline, told = resolve_sections(read_paper("h2memory"), Setup(benchmark=""), ["table3"])
     assert (offline[0].setup.judge_lm, offline[0].setup.test) == ("offline", 4)
     assert told == ("on the bundled samples: 4 questions a section; --test N takes others",)
 
