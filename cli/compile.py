@@ -31,7 +31,6 @@ def command(method: str, planned: bool, settings: tuple[str, ...], **values: Any
     """
     from ..optimizers.compile import Compilation
     from ..runs.compile import run_compile
-    from ..runs.planning import plan_compile
     from ..runs.results import refuse_broken
 
     setup = make_setup(values)
@@ -39,6 +38,8 @@ def command(method: str, planned: bool, settings: tuple[str, ...], **values: Any
     seeded = {"seed": setup.seed, "threads": setup.threads, "settings": parse_settings(settings)}
     how = Compilation(values.pop("optimizer"), values.pop("stage"), **seeded)
     if planned:
+        from ..runs.planning import plan_compile
+
         show_plan(plan_compile(method, setup, how))
         return
     with progress(setup.limits) as (note, meter):

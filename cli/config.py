@@ -54,12 +54,7 @@ def settings(command: click.Command) -> dict[str, str]:
 
 
 def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
-    """Makes what a file says the defaults of a command.
-
-    Raises:
-        DataError: The file is no TOML, or cannot be read.
-        UserError: It has a key that is no option, or a value that the option does not take.
-    """
+    """Makes what a file says the defaults of a command."""
     if path is None:
         return
     try:

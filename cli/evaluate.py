@@ -37,7 +37,6 @@ def command(program: str, planned: bool, part: Any, check: bool, **values: Any) 
     known to be right or wrong, or `judge` for ours.
     """
     from ..runs.experiment import compiled_on, run_evaluate
-    from ..runs.planning import plan_evaluate
     from ..runs.registry import pinned, program_folder
     from ..runs.results import refuse_broken
 
@@ -48,6 +47,8 @@ def command(program: str, planned: bool, part: Any, check: bool, **values: Any) 
     program = pinned(program)
     first_line(setup, program, part)
     if planned:
+        from ..runs.planning import plan_evaluate
+
         show_plan(plan_evaluate(program, setup, part))
         return
     folder = program_folder(program) if part == "all" else None

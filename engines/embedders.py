@@ -14,13 +14,13 @@ import os
 import re
 import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from cachetools import LRUCache
 
 from ..errors import DataError, EndpointError, UserError, check_address
 from ..records.items import folded
@@ -98,8 +98,8 @@ class TextEmbedder:
         self.query, self.passage = query, passage
         self.account = compute if isinstance(compute, EndpointEmbedding) else None
         """Counts what an endpoint takes; None where there is none."""
-        self.encoder, self._size = encoder, 0
-        self._cache: OrderedDict[str, Encoded] = OrderedDict()
+        self.encoder = encoder
+        self._cache: LRUCache[str, Encoded] = LRUCache(ROOM, _bytes)
         self._lock = threading.Lock()
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -140,7 +140,6 @@ class TextEmbedder:
         """Drops the texts that this process has seen so far, and their words: a forgotten user's may be among them."""
         with self._lock:
             self._cache.clear()
-            self._size = 0
         _features.cache_clear()
 
     def __deepcopy__(self, memo: object = None) -> Self:
@@ -162,8 +161,6 @@ class TextEmbedder:
         """What is known of the texts that are not blank."""
         with self._lock:
             rows = {text: self._cache[text] for text in texts if text in self._cache}
-            for text in rows:
-                self._cache.move_to_end(text)
         missing = [text for text in dict.fromkeys(texts) if text not in rows and text.strip()]
         new = self._learned(missing, rows, queries)
         if self._kept is not None:
@@ -188,11 +185,7 @@ class TextEmbedder:
         rows.update(found)
         with self._lock:
             self.dimension = len(found[texts[0]].vector)
-            for text, row in found.items():
-                self._size += _bytes(row) - (_bytes(self._cache[text]) if text in self._cache else 0)
-                self._cache[text] = row
-            while self._size > ROOM:
-                self._size -= _bytes(self._cache.popitem(last=False)[1])
+            self._cache.update(found)
         return new
 
     def _computed(self, texts: list[str]) -> dict[str, Encoded]:

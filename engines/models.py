@@ -169,11 +169,7 @@ _LIKE_OPTIONS_OF_DSPY = {BODY, "provider"}
 
 
 def _check_provider(name: str, engine: Engine) -> None:
-    """Refuses a name of which DSPy would find out only with the first call that nobody provides it.
-
-    Raises:
-        UserError: The message says how models are named.
-    """
+    """Refuses a name of which DSPy would find out only with the first call that nobody provides it."""
     if engine.route(name):
         return
     litellm = litellm_module()

@@ -47,13 +47,14 @@ class CachedVectors:
     """The vectors of one embedder.
 
     Args:
-        identity: What decides about a text's vector beside the text.
+        identity: What decides about a text's vector beside the text; None where the file is of one embedder alone.
         tokens: Whether tokens are kept with the vectors.
         file: Where they are kept that are of no user of a store; the file in the user's cache if None.
     """
 
-    def __init__(self, identity: str, file: VectorCache | None = None, tokens: bool = False) -> None:
-        self._identity, self._file, self._tokens = identity, file or VectorFile(), tokens
+    def __init__(self, identity: str | None, file: VectorCache | None = None, tokens: bool = False) -> None:
+        self._file, self._tokens = file or VectorFile(), tokens
+        self._begins = "" if identity is None else f"{identity}\0"
 
     def read(self, texts: Sequence[str], queries: bool = False) -> dict[str, Encoded]:
         """The vectors that are there, by text, all of one length; none of `queries` that are for a user."""
@@ -89,7 +90,7 @@ class CachedVectors:
         return None if queries else whose
 
     def _key(self, text: str) -> bytes:
-        return hashlib.sha256(f"{self._identity}\0{text}".encode(errors="surrogatepass")).digest()
+        return hashlib.sha256(f"{self._begins}{text}".encode(errors="surrogatepass")).digest()
 
 
 class VectorFile:

@@ -54,16 +54,17 @@ class CorrectingAdapter(dspy.ChatAdapter):
         pipeline: The adapter of DSPy's that sends the request.
 
     Args:
-        corrections: How often an answer that cannot be read is asked for again.
         **options: Those of the adapter that lays out the prompt.
     """
 
     layout: Layout = "headers"
     pipeline: type[dspy.ChatAdapter] = dspy.ChatAdapter
 
-    def __init__(self, corrections: int = 1, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.corrections, self.use_json_adapter_fallback = corrections, False
+        self.use_json_adapter_fallback = False
+        self.corrections = 1
+        """How often an answer that cannot be read is asked for again."""
         self._rendered = SingleFlight(capacity=256)
         self._inputs: Mapping[str, Any] = {}
         self._more: Mapping[str, Any] = {}
@@ -204,13 +205,12 @@ class JsonAdapter(CorrectingAdapter, dspy.JSONAdapter):
     Args:
         schema: What the endpoint holds answers to; DSPy's own choice of what it is asked for goes by tables of known
             models, and is left out then.
-        corrections: As above.
     """
 
     layout = "json"
 
-    def __init__(self, schema: Mapping[str, Any] | None = None, corrections: int = 1) -> None:
-        super().__init__(corrections, use_native_function_calling=schema is None)
+    def __init__(self, schema: Mapping[str, Any] | None = None) -> None:
+        super().__init__(use_native_function_calling=schema is None)
         if schema is None:
             self.pipeline = dspy.JSONAdapter
         else:
@@ -225,8 +225,8 @@ class AutoAdapter(CorrectingAdapter):
     Outputs that no strict schema describes (an open mapping) and models of this process are asked in the chat layout.
     """
 
-    def __init__(self, corrections: int = 1) -> None:
-        super().__init__(corrections)
+    def __init__(self) -> None:
+        super().__init__()
         self._takes: dict[tuple[str, str, str], bool] = {}
 
     def found(self) -> dict[str, dict[str, str]]:
@@ -255,8 +255,8 @@ class AutoAdapter(CorrectingAdapter):
         here = (lm.model, str(address), outputs)
         known = self._takes.get(here, self._takes.get((lm.model, "", outputs)))
         if known is not False:
-            under = JsonAdapter(schema, self.corrections)
-            under._rendered = self._rendered
+            under = JsonAdapter(schema)
+            under.corrections, under._rendered = self.corrections, self._rendered
             try:
                 yield from under._attempts(lm, lm_kwargs, signature, inputs)
                 self._takes[here] = True

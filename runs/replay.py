@@ -9,7 +9,6 @@ so a replay ends at it; a model that can be trained has no recorded weights.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -23,9 +22,10 @@ from ..engines.embedders import OFFLINE, TextEmbedder
 from ..engines.guard import Guard
 from ..engines.meter import MeteredLM
 from ..engines.models import is_local
+from ..engines.vectors import CachedVectors
 from ..errors import UserError
 from .folder import RUN, RunFolder
-from .run_store import RunStore
+from .run_store import RunStore, VectorTable
 
 QUOTED = 80
 """Characters of a prompt that a message quotes."""
@@ -83,18 +83,15 @@ class Replay:
 
     def embedder(self, name: str) -> TextEmbedder:
         """The embedder of then, with the vectors that it made."""
-        about = self._store.vectors.about(name)
+        table = VectorTable(self._store, name)
+        about = table.about
         if about is None:
             raise UserError(f"--replay {self._folder.path.name}: holds no vectors of {name}")
 
-        def compute(texts: Sequence[str]) -> np.ndarray:
-            known = self._store.vectors.known(name, [_key(text) for text in texts])
-            missing = next((text for text in texts if _key(text) not in known), None)
-            if missing is not None:
-                raise self._missing(f"no vector of {name} was made for {missing[:QUOTED]!r}")
-            return np.stack([known[_key(text)] for text in texts])
+        def missing(texts: Sequence[str]) -> np.ndarray:
+            raise self._missing(f"no vector of {name} was made for {texts[0][:QUOTED]!r}")
 
-        return TextEmbedder(name, compute, query=about["query"], passage=about["passage"])
+        return TextEmbedder(name, missing, kept=CachedVectors(None, table), **about)
 
     def _model(self, role: str) -> dict[str, Any] | None:
         return self._models.get(role) or (self._models.get("task") if role == "prompt" else None)
@@ -126,26 +123,12 @@ def recorded(embedder: TextEmbedder, folder: RunFolder) -> TextEmbedder:
     if embedder.name == OFFLINE or not (folder.path / RUN).is_file():
         return embedder
     begins: dict[str, Any] = {"query": embedder.query, "passage": embedder.passage}
-    store = folder.store
-    store.vectors.describe(embedder.name, begins)
-
-    def compute(texts: Sequence[str]) -> np.ndarray:
-        keys = {text: _key(text) for text in texts}
-        known = store.vectors.known(embedder.name, list(keys.values()))
-        new = [text for text, key in keys.items() if key not in known]
-        if new:
-            made = dict(zip((keys[text] for text in new), embedder.embed_as_given(new), strict=True))
-            store.vectors.put(embedder.name, made)
-            known |= made
-        return np.stack([known[keys[text]] for text in texts])
-
-    made = TextEmbedder(embedder.name, compute, embedder.dimension, **begins)
+    table = VectorTable(folder.store, embedder.name)
+    table.describe(begins)
+    kept = CachedVectors(None, table)
+    made = TextEmbedder(embedder.name, embedder.embed_as_given, embedder.dimension, kept, **begins)
     made.reranker = embedder.reranker
     return made
-
-
-def _key(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def _beginning(call: Call) -> str:

@@ -28,7 +28,6 @@ from typing import Any
 from uuid import uuid4
 
 import dspy
-import numpy as np
 
 from ..engines.spending import Spending
 from ..errors import DataError, UserError
@@ -75,7 +74,6 @@ class RunStore:
         self.answers = AnswerTable(self)
         self.nodes = NodeTable(self)
         self.rows = RowTable(self)
-        self.vectors = VectorTable(self)
 
     def part(self, name: str) -> RunStore:
         """The same file for a part of the run: rows of its own, memories and equal answers are those of all parts."""
@@ -235,27 +233,30 @@ class RowTable:
 
 @dataclass(eq=False)
 class VectorTable:
-    """What embedders made of texts, as float32, by the digest of the text."""
+    """What an embedder made of texts, as an `engines.vectors.VectorCache`, and what there is to know of it."""
 
     store: RunStore
+    embedder: str
 
-    def about(self, embedder: str) -> dict[str, Any] | None:
-        """What was written down of an embedder; None for one that the run did not use."""
-        return self.store.get("vectors", embedder, "")
+    @property
+    def about(self) -> dict[str, Any] | None:
+        """What was written down of the embedder; None for one that the run did not use."""
+        return self.store.get("vectors", self.embedder, "")
 
-    def describe(self, embedder: str, about: dict[str, Any]) -> None:
-        """Writes down what there is to know of an embedder."""
-        self.store.put("vectors", embedder, "", about)
+    def describe(self, about: dict[str, Any]) -> None:
+        """Writes down what there is to know of the embedder."""
+        self.store.put("vectors", self.embedder, "", about)
 
-    def known(self, embedder: str, keys: Sequence[str]) -> dict[str, np.ndarray]:
+    def read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors that are there, by key."""
-        found = {key: self.store.get("vectors", embedder, key) for key in self.store.ids("vectors", embedder, keys)}
-        return {key: np.frombuffer(base64.b64decode(str(value)), "<f4") for key, value in found.items()}
+        known = self.store.ids("vectors", self.embedder, [key.hex() for key in keys])
+        found = {bytes.fromhex(id): self.store.get("vectors", self.embedder, id) for id in known}
+        return {key: base64.b64decode(str(value)) for key, value in found.items()}
 
-    def put(self, embedder: str, vectors: Mapping[str, np.ndarray]) -> None:
+    def write(self, vectors: Mapping[bytes, bytes]) -> None:
         """Writes vectors by key."""
-        for key, vector in vectors.items():
-            self.store.put("vectors", embedder, key, base64.b64encode(vector.astype("<f4").tobytes()).decode())
+        for key, content in vectors.items():
+            self.store.put("vectors", self.embedder, key.hex(), base64.b64encode(content).decode())
 
 
 def _read(found: dict[str, Any], writer: Writer, parent: Node) -> Memory | None:

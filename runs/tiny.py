@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
 import random
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from ..data.memory_env import UTTERANCES, vocabulary
 from ..engines.embedders import embedder
+from ..engines.weights import cache
 from ..errors import UserError
 from ..optimizers.demonstrations import Example, demonstrate
 from ..programs.compact_adapter import CompactAdapter
@@ -47,17 +47,16 @@ def tiny_folder(seed: int = 0, method: MemoryR2 | None = None) -> Path:
         UserError: The cache cannot be written.
     """
     good, poor = demonstrations(method or MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env"))), seed)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mempiler"
-    folder = cache / f"tiny-{_digest(good, poor, seed)}"
+    folder = cache() / f"tiny-{_digest(good, poor, seed)}"
     if not (folder / "config.json").is_file():
         try:
-            cache.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=cache) as temporary:
+            cache().mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=cache()) as temporary:
                 made = _make(Path(temporary) / "model", good, poor, seed)
                 if not folder.exists():
                     made.rename(folder)
         except OSError as error:
-            raise UserError(f"{cache}: cannot be written: {error}; set XDG_CACHE_HOME") from error
+            raise UserError(f"{cache()}: cannot be written: {error}; set XDG_CACHE_HOME") from error
     return folder
 
 

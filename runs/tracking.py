@@ -279,12 +279,9 @@ def database_file(uri: str) -> Path | None:
 
 
 def _tables(path: Path) -> None:
-    with warnings.catch_warnings():
-        # Its import and its tables warn of what its own dependencies will drop.
-        warnings.simplefilter("ignore")
-        from mlflow import MlflowClient
+    from mlflow import MlflowClient
 
-        MlflowClient(tracking_uri=f"sqlite:///{path}")
+    MlflowClient(tracking_uri=f"sqlite:///{path}")
 
 
 def experiment_id(found: Any) -> str:

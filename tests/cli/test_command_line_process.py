@@ -16,17 +16,18 @@ def python(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=60)
 
 
-def test_the_command_line_imports_nothing_heavy():
-    code = f"import sys, mempiler.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
-    assert python("-c", code).stdout.strip() == "[]"
-
-
-def test_the_names_are_listed_without_what_they_name():
-    heavy = [name for name in HEAVY if name != "rich"]
-    code = (
-        f"import sys; from mempiler.cli import main; main(['list']); print([n for n in {heavy!r} if n in sys.modules])"
-    )
-    assert python("-c", code).stdout.splitlines()[-1] == "[]"
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import mempiler.cli", HEAVY),
+        ("from mempiler.cli import main; main(['list'])", [name for name in HEAVY if name != "rich"]),
+        ("from mempiler.data.text_metrics import stem; assert stem('dying') == 'die'", ["scipy", "sklearn"]),
+    ],
+    ids=["the command line", "names, without what they name", "stems"],
+)
+def test_nothing_heavy_is_imported_that_is_not_asked_for(code, heavy):
+    process = python("-c", f"import sys; {code}; print([name for name in {heavy!r} if name in sys.modules])")
+    assert process.stdout.splitlines()[-1:] == ["[]"], process.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["list", "--json"]], ids=" ".join)

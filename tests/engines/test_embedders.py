@@ -42,6 +42,7 @@ def counting():
 
 
 def test_distinct_texts_are_computed_once_and_forgotten_when_they_were_used_longest_ago(monkeypatch):
+    monkeypatch.setattr("mempiler.engines.embedders.ROOM", 2 * 8)
     counted, calls = counting()
     first = counted.embed(["a", "bb", "a", ""])
     second = counted.embed(["bb", "a"])
@@ -50,7 +51,6 @@ def test_distinct_texts_are_computed_once_and_forgotten_when_they_were_used_long
     assert np.array_equal(first[0], first[2])
     first[:] = 7  # a result is its caller's own
     assert np.array_equal(counted.embed(["bb", "a"]), second)
-    monkeypatch.setattr("mempiler.engines.embedders.ROOM", 2 * 8)
     for text in ("bb", "a", "ccc", "a", "bb"):
         counted.embed([text])
     assert calls[1:] == [["ccc"], ["bb"]]

@@ -32,9 +32,7 @@ SIGNATURES = suite()
 
 
 def _adapter(layout: str, signature: Any) -> Any:
-    if layout == "schema":
-        return JsonAdapter(output_schema(signature) or {}, corrections=0)
-    made: Any = adapter(layout)
+    made: Any = JsonAdapter(output_schema(signature) or {}) if layout == "schema" else adapter(layout)
     made.corrections = 0
     return made
 

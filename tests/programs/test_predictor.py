@@ -161,7 +161,7 @@ def test_calls_come_in_program_order_whatever_ran_at_the_same_time(scripted: Any
 def test_a_correction_is_a_completion_of_the_same_call_and_what_stays_unreadable_is_kept_raw(scripted: Any) -> None:
     one, other = predictor(Name), predictor(Name)
     lm = scripted(lambda kind, text, n: "junk" if n in (1, 4, 5) else {"name": "x"})
-    with dspy.context(lm=lm, adapter=CorrectingAdapter(1)), recording(raw=True) as record:
+    with dspy.context(lm=lm, adapter=CorrectingAdapter()), recording(raw=True) as record:
         for ask in (one, one):
             ask(thing="x")
         with pytest.raises(AdapterParseError):
