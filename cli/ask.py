@@ -42,7 +42,12 @@ def command(program: str, question: str, file: str | None, why: bool, **given: A
         if history is not None:
             prediction, turns = loaded(history=history, question=question), history.turns
         else:
-            prediction, turns = _ask_stored(loaded, store, user, tenant, question)
+            with open_store(store) as opened:
+                memory = loaded.memory(opened, user, tenant)
+                if memory.status() is None:
+                    raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
+                prediction = memory.ask(question)
+                turns = opened.turns(memory.owner, prediction.context.sources)
     hits = [
         {
             "id": hit.id,
@@ -58,12 +63,3 @@ def command(program: str, question: str, file: str | None, why: bool, **given: A
         lines.append(f"  {hit['score']:.3f}  [{hit['id']}] {hit['text']}")
         lines += [f"         from {each['line']}" for each in hit["sources"] if each["id"] != hit["id"]]
     report({"answer": str(prediction.answer), "lm": name, "why": hits}, lines)
-
-
-def _ask_stored(program: Any, store: str | None, user: str, tenant: str, question: str) -> tuple[Any, Any]:
-    with open_store(store) as opened:
-        memory = program.memory(opened, user, tenant)
-        if memory.status() is None:
-            raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
-        prediction = memory.ask(question)
-        return prediction, opened.turns(memory.owner, prediction.context.sources)

@@ -44,10 +44,9 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: Any, export: A
     if path is not None:
         refuse_foreign(Path(path), GENERATOR, force=overwrite)
     runs = [recorded(name) for name in names]
-    written = [str(file) for file in write_results(runs[0], *export, overwrite=overwrite)] if export else []
-    lines = [f"written: {file}" for file in written]
+    written = write_results(runs[0], *export, overwrite=overwrite) if export else []
     if not runs[1:]:
-        report({"written": written}, lines)
+        report({"written": written}, [f"written: {file}" for file in written])
         return
     page = compare(runs, min_n)
     if path is not None:
@@ -61,8 +60,7 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: Any, export: A
         "runs": [run.usage() for run in runs],
         "comparisons": comparisons(page, runs),
         "gate": {"passed": not refused, "message": verdict} if gate else None,
-        "written": written,
     }
-    report(told, chain(lines, page_lines(page), [verdict] if gate else []))
+    report(told, chain(page_lines(page), [verdict] if gate else []))
     if gate and refused:
         sys.exit(1)

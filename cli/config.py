@@ -49,6 +49,7 @@ def complete(command: click.Command, verb: bool = False) -> None:
 
 def settings(command: click.Command) -> dict[str, str]:
     """What the help of a command leaves out, by the names in a file."""
+    complete(command)
     hidden = [option for option in _options(command) if option.hidden and option.help]
     return {_name(option).replace("_", "-"): _told(option) for option in hidden}
 

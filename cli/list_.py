@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import UserError
-from .config import complete, settings
+from .config import settings
 from .options import JSON
 from .printing import report, table
 
@@ -82,8 +82,6 @@ def _listed(kind: str) -> dict[str, str]:
 def _settings() -> dict[str, str]:
     from . import compile, train
 
-    for each in (compile.command, train.command):
-        complete(each)
     of_training = {name: f"{told} (train)" for name, told in settings(train.command).items()}
     return of_training | settings(compile.command)
 

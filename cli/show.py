@@ -45,7 +45,8 @@ def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
 
         Output().print(prompts_text(read_states(run)), end="")
         return
-    page, html = open_page(run), RunFolder.open(run).path / HTML
+    folder = RunFolder.open(run)
+    page, html = open_page(folder), folder.path / HTML
     # As it can be asked for again: a folder elsewhere has no name here.
     page = page.model_copy(update={"name": run}) if (Path(run) / RUN).is_file() else page
     if id is not None:
@@ -151,7 +152,7 @@ def run_lines(run: str | Path, *more: str) -> Iterator[RenderableType]:
 
     folder = RunFolder.open(str(run))
     html = folder.path / HTML
-    yield from page_lines(open_page(str(folder.path)))
+    yield from page_lines(open_page(folder))
     yield from more
     shown = f"page: {html}" if html.is_file() else "no page could be made of it"
     yield f"{shown}; in the terminal: mempiler show {folder.path.name}"

@@ -141,8 +141,8 @@ def recorded(name: str) -> Recorded:
         UserError: There is no such run, or it has no result yet.
         DataError: Its files are not what a run writes.
     """
-    page, folder = open_page(name), RunFolder.open(name)
-    record = folder.read()
+    folder = RunFolder.open(name)
+    page, record = open_page(folder), folder.read()
     settings, parameters = record["settings"], record.get("parameters") or {}
     basis = {key: parameters.get(key) for key in BASIS} | {"metric": (settings.get("options") or {}).get("metric")}
     return Recorded(folder.path.resolve().name, list(page.phases.values())[-1], basis, settings)

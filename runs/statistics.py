@@ -96,16 +96,12 @@ class Difference:
             return "worse"
         return "not told apart"
 
-    @property
-    def short_p(self) -> str:
-        """The p as it is printed, e.g. ".031"."""
-        return f"{self.p:.2g}".removeprefix("0")
-
     def __str__(self) -> str:
         if not self.n:
             return "n = 0"
         span = "" if self.interval is None else f" [{self.interval.low:+.3f}, {self.interval.high:+.3f}]"
-        return f"{self.mean:+.3f}{span}, p = {self.short_p}, n = {self.n}"
+        p = f"{self.p:.2g}".removeprefix("0")
+        return f"{self.mean:+.3f}{span}, p = {p}, n = {self.n}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""

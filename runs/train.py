@@ -107,7 +107,10 @@ def run_train(
     benchmark = setup.load()
     if benchmark.scorer.asked:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
-    runtime = Runtime.start(setup, "train", method, _decisive(course), meter, parent)
+    # What decides the result: a resumed run is compared with what its folder holds.
+    decisive = _plain({name: value for name, value in asdict(course).items() if name not in _FREE_ON_RESUME})
+    del decisive["settings"]["threads"]
+    runtime = Runtime.start(setup, "train", method, decisive, meter, parent)
     with runtime.folder.recording():
         program = runtime.program(method, benchmark)
         folder = Path(out) if out else runtime.folder.program
@@ -118,14 +121,8 @@ def run_train(
     return outcome
 
 
-def _decisive(course: TrainingConfig) -> dict[str, Any]:
-    """What decides the result, as JSON, which knows no tuples: a resumed run is compared with what its folder holds."""
-    found = {name: value for name, value in asdict(course).items() if name not in _FREE_ON_RESUME}
-    del found["settings"]["threads"]
-    return _plain(found)
-
-
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """As JSON has it, which knows no tuples."""
     return json.loads(json.dumps(values))
 
 

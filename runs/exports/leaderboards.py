@@ -32,12 +32,17 @@ _AMB = {
     "locomo": ("sample_id", "category"),
     "longmemeval": ("user_id", "question_type"),
     "personamem": ("persona_id", "question_type"),
+    "beam": ("conversation_id", "question_category"),
 }
 """Its benchmarks, and what it calls the conversation or user of a question, and its type."""
 _LOCOMO = {"1": "single-hop", "2": "temporal", "3": "multi-hop", "4": "open-domain"}
 """amb's names of LoCoMo's categories."""
-_OMNIMEMEVAL = {"locomo": "locomo_exp_user_{}", "longmemeval": "lme_exper_user_mempiler_{}"}
-"""Its benchmarks, and what it calls the conversations of a file, which it counts from 0."""
+_OMNIMEMEVAL = {
+    "locomo": "locomo_exp_user_{}",
+    "longmemeval": "lme_exper_user_mempiler_{}",
+    "beam": "beam_exp_user_mempiler_{}",
+}
+"""Its benchmarks, and what it calls the conversations of a file, which it counts from 0; BEAM's have a number."""
 _NARROWING = ("metric", "categories", "evidenced", "limit")
 """Options of benchmarks that leave questions out, or change how they are scored."""
 
@@ -67,12 +72,14 @@ def write_results(run: Recorded, form: str, path: Path, overwrite: bool = False)
     asked = [(rows[key], each) for key, each in zip(keys, benchmark.examples, strict=True) if key in rows]
     if len(asked) < len(rows):
         raise DataError(f"{len(rows) - len(asked)} questions of {run.name} are not in {benchmark.source.path} any more")
+    if found.benchmark == "beam" and len({row.group.partition("/")[0] for row in rows.values()}) > 1:
+        raise UserError(f"{form} keeps one size of {found.benchmark} in a file; choose it with --option size=...")
     binary = all(row.score in (0, 1) for row in rows.values())
     if form == "amb":
         files: dict[Path, Any] = {path: _amb(run, benchmark, asked, binary, options)}
     else:
         files = {path: _omnimemeval(benchmark, asked)}
-        if found.judge and binary:
+        if found.judge and binary and benchmark.name != "beam":
             twin = path.with_name(f"{path.stem.removesuffix('_responses')}_judged.json")
             files[twin] = _omnimemeval(benchmark, [each for each in asked if each[0].failure is None], judged=True)
     for each in files:
@@ -101,11 +108,11 @@ def _amb(
                 "context": "\n".join(entry.line for entry in seen.entries),
                 "context_tokens": row.context_tokens,
                 "retrieve_time_ms": row.search,
-                "gold_answers": [row.gold],
+                "gold_answers": [gold] if (gold := _gold(example)) else [],
                 "correct": row.right,
                 "judge_reason": row.failure.message if row.failure else seen.feedback,
                 "score": None if binary else row.score,
-                "meta": {unit: row.group, kind: name},
+                "meta": {unit: row.group.rpartition("/")[2], kind: name, **_rubric(example)},
                 "category_axes": {"Question Type": [name]},
                 **dict.fromkeys(("raw_response", "trajectory", "git_history")),
             }
@@ -116,7 +123,7 @@ def _amb(
     file = re.sub("^(longmemeval|questions)_|_cleaned$", "", Path(source.path).stem)
     return {
         "dataset": benchmark.name,
-        "split": "sample" if source.sample else options.get("length", file),
+        "split": "sample" if source.sample else options.get("length") or options.get("size", file).lower(),
         "category": None,
         "memory_provider": found.program,
         "run_name": run.name,
@@ -136,17 +143,29 @@ def _amb(
     }
 
 
+def _rubric(example: dspy.Example) -> dict[str, list[str]]:
+    return {"rubric": list(example.rubric)} if "rubric" in example else {}
+
+
+def _gold(example: dspy.Example) -> str:
+    """The gold answer; none where the reader put BEAM's rubric in its place."""
+    return "" if example.answer == "\n".join(example.get("rubric") or ()) else str(example.answer)
+
+
 def _omnimemeval(benchmark: Benchmark, asked: _Asked, judged: bool = False) -> dict[str, Any]:
-    groups = dict.fromkeys(map(benchmark.group, benchmark.examples))
-    keys = {group: _OMNIMEMEVAL[benchmark.name].format(n) for n, group in enumerate(groups)}
+    groups: dict[str, list[str]] = {}
+    for each in benchmark.examples:
+        groups.setdefault(benchmark.group(each), []).append(str(each.id))
+    numbers = {group: n for n, group in enumerate(groups)}
     found: dict[str, Any] = {}
     for row, example in asked:
-        search, key = row.search or 0.0, keys[row.group]
+        search, (size, _, number) = row.search or 0.0, row.group.rpartition("/")
+        key = _OMNIMEMEVAL[benchmark.name].format(number if benchmark.name == "beam" else numbers[row.group])
         record: dict[str, Any] = {
             "question": row.question,
             "answer": row.answer,
             "category": int(row.category) if row.category.isdecimal() else row.category,
-            "golden_answer": row.gold,
+            "golden_answer": _gold(example),
             "response_duration_ms": max(0.0, 1000 * row.answering - search),
             "search_duration_ms": search,
             "status": "success",
@@ -161,6 +180,10 @@ def _omnimemeval(benchmark: Benchmark, asked: _Asked, judged: bool = False) -> d
             turns = (example.history.turns[id][0] for id in example.evidence)
             evidence = [f"{turn.speaker} : {turn.text}" for turn in turns]
             found[key] = record | {"user_id": key, "question_date": example.date, "answer_evidences": evidence}
-        else:
-            found.setdefault(key, []).append(record)
+            continue
+        if benchmark.name == "beam":
+            at = groups[row.group].index(row.id)
+            record |= {"key": f"{key}__q{at}", "conv_id": number, "question_idx": at, **_rubric(example)}
+            record |= {"dimension": record.pop("category"), "scale": size, "difficulty": None}
+        found.setdefault(key, []).append(record)
     return found

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -326,30 +325,21 @@ def spent_line(usage: Mapping[str, Any]) -> str:
     return f"{calls}; {tokens.get('input', 0):,} + {tokens.get('output', 0):,} tokens{estimated}{reused}; {cost}"
 
 
-def read_page(folder: Path) -> Page | None:
-    """The page of a run; None where it has none, as a run that is not finished."""
-    path = folder / DOCUMENT
+def open_page(folder: RunFolder) -> Page:
+    """The page of a run.
+
+    Raises:
+        UserError: It has no result yet.
+        DataError: Its page is not what a run writes.
+    """
+    path = folder.path / DOCUMENT
     if not path.is_file():
-        return None
+        state = f"has no result yet (status {folder.read().get('status')})"
+        raise UserError(f"run {folder.path.name} {state}; finish it with its own command and --resume")
     try:
         return Page.model_validate_json(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, zlib.error, ValidationError) as error:
         raise DataError(f"{path}: is not the page of a run; evaluate again") from error
-
-
-def open_page(name: str) -> Page:
-    """The page of a run, by any of its names (`RunFolder.open`).
-
-    Raises:
-        UserError: There is no such run, or it has no result yet.
-        DataError: Its page is not what a run writes.
-    """
-    folder = RunFolder.open(name)
-    found = read_page(folder.path)
-    if found is None:
-        state = f"has no result yet (status {folder.read().get('status')})"
-        raise UserError(f"run {folder.path.name} {state}; finish it with its own command and --resume")
-    return found
 
 
 def _category(key: str, name: str, rows: Sequence[Sequence[Row]], min_n: int) -> Category:

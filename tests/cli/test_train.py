@@ -153,6 +153,7 @@ def test_the_program_names_the_model_and_is_asked(result: dict[str, Any], tmp_pa
 
 
 def test_mlflow_and_the_page_have_it(result: dict[str, Any]) -> None:
+    from mempiler.runs.folder import RunFolder
     from mempiler.runs.pages.page import open_page
     from mempiler.runs.tracking import client
 
@@ -161,7 +162,7 @@ def test_mlflow_and_the_page_have_it(result: dict[str, Any]) -> None:
     assert {"training.reward", "before.score", "after.score", "after.calls", "difference"} <= metrics.keys()
     assert [point.step for point in store.get_metric_history(run_id, "training.tokens") if point.step] == [1]
     assert {"outcome.json", "program", "model"} <= {found.path for found in store.list_artifacts(run_id)}
-    page = open_page(result["run"])
+    page = open_page(RunFolder.open(result["run"]))
     assert (list(page.phases), len(page.questions)) == (["before", "after"], result["after"]["n"])
     assert page.total is not None
     assert [each.value for each in page.total.scores] == [result["before"]["score"], result["after"]["score"]]

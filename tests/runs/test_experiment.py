@@ -11,6 +11,7 @@ from mempiler.optimizers.compile import Compilation
 from mempiler.optimizers.cost_estimate import Range
 from mempiler.runs.compile import run_compile
 from mempiler.runs.experiment import compiled_on, run_evaluate
+from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.html import HTML
 from mempiler.runs.pages.page import open_page
@@ -81,7 +82,7 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert inside == {"program/manifest.json", "program/state.json"}
 
     # The page shows the questions, and what was changed.
-    page, kept = open_page(str(outcome.run)), (outcome.run / HTML).read_text()
+    page, kept = open_page(RunFolder(outcome.run)), (outcome.run / HTML).read_text()
     assert (list(page.phases), [each.changed for each in page.changes]) == (["before", "after"], [True])
     assert any(line.startswith("+Demo 1 of") for line in page.changes[0].diff)
     facts = dict(page.facts)

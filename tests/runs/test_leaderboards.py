@@ -33,7 +33,10 @@ def run(name: str, **options: Any) -> tuple[Any, Recorded]:
 
 
 @pytest.mark.parametrize("form", ["amb", "omnimemeval"])
-@pytest.mark.parametrize(("name", "options", "left"), [("locomo", {}, 24), ("longmemeval", {"metric": "f1"}, 4)])
+@pytest.mark.parametrize(
+    ("name", "options", "left"),
+    [("locomo", {}, 24), ("longmemeval", {"metric": "f1"}, 4), ("beam", {"metric": "evidence"}, 4)],
+)
 def test_a_run_that_is_written_and_read_again_has_its_scores(name, form, options, left, tmp_path):
     asked, ran = run(name, **options)
     (path,) = write_results(ran, form, tmp_path / "results.json")
@@ -43,7 +46,8 @@ def test_a_run_that_is_written_and_read_again_has_its_scores(name, form, options
     examples = thing.given(asked, asked.examples)
     with dspy.context(lm=language_model(meter=meter)):
         found = evaluate(program_of(thing, packed.name, asked.task), asked, examples, meter)
-    assert {each.id: each.score for each in found.counted} == {each.id: each.score for each in ran.evaluation.counted}
+    again, before = ({each.id: (each.answer, each.score) for each in one.counted} for one in (found, ran.evaluation))
+    assert again == before
     assert thing.notes[0].endswith(f"; {left} of {len(asked.examples)} questions have no answer there")
 
 

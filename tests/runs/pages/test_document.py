@@ -15,8 +15,9 @@ from mempiler.engines.spending import Spending
 from mempiler.programs.recording import Call, Completion
 from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
+from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import as_html, embedded, keep_page
-from mempiler.runs.pages.page import SMOKE_TEST, Page, program_changes, read_page, run_page, spent_facts
+from mempiler.runs.pages.page import SMOKE_TEST, Page, open_page, program_changes, run_page, spent_facts
 from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import PROMPT, Clock, Entry, LMCall, QuestionTrace, Row, seen
 from rich.console import Console
@@ -110,7 +111,7 @@ def test_no_text_is_more_than_text(text: str, tmp_path: Path) -> None:
     assert html.count("</script>") == 2
     assert "onerror=alert(1)>" not in html
     assert len(html) < 150_000
-    assert read_page(tmp_path) is not None
+    assert open_page(RunFolder(tmp_path)).name == "run"
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))
@@ -156,7 +157,7 @@ def test_a_page_that_cannot_be_drawn_costs_the_run_nothing(tmp_path, caplog, mon
     assert keep_page(tmp_path, Page(command="evaluate", name="run", title="x")) is None
     assert [record.message for record in caplog.records] == [f"no page of {tmp_path.name}: half of a page"]
     assert [path.name for path in tmp_path.iterdir()] == ["report.json.gz"]
-    assert read_page(tmp_path) is not None
+    assert open_page(RunFolder(tmp_path)).name == "run"
 
 
 def scored(scores: dict[str, list[float]], **changes: Any) -> Evaluation:
