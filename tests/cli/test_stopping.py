@@ -1,20 +1,25 @@
-"""Whoever stops a command with Ctrl-C reads what is kept and how to go on, and does not wait."""
+"""The command line as a process: fast to start, quiet when its reader leaves, and stopped by Ctrl-C without a wait."""
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from mempiler import Store
 from mempiler.cli import stop_line
 from mempiler.errors import Stopped
-from mempiler.runs.tracking import Tracker
+from mempiler.runs.tracking import Tracker, client
 
 from ..conftest import within
 
@@ -102,3 +107,83 @@ time.sleep(20)
     assert time.monotonic() - began < 15
     assert "Exception ignored in" in done.stderr
     assert "KeyboardInterrupt" in done.stderr.splitlines()[-1]
+
+
+COMMAND = [sys.executable, "-m", "mempiler"]
+HEAVY = ("pydantic", "dspy", "mlflow", "litellm", "numpy", "datasets", "faiss", "torch", "sklearn", "jieba", "rich")
+
+
+def python(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **options}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import mempiler.cli", HEAVY),
+        ("from mempiler.cli import main; main(['list'])", [name for name in HEAVY if name != "rich"]),
+        ("from mempiler.data.text_metrics import stem; assert stem('dying') == 'die'", ["scipy", "sklearn"]),
+    ],
+    ids=["the command line", "names, without what they name", "stems"],
+)
+def test_nothing_heavy_is_imported_that_is_not_asked_for(code, heavy):
+    process = python("-c", f"import sys; {code}; print([name for name in {heavy!r} if name in sys.modules])")
+    assert process.stdout.splitlines()[-1:] == ["[]"], process.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["list", "--json"]], ids=" ".join)
+def test_a_reader_that_leaves_early_is_no_error(arguments):
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, err = process.communicate(timeout=60)
+    assert err == ""
+
+
+def test_results_go_below_the_current_folder(cli, tmp_path, monkeypatch):
+    monkeypatch.delenv("MEMPILER_HOME")
+    monkeypatch.chdir(tmp_path)
+    words = ["evaluate", "no-memory", "--on", "locomo", "--test", "2", "--part", "test", "--json"]
+    assert json.loads(cli(*words)[1])["calls"]["task"] == 2
+    assert len(list((tmp_path / "runs/local").glob("*/run.json"))) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+EXPERIMENT = "looked-at"
+PATIENCE = 90.0
+
+
+@pytest.mark.slow
+def test_it_opens_at_our_experiment_and_leaves_nothing_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+    with Tracker("test-ui"):
+        pass
+    command = [sys.executable, "-W", "ignore", "-m", "mempiler", "ui", "--port", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "/#/" in line)
+        address = f"http://127.0.0.1:{port}"
+        (id,) = re.findall(rf"{address}/#/experiments/(\d+)", said)
+        assert id == client().get_experiment_by_name(EXPERIMENT).experiment_id
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and process.poll() is None:
+            with suppress(OSError), urllib.request.urlopen(f"{address}/"):
+                break
+            time.sleep(0.1)
+        path = f"/ajax-api/2.0/mlflow/experiments/get?experiment_id={id}"
+        with urllib.request.urlopen(address + path, timeout=PATIENCE) as answer:
+            found = json.load(answer)["experiment"]
+        assert found["name"] == EXPERIMENT
+        assert {"key": "mlflow.experimentKind", "value": "genai_development"} in found["tags"]
+        assert running(port)
+        process.terminate()
+        process.wait(PATIENCE)
+    assert within(20, lambda: not running(port))  # what was killed takes a moment to be gone
+
+
+def running(port: int) -> list[int]:
+    """Processes that were told of a port."""
+    return [each.pid for each in psutil.process_iter(["cmdline"]) if str(port) in (each.info["cmdline"] or ())]

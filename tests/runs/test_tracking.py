@@ -1,13 +1,19 @@
-"""One MLflow run per command, in the results folder, whatever happens inside."""
+"""One MLflow run per command, in the results folder, whatever happens inside; what its client finds of runs."""
+
+from __future__ import annotations
 
 import json
 import logging
 import multiprocessing
 import os
+import re
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,10 +21,13 @@ import pytest
 from mempiler.errors import UserError
 from mempiler.records import Failure
 from mempiler.runs import tracking
+from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
+from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import Tracker, artifact_location, client, tracking_uri
 
-from ..conftest import within
+from ..conftest import run_cli, within
 from .evaluations import evaluation, refusal, row
 
 
@@ -174,3 +183,139 @@ def test_folder_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pyte
     monkeypatch.setattr(tracking, "_tables", Mock(side_effect=PermissionError(13, "Permission denied")))
     with pytest.raises(UserError, match=r"^MLflow store sqlite:.*: cannot be made: Permission denied$"):
         tracking.make_database(f"sqlite:///{path}")
+
+
+EVALUATE = ("evaluate", "turn-rag", "--on", "locomo", "--part", "test", "--train", "6", "--dev", "4", "--test", "6")
+COMPILE = ("compile", "turn-rag", "--on", "locomo", "--with", "knn", "--train", "6", "--dev", "4", "--test", "6")
+
+
+def run(*words: str) -> str:
+    """Runs a command on the offline engine; returns the id of its MLflow run."""
+    return json.loads(run_cli(*words, "--embedder", "offline", "--json")[1])["run_id"]
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Any]:
+    """Three runs and their store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_EXPERIMENT_NAME", "tracked")
+        evaluated = run(*EVALUATE, "--traces", "3"), run(*EVALUATE, "--traces", "none")
+        compiled, store = run(*COMPILE, "--force", "--traces", "all"), client()
+        experiment = store.get_experiment_by_name("tracked").experiment_id
+        yield SimpleNamespace(evaluated=evaluated, compiled=compiled, store=store, experiment=experiment)
+
+
+def traces_of(runs: Any, run: str) -> list[Any]:
+    return list(runs.store.search_traces([runs.experiment], filter_string=f"attributes.run_id = '{run}'"))
+
+
+def spans(trace: Any) -> dict[str, Any]:
+    return {span.name: span for span in trace.data.spans}
+
+
+def test_a_trace_shows_what_a_question_went_through(runs):
+    assert [len(traces_of(runs, run)) for run in (*runs.evaluated, runs.compiled)] == [3, 0, 6]
+    for trace in traces_of(runs, runs.compiled):
+        found = spans(trace)
+        assert list(found) == ["question", "remember", "recall", "answer", "task.answer", "score"]
+        whole, call, recalled = found["question"], found["task.answer"], found["recall"]
+        # One after the other, and all within the question.
+        steps = [found[name] for name in ("remember", "recall", "answer", "score")]
+        assert {step.parent_id for step in steps} == {whole.span_id}
+        assert (whole.parent_id, call.parent_id) == (None, found["answer"].span_id)
+        assert all(one.end_time_ns == next.start_time_ns for one, next in pairwise(steps))
+        assert (steps[0].start_time_ns, steps[-1].end_time_ns) == (whole.start_time_ns, whole.end_time_ns)
+        assert found["answer"].start_time_ns <= call.start_time_ns <= call.end_time_ns <= whole.end_time_ns
+        assert whole.inputs["question"] in call.inputs["messages"][-1]["content"]
+        assert whole.outputs in call.outputs["choices"][0]["message"]["content"]
+        # What was recalled is shown with dates beside relative ones.
+        shown = re.sub(r"(?<=\w) \[[^]]*\]", "", call.inputs["messages"][-1]["content"])
+        assert recalled.outputs[0]["page_content"] in shown
+        assert trace.info.token_usage == call.attributes["mlflow.chat.tokenUsage"]
+        assert trace.info.token_usage["input_tokens"] > 100
+        assert trace.info.request_preview == whole.inputs["question"]
+
+
+def test_a_trace_has_the_scores_the_gold_answer_and_the_evidence_as_assessments(runs):
+    rows = {row["id"]: row for row in rows_of(runs, runs.compiled, "after")}
+    for trace in traces_of(runs, runs.compiled):
+        row = rows[spans(trace)["question"].inputs["id"]]
+        given = {each.name: each for each in trace.info.assessments}
+        values = {name: each.feedback.value for name, each in given.items() if each.feedback}
+        evidence = {"evidence_recall": pytest.approx(row["recall"]["shown"])}
+        expected = {"right": row["score"] >= 0.5, "score": row["score"], **row["parts"], **evidence}
+        assert values == expected
+        assert given["expected_response"].expectation.value == row["gold"]
+        assert {each.source.source_type for each in given.values()} == {"CODE"}
+
+
+def rows_of(runs: Any, run: str, prefix: str) -> list[dict[str, Any]]:
+    path = Path(runs.store.get_run(run).info.artifact_uri.removeprefix("file://")) / f"{prefix}_rows.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_questions_are_one_dataset_that_all_runs_are_linked_to(runs):
+    (dataset,) = runs.store.search_datasets([runs.experiment])
+    ids = {row["id"] for row in rows_of(runs, runs.compiled, "after")}
+    ids |= {row["id"] for row in rows_of(runs, runs.evaluated[0], "evaluation")}
+    assert dataset.name.split(".")[0] == "locomo"
+    assert json.loads(dataset.profile)["num_records"] == len(ids)
+    assert (dataset.tags["benchmark"], dataset.tags["sample"]) == ("locomo", "True")
+    for run in (*runs.evaluated, runs.compiled):
+        (linked,) = runs.store.get_run(run).inputs.dataset_inputs
+        assert linked.dataset.name == dataset.name
+        assert json.loads(linked.dataset.source) == {"dataset_id": dataset.dataset_id}
+
+
+PROMPT = "mempiler.turn-rag.locomo.task.answer"
+
+
+def test_a_compile_makes_a_version_of_each_prompt_it_changed(runs):
+    start, best = (runs.store.get_prompt_version_by_alias(PROMPT, alias) for alias in ("start", "best"))
+    assert start.version < best.version
+    assert start.template[-1]["content"].count("{{question}}") == 1
+    assert len(best.template) > len(start.template)
+    versions = [(PROMPT, str(each.version)) for each in (start, best)]
+    assert linked(runs, runs.evaluated[0]) == versions[:1]
+    assert linked(runs, runs.compiled) == versions
+
+
+def linked(runs: Any, run: str) -> list[tuple[str, str]]:
+    tags = runs.store.get_run(run).data.tags
+    return [(each["name"], each["version"]) for each in json.loads(tags["mlflow.linkedPrompts"])]
+
+
+@pytest.mark.parametrize("call", ["create_dataset", "get_prompt"])
+def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(monkeypatch, caplog, call):
+    def refuse(*values: Any, **named: Any) -> None:
+        raise NotImplementedError(f"{call} is not supported\nhere")
+
+    monkeypatch.setattr(f"mlflow.MlflowClient.{call}", refuse)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", f"without-{call}")
+    with caplog.at_level(logging.WARNING, "mempiler"):
+        found = run_evaluate("turn-rag", Setup(benchmark="locomo", train=6, dev=4, test=3), "test")
+    told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
+    assert len(told) == 1
+    assert told[0].startswith(f"mempiler: MLflow store {tracking_uri()}: {call} is not supported here; ")
+    run = client().get_run(str(found.run_id))
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["evaluation.n"] == found.n
+    assert RunFolder.open(str(found.run_id)).finished
+
+
+def test_a_run_leaves_mlflow_as_it_was_and_no_key_and_no_address_in_its_store(stub, monkeypatch, tmp_path):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    monkeypatch.chdir(tmp_path)
+    server = stub()
+    setup = Setup(benchmark="locomo", train=6, dev=4, test=3, lm=server.model, api_base=server.url, traces=None)
+    run = client().get_run(str(run_evaluate("turn-rag", setup, "test").run_id))
+    assert run.inputs.dataset_inputs
+    assert len(client().search_traces([run.info.experiment_id])) == 3
+    assert "MLFLOW_TRACKING_URI" not in os.environ
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    content = [path.read_bytes() for path in tmp_path.rglob("*") if path.suffix in (".db", ".json", ".jsonl")]
+    assert len(content) > 2
+    assert b"sk-very-secret" not in b"".join(content)
+    assert server.url.encode() not in b"".join(content)

@@ -1,20 +1,33 @@
-"""A worker, well-behaved and hostile: what it does is an answer or one error, and it leaves nothing behind."""
+"""A worker, well-behaved and hostile, and what it asks of a model: an answer or one error, and nothing left behind."""
 
+import json
 import os
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dspy
+import httpx
+import numpy as np
+import openai
 import pytest
-from mempiler.engines.guard import Limits
+from mempiler.engines.embedders import embedder
+from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.meter import Meter
+from mempiler.engines.models import language_model
+from mempiler.engines.spending import measure_usage
+from mempiler.errors import BudgetError
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
 from mempiler.runs.setup import Setup
 from mempiler.systems import catalog
 from mempiler.systems.process import LOG, System, SystemFailedError
+from mempiler.systems.proxy import Proxy
 
 from ..conftest import within
 from .conftest import ITEM, Start, script
@@ -175,3 +188,84 @@ def test_a_run_that_was_stopped_while_it_wrote_writes_anew_and_asks_no_model_aga
     resumed = run("resumed", resume=str(RunFolder.open(str(broken.run_id)).path))
     assert [(row.answer, row.hits) for row in resumed.rows] == [(row.answer, row.hits) for row in whole.rows]
     assert broken.calls["task"] + resumed.calls["task"] == whole.calls["task"]
+
+
+CHAT = {"messages": [{"role": "user", "content": "Ann moved to Lisbon. Where did Ann move?"}]}
+CHATTING = "def add(self, session): self.texts.append(['x', json.dumps(ask('/chat/completions', **{}))])".replace(
+    "{}", json.dumps(CHAT)
+)
+
+
+def test_calls_are_those_of_the_run(start: Start) -> None:
+    meter = Meter()
+    system = start(CHATTING)
+    with dspy.context(lm=language_model("offline", meter)), measure_usage() as work:
+        system.add(ITEM)
+    used = meter.read()
+    assert (used.calls["task"], work.taken.calls) == (1, 1)
+    assert used.input_tokens == work.taken.input_tokens > 0
+    answer = json.loads(system.search("x", k=1)[0]["text"])
+    assert "Lisbon" in answer["choices"][0]["message"]["content"]
+    assert answer["usage"]["prompt_tokens"] == used.input_tokens
+
+
+def test_a_budget_ends_the_run_and_not_the_system(start: Start) -> None:
+    system = start(CHATTING)
+    with dspy.context(lm=language_model("offline", guard=Guard(Limits(max_calls=1)))):
+        system.add(ITEM)
+        with pytest.raises(BudgetError, match="max-calls 1"):
+            system.add(ITEM)
+    assert json.loads(system.search("x", k=9)[1]["text"])["status"] == 400
+
+
+def test_a_system_without_a_model_hears_so(start: Start) -> None:
+    system = start(CHATTING)
+    system.add(ITEM)
+    assert "no language model was given" in system.search("x", k=1)[0]["text"]
+
+
+@contextmanager
+def serving(lm: Any) -> Iterator[Proxy]:
+    """A proxy of a model."""
+    with dspy.context(lm=lm), closing(Proxy(embedder())) as proxy:
+        proxy.serve_here()
+        yield proxy
+
+
+def test_a_client_of_openai_gets_what_it_asks_for() -> None:
+    with serving(language_model("offline")) as proxy, openai.OpenAI(base_url=proxy.url, api_key=proxy.key) as client:
+        texts = ["Ann moved", "", "Bob likes jazz"]
+        rows = [each.embedding for each in client.embeddings.create(model="any", input=texts).data]
+        whole = client.chat.completions.create(model="any", temperature=0.1, max_tokens=9, **CHAT)  # type: ignore
+    np.testing.assert_allclose(rows, embedder().embed(texts), atol=1e-6)
+    assert "Lisbon" in str(whole.choices[0].message.content)
+    assert whole.choices[0].finish_reason == "stop"
+
+
+REFUSED: list[tuple[str, Any, str | None, int, str]] = [
+    ("/embeddings", {"input": ["x"]}, "another", 400, "the key is another"),
+    ("/embeddings", {"input": [[1, 2]]}, None, 400, "a text or a list of texts"),
+    ("/embeddings", {"input": "x", "dimensions": 7}, None, 400, "384 numbers, not 7"),
+    ("/chat/completions", {**CHAT, "stream": True}, None, 400, "stream"),
+    ("/chat/completions", ["x"], None, 422, "valid dictionary"),
+    ("/audio", {}, None, 400, "there is no audio"),
+]
+
+
+def test_other_requests_are_refused() -> None:
+    with serving(language_model("offline")) as proxy:
+        for path, body, key, status, reason in REFUSED:
+            headers = {"Authorization": f"Bearer {key or proxy.key}"}
+            found = httpx.post(proxy.url + path, json=body, headers=headers)
+            assert (found.status_code, reason in found.text) == (status, True), path
+
+
+def test_many_threads_are_answered_and_counted() -> None:
+    meter = Meter()
+    with measure_usage() as work, serving(language_model("offline", meter)) as proxy:
+        asking = [threading.Thread(target=proxy.answer, args=("chat/completions", CHAT)) for _ in range(16)]
+        for each in asking:
+            each.start()
+        for each in asking:
+            each.join()
+    assert meter.read().calls["task"] == work.taken.calls == 16
