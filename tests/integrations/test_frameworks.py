@@ -17,7 +17,7 @@ import mempiler
 import pytest
 from mempiler.systems.environment import Environment
 
-from tests.own_systems_page import OF_A_GRAPH, write_files
+from tests.pages import OF_A_GRAPH, OWN_SYSTEMS
 
 from ..conftest import chat_fields as fields
 from ..stub_server import StubServer
@@ -142,7 +142,7 @@ def test_retriever_of_langchain_brings_text_time_and_sources(run: Run) -> None:
 
 def test_the_graph_of_own_systems_is_scored_and_its_calls_count(tmp_path: Path) -> None:
     (packages,) = environment_of("langgraph").path.glob("lib/python*/site-packages")
-    write_files(tmp_path)
+    OWN_SYSTEMS.write(tmp_path)
     path = os.pathsep.join([".", *filter(None, [os.environ.get("PYTHONPATH")]), str(packages)])
     environment = {**os.environ, "PYTHONPATH": path, "MEMPILER_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", *shlex.split(*OF_A_GRAPH), "--json"]

@@ -1,0 +1,93 @@
+"""`docs/extend.md` and `docs/own_systems.md` work as they stand: files, commands, and as an installed package."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pages import OF_A_GRAPH, OWN_SYSTEMS, Page
+
+EXTEND = Page("extend.md")
+DECLARED = [text for _, text in EXTEND.blocks if text.startswith(("METHODS", "BENCHMARKS"))]
+CHECKS = [text for _, text in EXTEND.blocks if text.startswith("from mempiler.testing")]
+(ENTRY_POINTS,) = [text for language, text in EXTEND.blocks if language == "toml"]
+(SNIPPET,) = [text for kind, text in OWN_SYSTEMS.blocks if kind == "python" and text not in OWN_SYSTEMS.files.values()]
+
+
+def test_every_code_block_of_a_page_is_run() -> None:
+    assert EXTEND.untested(*DECLARED, *CHECKS, ENTRY_POINTS) == OWN_SYSTEMS.untested(SNIPPET) == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of `docs/extend.md` and nothing else."""
+    return EXTEND.write(tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> dict[str, Any]:
+    """What each command of `docs/extend.md` prints, by its first words."""
+    return {" ".join(line.split()[1:5]): found for line, found in EXTEND.run(EXTEND.commands, folder).items()}
+
+
+@pytest.mark.parametrize("text", CHECKS)
+def test_the_page_s_method_and_benchmark_keep_the_promises(text: str, folder: Path) -> None:
+    (folder / "checks.py").write_text(text, encoding="utf-8")
+    EXTEND.run(["python checks.py"], folder, folder)
+
+
+NAMED = ["evaluate session-notes --on trivia --data trivia.json", "list methods", "list benchmarks"]
+"""What works once Mempiler knows the two by their names."""
+
+
+@pytest.mark.slow
+def test_both_come_with_an_installed_package(folder: Path, tmp_path: Path) -> None:
+    information = tmp_path / "trivia_notes-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: trivia-notes\nVersion: 1.0\n", encoding="utf-8")
+    groups = tomllib.loads(ENTRY_POINTS)["project"]["entry-points"]
+    points = [
+        f"[{group}]\n" + "".join(f"{name} = {path}\n" for name, path in each.items()) for group, each in groups.items()
+    ]
+    (information / "entry_points.txt").write_text("\n".join(points), encoding="utf-8")
+    for name in ("session_notes.py", "trivia.py"):
+        (tmp_path / name).write_text(EXTEND.files[name], encoding="utf-8")
+    scored, methods, benchmarks = EXTEND.run([f"mempiler {line}" for line in NAMED], folder, tmp_path).values()
+    assert (scored["n"], scored["failures"]) == (2, 0)
+    assert "session-notes" in json.dumps(methods)
+    assert "trivia" in json.dumps(benchmarks)
+
+
+@pytest.mark.slow
+def test_the_method_is_compiled_and_saved_with_demos_and_the_benchmark_scored(folder, results) -> None:
+    assert results["compile session_notes:SessionNotes --on locomo"]["promoted"]
+    state = json.loads((folder / "notes" / "state.json").read_text(encoding="utf-8"))
+    assert [name for name, predictor in state.items() if predictor["demos"]] == [
+        "method.writer.take_notes",
+        "task.answer",
+    ]
+    found = results["evaluate turn-rag --on trivia:Trivia"]
+    assert (found["benchmark"], found["n"], found["score"]) == ("trivia", 2, 1.0)
+    assert set(found["by"]) == {"homes", "pets"}
+
+
+@pytest.mark.slow
+def test_own_systems_are_scored_compiled_and_asked(tmp_path: Path) -> None:
+    OWN_SYSTEMS.write(tmp_path)
+    (tmp_path / "snippet.py").write_text(SNIPPET, encoding="utf-8")
+    lines = [line for line in OWN_SYSTEMS.commands if line not in OF_A_GRAPH]
+    found = OWN_SYSTEMS.run([*lines, "python snippet.py"], tmp_path, tmp_path)
+    scored = {line.split()[2]: each for line, each in found.items() if " evaluate " in line}
+    assert set(scored) == {"mine:Store", "module:Agent", "answers.jsonl"}
+    assert {name: each["failures"] for name, each in scored.items()} == dict.fromkeys(scored, 0)
+    assert scored["answers.jsonl"]["n"] == 136
+    assert 10 < scored["mine:Store"]["n"] <= 20
+    assert scored["mine:Store"]["retrieval"]["shown"] > 0.5
+    assert scored["answers.jsonl"]["answering"]["calls"] == 160
+    (compiled,) = [each for line, each in found.items() if " compile " in line]
+    assert compiled["dev"] is not None
+    assert compiled["program"]
+    asked = found["python snippet.py"].summary()
+    assert (asked["program"], asked["context"]["hits"]) == ("mine:Store", 5)
