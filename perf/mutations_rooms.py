@@ -19,10 +19,10 @@ ROOM_TESTS = {
     ),
     "deltas": ("tests/memory/test_deltas.py", "tests/memory/test_indexes.py"),
     "keys": ("tests/programs/test_remember.py",),
-    "reading": ("tests/reading/test_answer.py", "tests/reading/test_values.py", "tests/programs/test_adapter.py"),
+    "reading": ("tests/reading/test_answer.py", "tests/programs/test_adapter.py"),
     "access": (
         *("tests/serving/test_tokens_and_limits.py", "tests/serving/test_operations.py"),
-        *("tests/serving/test_tenants_apart.py", "tests/serving/test_client.py"),
+        "tests/serving/test_client.py",
     ),
 }
 """Where the tests of each group are."""

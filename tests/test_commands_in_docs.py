@@ -1,5 +1,7 @@
-"""Every command in README and docs is one that the command line knows; the README's first screens work in order."""
+"""What the documentation shows runs: every command is known, the README's story, the examples of docstrings."""
 
+import ast
+import doctest
 import json
 import re
 import shlex
@@ -12,6 +14,8 @@ import mempiler
 import pytest
 from mempiler.cli import app
 from mempiler.engines.models import language_model
+
+from .conftest import package_files
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -102,3 +106,35 @@ def test_the_figures_of_the_smoke_test_are_those_of_its_command(cli):
     before, after, gain, low, high = (f"{figure:+.3f}".replace("0.", ".") for figure in figures)
     said = f"gives {before[1:]} -> {after[1:]} on the bundled sample, {gain} [{low}, {high}], n = {change['n']}."
     assert said in told
+
+
+PACKAGE = Path(mempiler.__file__).parent
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def examples(file: Path) -> Iterator[doctest.DocTest]:
+    """The docstrings of a file that have examples; read from the source, so that no optional package is needed."""
+    where, text = file.relative_to(PACKAGE).as_posix(), file.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if ">>> " in text else ():
+        if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
+            name = f"{where}:{getattr(node, 'name', '')}".rstrip(":")
+            found = doctest.DocTestParser().get_doctest(docstring, {}, name, str(file), node.body[0].lineno - 1)
+            if found.examples:
+                yield found
+
+
+EXAMPLES = [
+    each for file in package_files() if file.parts[:2] != ("runs", "local") for each in examples(PACKAGE / file)
+]
+
+
+def test_examples_are_found() -> None:
+    assert len(EXAMPLES) > 15
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_example(example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    told: list[str] = []
+    doctest.DocTestRunner().run(example, out=told.append, clear_globs=False)
+    assert not told, "".join(told)

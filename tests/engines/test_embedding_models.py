@@ -3,11 +3,9 @@
 import json
 import shutil
 import sys
-import time
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,18 +13,17 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from mempiler import DataError, EndpointError, Entry, MissingDependencyError, UserError, build, load, save
+from mempiler import DataError, EndpointError, MissingDependencyError, UserError, build, load, save
 from mempiler.engines import weights
-from mempiler.engines.embedders import TextEmbedder, embedder
+from mempiler.engines.embedders import embedder
 from mempiler.engines.encoder import AT_ONCE, WIDTH, Encoded, _projection
 from mempiler.engines.guard import CallSlots
 from mempiler.engines.rerankers import FastEmbed, TokenMatch
 from mempiler.engines.spending import working_for
 from mempiler.engines.vectors import CachedVectors, VectorFile
 from mempiler.engines.weights import WEIGHTS, cache, fetch
-from mempiler.memory.index import DIALOGUE, Index
 
-from tests.engines.tiny_encoder import TABLE, WORDS, tokenizer_json
+from .conftest import TABLE, WORDS, tokenizer_json
 
 TEXTS = ["Ann moved to Lisbon.", "Bob likes jazz", "Where does Ann live?", "I saw Oslo with friends", ""]
 
@@ -357,46 +354,6 @@ def test_fastembed_itself_ranks(name, onnx, file, expected, tmp_path, monkeypatc
     (folder / "config.json").write_text(json.dumps({"pad_token_id": 0}))
     texts = [["bob moved to oslo"], ["jazz", "ann likes jazz"], ["jazz"]]
     assert FastEmbed(name).scores("ann likes jazz", texts, {}).tolist() == pytest.approx(expected, abs=0.001)
-
-
-class Drawn:
-    """Stands for an encoder: its pass of a query multiplies as much as MiniLM's, ten million numbers a word."""
-
-    layers = np.ones((384, 27_648), np.float32)
-
-    def __call__(self, texts: Sequence[str]) -> list[Encoded]:
-        draw = np.random.default_rng(len(texts))
-        rows = [draw.integers(-40, 40, (len(text.split()), WIDTH), np.int8) for text in texts]
-        if len(texts) == 1:
-            np.ones((len(rows[0]), 384), np.float32) @ self.layers
-        return [Encoded(draw.standard_normal(384, np.float32), tokens) for tokens in rows]
-
-    def words(self, text: str, start: int = 0) -> list[str]:
-        return text.split()
-
-
-@pytest.mark.slow
-def test_a_query_of_twenty_times_the_turns_costs_twice_as_much_at_most() -> None:
-    encoder: Any = Drawn()
-    draw, costs, shares = np.random.default_rng(1), dict[int, float](), 1 / np.arange(1, 5001)
-    queries = [f"What did Ann say of {' '.join(f'w{n}' for n in draw.choice(5000, 6))} in May 2023?" for _ in range(60)]
-    for size in (600, 12_000):
-        made = TextEmbedder("drawn", encoder, 384, encoder=encoder)
-        made.reranker = TokenMatch(made)
-        index, drawn = Index(made, hybrid=True), draw.choice(5000, (size, 25), p=shares / shares.sum())
-        entries = list[Entry]()
-        for n, row in enumerate(drawn):
-            text, said = " ".join(f"w{word}" for word in row), datetime(2023, 1 + n * 11 // size, 1)
-            entries.append(Entry(id=str(n), text=text, speaker="AB"[n % 2], time=said, tags={DIALOGUE: str(n // 20)}))
-        index.add(entries)
-        index.search(queries[:20], 10)
-        taken = list[float]()
-        for query in queries[20:]:
-            begun = time.process_time()
-            index.search([query], 10)
-            taken.append(time.process_time() - begun)
-        costs[size] = sorted(taken)[len(taken) // 4]
-    assert costs[12_000] <= 2 * costs[600]
 
 
 def test_a_saved_program_ranks_as_it_was_made_and_loads_nothing_from_afar(tiny: Path, tmp_path: Path) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from mempiler.engines.embedders import TextEmbedder
+from mempiler.engines.encoder import WIDTH, Encoded
+from mempiler.engines.rerankers import TokenMatch
 from mempiler.memory.bm25 import LENT
-from mempiler.memory.index import Index
+from mempiler.memory.index import DIALOGUE, Entry, Index
 
 ROOT = Path(__file__).parents[2]
 GIVEN = Namespace(only=None, data=None, conversation=None, mem0="nowhere")
@@ -152,3 +157,43 @@ def test_turns_that_lend_their_scores_find_no_less(retrieval: Any, name: str) ->
     )
     assert (lent >= raw).all()
     assert lent[0] > raw[0]
+
+
+class Drawn:
+    """Stands for an encoder: its pass of a query multiplies as much as MiniLM's, ten million numbers a word."""
+
+    layers = np.ones((384, 27_648), np.float32)
+
+    def __call__(self, texts: Sequence[str]) -> list[Encoded]:
+        draw = np.random.default_rng(len(texts))
+        rows = [draw.integers(-40, 40, (len(text.split()), WIDTH), np.int8) for text in texts]
+        if len(texts) == 1:
+            np.ones((len(rows[0]), 384), np.float32) @ self.layers
+        return [Encoded(draw.standard_normal(384, np.float32), tokens) for tokens in rows]
+
+    def words(self, text: str, start: int = 0) -> list[str]:
+        return text.split()
+
+
+@pytest.mark.slow
+def test_a_query_of_twenty_times_the_turns_costs_twice_as_much_at_most() -> None:
+    encoder: Any = Drawn()
+    draw, costs, shares = np.random.default_rng(1), dict[int, float](), 1 / np.arange(1, 5001)
+    queries = [f"What did Ann say of {' '.join(f'w{n}' for n in draw.choice(5000, 6))} in May 2023?" for _ in range(60)]
+    for size in (600, 12_000):
+        made = TextEmbedder("drawn", encoder, 384, encoder=encoder)
+        made.reranker = TokenMatch(made)
+        index, drawn = Index(made, hybrid=True), draw.choice(5000, (size, 25), p=shares / shares.sum())
+        entries = list[Entry]()
+        for n, row in enumerate(drawn):
+            text, said = " ".join(f"w{word}" for word in row), datetime(2023, 1 + n * 11 // size, 1)
+            entries.append(Entry(id=str(n), text=text, speaker="AB"[n % 2], time=said, tags={DIALOGUE: str(n // 20)}))
+        index.add(entries)
+        index.search(queries[:20], 10)
+        taken = list[float]()
+        for query in queries[20:]:
+            begun = time.process_time()
+            index.search([query], 10)
+            taken.append(time.process_time() - begun)
+        costs[size] = sorted(taken)[len(taken) // 4]
+    assert costs[12_000] <= 2 * costs[600]
