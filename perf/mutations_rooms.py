@@ -8,7 +8,7 @@ from __future__ import annotations
 from mutations import of
 
 ROOM_TESTS = {
-    "budget": ("tests/engines/test_guard.py", "tests/engines/test_meter.py"),
+    "budget": ("tests/engines/test_guard.py",),
     "resume": ("tests/runs/test_run_store.py",),
     "statistics": ("tests/runs/test_statistics.py",),
     "saved": ("tests/runs/test_artifact.py", "tests/runs/test_destinations.py"),

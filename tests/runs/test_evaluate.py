@@ -127,15 +127,6 @@ def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_his
     assert ("shown" in found, found["recall@5"]) == (False, 1.0)
 
 
-def test_one_memory_is_written_for_all_threads(scripted, fact_replies, make_history):
-    lm = scripted(fact_replies, 0.002, temperature=1.0)
-    found = run(lm, questions(make_history(3), 40), "memory-r2", threads=32)
-    # Three sessions of six turns are three parts each: nine extractions, nine managements, forty answers.
-    assert lm.engine.calls == {"facts": 9, "operations": 9, "reasoning": 40}
-    assert found.summary()["calls"]["task"] == 58
-    assert found.write_failures == 0
-
-
 def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make_history):
     def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
         # Of the last part of a session, which no other part is shown as what was before it.

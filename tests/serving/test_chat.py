@@ -1,13 +1,18 @@
-"""The OpenAI-compatible chat: sessions, durability before the answer, repetitions, the official client."""
+"""The OpenAI-compatible chat: sessions, durability before the answer, repetitions; answers as the model writes them."""
 
+import json
+import threading
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import openai
 import pytest
 from mempiler import Store
 from openai import OpenAI
 
-from .conftest import ADA, failing, turns
+from ..stub_server import every
+from .conftest import ADA, Reach, failing, turns, within
 
 
 def test_what_was_said_is_stored_before_the_model_is_asked(connect: Any, scripted: Any, store: Store) -> None:
@@ -123,3 +128,146 @@ def test_official_client_gains_a_memory(client: Any, stream: bool) -> None:
     assert client.sessions()["phone"] == ("open", 2)
     found = client.post("/v1/users/ada/search", json={"query": "sister", "where": {"paid": True, "n": 1.5}}).json()
     assert {hit["id"] for hit in found["waiting"]} == {"phone:1", "phone:2"}
+
+
+WORDS = {
+    "chat": lambda answer: f"[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]",
+    "json": lambda answer: json.dumps({"answer": answer}),
+}
+
+
+def chat(client: openai.OpenAI, text: str = "Where did I move?", **more: Any) -> Any:
+    said: Any = [{"role": "user", "content": text}]
+    return client.chat.completions.create(
+        **{"model": "my-model", "user": "ada", "messages": said, "stream": True, **more}
+    )
+
+
+def words(found: Any) -> list[str]:
+    """What the chunks of a stream say."""
+    with found:
+        said = [chunk.choices[0].delta.content for chunk in found if chunk.choices]
+    return [each for each in said if each]
+
+
+@pytest.mark.parametrize(
+    ("layout", "model", "pause"), [("chat", "my-model", 8), ("json", "my-model", 8), ("chat", "my-model-chat", 4)]
+)
+def test_first_word_comes_before_the_model_has_ended(reach, store, layout, model, pause) -> None:
+    heard, begun = threading.Event(), threading.Event()
+
+    def answer(body: dict[str, Any]) -> str:
+        text = "To Lisbon & Porto, she said."
+        return text if model == "my-model-chat" else WORDS[layout](text)
+
+    def between(n: int) -> None:
+        # The words of an answer, and of what stands before it: at least "To" is there by now.
+        if n == pause and not begun.is_set():
+            begun.set()
+            assert heard.wait(10)
+
+    _, client, server = reach(answer, layout, between=between)
+    said: list[str] = []
+    end: Any = None
+    last: Any = None
+    with chat(client, model=model, stream_options={"include_usage": True}) as found:
+        for chunk in found:
+            if chunk.choices and chunk.choices[0].delta.content:
+                said.append(chunk.choices[0].delta.content)
+                assert turns(store)[0] == "user: Where did I move?"
+                heard.set()
+            if chunk.choices and chunk.choices[0].finish_reason:
+                assert turns(store)[1:] == ["assistant: To Lisbon & Porto, she said."]
+                end = chunk
+            last = chunk
+    assert (begun.is_set(), "".join(said), len(said) > 3) == (True, "To Lisbon & Porto, she said.", True)
+    assert end.mempiler["session"]
+    assert last.usage.completion_tokens > 0
+    assert end.id == last.id
+    assert [body["stream"] for _, _, body in server.requests] == [True]
+
+
+def test_answer_held_to_a_schema_comes_as_it_is_written(reach: Reach, store: Store) -> None:
+    held: list[bool] = []
+
+    def answer(body: dict[str, Any]) -> str:
+        held.append("response_format" in body)
+        properties = body["response_format"]["json_schema"]["schema"]["properties"]
+        return json.dumps({name: f'{name}: "To Lisbon"\n' for name in properties})
+
+    _, client, server = reach(answer, "auto", "personal-response")
+    # Its reasoning is not sent.
+    assert words(chat(client)) == ["answer:", ' "To', ' Lisbon"\n']
+    assert held == [True]
+    assert [bool(body.get("stream")) for _, _, body in server.requests] == [True]
+    assert turns(store) == ["user: Where did I move?", 'assistant: answer: "To Lisbon"\n']
+
+
+def events(texts: Sequence[str], reason: str | None = None) -> bytes:
+    """The events of a stream; one that ends too early, without a reason."""
+    deltas = [*({"delta": {"content": text}} for text in texts), *([{"finish_reason": reason}] if reason else [])]
+    return b"".join(b"data: " + json.dumps({"choices": [delta]}).encode() + b"\n\n" for delta in deltas)
+
+
+@pytest.mark.parametrize(("fault", "status"), [(None, 502), ("500", 502), ("400", 422), ("dead", 502)])
+def test_what_fails_before_the_first_word_is_a_status(reach: Reach, store: Store, fault: Any, status: int) -> None:
+    _, client, _ = reach(lambda body: events(["[[ ## answer ## ]]\n"]), script=every(fault) if fault else None)
+    with pytest.raises(openai.APIStatusError) as caught:
+        chat(client)
+    assert (caught.value.status_code, turns(store)) == (status, ["user: Where did I move?"])
+
+
+def test_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Store) -> None:
+    left = threading.Event()
+    answer = WORDS["chat"]("To Lisbon, in spring.")
+    service, client, _ = reach(lambda body: answer, between=lambda n: n < 8 or left.wait(10), timeout=1.0)
+    with pytest.raises(openai.APIError, match="request can be repeated"):
+        words(chat(client))
+    left.set()
+    assert within(20, lambda: not service.service.asking.held.total())
+    assert turns(store) == ["user: Where did I move?"]
+
+
+BOTH = pytest.mark.parametrize("model", ["my-model", "my-model-chat"], ids=["program", "model"])
+
+
+def words_of(model: str, text: str) -> str:
+    return WORDS["chat"](text) if model == "my-model" else text
+
+
+@BOTH
+def test_repeated_request_gets_what_is_stored_and_costs_nothing(reach: Reach, store: Store, model: str) -> None:
+    service, client, server = reach(lambda body: words_of(model, "To Lisbon."))
+    for headers in ({}, {"x-stainless-retry-count": "1"}):
+        more = {"extra_headers": headers, "stream_options": {"include_usage": True}}
+        assert words(chat(client, model=model, **more)) == ["To", " Lisbon."]
+    assert len(server.requests) == 1
+    assert turns(store) == ["user: Where did I move?", "assistant: To Lisbon."]
+    meter = service.service.lm.meter
+    # What the model took is counted where its stream ends, which may be after its last word was handed on.
+    assert within(20, lambda: meter.read().output_tokens > 0)
+    used = meter.read()
+    assert (used.calls["task"], used.failed, used.input_tokens > 0) == (1, 0, True)
+
+
+@BOTH
+def test_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer(reach, store, model) -> None:
+    said = ["To Lisbon", " and"] if model == "my-model-chat" else ["[[ ## answer ## ]]\n", "To Lisbon", " and"]
+    _, client, _ = reach(lambda body: events(said))
+    with pytest.raises(openai.APIError, match="does not answer"), chat(client, model=model) as found:
+        list(found)
+    assert turns(store) == ["user: Where did I move?"]
+
+
+@BOTH
+def test_client_that_leaves_a_stream_frees_its_place(reach: Reach, store: Store, model: str) -> None:
+    left = threading.Event()
+    most = 8 if model == "my-model" else 2
+    service, client, _ = reach(
+        lambda body: words_of(model, "To Lisbon, in spring."), between=lambda n: n < most or left.wait(10)
+    )
+    with chat(client, model=model) as found:
+        next(iter(found))
+    assert within(20, lambda: not service.service.asking.held.total())
+    left.set()
+    assert turns(store) == ["user: Where did I move?"]
