@@ -204,7 +204,7 @@ def test_a_process_ends_though_a_call_is_in_flight() -> None:
     with StubServer(every("stall")) as server:
         ended = subprocess.run([sys.executable, "-c", LEFT, server.url], capture_output=True, text=True, timeout=60)
         assert (ended.returncode, ended.stderr) == (0, "")
-        assert time.monotonic() - float(ended.stdout) < 5
+        assert time.monotonic() - float(ended.stdout) < 15
 
 
 def test_a_process_that_was_forked_asks_by_itself_and_its_parent_goes_on() -> None:

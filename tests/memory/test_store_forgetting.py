@@ -89,7 +89,7 @@ def test_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
         writing.start()
         found = store.forget(ADA)
         writing.join()
-        assert max(time.monotonic() - begun, *waits) < 3
+        assert max(time.monotonic() - begun, *waits) < 8  # who waits for a writer does so for ten seconds
         assert (bool(found), found.erased) == (True, False)
         assert "somebody reads the store" in found.held_by
         assert b"secret" in files(tmp_path)

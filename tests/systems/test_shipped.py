@@ -165,7 +165,7 @@ def test_it_is_scored_with_what_it_recalled(tmp_path: Path, monkeypatch: pytest.
     [
         ("raise ImportError('no such thing')", {}, "ImportError: no such thing (scripted.py:"),
         ("os._exit(9)", {}, 'status 9; last said: {"result": "garbage"}'),
-        ("time.sleep(600)", {"timeout": 5.0}, "no answer within 5 s"),
+        ("time.sleep(600)", {"timeout": 2.0}, "no answer within 2 s"),
     ],
 )
 def test_a_hostile_one_is_failed_rows_with_a_reason(tmp_path, monkeypatch, hostile, config, reason) -> None:
@@ -178,6 +178,7 @@ ASKING = """super().add(session); self.texts.append(['x', json.dumps(ask('/chat/
 ASKED = "{'messages': [{'role': 'user', 'content': session['turns'][0]['text']}]}"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_while_it_wrote_writes_anew_and_asks_no_model_again(tmp_path, monkeypatch) -> None:
     """What the broken run stored is no part of what the resumed one finds."""
 
