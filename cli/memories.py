@@ -21,7 +21,7 @@ from .options import open_store
 from .printing import Output, as_json, harmless, report, table
 
 if TYPE_CHECKING:
-    from ..serving.writing import Remembered
+    from ..serving.writing import WriteCounts
 
 _ANYBODY = options.adds(options.STORE, options.USER, options.ALL_TENANTS)
 _ENTRIES = options.adds(options.STORE, options.WHOSE, options.TENANT, options.JSON, options.reading_options)
@@ -95,7 +95,7 @@ def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any)
     from ..engines.models import endpoint_errors
     from ..programs.threads import gather
     from ..serving.memories import Memories
-    from ..serving.writing import Remembered
+    from ..serving.writing import WriteCounts
 
     if queued + failed + force > 1:
         raise UserError("--queued, --failed and --force each say what is written; give one of them")
@@ -110,15 +110,15 @@ def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any)
             owners = [one.owner for one in opened.users(tenant) if one.queued or one.partial]
         memories = Memories(loaded, opened, model)
 
-        def written(owner: Any) -> Remembered:
+        def written(owner: Any) -> WriteCounts:
             try:
-                return Remembered() if stopped.is_set() else _written(memories, owner, queued, failed, user, stopped)
+                return WriteCounts() if stopped.is_set() else _written(memories, owner, queued, failed, user, stopped)
             except BaseException:
                 stopped.set()
                 raise
 
         with endpoint_errors():
-            done = sum(gather([lambda owner=owner: written(owner) for owner in owners]), Remembered())
+            done = sum(gather([lambda owner=owner: written(owner) for owner in owners]), WriteCounts())
         users = opened.users(tenant, user)
     others = sum(one.stamp is not None and not one.stamp.writes_like(memories.stamp) for one in users)
     counts = {"users": len(users), "sessions": done.items, "failures": len(done.failures)}
@@ -137,18 +137,18 @@ def _users(opened: Any, tenant: str | None, user: str | None) -> list[Any]:
 
 def _written(
     memories: Any, owner: Any, queued: bool, failed: bool, named: str | None, stopped: threading.Event
-) -> Remembered:
+) -> WriteCounts:
     """Writes the memory of a user; if only what is queued is written, one of another program alone if it is named."""
     from ..serving.settings import LEASE
     from ..serving.user_memory import UserMemory
-    from ..serving.writing import Remembered, remember_user
+    from ..serving.writing import WriteCounts, remember_user
 
     if not queued:
         memory = UserMemory(memories, owner, stop=stopped.is_set)
         return memory.retry() if failed else memory.rebuild()
     stamp = None if named else memories.store.read(owner, lambda version: True).stamp
     if stamp is not None and not stamp.writes_like(memories.stamp):
-        return Remembered()
+        return WriteCounts()
     return remember_user(memories, owner, LEASE, stopped.is_set, retry=True)
 
 

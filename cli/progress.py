@@ -88,11 +88,11 @@ def progress(
             bars.update(each.id, visible=each.visible and each.total is not None)
         task = bars.add_task(phase, total=None)
 
-        def told(done: int, total: int) -> None:
+        def update(done: int, total: int) -> None:
             done = max(done, int(bars.tasks[task].completed))
             bars.update(task, completed=done, total=total, visible=done < total)
 
-        return told
+        return update
 
     def write() -> None:
         while not ended.wait(every):

@@ -57,7 +57,7 @@ def batches(user: str, actions: Sequence[Action], start: int = 0) -> tuple[Behav
     )
 
 
-class Since:
+class RecentRecords:
     """The records after the anchor of one user, for the `recent` of every question; whole batches are shared.
 
     Args:

@@ -139,7 +139,7 @@ def _utterance(
     return Event(turn_id, session, speaker, key, value, said), rng.choice(STATEMENTS).format(key=key, value=value)
 
 
-class SameWords(Scorer):
+class WordMatch(Scorer):
     """1 where the answer has the words of the gold answer, else 0."""
 
     title = "exact match"
@@ -162,7 +162,7 @@ class MemoryEnv(Benchmark):
 
     name = "memory-env"
     task = "memory-lookup"
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"exact": SameWords}
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"exact": WordMatch}
     generated: ClassVar[bool] = True
 
     def __init__(self, conversations: Sequence[Conversation], source: Source) -> None:

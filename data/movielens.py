@@ -31,7 +31,7 @@ from pydantic import Field
 
 from ..errors import DataError
 from ..records import Action, History
-from .behavior import ChosenOption, Since, asked, example, records
+from .behavior import ChosenOption, RecentRecords, asked, example, records
 from .benchmark import Benchmark
 from .dataset import Note, Reading
 from .rows import Place
@@ -132,7 +132,7 @@ def _questions(user: str, tables: _Tables, count: int) -> tuple[History, list[ds
     actions = _actions(user, tables)
     anchor = max(len(actions) - count, 0)
     history = records(f"user{user}", tables.profiles.get(user, ""), actions[:anchor])
-    since = Since(history.id, actions[anchor:], anchor)
+    since = RecentRecords(history.id, actions[anchor:], anchor)
     return history, [
         example(
             history=history,

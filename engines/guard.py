@@ -26,7 +26,7 @@ from dspy.utils.exceptions import (
 )
 
 from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number, one_line
-from .endpoint.loop import NobodyWaitsError, arun, run
+from .endpoint.loop import AbandonedCallError, arun, run
 from .spending import WORKING_FOR, Spending
 
 IN_FLIGHT = 128
@@ -99,7 +99,7 @@ class CallSlots:
         """Holds a place; waits for one no longer than the deadline of the work that wants it.
 
         Raises:
-            NobodyWaitsError: The deadline passed.
+            AbandonedCallError: The deadline passed.
         """
         with self._turn() as turn:
             if not turn.done():
@@ -289,7 +289,7 @@ class Guard:
             UserError: The endpoint refuses the key.
             EndpointError: This failure trips the breaker.
         """
-        if not isinstance(error, LMError) or isinstance(error, NobodyWaitsError):
+        if not isinstance(error, LMError) or isinstance(error, AbandonedCallError):
             return
         if isinstance(error, LMInvalidRequestError) and not isinstance(error, LMUnsupportedModelError):
             return  # this prompt is refused, for its content or length; the endpoint is well

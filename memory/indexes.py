@@ -36,18 +36,18 @@ def timed() -> Generator[None]:
 
 
 @dataclass(eq=False)
-class Line:
+class Lineage:
     """What the versions of a memory have in common; it lives as long as any of them, and their indexes with it."""
 
     indexes: weakref.WeakKeyDictionary[Indexes, _Followed] = field(
         default_factory=lambda: weakref.WeakKeyDictionary[Indexes, _Followed]()
     )
 
-    def __deepcopy__(self, memo: object = None) -> Line:
+    def __deepcopy__(self, memo: object = None) -> Lineage:
         return self
 
-    def __reduce__(self) -> tuple[type[Line], tuple[()]]:
-        return Line, ()
+    def __reduce__(self) -> tuple[type[Lineage], tuple[()]]:
+        return Lineage, ()
 
 
 class Indexes:

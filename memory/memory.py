@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from ..records import AnyItem, Item, Session, one_line
 from .index import DIALOGUE, Entry
-from .indexes import Line
+from .indexes import Lineage
 
 _KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
 """What a turn of an item is called as a hit, by the kind of the item; else "turn"."""
@@ -58,9 +58,9 @@ class Memory(Stored):
         return self.changed(unwritten=(*self.unwritten, Unwritten(item=item.only(lost))))
 
     @cached_property
-    def line(self) -> Line:
+    def line(self) -> Lineage:
         """What this memory has in common with those that are written from it: they are searched by one index."""
-        return Line()
+        return Lineage()
 
     def entries(self) -> Sequence[Entry]:
         """What can be searched in it, in order. Default: an entry of each of its parts."""

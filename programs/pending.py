@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from ..memory.indexes import Line
+from ..memory.indexes import Lineage
 from ..memory.memory import turn_entries
 from ..records import Context, Hit, Item, Query, Session
 
@@ -23,7 +23,7 @@ class PendingItems:
     """Items that are not in a memory, oldest first."""
 
     items: tuple[Item, ...] = ()
-    line: Line = field(default_factory=Line, compare=False)
+    line: Lineage = field(default_factory=Lineage, compare=False)
     """What it has in common with what waited before: items that are the same objects are not looked at again."""
 
     def but(self, turns: Collection[str]) -> PendingItems:

@@ -77,7 +77,7 @@ class MemoryCache:
 
     def __init__(self, store: Any = None) -> None:
         self.store, self.prepared = store, SingleFlight()
-        self.heard: Callable[[], None] | None = None
+        self.on_write: Callable[[], None] | None = None
         """Called for every item of a history that is written, or read from the store, by any thread."""
         self._nodes, self._free = SingleFlight(), SingleFlight(capacity=FREE)
         self._free_keys: WeakKeyDictionary[Writer, str] = WeakKeyDictionary()
@@ -124,7 +124,7 @@ class _SharedSteps(Steps):
     def __init__(self, cache: MemoryCache, nodes: SingleFlight, writer: Writer, key: str, history: History) -> None:
         super().__init__(writer)
         self.key, self._history = key, history
-        self._nodes, self._prepared, self._heard = nodes, cache.prepared, cache.heard
+        self._nodes, self._prepared, self._on_write = nodes, cache.prepared, cache.on_write
         self._store = cache.store if writer.asks else None
         self.at = 0
         """Items that are written."""
@@ -177,8 +177,8 @@ class _SharedSteps(Steps):
         def make() -> Node:
             node = self._store.get(key, self.writer, item, parent) if self._store else None
             node = node or self._made(key, item, parent, work())
-            if self._heard is not None and item is not None:
-                self._heard()
+            if self._on_write is not None and item is not None:
+                self._on_write()
             return node
 
         return self._nodes.once(key, make)

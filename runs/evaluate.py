@@ -153,11 +153,11 @@ def _writing(
         return
     done = itertools.count(1)
     tell(0, missing)
-    before, program.cache.heard = program.cache.heard, lambda: tell(min(next(done), missing), missing)
+    before, program.cache.on_write = program.cache.on_write, lambda: tell(min(next(done), missing), missing)
     try:
         yield
     finally:
-        program.cache.heard = before
+        program.cache.on_write = before
 
 
 def answered(

@@ -199,14 +199,14 @@ class _Job:
         settings, began, spent = self.course.settings, time.perf_counter(), 0.0
         told, budget = self.note(self.course.objective), settings.curriculum.tokens
 
-        def heard(row: Mapping[str, Any]) -> None:
+        def on_row(row: Mapping[str, Any]) -> None:
             nonlocal spent
             spent += row.get("tokens", 0.0)
             if told and budget:
                 told(min(int(spent), budget), budget)
 
         kwargs = {"seed": settings.seed, **self.course.train_kwargs}
-        given = self.benchmark.questions_after, self._reader(), folder, heard
+        given = self.benchmark.questions_after, self._reader(), folder, on_row
         teleprompter = LoGoGRPO(self._metric, settings, kwargs, *given, counts=self.benchmark.counts)
         with dspy.context(lm=lm, **self._context()), endpoint_errors():
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)

@@ -70,8 +70,8 @@ class Choice(TypedDict, total=False):
     """Only what is from before this moment."""
 
 
-class Chosen(Body):
-    """What of a memory is looked at."""
+class EntryFilter(Body):
+    """Which entries of a memory are looked at."""
 
     where: Conditions = None
     since: Since = None
@@ -83,7 +83,7 @@ class Chosen(Body):
         return {"where": self.where, "since": self.since, "until": self.until}
 
 
-class Listing(Chosen):
+class Listing(EntryFilter):
     """Which entries are listed, in the address; conditions are a JSON object there."""
 
     where: Annotated[Json[Where] | None, Field(examples=['{"year": 2025}'])] = None
@@ -108,7 +108,7 @@ class UserPage(Body):
     limit: Annotated[int, Field(ge=1, le=MOST)] = PAGE
 
 
-class SaidMessage(Body):
+class SessionMessage(Body):
     """One message of a session."""
 
     role: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w -]+$", examples=["user"])]
@@ -122,11 +122,11 @@ class NewSession(Body):
 
     id: Name | None = None
     """Makes the call repeatable: the same session under the same id is stored once."""
-    messages: Annotated[list[SaidMessage], Field(min_length=1)]
+    messages: Annotated[list[SessionMessage], Field(min_length=1)]
     metadata: Metadata | None = None
 
 
-class Question(Chosen):
+class Question(EntryFilter):
     """A question about what is remembered of a user."""
 
     question: Said
@@ -136,7 +136,7 @@ class Question(Chosen):
     """When it is asked, in words; now if left out."""
 
 
-class Search(Chosen):
+class Search(EntryFilter):
     """What to look for in the memory of a user."""
 
     query: Said
@@ -160,12 +160,12 @@ class ChangedEntry(EntryHistory):
 
 
 class Open(BaseModel):
-    """Base of what is OpenAI's: fields that are not listed are kept, for the language model."""
+    """Base of OpenAI's bodies: unlisted fields are kept, for the language model."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class Part(Open):
+class ContentPart(Open):
     """A part of a message's content: a text, an image, a file."""
 
     type: Annotated[str, Field(max_length=64)]
@@ -176,7 +176,7 @@ class ChatMessage(Open):
     """A message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Storable | list[Part] | None = None
+    content: Storable | list[ContentPart] | None = None
     name: Speaker | None = None
 
     @property
@@ -193,8 +193,8 @@ class Labels(Open):
     session: Name | None = None
 
 
-class Own(Chosen):
-    """What is Mempiler's own in a request, and is never handed on: of its session, and of what is recalled."""
+class RequestExtension(EntryFilter):
+    """The field `mempiler` of a chat request, which no model sees: metadata, and a filter of entries."""
 
     metadata: Metadata | None = None
     """A few plain values by name, added to those of the session."""
@@ -231,7 +231,7 @@ class ChatRequest(Open):
     user: Name
     """Owns the memory."""
     metadata: Labels | None = None
-    mempiler: Own | None = None
+    mempiler: RequestExtension | None = None
     stream: StrictBool | None = False
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
@@ -255,8 +255,8 @@ class ChatRequest(Open):
         return None
 
 
-class Remembered(BaseModel):
-    """What is Mempiler's own in a completion."""
+class ResponseExtension(BaseModel):
+    """The field `mempiler` of a completion: its session and evidence."""
 
     session: str = Field(examples=["2025-03-05"])
     evidence: tuple[Evidence, ...]

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 
-from ..engines.endpoint.loop import NobodyWaitsError
+from ..engines.endpoint.loop import AbandonedCallError
 from ..engines.guard import DEAD_AFTER, Guard
 from ..errors import EndpointError
 from ..memory.stored import Owner
@@ -62,7 +62,7 @@ class Breaker(Guard):
 
     def failed(self, error: Exception) -> None:
         """Called after a call that failed; a request that the model refuses does not count."""
-        if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError | NobodyWaitsError):
+        if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError | AbandonedCallError):
             return
         caller, until = self._caller(), self._clock() + self._pause
         with self._lock:

@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from ..engines.endpoint.loop import Deadline
 from ..programs.streaming import AnswerStream
 from ..records.context import estimate_tokens
-from .bodies import ChatRequest, Remembered
+from .bodies import ChatRequest, ResponseExtension
 from .conversation import Conversation
 from .error_responses import body_of, failure, log, refusal_of
 from .relay import Relay, Send
@@ -78,7 +78,7 @@ async def complete(
     def call(deadline: Deadline, send: Send | None = None) -> Response:
         reply = _Reply(service.name, talk, send)
         if (given := talk.hear()) is not None:
-            return reply.end(given, Remembered(session=talk.session, evidence=()))
+            return reply.end(given, ResponseExtension(session=talk.session, evidence=()))
         return Relay(talk, upstream).answer(deadline, send) if upstream else reply.answer(deadline)
 
     return await (_streamed(call, caller, memory) if body.stream else caller.asking(call, memory))
@@ -104,7 +104,7 @@ class _Reply:
         remembered = self.talk.end(answer, found.context, deadline)
         return self.end(answer, remembered, rest)
 
-    def end(self, answer: str, remembered: Remembered, rest: str | None = None) -> Response:
+    def end(self, answer: str, remembered: ResponseExtension, rest: str | None = None) -> Response:
         """The completion; or sends the end of a stream.
 
         Args:

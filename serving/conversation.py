@@ -21,7 +21,7 @@ from ..memory.incoming import now, turns_of
 from ..programs.streaming import WANTED, AnswerStream
 from ..records import Context, Session, Turn, format_time
 from ..records.scope import holding
-from .bodies import ChatRequest, Own, Remembered
+from .bodies import ChatRequest, RequestExtension, ResponseExtension
 from .user_memory import UserMemory
 
 ASSISTANT = "assistant"
@@ -43,7 +43,7 @@ class Conversation:
     """Whether the client marks it as a repetition."""
     session: str = field(default="", init=False)
     """The session it belongs to, once it is heard."""
-    _own: Own = field(default_factory=Own, init=False)
+    _extension: RequestExtension = field(default_factory=RequestExtension, init=False)
     _earlier: list[Turn] = field(default_factory=list[Turn], init=False)
     """The conversation up to the last answer."""
     _new: list[Turn] = field(default_factory=list[Turn], init=False)
@@ -71,7 +71,7 @@ class Conversation:
         last = max((n for n, message in enumerate(said) if message["role"] == ASSISTANT), default=-1)
         self._earlier, self._new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
         self.session = (self.body.metadata and self.body.metadata.session) or ""
-        self._own = self.body.mempiler or self._own
+        self._extension = self.body.mempiler or self._extension
         seen = self.memory.look()
         self.memory.begin(seen)
         session = self._continued(seen.snapshot.open)
@@ -102,7 +102,7 @@ class Conversation:
         recent = [Session(id=self.session, turns=shown)] if shown else []
         with holding(WANTED, words):
             return self.memory.ask(
-                question.content, recent, asked=[question.id], date=format_time(now()), **self._own.chosen
+                question.content, recent, asked=[question.id], date=format_time(now()), **self._extension.chosen
             )
 
     def recall(self) -> Context:
@@ -113,18 +113,18 @@ class Conversation:
         there = {(message.role, message.text) for message in self.body.messages}
         shown = {turn.id for turn in (*self._before, *self._said) if (turn.speaker, turn.text) in there}
         asked = shown | {turn.id for turn in self._said}
-        return self.memory.recall(texts[-1], format_time(now()), asked=asked, **self._own.chosen)
+        return self.memory.recall(texts[-1], format_time(now()), asked=asked, **self._extension.chosen)
 
-    def end(self, answer: str, context: Context, deadline: Deadline) -> Remembered:
+    def end(self, answer: str, context: Context, deadline: Deadline) -> ResponseExtension:
         """Stores an answer that rests on a context, unless its session was forgotten, or the client does not get it."""
         turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
         if turns:
             try:
-                self.memory.say(self.session, turns, not (self._said or self._before), self._own.metadata)
+                self.memory.say(self.session, turns, not (self._said or self._before), self._extension.metadata)
             except ConflictError:
                 if any(item.id == self.session for item in self.memory.items()):
                     self._say(turns)
-        return Remembered(session=self.session, evidence=self.memory.evidence(context.hits))
+        return ResponseExtension(session=self.session, evidence=self.memory.evidence(context.hits))
 
     def _continued(self, opened: Sequence[Session]) -> Session | None:
         """The open session to continue, None if one begins; all others of the user end."""
@@ -147,7 +147,7 @@ class Conversation:
         new = f"{self.session.partition('~')[0]}~{_token()}"
         for session in (self.session, new):
             with suppress(ConflictError):
-                return session, self.memory.say(session, turns, metadata=self._own.metadata)
+                return session, self.memory.say(session, turns, metadata=self._extension.metadata)
         # A session of this name there cannot be: the user was forgotten.
         return new, tuple(turn.model_copy(update={"id": f"{new}:{n}"}) for n, turn in enumerate(turns, 1))
 

@@ -40,7 +40,7 @@ def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = T
     reads = server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
     writes = server.tool(annotations=ToolAnnotations(destructive_hint=False), structured_output=False)
 
-    async def told(ctx: Context, call: Call) -> Any:
+    async def call(ctx: Context, call: Call) -> Any:
         try:
             return await work(ctx.request_context.request, call)
         except Exception as error:
@@ -49,7 +49,7 @@ def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = T
             raise ToolError(refusal_of(error).detail) from error
 
     async def changed(ctx: Context, change: Callable[..., Any], entry: str, *text: str) -> str:
-        made = await told(ctx, lambda memory: change(memory, entry, *text, by="an agent"))
+        made = await call(ctx, lambda memory: change(memory, entry, *text, by="an agent"))
         return f"Done: {made.what} of {entry}." if made else f"There is no entry {entry}, or nothing to undo."
 
     @reads
@@ -57,7 +57,7 @@ def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = T
         query: Words, ctx: Context, k: Most = FOUND, where: Conditions = None, since: Since = None, until: Until = None
     ) -> str:
         """Finds what the memory holds that is nearest to a query: facts, turns, summaries, with their dates."""
-        found = await told(ctx, lambda memory: memory.search(query, k, where=where, since=since, until=until))
+        found = await call(ctx, lambda memory: memory.search(query, k, where=where, since=since, until=until))
         return data_lines((*found.entries, *found.waiting))
 
     @reads
@@ -65,14 +65,14 @@ def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = T
         question: Words, ctx: Context, where: Conditions = None, since: Since = None, until: Until = None
     ) -> str:
         """Answers a question from the memory, and shows what the answer rests on."""
-        found = await told(ctx, lambda memory: memory.ask(question, where=where, since=since, until=until))
+        found = await call(ctx, lambda memory: memory.ask(question, where=where, since=since, until=until))
         return f"{found.answer}\n\nIt rests on:\n{data_lines(found.context.hits)}"
 
     @writes
     async def add_memory(text: Words, ctx: Context, speaker: Words = "user") -> str:
         """Remembers something that was said, in the words it was said in."""
         said = [{"role": "user", "name": speaker, "content": text}]
-        added = await told(ctx, lambda memory: memory.add(said, remember=remember))
+        added = await call(ctx, lambda memory: memory.add(said, remember=remember))
         return f"Remembered as {added.id}."
 
     @writes
@@ -93,13 +93,13 @@ def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = T
     @reads
     async def history_memory(entry: Words, ctx: Context, after: Number | None = None, k: Most = FOUND) -> str:
         """Shows what became of one entry, oldest first; `after` is the number of the last change that was shown."""
-        found = await told(ctx, lambda memory: memory.history(entry, after, k))
+        found = await call(ctx, lambda memory: memory.history(entry, after, k))
         return "\n".join(f"- {one_line(one.model_dump_json(exclude_none=True))}" for one in found) or NOTHING
 
     @server.tool(structured_output=False)
     async def forget_memory(session: Words, ctx: Context) -> str:
         """Forgets one session for good: the name that `add_memory` gave, which stands before the colon of a turn."""
-        found = await told(ctx, lambda memory: memory.forget_session(session, remember=remember))
+        found = await call(ctx, lambda memory: memory.forget_session(session, remember=remember))
         return f"Forgot {session}: {found.turns} turns." if found else f"There is no session {session}."
 
     return server

@@ -28,7 +28,7 @@ from ..memory.amending import Amendments, active_amendments
 from ..memory.bm25 import forget_words
 from ..memory.deltas import applied
 from ..memory.incoming import checked_conditions
-from ..memory.indexes import Line
+from ..memory.indexes import Lineage
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
@@ -186,7 +186,7 @@ class Memories:
                 )
             if left is not view.settled:
                 # An index that went to and fro between the two would be slower than one for each.
-                vars(left)["line"] = Line()
+                vars(left)["line"] = Lineage()
         return replace(view, settled=left, waiting=PendingItems(within.items(view.waiting.items)), within=within)
 
     def drop(self, owner: Owner) -> None:

@@ -12,7 +12,7 @@ from ..errors import check_number
 from ..memory.amending import Amend, Amendments
 from ..memory.entries import MOST
 from ..memory.index import Entry
-from ..memory.indexes import Line
+from ..memory.indexes import Lineage
 from ..memory.memory import Memory, turn_entries
 from ..memory.stored import Contents, Document, Snapshot
 from ..programs.method import Method
@@ -81,7 +81,7 @@ class UserCache:
         """The lengths of the vectors that the store has."""
         self.parsed: Mapping[Hashable, Any] = {}
         """What waited last, by its JSON."""
-        self.line = Line()
+        self.line = Lineage()
         """Its index."""
 
     def apply_amendment(self, place: int, method: Method, memory: Memory, amend: Amend) -> Memory:

@@ -35,7 +35,7 @@ from ..memory.entries import (
 )
 from ..memory.incoming import Messages, Scalar, storable
 from ..records import Found, Item, Session
-from .bodies import Choice, Chosen, Name, NewSession, NewText, Question, Search
+from .bodies import Choice, EntryFilter, Name, NewSession, NewText, Question, Search
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -159,7 +159,8 @@ class RemoteMemory:
 
     def list(self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[Choice]) -> EntryPage:
         """Entries in the order of their ids, a page at a time; none for an unknown user."""
-        params = {"limit": limit, **({} if cursor is None else {"cursor": cursor}), **_body("list", Chosen, **choice)}
+        given = {} if cursor is None else {"cursor": cursor}
+        params = {"limit": limit, **given, **_body("list", EntryFilter, **choice)}
         if "where" in params:
             params["where"] = json.dumps(params["where"])
         return self._call("GET", "/entries", EntryPage.model_validate, params=params, missing=EntryPage())

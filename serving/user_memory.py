@@ -38,7 +38,7 @@ from .entries import UserEntries
 from .memories import Memories
 from .memory_view import View
 from .settings import LEASE
-from .writing import Remembered, remember_user
+from .writing import WriteCounts, remember_user
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -162,7 +162,7 @@ class UserMemory(UserEntries):
             self.remember()
         return added
 
-    def remember(self) -> Remembered:
+    def remember(self) -> WriteCounts:
         """Writes all items that are queued for this user; if the endpoint fails (LMError), the rest stays queued.
 
         What another worker is writing is waited for, no longer than the lease; the rest stays queued then.
@@ -310,7 +310,7 @@ class UserMemory(UserEntries):
             self.remember()
         return forgotten
 
-    def rebuild(self, force: bool = False) -> Remembered:
+    def rebuild(self, force: bool = False) -> WriteCounts:
         """Writes the memory anew from the raw sessions, if another program wrote it; always with `force`.
 
         Until it is done, questions are answered from the raw turns, and from what has been rebuilt. A rebuild that was
@@ -322,7 +322,7 @@ class UserMemory(UserEntries):
             self.memories.drop(self.owner)
         return self.remember()
 
-    def retry(self) -> Remembered:
+    def retry(self) -> WriteCounts:
         """Tries again what could not be written before: failed sessions, and turns that could not be taken in."""
         self.store.requeue(self.owner)
         return remember_user(self.memories, self.owner, self._lease, self._stop, retry=True)

@@ -25,7 +25,7 @@ from .breaker import CALLER, Breaker
 from .error_responses import failure, log
 from .memories import Memories
 from .settings import AT_ONCE, LEASE
-from .writing import Remembered, write_claimed
+from .writing import WriteCounts, write_claimed
 
 CLAIMED = 8
 """Most users that are claimed at once: what comes to a store is shared among the processes that write it."""
@@ -37,7 +37,7 @@ LONGEST_PAUSE = 30.0
 """Seconds between two attempts while the store or the language model fails, or while a user cannot be written."""
 
 
-def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[], bool] = lambda: False) -> Remembered:
+def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[], bool] = lambda: False) -> WriteCounts:
     """Remembers queued items until no unclaimed one is left, those of many users at the same time.
 
     Users whose memory another program wrote are passed over.
@@ -51,7 +51,7 @@ def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[],
         StoreError: The store failed; everything before the last commit is there.
         LMError: The endpoint failed for somebody; what is not remembered stays queued, of the others too.
     """
-    done, over = Remembered(), threading.Event()
+    done, over = WriteCounts(), threading.Event()
     writers = Writers(memories, lease, lambda: over.is_set() or stop())
     try:
         while writers.claim() or writers.running:
@@ -90,7 +90,7 @@ class Writers:
         self._share = share
         self.failures: dict[Owner, int] = {}
         """How often users could not be written, since they last were."""
-        self.running: set[Future[Remembered]] = set()
+        self.running: set[Future[WriteCounts]] = set()
         """Users whose end was not taken notice of."""
 
     def claim(self) -> bool:
@@ -101,7 +101,7 @@ class Writers:
                 uuid.uuid4().hex, self._lease, self._memories.stamp, most=min(room, CLAIMED), each=each
             )
             for claim in claims:
-                future: Future[Remembered] = Future()
+                future: Future[WriteCounts] = Future()
                 self.running.add(future)
                 run = partial(contextvars.copy_context().run, self._write, claim, future)
                 threading.Thread(target=run, name="mempiler-writer", daemon=True).start()
@@ -110,12 +110,12 @@ class Writers:
             begun = True
         return begun
 
-    def ended(self, timeout: float | None = None) -> list[Future[Remembered]]:
+    def ended(self, timeout: float | None = None) -> list[Future[WriteCounts]]:
         """The users that are through since the last call; waits for one, so many seconds at most."""
         done, self.running = wait(self.running, timeout, FIRST_COMPLETED)
         return list(done)
 
-    def _write(self, claim: Claim, future: Future[Remembered]) -> None:
+    def _write(self, claim: Claim, future: Future[WriteCounts]) -> None:
         CALLER.set(claim.owner)
         try:
             done = write_claimed(self._memories, claim, self._lease, self._stop)[0]
@@ -225,7 +225,7 @@ class Worker:
             self.writers.claim()
         ended = self.writers.ended(0)
         errors = [error for error in (one.exception() for one in ended) if error is not None]
-        done = sum((one.result() for one in ended if one.exception() is None), Remembered())
+        done = sum((one.result() for one in ended if one.exception() is None), WriteCounts())
         if done.items or done.failures:
             log.info("sessions remembered", extra={"sessions": done.items, "failures": len(done.failures)})
         if errors:

@@ -44,15 +44,15 @@ _log = logging.getLogger("mempiler")
 
 
 @dataclass(frozen=True)
-class Remembered:
+class WriteCounts:
     """What was written."""
 
     items: int = 0
     """Items that are in a memory now and were not before."""
     failures: tuple[Failure, ...] = ()
 
-    def __add__(self, other: Remembered) -> Remembered:
-        return Remembered(self.items + other.items, self.failures + other.failures)
+    def __add__(self, other: WriteCounts) -> WriteCounts:
+        return WriteCounts(self.items + other.items, self.failures + other.failures)
 
 
 def remember_user(
@@ -61,7 +61,7 @@ def remember_user(
     lease: float = LEASE,
     stop: Callable[[], bool] = lambda: False,
     retry: bool = False,
-) -> Remembered:
+) -> WriteCounts:
     """Remembers what is queued of one user, and waits for others who do; no longer than the lease.
 
     Args:
@@ -76,7 +76,7 @@ def remember_user(
         StoreError: The store failed; everything before the last commit is there.
         LMError: The endpoint failed; what is not remembered stays queued.
     """
-    store, worker, pause, done = memories.store, uuid.uuid4().hex, 0.02, Remembered()
+    store, worker, pause, done = memories.store, uuid.uuid4().hex, 0.02, WriteCounts()
     until = time.monotonic() + min(lease, LONGEST_LEASE)
     while not stop():
         claims = store.claim(worker, lease, memories.stamp, owner, partial=retry)
@@ -98,7 +98,7 @@ def remember_user(
 
 def write_claimed(
     memories: Memories, claim: Claim, lease: float, stop: Callable[[], bool], retry: bool = False
-) -> tuple[Remembered, bool]:
+) -> tuple[WriteCounts, bool]:
     """Remembers the queue of a claimed user as it is now, and gives the claim back.
 
     Returns:
@@ -108,7 +108,7 @@ def write_claimed(
     try:
         seen = memories.read(claim.owner)
         if seen.snapshot.version != claim.version:
-            return Remembered(), False
+            return WriteCounts(), False
         steps = _StoredSteps(memories, claim, seen, lease, stop)
         with memories.at_work(seen):
             whole = steps.run(retry)
@@ -128,7 +128,7 @@ class _StoredSteps(Steps):
         self.document, self.memory, self.settled = seen.document, seen.memory, seen.settled
         self.queued = [stored for stored in seen.snapshot.waiting if stored.state == "queued"]
         self.batch: deque[StoredItem] = deque()
-        self.done = Remembered()
+        self.done = WriteCounts()
         self.released = False
         """Whether the last commit gave the claim back."""
 
@@ -159,11 +159,11 @@ class _StoredSteps(Steps):
                 last = stored is self.queued[-1] and not self.writer.settles
                 note = "; ".join(f"{failure.where}: {failure.message}" for failure in failures)
                 whole = self._commit(tried.value, note, last)
-                self.done += Remembered(int(whole), failures)
+                self.done += WriteCounts(int(whole), failures)
                 return whole
             failure, given_up = self._failure(item.id, tried.error), attempt >= ATTEMPTS
             self.store.fail(self.claim, stored.position, failure.message, given_up)
-            self.done += Remembered(0, (failure,) if given_up else ())
+            self.done += WriteCounts(0, (failure,) if given_up else ())
         return True
 
     def settle(self, state: bool) -> bool:
@@ -176,7 +176,7 @@ class _StoredSteps(Steps):
         failures = made.failures if made.error is None else (self._failure("settle", made.error),)
         memory = self.memory.resumed(settled)
         if self._commit(self._version(memory, settled, settled_position=self.document.position), last=True):
-            self.done += Remembered(0, failures)
+            self.done += WriteCounts(0, failures)
         return state
 
     def _written(self, stored: StoredItem, prepared: Any) -> _Version:
@@ -195,9 +195,9 @@ class _StoredSteps(Steps):
         with self._amended():
             made = _attempt(lambda: again(self.writer, self.memory, most=sys.maxsize))
         if made.error is not None:
-            self.done += Remembered(0, (self._failure("retry", made.error),))
+            self.done += WriteCounts(0, (self._failure("retry", made.error),))
             return True
-        self.done += Remembered(0, made.failures)
+        self.done += WriteCounts(0, made.failures)
         position, behind = self.document.position, self.document.settled_position
         if not self.writer.settles:
             return self._commit(self._version(made.value, made.value, settled_position=position))

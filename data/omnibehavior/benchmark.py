@@ -29,7 +29,7 @@ from pydantic import BeforeValidator, Field
 from ...errors import DataError
 from ...records import Action, History, read_json
 from ...records.context import fitting
-from ..behavior import ChosenOption, Since, asked, example, records
+from ..behavior import ChosenOption, RecentRecords, asked, example, records
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading
 from ..rows import Place, Row, Text, read_date
@@ -352,7 +352,7 @@ def _questions(user: _User, history_tokens: int | None) -> tuple[History, list[d
     lines = (action.turn().line() for action in reversed(actions[:anchor]))
     begin = 0 if history_tokens is None else anchor - fitting(lines, history_tokens)
     history = records(user.id, profile, actions[begin:anchor])
-    since = Since(user.id, actions[anchor:], anchor)
+    since = RecentRecords(user.id, actions[anchor:], anchor)
     made = []
     for place in (len(user.before) + n for n in user.asked):
         row, recent = rows[place], since.until(place - anchor)

@@ -47,7 +47,7 @@ Turn = tuple[UserAction, AssistantAction]
 
 
 @dataclass(frozen=True)
-class Said:
+class Utterance:
     """One utterance."""
 
     role: str
@@ -61,7 +61,7 @@ class SimulatedUser(PromptJudge):
 
     signature = PlayUser
 
-    def __call__(self, persona: Persona, said: Sequence[Said], action: UserAction) -> str:
+    def __call__(self, persona: Persona, said: Sequence[Utterance], action: UserAction) -> str:
         """The user's next words, raising what `ask` does.
 
         While needs are talked about the user knows their needs, afterwards their preferences, as in the paper.
@@ -105,12 +105,12 @@ def action_plan(
 
 
 def converse(
-    user: Callable[[Persona, Sequence[Said], UserAction], str],
+    user: Callable[[Persona, Sequence[Utterance], UserAction], str],
     reply: Program,
     persona: Persona,
     turns: Sequence[Turn],
     query: str,
-) -> tuple[list[Said], dspy.Prediction]:
+) -> tuple[list[Utterance], dspy.Prediction]:
     """Lets a user and an assistant talk to the end of a plan.
 
     Args:
@@ -123,23 +123,23 @@ def converse(
     Returns:
         The dialogue, and the assistant's last prediction.
     """
-    said: list[Said] = []
+    said: list[Utterance] = []
     last = dspy.Prediction()
     for asked, action in turns:
         words = user(persona, said, asked) or (query if not said else "...")
         last = reply(question=words, dialogue=transcript(said), action=action)
-        said.append(Said("user", asked, words))
-        said.append(Said("assistant", action, one_line(last.get("answer")) or "..."))
+        said.append(Utterance("user", asked, words))
+        said.append(Utterance("assistant", action, one_line(last.get("answer")) or "..."))
     return said, last
 
 
-def transcript(said: Sequence[Said]) -> str:
+def transcript(said: Sequence[Utterance]) -> str:
     """Utterances, one per line: `role: words`."""
     return "\n".join(f"{each.role}: {each.text}" for each in said)
 
 
 @dataclass(frozen=True)
-class Compared:
+class PairScore:
     """Mean scores of two dialogues over all judgements, 1 to 10; equal dialogues are not judged and have 0."""
 
     own: float = 0.0
@@ -189,7 +189,7 @@ class PreferenceUnderstandingJudge(NeedUnderstandingJudge):
     measure = "preferences"
 
 
-def compare(judge: AnyJudge, persona: Persona, own: str, other: str) -> Compared:
+def compare(judge: AnyJudge, persona: Persona, own: str, other: str) -> PairScore:
     """Has two dialogues judged six times, three in each order, and takes the mean scores, raising what the judge does.
 
     The judgements do not wait for one another. Equal dialogues are a tie without a call.
@@ -201,15 +201,15 @@ def compare(judge: AnyJudge, persona: Persona, own: str, other: str) -> Compared
         other: What it is compared with.
     """
     if own == other:
-        return Compared()
+        return PairScore()
     jobs = [(own, other, rollout) for rollout in range(1, PER_ORDER + 1)]
     jobs += [(other, own, rollout) for rollout in range(1, PER_ORDER + 1)]
     found = ask_all(lambda job: judge(persona, *job), jobs, len(jobs))
     scores = found[:PER_ORDER] + [(second, first) for first, second in found[PER_ORDER:]]
-    return Compared(sum(a for a, _ in scores) / len(scores), sum(b for _, b in scores) / len(scores))
+    return PairScore(sum(a for a, _ in scores) / len(scores), sum(b for _, b in scores) / len(scores))
 
 
-class Compares(Scorer):
+class PairwiseScorer(Scorer):
     """Has both dialogues compared in both dimensions: 1 for a win, .5 for a tie, 0 for a defeat."""
 
     title = "win 1, tie .5, lose 0"
@@ -230,7 +230,7 @@ class Compares(Scorer):
         for dimension, judge in judges.items():
             found = compare(judge, example.asked.persona, prediction.answer, prediction.rival)
             parts[dimension] = VALUES[found.outcome]
-            if found != Compared():
+            if found != PairScore():
                 parts |= {f"{dimension[:4]}_own": found.own, f"{dimension[:4]}_rival": found.other}
             said.append(f"{dimension} understanding: {found.outcome} ({found.own:.2f} against {found.other:.2f})")
         value = sum(parts[dimension] for dimension in DIMENSIONS) / len(DIMENSIONS)
@@ -272,7 +272,7 @@ class PalConversation(Interaction):
         other, _ = self._dialogue(self.rival, example, self.against_logs)
         return dspy.Prediction(answer=transcript(own), rival=transcript(other), context=last.get("context"))
 
-    def _dialogue(self, program: Program, example: dspy.Example, logs: bool) -> tuple[list[Said], dspy.Prediction]:
+    def _dialogue(self, program: Program, example: dspy.Example, logs: bool) -> tuple[list[Utterance], dspy.Prediction]:
         asked: QueryTopic = example.asked
         recent = {"recent": (asked.logs,)} if logs and asked.logs else {}
 
@@ -287,7 +287,7 @@ class PalDialogue(PalBench):
 
     name = "palbench.dialogue"
     task = "dialogue-reply"
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"win_tie_lose": Compares}
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"win_tie_lose": PairwiseScorer}
 
     @classmethod
     def load(

@@ -64,7 +64,7 @@ def within(deadline: Deadline) -> AbstractContextManager[None]:
     return holding(_current, deadline)
 
 
-class NobodyWaitsError(LMTimeoutError):
+class AbandonedCallError(LMTimeoutError):
     """Raised if the work that wants a call ended before the call's own time; it tells nothing of the endpoint."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ def run(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) ->
 
     Raises:
         TimeoutError: Of lm15; the time is over.
-        NobodyWaitsError: The deadline of the work that wants it passed.
+        AbandonedCallError: The deadline of the work that wants it passed.
     """
     future = _begun(_bounded(work, seconds, end, _current.get()))
     try:
@@ -140,7 +140,7 @@ async def _bounded(work: Awaitable[T], seconds: float, end: float, deadline: Dea
         if not limit.expired():
             raise
         if deadline is not None and deadline.passed:
-            raise NobodyWaitsError from None
+            raise AbandonedCallError from None
         raise EndpointTimeoutError(f"no whole answer came in {seconds:g} s") from None
     finally:
         if looking is not None:

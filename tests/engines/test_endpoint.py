@@ -27,7 +27,7 @@ from dspy.utils.exceptions import (
 )
 from mempiler import UserError
 from mempiler.engines.endpoint.endpoint import Upstream, in_pieces, upstream_of
-from mempiler.engines.endpoint.loop import Deadline, NobodyWaitsError, within
+from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
 from mempiler.engines.guard import DEAD_AFTER, Guard
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
@@ -113,7 +113,7 @@ def test_a_call_ends_with_the_work_that_wants_it_and_tells_nothing_of_the_endpoi
     with StubServer(every("stall")) as server:
         if end:
             end(request)
-        with within(request), pytest.raises(NobodyWaitsError):
+        with within(request), pytest.raises(AbandonedCallError):
             ask(named(server, guard=guard))
         assert time.monotonic() - begun < 15
         assert until(20, lambda: not connections(server))

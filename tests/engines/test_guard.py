@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from dspy.lm15 import AuthError, ConfigurationError, NotConfiguredError, ServerError
 from dspy.utils.exceptions import LMAuthError, LMError, LMServerError
-from mempiler.engines.endpoint.loop import Deadline, NobodyWaitsError, within
+from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
 from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, CallSlots, Guard, Limits
 from mempiler.engines.spending import Spending, Usage, computing, measure_usage, working_for
 from mempiler.errors import BudgetError, EndpointError, MempilerError, UserError
@@ -208,7 +208,7 @@ def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[CallSlots],
     lane = CallSlots(1)
     with lane.place():
         for _ in range(3):
-            with within(Deadline(0.02)), pytest.raises(NobodyWaitsError):
+            with within(Deadline(0.02)), pytest.raises(AbandonedCallError):
                 taking(lane)
         assert (lane.free, waiting(lane)) == (0, 0)
     assert lane.free == 1

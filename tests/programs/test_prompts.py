@@ -23,7 +23,12 @@ from mempiler.data.beam.scorer import BlindRubricJudge, RubricJudge, SameEventJu
 from mempiler.data.judge import AcknowledgementJudge, GenerousJudge, Judge, PreferenceJudge
 from mempiler.data.longmemeval import LongMemEvalJudge
 from mempiler.data.palbench.benchmark import NeedsJudge
-from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, PreferenceUnderstandingJudge, Said, SimulatedUser
+from mempiler.data.palbench.dialogue import (
+    NeedUnderstandingJudge,
+    PreferenceUnderstandingJudge,
+    SimulatedUser,
+    Utterance,
+)
 from mempiler.data.palbench.reader import Persona, Topic
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
@@ -234,7 +239,7 @@ JUDGED: dict[str, Callable[[Any, Any], Any]] = {
     "need-understanding": lambda lm, how: NeedUnderstandingJudge(lm, how)(PERSONA, "user: a", "user: b", 1),
     "preference-understanding": lambda lm, how: PreferenceUnderstandingJudge(lm, how)(PERSONA, "user: a", "user: b", 1),
     "simulated-user": lambda lm, how: SimulatedUser(lm, how)(
-        PERSONA, [Said(role="assistant", action="solution proposal", text="Tea?")], "solution feedback"
+        PERSONA, [Utterance(role="assistant", action="solution proposal", text="Tea?")], "solution feedback"
     ),
     **{
         f"longmemeval-{kind}": lambda lm, how, kind=kind: LongMemEvalJudge(lm, how)(kind, "Where?", "Lisbon", "Lisbon")
