@@ -229,6 +229,7 @@ def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> di
         "data": source.path,
         "data_sha256": source.sha256,
         "sample": source.sample,
+        "metric": benchmark.scorer.title,
         "lm": setup.lm,
         "prompt_lm": setup.prompt_lm or setup.lm,
         "judge_lm": setup.judge_lm,

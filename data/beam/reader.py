@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 import dspy
 from pydantic import AliasChoices, Field, RootModel, model_validator
 
-from ...errors import DataError
+from ...errors import DataError, one_line
 from ...records import History, Session, Turn, read_json
 from ..dataset import Note, Reading
 from ..rows import MONTHS, Parsed, Place, Row, Text, Verbatim, Words, json_rows, natural, stream_list
@@ -38,7 +38,7 @@ Ability = Literal[
     "summarization",
     "temporal_reasoning",
 ]
-ABILITIES: tuple[str, ...] = Ability.__args__
+ABILITIES: tuple[Ability, ...] = Ability.__args__
 ABSTENTION, EVENT_ORDERING = "abstention", "event_ordering"
 CHATS = ("chat_trunecated.json", "chat.json")
 """The names of a chat's file, the one that is preferred first."""
@@ -197,8 +197,8 @@ def _parquet(table: Path) -> Iterator[Any]:
     try:
         for batch in ParquetFile(table).iter_batches(1, columns=[*_HubRow.model_fields]):
             yield from batch.to_pylist()
-    except (ArrowException, OSError) as error:
-        raise DataError(f"{table}: cannot be read as a parquet file: {error}") from error
+    except (ArrowException, OSError, ValueError) as error:  # the last of names that are no UTF-8
+        raise DataError(f"{table}: cannot be read as a parquet file: {one_line(str(error))}") from error
 
 
 class _Chat:
@@ -278,7 +278,7 @@ class _Chat:
 
     def examples(self) -> Iterator[dspy.Example]:
         """The questions, which are asked after the whole chat."""
-        asked: Mapping[Any, tuple[_Question, ...]] = self.found.questions.root if self.found.questions else {}
+        asked = self.found.questions.root if self.found.questions else {}
         for ability in ABILITIES:
             rows = asked.get(ability, ())
             if self.found.questions and not rows:

@@ -33,6 +33,7 @@ _LINE = 1_200
 """Longest line of a prompt, in characters."""
 _FACTS = {
     "task": "Task",
+    "metric": "Metric",
     "lm": "Language model",
     "prompt_lm": "Prompt model",
     "judge_lm": "Judge",

@@ -125,10 +125,11 @@ def test_what_is_odd_is_told_and_what_is_broken_is_refused_in_one_line(tmp_path,
 )
 def test_two_rules_score_the_same_replies(ability: str, answer: str, fixed: float, official: float) -> None:
     replies = {"A fern": Grade(True, "", 1.0), "A cat": Grade(False, "No name.", 0.5)}
-    judges = {"SameEventJudge": lambda event, line: event.lower() == line}
+    judges: dict[str, Any] = {"SameEventJudge": lambda event, line: event.lower() == line}
     example = dspy.Example(question="?", rubric=("A fern", "A cat"), category=ability, evidence=("D1:1",))
     for metric, value in (("fixed", fixed), ("official", official)):
-        scorer = Beam.scored_by(metric).bound(lambda kind: judges.get(kind.__name__, lambda _, item, __: replies[item]))
+        scorer: Any = Beam.scored_by(metric)
+        scorer = scorer.bound(lambda kind: judges.get(kind.__name__, lambda _, item, __: replies[item]))
         found = scorer.score(example, dspy.Prediction(answer=answer))
         assert found.value == pytest.approx(value)
         assert [found.parts[name] for name in scorer.names] == pytest.approx([fixed, official])
