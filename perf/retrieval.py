@@ -1,10 +1,10 @@
 """Measures evidence recall of each search signal, alone and together, and the cost of a question.
 
 For every question of a file in LoCoMo's form the share of its evidence among the first five, ten and twenty turns of
-its conversation; LoCoMo's adversarial questions, which have no answer, are left out. `--on beam` reads a chat folder of
-BEAM, by messages. Without a file it takes the bundled samples, which are ours: they show that nothing breaks, not how
-good anything is. Each line adds a signal to the one before: BM25, what neighbours lend, the speaker and the month asked
-for, the cosines of an embedder, its reranker.
+its conversation; LoCoMo's adversarial questions, which have no answer, are left out. Without a file it takes
+the bundled samples, which are ours: they show that nothing breaks, not how good anything is. Each line adds a signal to
+the one before: BM25, what neighbours lend, the speaker and the month asked for, the cosines of an embedder, its
+reranker.
 
 Usage:
     $ python perf/retrieval.py locomo10.json --embedder minilm --reranker tokens
@@ -13,18 +13,14 @@ Usage:
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import OFFLINE, embedder
-from mempiler.memory.index import DIALOGUE, Entry, Index
+from mempiler.memory.index import Entry, Index
 from mempiler.memory.memory import TurnMemory
 
 FIRST = 5, 10, 20
@@ -42,14 +38,14 @@ class Asked(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description="Evidence recall of each signal of a search.")
     parser.add_argument("data", nargs="?", help="the file; the bundled samples without")
-    parser.add_argument("--on", default="locomo", help="the benchmark whose form the file has, or beam")
+    parser.add_argument("--on", default="locomo", help="the benchmark whose form the file has")
     parser.add_argument("--embedder", default=OFFLINE)
     parser.add_argument("--reranker", help="none, tokens or fastembed:NAME")
     arguments = parser.parse_args()
     used = embedder(arguments.embedder, reranker=arguments.reranker)
     print(f"{'':<14}{used.name}: recall@{'/@'.join(map(str, FIRST))}, CPU ms a turn and a question, p50 and p95 ms")
     for name in [arguments.on] if arguments.data else SAMPLES:
-        told = [beam(Path(arguments.data))] if name == "beam" else histories(name, arguments.data)
+        told = histories(name, arguments.data)
         print(f"{name}: {sum(len(each.queries) for each in told)} questions, {len(told)} histories")
         for label, index in ways(used):
             line(label, [indexed(index(), asked) for asked in told])
@@ -71,25 +67,6 @@ def histories(name: str, path: str | None = None) -> list[Asked]:
             asked.queries.append(example.question)
             asked.evidence.append(gold)
     return [asked for asked in found.values() if asked.queries]
-
-
-def beam(folder: Path) -> Asked:
-    """The questions of a BEAM chat whose probes name the messages they rest on."""
-    entries, day = list[Entry](), None
-    for batch in json.loads((folder / "chat_trunecated.json").read_text()):
-        for turn in (turn for group in batch["turns"] for turn in group):
-            day = datetime.strptime(turn["time_anchor"], "%B-%d-%Y") if turn.get("time_anchor") else day
-            about = {"speaker": turn["role"], "time": day, "tags": {DIALOGUE: str(batch["batch_number"])}}
-            text = " ".join(f"{turn['role']}: {turn['content']}".split())
-            entries.append(Entry.model_validate({"id": str(turn["id"]), "text": text, **about}))
-    asked, ids = Asked(tuple(entries), [], []), {entry.id for entry in entries}
-    probes = json.loads((folder / "probing_questions" / "probing_questions.json").read_text())
-    for probe in (probe for kind in probes.values() for probe in kind):
-        # Ids come as lists, and as lists by topic.
-        if gold := ids.intersection(re.findall(r"\w+", json.dumps(probe.get("source_chat_ids", [])))):
-            asked.queries.append(probe["question"])
-            asked.evidence.append(frozenset(gold))
-    return asked
 
 
 def ways(used: Any) -> Iterator[tuple[str, Callable[[], Index]]]:

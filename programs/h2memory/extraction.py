@@ -183,5 +183,5 @@ def tiled(named: Sequence[Sequence[str]], ids: Sequence[str]) -> list[tuple[str,
     """
     place = {id: n for n, id in enumerate(ids)}
     first = (min((place[id] for id in each if id in place), default=0) for each in named[1:])
-    starts = list(accumulate(first, max, initial=0))
+    starts = list(accumulate(first, max, initial=0))[: len(named)]
     return [tuple(ids[start : min((later for later in starts if later > start), default=None)]) for start in starts]

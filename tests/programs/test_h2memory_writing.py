@@ -175,8 +175,9 @@ def test_what_prompts_ask_for_is_read_in_any_form(form, field, said, read) -> No
         ((None, 4, None), [(1, 3), (4, 8), (4, 8)]),
         ((5, 1), [(1, 8), (1, 8)]),
         ((8, 8, 8), [(1, 7), (8, 8), (8, 8)]),
+        ((), []),
     ],
-    ids=["good", "begins late", "not named", "wrong order", "all last"],
+    ids=["good", "begins late", "not named", "wrong order", "all last", "no topic"],
 )
 def test_topics_tile_the_dialogue_by_where_they_begin(starts: tuple, found: list) -> None:
     turns = IDS[:8]
