@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ..data.catalog import benchmark as load_benchmark
@@ -105,7 +104,10 @@ def preferences(baseline: Recorded, other: Recorded, judge: AnyJudge, threads: i
     shared = [(before[row.id, row.question], row) for row in other.evaluation.rows if (row.id, row.question) in before]
     if not shared:
         raise UserError(f"{other.name} and {baseline.name} have no query in common; compare runs on the same data")
-    examples = _examples(baseline)
+    made = baseline.settings
+    benchmark = load_benchmark(made["benchmark"], made.get("data"), **(made.get("options") or {}))
+    asked = informed(benchmark.examples, benchmark.group)
+    examples = {(str(example.id), str(example.question)): example for example in asked}
 
     def prefers(pair: tuple[Row, Row]) -> Preference | None:
         a, b = pair
@@ -193,14 +195,6 @@ def comparisons(page: Page, runs: Sequence[Recorded]) -> list[dict[str, Any]]:
         }
         for n, run in enumerate(runs[1:], 1)
     ]
-
-
-def _examples(run: Recorded) -> dict[tuple[str, str], dspy.Example]:
-    made = run.settings
-    benchmark = load_benchmark(made["benchmark"], made.get("data"), **(made.get("options") or {}))
-    return {
-        (str(example.id), str(example.question)): example for example in informed(benchmark.examples, benchmark.group)
-    }
 
 
 def _warnings(runs: Sequence[Recorded], shared: int) -> Iterator[str]:

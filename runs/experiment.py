@@ -81,11 +81,9 @@ def run_evaluate(
         examples = thing.given(benchmark, examples)
     runtime = Runtime.start(setup, "evaluate", name, {"part": part}, meter, parent)
     with runtime.folder.recording():
-        benchmark = runtime.judged(benchmark)
-        program = runtime.answered(runtime.program(thing, benchmark))
-        scoring = Scoring(runtime, runtime.company(benchmark, program), note, thing)
+        program, benchmark = runtime.evaluated(thing)
         with closing(program.method):
-            found = _tracked(scoring, program, examples, part)
+            found = _tracked(Scoring(runtime, benchmark, note, thing), program, examples, part)
     runtime.folder.keep_rows("evaluation", found.rows)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
     return found

@@ -78,13 +78,15 @@ def register(
     """
     if alias is not None and (not re.fullmatch(r"[\w-]{1,255}", alias) or re.fullmatch(r"latest|v\d+", alias, re.I)):
         raise UserError(f"{alias!r}: an alias is one word, and neither latest nor v and a number; choose another")
+    if not name.strip() or set(name) & set("/:@'\"\\"):
+        raise UserError(f"{name!r}: the name of a registered model has no slash, colon, @ or quote; choose another")
     folder = program_folder(program)
     if folder is None:
         raise ProgramError(f"{program}: no saved program here; give the folder that `mempiler compile` made")
     manifest = read_manifest(folder)
     # Nothing is sent to the embedder here, so the folder may name it.
     opened = open_program(folder, allow_code, chosen_embedder(folder, manifest.embedder, None))
-    told = gate(manifest, *_current(_checked(name), alias), force=force, min_n=min_n)
+    told = gate(manifest, *_current(name, alias), force=force, min_n=min_n)
     known = _known(name, manifest.manifest_sha256)
     number = known or _version(folder, opened.program, manifest, name, told)
     if alias:
@@ -226,12 +228,6 @@ def _build(scratch: Path, folder: Path, program: MemoryProgram) -> None:
             signature=ModelSignature(Schema(columns)),
             pip_requirements=[f"mempiler=={__version__}"],
         )
-
-
-def _checked(name: str) -> str:
-    if not name.strip() or set(name) & set("/:@'\"\\"):
-        raise UserError(f"{name!r}: the name of a registered model has no slash, colon, @ or quote; choose another")
-    return name
 
 
 def _asked(call: str, *values: Any, **named: Mapping[str, Any] | str) -> Any:

@@ -25,7 +25,7 @@ from ..engines.models import is_local
 from ..engines.vectors import CachedVectors
 from ..errors import UserError
 from .folder import RUN, RunFolder
-from .run_store import RunStore, VectorTable
+from .run_store import VectorTable
 
 QUOTED = 80
 """Characters of a prompt that a message quotes."""
@@ -48,10 +48,6 @@ class Replay:
         self._asked: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    @property
-    def _store(self) -> RunStore:
-        return self._folder.store
-
     def model(self, role: str, name: str) -> str:
         """The name by which the model of a role is made: the one it had."""
         found = self._model(role)
@@ -72,7 +68,7 @@ class Replay:
         with self._lock:
             number = self._asked[key]
             self._asked[key] += 1
-        found = self._store.answers.all(key)
+        found = self._folder.store.answers.all(key)
         if number >= len(found):
             about = "was not asked so often" if found else "was not asked"
             raise self._missing(f"{call.lm.role} model {about}: {_beginning(call)!r}")
@@ -83,7 +79,7 @@ class Replay:
 
     def embedder(self, name: str) -> TextEmbedder:
         """The embedder of then, with the vectors that it made."""
-        table = VectorTable(self._store, name)
+        table = VectorTable(self._folder.store, name)
         about = table.about
         if about is None:
             raise UserError(f"--replay {self._folder.path.name}: holds no vectors of {name}")

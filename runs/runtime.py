@@ -205,25 +205,26 @@ class Runtime:
         lm, adapter = self.model("judge"), self.adapter(self.setup.adapter or "chat")
         return benchmark.bound(lambda judge: judge(lm, adapter))
 
-    def answered(self, program: MemoryProgram) -> MemoryProgram:
-        """The program, which answers by the model of `answer_lm` where one is named.
+    def evaluated(self, thing: Any) -> tuple[MemoryProgram, Benchmark]:
+        """The program of a thing, which answers by the model of `answer_lm` where one is named, and the benchmark.
+
+        The benchmark has its judges and, where it is a conversation, its user, played by the prompt model, and a rival.
 
         Raises:
-            UserError: Its task asks no model.
+            UserError: The program's task asks no model that `answer_lm` could stand for.
         """
+        benchmark = self.judged(self.setup.load())
+        program = self.program(thing, benchmark)
         if self.setup.answer_lm:
             if not program.task.predictors():
                 raise UserError(f"{program.name} answers without a prompt of ours: --answer-lm does not reach it")
             program.task.set_lm(self.model("answer"))
-        return program
-
-    def company(self, benchmark: Benchmark, program: MemoryProgram) -> Benchmark:
-        """The benchmark with its user, played by the prompt model, and its rival, where it is a conversation."""
-        if benchmark.interaction is None:
-            return benchmark
-        plain = replace(self, setup=replace(self.setup, config={}))
-        rival = plain.program(benchmark.interaction.against, benchmark, program.cache)
-        return benchmark.accompanied(self.model("prompt"), self.adapter(self.setup.adapter or "chat"), rival)
+        if benchmark.interaction is not None:
+            plain = replace(self, setup=replace(self.setup, config={}))
+            rival = plain.program(benchmark.interaction.against, benchmark, program.cache)
+            adapter = self.adapter(self.setup.adapter or "chat")
+            benchmark = benchmark.accompanied(self.model("prompt"), adapter, rival)
+        return program, benchmark
 
     def program(self, name: str | Any, benchmark: Benchmark, cache: MemoryCache | None = None) -> MemoryProgram:
         """Builds a method's program for a benchmark with the setup's `config`, or loads a saved one.

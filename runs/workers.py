@@ -147,13 +147,11 @@ def ask(shard: Shard) -> Generator[WorkerReply]:
     meter, guard = Meter(), Guard(shard.limits, shard.in_flight)
     with _folder(shard) as folder:
         runtime = Runtime(shard.setup, meter, guard, folder)
-        benchmark = runtime.judged(shard.setup.load())
-        program = runtime.answered(runtime.program(shard.name, benchmark))
+        program, benchmark = runtime.evaluated(shard.name)
         for name, predictor in program.all_predictors().items():
             parse_predictor(predictor, shard.states[name], name)()
         if program_digest(program) != shard.identity:
             raise ProgramError(f"{shard.name}: is another program here than where the run was started")
-        benchmark = runtime.company(benchmark, program)
         asked = set(shard.questions)
         examples = [example for example in benchmark.examples if str(example.id) in asked]
         adapter = runtime.adapter(shard.setup.adapter or program.adapter)

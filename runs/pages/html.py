@@ -116,15 +116,12 @@ def _environment() -> Any:
 
     found = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
     found.trim_blocks = found.lstrip_blocks = True
+    # A place on an axis from 0 to 1, as SVG takes it.
+    found.filters["percent"] = lambda value: f"{min(1.0, max(0.0, value)) * 100:.2f}%"
     numbers = {"score": "{:.3f}", "signed": "{:+.3f}", "count": "{:,.0f}"}
-    found.filters |= {"percent": _percent, **{name: _number(form) for name, form in numbers.items()}}
+    found.filters |= {name: _number(form) for name, form in numbers.items()}
     return found
 
 
 def _number(form: str) -> Callable[[float | None], str]:
     return lambda value: "–" if value is None or math.isnan(value) else form.format(value).replace("-", "−")
-
-
-def _percent(value: float) -> str:
-    """A place on an axis from 0 to 1, as SVG takes it."""
-    return f"{min(1.0, max(0.0, value)) * 100:.2f}%"
