@@ -151,12 +151,13 @@ def chosen_embedder(
         reranker: As `engines.embedders.embedder` takes it.
 
     Returns:
-        The program's embedder, if it was named or has an address or a reranker; else None, and `load` decides.
+        The program's embedder, if it runs in this process, was named or has an address; else None, and `load` decides.
     """
-    made_with = read_manifest(folder).embedder
-    if made_with in IN_PROCESS and reranker:
-        return make_embedder(made_with, None, reranker)
-    if made_with in (None, *IN_PROCESS) or (made_with != name and not api_base):
+    manifest = read_manifest(folder)
+    made_with = manifest.embedder
+    if made_with in IN_PROCESS:
+        return make_embedder(made_with, None, reranker) if reranker else embedder_of(Path(folder), manifest)
+    if made_with is None or (made_with != name and not api_base):
         return None
     return make_embedder(made_with, api_base, reranker)
 

@@ -28,7 +28,7 @@ from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
 from ..programs.tasks.task import TASK, parted
 from ..programs.threads import SingleFlight
-from .artifact import chosen_embedder, embedder_of, load, versions
+from .artifact import chosen_embedder, load, versions
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
 from .manifest import read_manifest
@@ -266,27 +266,23 @@ class Runtime:
         return build(name, benchmark.task, embedder, cache, setup.default_adapter, **settings)
 
     def _embedder(self, name: str) -> Any:
-        if self.replay is not None and name != OFFLINE_EMBEDDER:
-            made = self.replay.embedder(name)
-            if name in IN_PROCESS and self.setup.reranker != NO_RERANKER:
-                # It compares tokens, which no run keeps; those of its weights are the same.
-                made.reranker = make_embedder(name, None, self.setup.reranker).reranker
-            return recorded(made, self.folder)
-        made = make_embedder(name, self.setup.embedder_api_base, self.setup.reranker)
-        return recorded(self._counted(made), self.folder)
+        if self.replay is None or name == OFFLINE_EMBEDDER:
+            return self._kept(make_embedder(name, self.setup.embedder_api_base, self.setup.reranker))
+        made = self.replay.embedder(name)
+        if name in IN_PROCESS and self.setup.reranker != NO_RERANKER:
+            # It compares tokens, which no run keeps; those of its weights are the same.
+            made.reranker = make_embedder(name, None, self.setup.reranker).reranker
+        return self._kept(made)
 
-    def _counted(self, embedder: Any) -> Any:
-        account = getattr(embedder, "account", None)
-        if account is not None:
-            account.open(self.meter, self.guard)
-        return embedder
+    def _kept(self, embedder: Any) -> Any:
+        """An embedder whose calls are counted, and whose vectors the run keeps."""
+        if embedder.account is not None:
+            embedder.account.open(self.meter, self.guard)
+        return recorded(embedder, self.folder)
 
     def _saved(self, folder: Path) -> MemoryProgram:
-        setup, manifest = self.setup, read_manifest(folder)
-        made_with = manifest.embedder or OFFLINE_EMBEDDER
+        setup = self.setup
         if self.replay is not None:
-            return load(folder, setup.allow_code, self._embedder(made_with))
-        chosen: Any = chosen_embedder(folder, setup.embedder, setup.embedder_api_base, setup.reranker)
-        if chosen is None and made_with in IN_PROCESS:
-            chosen = embedder_of(folder, manifest)
-        return load(folder, setup.allow_code, chosen and recorded(self._counted(chosen), self.folder))
+            return load(folder, setup.allow_code, self._embedder(read_manifest(folder).embedder or OFFLINE_EMBEDDER))
+        chosen = chosen_embedder(folder, setup.embedder, setup.embedder_api_base, setup.reranker)
+        return load(folder, setup.allow_code, chosen and self._kept(chosen))
