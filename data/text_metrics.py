@@ -6,15 +6,11 @@ nothing against the date it means, and only ASCII punctuation is removed, as in 
 
 from __future__ import annotations
 
-import importlib
 import re
 import string
-import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from importlib.abc import MetaPathFinder
 from math import exp
 from typing import Any
 
@@ -52,31 +48,10 @@ def stem(word: str) -> str:
 
 @lru_cache(maxsize=1)
 def _stemmer() -> Any:
-    return _nltk("nltk.stem.porter").PorterStemmer()
+    # Importing it brings SciPy, so that it waits for the first score.
+    from nltk.stem.porter import PorterStemmer
 
-
-class _Without(MetaPathFinder):
-    """Keeps the thread that imports NLTK from importing SciPy and scikit-learn with it.
-
-    They are for its parsers and classifiers, which nobody here asks, and take one to two seconds of CPU.
-    """
-
-    def __init__(self) -> None:
-        self._thread = threading.get_ident()
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        if threading.get_ident() == self._thread and fullname.partition(".")[0] in ("scipy", "sklearn"):
-            raise ModuleNotFoundError(fullname)
-
-
-@lru_cache(maxsize=2)
-def _nltk(name: str) -> Any:
-    finder = _Without()
-    sys.meta_path.insert(0, finder)
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.meta_path.remove(finder)
+    return PorterStemmer()
 
 
 def squad_words(text: str) -> list[str]:
@@ -115,7 +90,8 @@ def bleu1(answer: str, gold: str, split: Callable[[str], list[str]] = words) -> 
 
 def sentence_bleu(said: Sequence[str], wanted: Sequence[str], order: int) -> float:
     """NLTK's sentence BLEU of an order, 1 to 4, with smoothing method 1; 0 where no word is shared."""
-    bleu_score = _nltk("nltk.translate.bleu_score")
+    from nltk.translate import bleu_score  # takes a second to import
+
     smoothing = bleu_score.SmoothingFunction().method1
     found: Any = bleu_score.sentence_bleu([wanted], said, _BLEU_WEIGHTS[order - 1], smoothing)
     return float(found)
