@@ -307,7 +307,9 @@ class _Chat:
             place.odd("nested evidence", "holds lists among its ids; they are put together")
         if isinstance(given, dict) and any(given.values()) and not all(given.values()):
             place.odd("half of the evidence", "one of its two statements names no message")
-        ids = list(dict.fromkeys(flattened(given)))
+        ids = list(dict.fromkeys(named := list(flattened(given))))
+        if len(ids) < len(named):
+            place.odd("repeated evidence", "names a message twice; it counts once")
         known = [id for id in ids if isinstance(id, int) and not isinstance(id, bool)]
         if len(known) < len(ids):
             place.odd("malformed evidence", "holds what is no id; passed over")

@@ -163,6 +163,7 @@ OPTIONS = {
     "memory-env": ("users=x", "users=[1]", "users=1e400", "users=3", "sessions=NaN", "seed=-1", "nothing=1"),
     "movielens": ("min_ratings=x", "questions=0", "metric=f1"),
     "omnibehavior": ("detail=NaN", "last_day=maybe", "history=2025-13-01..2025-14-01", "categories=video,cinema"),
+    "beam": ("size=2M", "categories=riddle", "metric=f1"),
     "longmemeval": ("size=xl", "limit=true", "categories=riddle"),
     "palbench.dialogue": ("tie_margin=NaN", "lang=zh"),
     "locomo": ("nothing=1", "nothing"),

@@ -90,6 +90,7 @@ ODD: list[tuple[Change, str]] = [
         "half of the evidence",
     ),
     (put(ASKED, "instruction_following", 0, "source_chat_ids", value=[]), "empty evidence"),
+    (put(ASKED, "instruction_following", 0, "source_chat_ids", value=[2, 2]), "repeated evidence"),
     (put(ASKED, "instruction_following", 0, "source_chat_ids", value=[0, 99]), "dangling evidence"),
     (lambda files: None, "missing ability"),
     (put(ASKED, "abstention", 0, "rubric", value=[]), "probing_questions.json, field 'abstention.0.rubric': "),
