@@ -16,15 +16,20 @@ from ..errors import UserError
 def atomic_write(path: Path, rights: int = 0o666) -> Generator[TextIO]:
     """A text file (with such rights before the umask) that takes the place of another once it is written whole.
 
+    A device or a pipe stays, and gets the text as it comes.
+
     Raises:
         UserError: It cannot be written.
     """
-    part = path.with_name(f".{uuid4().hex}.part")
+    replaced = path.is_file() or not path.exists()
+    part = path.with_name(f".{uuid4().hex}.part") if replaced else path
     try:
-        with open(part, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, rights)) as file:
+        with open(part, "x" if replaced else "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, rights)) as file:
             yield file
-        part.replace(path)
+        if replaced:
+            part.replace(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        if replaced:
+            part.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """Records: JSON and moments from outside, refused in one line; queries as prompts show them; hits that are evidence."""
 
 import json
+import os
 import re
 import sys
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Context, DataError, History, Hit, Logs, Query, Session, Turn, UserError
 from mempiler.records import ABSTRACT, comparable, parse_json, read_json
+from mempiler.records.atomic_file import atomic_write
 from mempiler.records.json_input import MOST_DEPTH
 from mempiler.records.own_code import imported
 from pydantic import ValidationError
@@ -201,3 +203,13 @@ def test_the_current_folder_is_looked_into_for_what_a_user_names_alone(tmp_path,
     assert callable(imported("metric", "lies_here:scored", path))
     assert (str(tmp_path) in sys.path) is found
     sys.modules.pop("lies_here", None)
+
+
+def test_a_pipe_that_is_written_to_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with atomic_write(pipe) as file:
+        file.write("words")
+    assert (os.read(reader, 100), pipe.is_fifo()) == (b"words", True)
+    os.close(reader)
