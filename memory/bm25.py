@@ -189,15 +189,13 @@ def tokens(text: str) -> list[str]:
     return [word if len(word) > _LONGEST else _stem(word) for word in words if word not in STOP_WORDS]
 
 
+_asked = lru_cache(maxsize=64)(tokens)
+
+
 def forget_words() -> None:
     """Drops the words seen so far: a password is a word too."""
     _stem.cache_clear()
     _asked.cache_clear()
-
-
-@lru_cache(maxsize=64)
-def _asked(query: str) -> list[str]:
-    return tokens(query)
 
 
 @lru_cache(maxsize=32_768)

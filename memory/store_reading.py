@@ -227,10 +227,7 @@ class Reading(Database):
     def users(
         self, tenant: str | None = None, user: str | None = None, after: str = "", limit: int | None = None
     ) -> list[MemoryStatus]:
-        """Every user, or those of one tenant or one name, in order of their names.
-
-        With a `limit`, the first so many of a tenant behind the name `after`.
-        """
+        """Every user, or those of one tenant or one name, by name; or so many of a tenant behind the name `after`."""
         wanted = {"tenant": tenant, "user": user}
         named = {name: unicodedata.normalize("NFC", value) for name, value in wanted.items() if value is not None}
         these = " AND ".join(["1 = 1", *(f'"{name}" = :{name}' for name in named)])

@@ -40,6 +40,8 @@ EntryId = Annotated[
     Storable,
     Field(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_KEY),
 ]
+After = Annotated[Storable, Field(description="`next` of the page before", max_length=MAX_KEY)]
+Limit = Annotated[int, Field(ge=1, le=MOST)]
 By = Annotated[Storable, Field(max_length=LONGEST_BY, examples=["ada"])]
 
 
@@ -89,7 +91,7 @@ class Listing(EntryFilter):
     where: Annotated[Json[Where] | None, Field(examples=['{"year": 2025}'])] = None
     cursor: Annotated[str | None, Field(min_length=1, max_length=2048)] = None
     """`next` of the page before."""
-    limit: Annotated[int, Field(ge=1, le=MOST)] = PAGE
+    limit: Limit = PAGE
 
 
 class Page(Body):
@@ -97,15 +99,7 @@ class Page(Body):
 
     after: Annotated[int | None, Field(ge=0, lt=2**31)] = None
     """`next` of the page before."""
-    limit: Annotated[int, Field(ge=1, le=MOST)] = PAGE
-
-
-class UserPage(Body):
-    """Which users of a tenant, in the address."""
-
-    after: Annotated[Storable, Field(max_length=MAX_KEY)] = ""
-    """`next` of the page before."""
-    limit: Annotated[int, Field(ge=1, le=MOST)] = PAGE
+    limit: Limit = PAGE
 
 
 class SessionMessage(Body):
@@ -140,7 +134,7 @@ class Search(EntryFilter):
     """What to look for in the memory of a user."""
 
     query: Said
-    k: Annotated[int, Field(ge=1, le=MOST)] = 10
+    k: Limit = 10
     """Most entries of the memory, and most turns that are not in it yet."""
 
 

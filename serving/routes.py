@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from ..memory.entries import (
+    PAGE,
     Added,
     Answer,
     EntryChange,
@@ -26,8 +27,7 @@ from ..memory.entries import (
 )
 from ..memory.incoming import now
 from ..records import format_time
-from .bodies import By, ChangedEntry, EntryId, Listing, Name, NewSession, NewText, Page, Question, Search, UserPage
-from .error_responses import UNKNOWN_ENTRY, UNKNOWN_SESSION, UNKNOWN_USER
+from .bodies import After, By, ChangedEntry, EntryId, Limit, Listing, Name, NewSession, NewText, Page, Question, Search
 from .memory_view import memory_shown
 from .service import GUARD, Asked, Caller, Service, User
 from .user_memory import UserMemory
@@ -40,23 +40,22 @@ entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], depende
 
 
 @router.get("", summary="List the users of the token's tenant")
-async def list_users(caller: Asked, page: Annotated[UserPage, Query()]) -> Users:
+async def list_users(caller: Asked, after: After = "", limit: Limit = PAGE) -> Users:
     """Users with what is stored of each, in order of their names."""
-    store = caller.service.store
-    found = await caller.storing(lambda: store.users(caller.tenant, after=page.after, limit=page.limit))
-    return Users(users=tuple(found), next=found[-1].user if len(found) == page.limit else None)
+    found = await caller.storing(lambda: caller.service.store.users(caller.tenant, after=after, limit=limit))
+    return Users(users=tuple(found), next=found[-1].user if len(found) == limit else None)
 
 
 @router.get("/{user}", summary="Counts of a user")
 async def show_user(user: User, caller: Asked) -> MemoryStatus:
     """How many sessions are stored, queued and failed."""
-    return _there(await caller.storing(caller.memory(user).status), UNKNOWN_USER)
+    return _there(await caller.storing(caller.memory(user).status), "user")
 
 
 @router.delete("/{user}", summary="Forget a user")
 async def forget_user(user: User, caller: Asked) -> Receipt:
     """Deletes everything of a user: sessions, open turns, memory."""
-    return _there(await caller.storing(caller.memory(user).forget), UNKNOWN_USER)
+    return _there(await caller.storing(caller.memory(user).forget), "user")
 
 
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Added}})
@@ -81,7 +80,7 @@ async def end_session(user: User, session: Name, caller: Asked) -> Added:
     """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
     added = await caller.writing(user, lambda memory: memory.end(session, remember=False))
     caller.service.worker.wake()
-    return _there(added, UNKNOWN_SESSION)
+    return _there(added, "session")
 
 
 @router.delete("/{user}/sessions/{session}", summary="Forget a session")
@@ -89,7 +88,7 @@ async def forget_session(user: User, session: Name, caller: Asked) -> Receipt:
     """Deletes a session; a memory that holds something of it is written anew from the others."""
     found = await caller.storing(lambda: caller.memory(user).forget_session(session, remember=False))
     caller.service.worker.wake()
-    return _there(found, UNKNOWN_SESSION)
+    return _there(found, "session")
 
 
 @router.get("/{user}/memory", summary="Read the memory of a user")
@@ -121,7 +120,7 @@ async def list_entries(user: User, caller: Asked, listing: Annotated[Listing, Qu
 async def get_entry(user: User, entry: EntryId, caller: Asked) -> ListedEntry:
     """One entry, with the sessions and turns that it rests on."""
     memory = caller.memory(user)
-    return _there(await caller.storing(lambda: known(memory).get(entry)), UNKNOWN_ENTRY)
+    return _there(await caller.storing(lambda: known(memory).get(entry)), "entry")
 
 
 @entries.patch("/{entry}", summary="Change the text of an entry")
@@ -155,7 +154,7 @@ def known(memory: UserMemory) -> UserMemory:
         HTTPException: 404: nothing is stored of the user.
     """
     seen = memory.look()
-    _there(seen.snapshot.version, UNKNOWN_USER)
+    _there(seen.snapshot.version, "user")
     return memory.begin(seen)
 
 
@@ -183,20 +182,20 @@ def _memory(memory: UserMemory) -> MemoryState:
 
 
 def _changed(memory: UserMemory, entry: str, made: EntryChange | None) -> ChangedEntry:
-    return ChangedEntry(entry=entry, changes=(_there(made, UNKNOWN_ENTRY),), now=memory.get(entry))
+    return ChangedEntry(entry=entry, changes=(_there(made, "entry"),), now=memory.get(entry))
 
 
 def _history(memory: UserMemory, entry: str, page: Page) -> EntryHistory:
     changes = memory.history(entry, page.after, page.limit)
-    _there(changes or memory.history(entry, limit=1), UNKNOWN_ENTRY)
+    _there(changes or memory.history(entry, limit=1), "entry")
     following = changes[-1].number if len(changes) == page.limit else None
     return EntryHistory(entry=entry, changes=changes, next=following)
 
 
-def _there(found: T | None, unknown: Callable[[], HTTPException]) -> T:
+def _there(found: T | None, what: str) -> T:
     """What was found, or the refusal where there is no such thing."""
     if not found:
-        raise unknown()
+        raise HTTPException(404, f"there is no such {what}")
     return found
 
 
