@@ -24,7 +24,9 @@ def atomic_write(path: Path, rights: int = 0o666) -> Generator[TextIO]:
     replaced = path.is_file() or not path.exists()
     part = path.with_name(f".{uuid4().hex}.part") if replaced else path
     try:
-        with open(part, "x" if replaced else "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, rights)) as file:
+        with open(
+            part, "x" if replaced else "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, rights)
+        ) as file:
             yield file
         if replaced:
             part.replace(path)
