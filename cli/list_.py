@@ -52,7 +52,10 @@ def _listed(kind: str) -> dict[str, str]:
     from ..systems.catalog import SYSTEMS
 
     if kind == "settings":
-        return _settings()
+        from . import compile, train
+
+        of_training = {name: f"{told} (train)" for name, told in settings(train.command).items()}
+        return of_training | settings(compile.command)
     missing = {name: f"run: mempiler fetch {name}" for name, each in WEIGHTS.items() if not each.here}
     installed = {"methods": methods.plugins, "benchmarks": benchmarks.plugins}.get(kind, dict)()
     found: dict[str, Any] = {
@@ -77,13 +80,6 @@ def _listed(kind: str) -> dict[str, str]:
     }
     packages = {name: each.dist.name if each.dist else each.module for name, each in installed.items()}
     return found[kind] | {name: f"of the package {package}" for name, package in packages.items()}
-
-
-def _settings() -> dict[str, str]:
-    from . import compile, train
-
-    of_training = {name: f"{told} (train)" for name, told in settings(train.command).items()}
-    return of_training | settings(compile.command)
 
 
 def _list_optimizer(kind: str | None, name: str) -> None:

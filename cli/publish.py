@@ -46,10 +46,7 @@ def command(program: str, address: str, min_n: int | None, force: bool, private:
     elif address.startswith(HUB):
         if min_n is not None or force:
             raise UserError(f"{address}: --min-n and --force are for the gate of a registered model")
-        folder = program_folder(program)
-        if folder is None:
-            raise UserError(f"{program}: no such folder")
-        pushed = push(folder, address, private)
+        pushed = push(program_folder(program) or program, address, private)
         report({"address": pushed}, [f"published: {pushed}"])
     else:
         raise UserError(f"{address!r} is no address to publish to; write models:/NAME@ALIAS or hf://OWNER/NAME")
