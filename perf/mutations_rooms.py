@@ -17,7 +17,7 @@ ROOM_TESTS = {
         *("tests/memory/test_store_forgetting.py", "tests/memory/test_store_items.py"),
         "tests/memory/test_store_memories.py",
     ),
-    "deltas": ("tests/memory/test_deltas.py", "tests/memory/test_indexes.py"),
+    "deltas": ("tests/memory/test_indexes.py",),
     "keys": ("tests/programs/test_remember.py",),
     "reading": ("tests/reading/test_answer.py", "tests/programs/test_adapter.py"),
     "access": (

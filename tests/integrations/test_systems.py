@@ -3,20 +3,27 @@
 One that cannot be made is skipped, with the reason; one that stores or finds nothing, or loses what it stored, fails.
 """
 
+from __future__ import annotations
+
+import json
 import os
+import re
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import dspy
 import pytest
+from dspy import lm15
 from mempiler.engines.embedders import embedder
-from mempiler.engines.meter import Meter
+from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.offline.engine import OfflineEngine, said
 from mempiler.engines.spending import measure_usage
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
 
 from .conftest import installed
-from .scripted import scripted_lm
 
 FRAMEWORKS = {"dspy", *(pins.stem for pins in (Path(__file__).parent / "pins").glob("*.txt"))} - SYSTEMS.keys()
 NAMED = os.environ.get("SYSTEMS", "").split() or list(SYSTEMS)
@@ -70,3 +77,125 @@ def test_what_is_told_is_found_by_its_own_calls_which_are_the_same_again(name: s
         assert any("greyhound" in entry["text"] for entry in found)
         assert {"D1:3", "D2:1"} & {source for entry in found for source in entry.get("ids", ())}
     assert asked[0] == asked[1]
+
+
+LINE = re.compile(r"\b(Ann|Bob|Gina|Jon)(?: says)?: ([^\n\"\\<]+)")
+WORD = re.compile(r"\b[a-z]{6,}\b")
+
+
+class ScriptedEngine(OfflineEngine):
+    """Answers every prompt of the shipped systems."""
+
+    supports_function_calling = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompts: list[str] = []
+        """What it was asked, but for calls of tools."""
+
+    def complete(self, request: lm15.Request) -> lm15.Response:
+        """Answers one request, with calls of tools where there are any."""
+        if not request.tools:
+            return super().complete(request)
+        parts = _memories(request)
+        usage = lm15.Usage(input_tokens=1, output_tokens=1)
+        message = lm15.Message("assistant", tuple(parts) or lm15.Message.assistant("nothing").parts)
+        reason = "tool_call" if parts else "stop"
+        return lm15.Response(None, request.model, message, finish_reason=reason, usage=usage)
+
+    def reply(self, request: lm15.Request) -> str:
+        """The first form that the prompt asks for."""
+        self.prompts.append(repr(request))
+        prompt = "\n".join(said(request))
+        wanted = prompt + json.dumps(request.config.response_format or {})
+        lines = spoken(prompt)
+        for marker, form in FORMS.items():
+            if re.search(marker, wanted):
+                found = form(lines, prompt)
+                return found if isinstance(found, str) else json.dumps(found)
+        return " ".join(lines) or "none"
+
+
+def scripted_lm(meter: Meter | None = None) -> MeteredLM:
+    """The model, counted as any."""
+    return MeteredLM("scripted/words-1", meter or Meter(), engine=ScriptedEngine(), cache=False)
+
+
+def spoken(text: str) -> list[str]:
+    """The lines of the conversation in a prompt, each once, with their speakers."""
+    return list(dict.fromkeys(f"{who}: {what.strip()}" for who, what in LINE.findall(text)))
+
+
+def _memories(request: lm15.Request) -> list[lm15.ToolCallPart]:
+    """A memory for every line, all at once."""
+    lines = spoken("\n".join(said(request)))
+    return [lm15.ToolCallPart(f"call-{n}", "Memory", {"content": line}) for n, line in enumerate(lines)]
+
+
+def _facts(lines: list[str], prompt: str) -> dict[str, Any]:
+    return {"memory": [{"id": str(n), "text": line, "attributed_to": "user"} for n, line in enumerate(lines)]}
+
+
+def _values(lines: list[str], prompt: str) -> dict[str, Any]:
+    kind = {"memory_type": "UserMemory", "tags": ["said"]}
+    return {"memory list": [{"key": line[:30], "value": line, **kind} for line in lines], "summary": "said"}
+
+
+def _note(lines: list[str], prompt: str) -> dict[str, Any]:
+    words = WORD.findall(lines[-1] if lines else "")
+    return {"keywords": words, "context": "What friends tell each other.", "tags": ["friends"]}
+
+
+def _themes(lines: list[str], prompt: str) -> list[dict[str, Any]]:
+    return [{"theme": "friends", "keywords": WORD.findall(" ".join(lines)), "content": " ".join(lines)}]
+
+
+def _evolution(lines: list[str], prompt: str) -> dict[str, Any]:
+    near = re.findall(r"memory_id:(\S+)", prompt)
+    same: dict[str, Any] = {"new_context_neighborhood": [], "new_tags_neighborhood": []}
+    return {
+        "should_evolve": True,
+        "actions": ["strengthen"],
+        "suggested_connections": near[:1],
+        "tags_to_update": ["linked"],
+        **same,
+    }
+
+
+def _entities(lines: list[str], prompt: str) -> dict[str, Any]:
+    names = [*dict.fromkeys(line.partition(":")[0] for line in lines), *_things(lines)]
+    return {"extracted_entities": [{"name": name, "entity_type_id": 0, "episode_indices": [0]} for name in names]}
+
+
+def _edges(lines: list[str], prompt: str) -> dict[str, Any]:
+    told = [(line.partition(":")[0], thing, line) for line in lines for thing in _things([line])]
+    known = [each for each in told if f'"{each[1]}"' in prompt or f"'{each[1]}'" in prompt]
+    return {
+        "edges": [
+            {"source_entity_name": who, "target_entity_name": thing, "relation_type": "TOLD_OF", "fact": line}
+            for who, thing, line in known
+        ]
+    }
+
+
+def _things(lines: list[str]) -> list[str]:
+    """The last long word of each line."""
+    words = [WORD.findall(line.partition(":")[2]) for line in lines]
+    return list(dict.fromkeys(found[-1] for found in words if found))
+
+
+FORMS: dict[str, Callable[[list[str], str], Any]] = {
+    "should_evolve": _evolution,
+    '"theme":': _themes,
+    '"keywords": \\[': _note,
+    "memory list": _values,
+    '"memory": ?\\[': _facts,
+    "ExtractedEntities": _entities,
+    "ExtractedEdges": _edges,
+    "NodeResolutions": lambda lines, prompt: {"entity_resolutions": []},
+    "EdgeDuplicate": lambda lines, prompt: {"duplicate_facts": [], "contradicted_facts": []},
+    "BatchEdgeTimestamps": lambda lines, prompt: {"timestamps": []},
+    "EdgeTimestamps": lambda lines, prompt: {},
+    "SummarizedEntities": lambda lines, prompt: {"summaries": []},
+}
+"""What a prompt or its schema says, and the answer."""

@@ -2,13 +2,14 @@
 
 The folder `stores` holds what the code of then made: that of commit b9d2176 version 1, that of a83a033 version 2. Each
 is of the same calls, with the memory of one user put beside its positions, as commits did before there were changes.
-`exported.jsonl` is what is to be there.
+`exported.jsonl` is what is to be there. Imports of damaged files leave one line, and nothing in a store.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import multiprocessing
 import os
 import signal
@@ -19,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import Store, StoreError
+from mempiler import ConflictError, Store, StoreError
 from mempiler.memory.store_tables import SCHEMA, tables
 from mempiler.memory.stored import Owner
-from mempiler.serving.transfer import export_users
+from mempiler.serving.transfer import export_users, import_users
 from sqlalchemy import Engine, create_engine, event, inspect, text
 
 ADA, OLD = Owner("ada"), Owner("old")
@@ -182,3 +183,63 @@ def test_a_newer_version_is_refused_in_one_line_and_earlier_ones_refuse_this(url
     engine.dispose()
     with pytest.raises(StoreError, match=rf"of version 4, this Mempiler reads {SCHEMA}; .*mempiler memories export"):
         Store(url)
+
+
+HEADER = '{"mempiler": "memories", "schema": 1}'
+
+
+def line(user: str = "ada", item: dict[str, Any] | None = None, **changes: Any) -> str:
+    whole = {"position": 1, "state": "queued", "digest": "d", "item": {"id": "s", "turns": [turn(id=f"{user}:1")]}}
+    return json.dumps({"tenant": "default", "user": user, "items": [{**whole, **(item or {})}], **changes})
+
+
+def turn(**changes: Any) -> dict[str, Any]:
+    return {"id": "t", "speaker": "a", "text": "hello", **changes}
+
+
+def of_turn(**changes: Any) -> str:
+    return line(item={"item": {"id": "s", "turns": [turn(**changes)]}})
+
+
+DOCUMENT = {"memory": "[1]", "position": 0, "settled": None, "settled_position": 0, "speakers": [], "writer": "w"}
+DOCUMENT |= {"program": "p", "embedder": "", "schema_version": 2}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (of_turn(text="\ud83d"), "half of a surrogate pair"),
+        (line(user="a" * 513), "has 513 characters; use at most 512"),
+        ("[" * 100_000, "nested more than 100 levels deep"),
+        (line().replace('"position": 1', f'"position": {"9" * 5000}'), "has 5000 digits"),
+        (of_turn(time="0001-01-01T00:00:00+14:00"), "outside the calendar"),
+        (line(item={"item": {"id": "s\u200b", "turns": []}}), "cannot be seen"),
+        (line(open=[{"id": "s", "turns": [{"id": "x", "speaker": "a"}]}]), "is empty or there twice"),
+        (line(document=DOCUMENT), "the memory is no JSON object"),
+        (line(**{"a\nb": 1}), r"line 3: 'a\nb: Unexpected"),
+        (line()[:40], "line 3: not valid JSON"),
+        (line(item={"state": "remembered"}), "the memory ends at position 0"),
+        (line(item={"position": 0}), "position: Input should be greater than or equal to 1"),
+        ([], "the file is empty"),
+        ([line()], "no memories of Mempiler"),
+        (['{"mempiler": "memories", "schema": 99}', line()], "version 99"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_one_line_and_nothing_half_imported(tmp_path, monkeypatch, cli, bad, message) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines, where = (bad, "") if isinstance(bad, list) else ([HEADER, line("bob"), bad], ": line 3")
+    Path("all.jsonl").write_text("\n".join(lines))
+    code, _, told = cli("memories", "import", "all.jsonl", "--store", "s.sqlite")
+    assert (code, told.startswith(f"mempiler: all.jsonl{where}"), told.count("\n")) == (2, True, 1)
+    assert message in told
+    with Store("s.sqlite") as store:
+        assert store.users() == []
+
+
+def test_user_who_is_there_already_keeps_all_others_out_and_times_are_kept_in_utc(store: Store) -> None:
+    import_users(store, [HEADER, of_turn(time="2024-03-05T10:00:00+02:00")], "file")
+    with pytest.raises(ConflictError, match="user 'ada' is in"):
+        import_users(store, [HEADER, line("bob"), line("ada")], "file")
+    (found,) = store.users()
+    assert str(store.items(found.owner)[0].item.turns[0].time) == "2024-03-05 08:00:00"
