@@ -123,7 +123,6 @@ def _imported(path: Path) -> Iterator[str]:
         yield from (top for name in names if (top := name.split(".")[0]) not in sys.stdlib_module_names)
 
 
-ROOT = Path(__file__).parents[1]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")

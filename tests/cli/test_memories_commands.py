@@ -224,8 +224,6 @@ def test_users_are_there_after_a_refused_import(filled: Run) -> None:
 
 USERS = [Owner("ada", "acme"), Owner("bob", "acme"), Owner("ada"), Owner("eve")]
 
-Run = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture(scope="module")
 def tenants(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -1,4 +1,4 @@
-"""PraMem's practice: what is drawn and shown, what is asked, how replies are read, when experience changes."""
+"""OmniBehavior and PraMem: what their released code gives for practice, labels and records that are left out."""
 
 import json
 import random
@@ -8,7 +8,15 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.omnibehavior.benchmark import OmniBehavior, Periods, seed_offset
-from mempiler.data.omnibehavior.records import QUESTIONS, gold
+from mempiler.data.omnibehavior.records import (
+    OPEN,
+    QUESTIONS,
+    gold,
+    is_high_value,
+    is_informative,
+    says_enough,
+    was_seen,
+)
 from mempiler.data.omnibehavior.text import reaction
 from mempiler.programs.catalog import build
 from mempiler.programs.pramem.adjustment import adjust, adjusted
@@ -299,3 +307,44 @@ def test_an_entry_changes_with_the_released_support(case, agrees):
     ]
     ours = {"addition_or_modification": fates[0], "deletion_or_demotion": fates[1], "enforced_by_code": True}
     agrees(ours)
+
+
+def judged(record: dict[str, Any]) -> dict[str, bool]:
+    return {
+        "filtered": not was_seen(record),
+        "enough_context_preparation": says_enough(record),
+        "enough_context_practice": says_enough(record),
+        "practice_candidate": is_informative(record),
+        "high_value": is_high_value(record),
+    }
+
+
+@pytest.mark.vectors("omnibehavior_filter", "[!h]*")
+def test_a_record_is_kept_asked_and_practised_as_released(case, agrees):
+    agrees(judged(case["input"]["record"]))
+
+
+@pytest.mark.vectors("omnibehavior_filter", "high-*")
+def test_kinds_of_high_value_are_the_released_ones(case, agrees):
+    agrees({"high_value": is_high_value(case["input"]["record"])})
+
+
+def open_field(field: str, value: Any) -> dict[str, Any]:
+    return {"field": field, "type": "text" if isinstance(value, str) else "continuous", "true_value": value}
+
+
+@pytest.mark.vectors("omnibehavior_labels", "v*", "l-*", "a-*", "s-*", "q-*", "c-*", "no-type", "en-*", "movie-rating")
+def test_every_field_has_the_released_label(case, agrees):
+    values = gold(case["input"]["record"])
+    yes_or_no = {field: int(value) for field, value in values.items() if field in QUESTIONS}
+    others = [open_field(field, value) for field, value in values.items() if field in OPEN]
+    ours = {"binary": yes_or_no, "other": others}
+    wanted = {"field": None, "label": None, **case["expected"]}
+    field = wanted["field"]
+    agrees({**ours, "field": field, "label": yes_or_no.get(field)}, wanted)
+
+
+@pytest.mark.vectors("omnibehavior_labels", "scene-*")
+def test_every_scene_asks_the_released_fields_in_their_order(case, agrees):
+    asked = list(gold(case["input"]["record"]))
+    agrees({"binary_fields": [f for f in asked if f in QUESTIONS], "other_fields": [f for f in asked if f in OPEN]})

@@ -1,13 +1,30 @@
-"""Your own questions: the forms a line may have, shared histories, and a metric of one's own."""
+"""Your own questions: forms of a line, shared histories, a metric of one's own; judges of answers and pairs."""
 
 import sys
+from pathlib import Path
+from typing import Any, cast
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMError
+from dspy.utils.exceptions import AdapterParseError, LMError
+from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.jsonl import JsonlBenchmark
+from mempiler.data.judge import (
+    AcknowledgementJudge,
+    GenerousJudge,
+    Judge,
+    Preference,
+    PreferenceJudge,
+    Verdict,
+    informed,
+    preference,
+)
 from mempiler.errors import UserError
+from mempiler.programs.adapter import adapter
+from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, judge_hash
+from pydantic import Field
 
+from .conftest import Fixed
 from .forms import CHAT, FORMS, load, write
 
 OWN = {"items": [{"id": "D1", "turns": [{"id": "D1:1", "speaker": "user", "text": "I like tea."}]}]}
@@ -123,3 +140,106 @@ def test_a_metric_that_cannot_be_had_or_gives_no_score_is_refused_in_one_line(ow
 def test_an_endpoint_failure_inside_a_metric_stays_one(own):
     with pytest.raises(LMError):
         own("own_metrics:unreachable")
+
+
+EXAMPLE = dspy.Example(question="Plan my week", answer="Has a bad knee")
+
+
+def test_the_judge_that_was_set_decides(tmp_path: Path) -> None:
+    judge = Fixed(Verdict(False, "Another drink."))
+    benchmark = load(tmp_path, "jsonl", metric="judge").bound(lambda kind: judge)
+    found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="tea"))
+    assert (found.value, dict(found.parts)) == (0.0, {"f1": 1.0, "exact": 1.0, "judge": 0.0})
+    assert found.feedback == "Wrong: the gold answer is 'tea'. The judge says: Another drink."
+    assert judge.asked == [("What does the user like?", "tea", "tea")]
+    assert benchmark.scorer.judge_hash == "fixed"
+
+
+def test_a_judge_asks_its_own_model_outside_the_trace_once_more_if_it_must_and_not_about_nothing(scripted: Any) -> None:
+    task, said = scripted(lambda *call: {}), ["yes!", "CORRECT", "WRONG"]
+    model = scripted(lambda *call: {"reasoning": "The same\ncity.", "verdict": said.pop(0)})
+    judge = Judge(model, adapter())
+    with dspy.context(lm=task, trace=[]):
+        assert judge("Where?", "Lisbon", "In Lisbon") == Verdict(True, "The same city.")
+        assert judge("Where?", "Lisbon", "In Rome") == Verdict(False, "The same city.")
+        assert judge("Where?", "Lisbon", " ").correct is False
+        assert dspy.settings.trace == []
+    generous = GenerousJudge(scripted(lambda kind, text, n: {"label": "CORRECT" if n == 1 else "WRONG"}), adapter())
+    assert [generous("Where?", "Lisbon", "By the sea").correct for _ in range(2)] == [True, False]
+    assert (len(task.engine.prompts), len(model.engine.prompts)) == (0, 3)
+    assert "In Lisbon" in model.engine.prompts[0][1]
+
+
+def acknowledging(scripted: Any, *said: tuple[int, str]) -> Any:
+    entries = [{"number": number, "reason": "r", "found": found} for number, found in said]
+    return scripted(lambda *call: {"acknowledgements": entries})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [[(1, "explicitly"), (2, "not")], [(2, "not"), (1, "explicitly")], [(7, "explicitly"), (7, "not")]],
+    ids=["in order", "by number", "misnumbered"],
+)
+def test_levels_are_those_of_the_references(scripted: Any, said: list[tuple[int, str]]) -> None:
+    model = acknowledging(scripted, *said)
+    found = AcknowledgementJudge(model, adapter())("Plan", ["Bad knee", "Works\nat night"], "[f0] my knee")
+    assert [each.found for each in found] == ["explicitly", "not"]
+    assert "1. Bad knee\n2. Works at night" in model.engine.prompts[0][1]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_reply_about_another_number_of_references_is_unreadable_and_an_empty_context_needs_none(scripted, count):
+    model = acknowledging(scripted, *[(n + 1, "explicitly") for n in range(count)])
+    judge = AcknowledgementJudge(model, adapter())
+    assert [each.found for each in judge("Plan", ["A", "B"], " ")] == ["not", "not"]
+    assert model.engine.prompts == []
+    with pytest.raises(AdapterParseError, match=f"2 references, but the judge speaks of {count}"):
+        judge("Plan", ["A", "B"], "context")
+
+
+def test_preference_is_the_mean_of_both_orders_and_equal_responses_tie_without_a_call() -> None:
+    asked, sides = list[tuple[str, str]](), ["first", "tie"]
+
+    def judge(example: dspy.Example, first: str, second: str) -> Any:
+        asked.append((first, second))
+        return sides[len(asked) - 1]
+
+    assert preference(cast("Any", judge), EXAMPLE, "Rest.", "Rest. ") == Preference(0.0, 0.0)
+    assert preference(cast("Any", judge), EXAMPLE, "A", "B") == Preference(0.5, 0.0)
+    assert asked == [("A", "B"), ("B", "A")]
+
+
+@pytest.mark.parametrize(("choice", "side"), [("w3k8", "first"), ("t5n1", "second"), ("tie", "tie")])
+def test_the_judge_of_pairs_sees_neutral_labels(scripted: Any, choice: str, side: str) -> None:
+    model = scripted(lambda *call: {"reasoning": "Better.", "choice": choice})
+    assert PreferenceJudge(model, adapter())(EXAMPLE, "Swim.", "Run.") == side
+    (_, text) = model.engine.prompts[0]
+    assert text.index("w3k8") < text.index("Swim.") < text.index("t5n1") < text.index("Run.")
+
+
+@pytest.mark.parametrize("name", ["memoryquest", "personamem-v2", "implexconv"])
+def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(scripted: Any, name: str) -> None:
+    found = load_benchmark(name)
+    examples = informed(found.examples, found.group)
+    mine = [each for each in examples if found.group(each) == found.group(examples[0])]
+    references = {line for each in mine for line in str(each.get("reference") or each.answer).splitlines()}
+    last = max(mine, key=lambda each: len(each.facts))
+    assert 1 < len(last.facts.splitlines()) == len(references & set(last.facts.splitlines()))
+    model = scripted(lambda *call: {"reasoning": "Better.", "choice": "tie"})
+    PreferenceJudge(model, adapter())(last, "Swim.", "Run.")
+    assert f"[[ ## facts ## ]]\n{last.facts}\n" in model.engine.prompts[0][1]
+    assert f"[[ ## references ## ]]\n{last.get('reference') or last.answer}\n" in model.engine.prompts[0][1]
+
+
+def test_the_hash_of_a_judge_changes_with_all_of_its_prompt() -> None:
+    class Other(Acknowledgement):
+        reason: str = Field(default="", description="at length")
+
+    Other.__name__ = Other.__qualname__ = Acknowledgement.__name__
+    others = [
+        JudgeAcknowledgement,
+        JudgeAcknowledgement.with_updated_fields("acknowledgements", type_=list[Other]),
+        JudgeAcknowledgement.with_instructions(JudgeAcknowledgement.instructions + " Be kind."),
+        JudgeAcknowledgement.with_updated_fields("context", desc="what was said"),
+    ]
+    assert len({judge_hash(each) for each in others}) == 4

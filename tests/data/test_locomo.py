@@ -1,6 +1,6 @@
-"""LoCoMo: what its reader makes of the file, and what its scores say beside the official numbers of `conformance`."""
+"""LoCoMo, and MSC-Self-Instruct: what their readers make of the files, and what scores say beside the official ones."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import dspy
 import pytest
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mempiler.data.check import check
 from mempiler.data.judge import Verdict
 from mempiler.data.locomo import NOT_MENTIONED, Locomo, LocomoF1, parse_date
+from mempiler.data.msc import CURRENT, time_back
 from mempiler.errors import UserError
 
 from .conftest import Fixed
@@ -96,3 +97,40 @@ def test_category_five_is_left_out_of_the_headline_and_no_judge_is_asked_about_i
     assert {example.category for example in Locomo.load(metric="judge").examples} == {"1", "2", "3", "4"}
     with pytest.raises(UserError, match="category 5 has no gold answer"):
         Locomo.load(metric="judge", categories="4,5")
+
+
+def test_a_full_row(tmp_path):
+    (example,) = load(tmp_path, "msc").examples
+    assert set(example.inputs().keys()) == {"history", "question", "focus"}
+    assert (example.id, example.question, example.answer) == ("valid_7", "What do you fish for?", "Trout!")
+    assert (example.category, example.focus, example.evidence) == ("all", (), ())
+    assert [turn.line() for item in example.history for turn in item.turns] == [
+        "[D1:1] Speaker 1: Hi!",
+        "[D1:2] Speaker 2: Hello, I sing.",
+        "[D2:1] Speaker 1: I fish.",
+        "[D2:2] Speaker 2: Trout?",
+        "[D3:1] Speaker 1: Trout!",
+        "[D3:2] Speaker 2: Tasty.",
+    ]
+    times = [item.time for item in example.history]
+    assert times == [CURRENT - timedelta(days=5), CURRENT - timedelta(days=2, hours=3), CURRENT]
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("14 days 8 HOURS ago", timedelta(days=14, hours=8)),
+        ("2 weeks 30 minutes", timedelta(days=14, minutes=30)),
+        ("101 years", None),
+        ("99999999999 days", None),
+    ],
+)
+def test_time_back(text, span):
+    assert time_back(text) == span
+
+
+def test_a_speaker_keeps_the_place_after_an_empty_turn(tmp_path):
+    said = [{"text": "Hi!"}, {"text": None}, {"text": "Bye."}]
+    (example,) = load(tmp_path, "msc", lambda row: row["previous_dialogs"][0].update(dialog=said)).examples
+    turns = [(turn.id, turn.speaker) for turn in example.history.items[0].turns]
+    assert turns == [("D1:1", "Speaker 1"), ("D1:3", "Speaker 1")]

@@ -116,7 +116,7 @@ CSV, TALK = SECOND
 (ASKED,) = SECOND[CSV]
 
 
-def second(folder, *changes, **options):
+def rows_of(folder, *changes, **options):
     rows = [{**ASKED, **change} for change in changes]
     return benchmark("personamem-v2", write(folder, {**SECOND, CSV: rows}), **options)
 
@@ -139,7 +139,7 @@ def test_cells_may_be_a_python_dict_json_or_text_and_rows_that_are_not_asked_are
         {"user_query": said, **nothing},
     ]
     left_out = [{"pref_type": "ask_to_forget"}, {"sensitive_info": "True"}]
-    examples = second(tmp_path, *asked, *left_out).examples
+    examples = rows_of(tmp_path, *asked, *left_out).examples
     assert [example.question for example in examples] == [said] * 3
     # Without a preference the snippet is the reference, or else the right reply.
     references = ["Prefers tents", "I sleep best in a tent.", "On the camp site."]
@@ -192,7 +192,7 @@ def test_the_judge_sees_the_retrieved_context_and_the_preference(tmp_path, level
 
 def test_multiple_choice_has_all_replies_once_in_the_same_order_each_time(tmp_path):
     changes = [{}, *({"correct_answer": f"Reply {n}."} for n in range(30))]
-    first, second = (second(tmp_path, *changes, metric="mcq") for _ in range(2))
+    first, second = (rows_of(tmp_path, *changes, metric="mcq") for _ in range(2))
     assert (first.task, bool(first.scorer.asked), first.scorer.title) == ("multiple-choice", False, "accuracy")
     assert [example.options for example in first.examples] == [example.options for example in second.examples]
     example = first.examples[0]

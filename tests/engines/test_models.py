@@ -1,6 +1,7 @@
-"""Names of models: which are refused before anything is asked, and those of GGUF files, served to this process."""
+"""Named models and embedders: names that are refused before anything is asked, GGUF files, endpoints, what is kept."""
 
 import hashlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -9,13 +10,17 @@ from unittest.mock import Mock
 
 import dspy
 import mempiler
+import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from mempiler.engines import weights
+from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.models import check_askable, check_known, language_model
-from mempiler.engines.weights import File, Weights
-from mempiler.errors import MissingDependencyError, UserError
+from mempiler.engines.weights import File, Weights, cache
+from mempiler.errors import EndpointError, MissingDependencyError, UserError
 
-from tests.stub_server import StubServer
+from ..stub_server import StubServer
 
 CONTENT = b"GGUF" + bytes(range(200))
 HISTORY = mempiler.History.from_messages([{"role": "user", "name": "Ann", "content": "I live in Oslo."}])
@@ -159,3 +164,179 @@ def test_a_model_is_refused_only_where_its_provider_says_that_there_is_none(stub
         with pytest.raises(UserError, match=f"'openai/{model}': its provider {re.escape(said)}$"):
             check_known(lm)
     assert len(server.requests) == asked
+
+
+def test_offline_vectors_are_a_promise():
+    vectors = embedder().embed(["Ann moved to Lisbon", "ＬＩＳＢＯＮ", "他在北京工作"])
+    found = [{int(at): round(float(row[at]), 4) for at in np.flatnonzero(np.abs(row) > 0.4)} for row in vectors]
+    assert found == [{1: -0.4082, 122: 0.4082, 206: -0.4082}, {122: 0.7071}, {51: 0.4264}]
+    assert np.count_nonzero(vectors, axis=1).tolist() == [36, 16, 29]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.text(max_size=30), max_size=8))
+@example(["Ann moved to Lisbon", "", "  \n", "and the of", "北京", "x" * 10_000])
+def test_offline_batch_equals_one_by_one_and_rows_have_length_one_or_none(texts):
+    batch = embedder().embed(texts)
+    assert (batch.shape, batch.dtype) == ((len(texts), DIMENSION), np.float32)
+    assert all(np.array_equal(row, embedder().embed([text])[0]) for row, text in zip(batch, texts, strict=True))
+    lengths = np.linalg.norm(batch, axis=1)
+    assert np.minimum(abs(lengths - 1), lengths) == pytest.approx(0, abs=1e-6)
+
+
+def counting():
+    calls = []
+
+    def compute(texts):
+        calls.append(list(texts))
+        return np.array([[len(text), 1.0] for text in texts])
+
+    return TextEmbedder("counting", compute), calls
+
+
+def test_distinct_texts_are_computed_once_and_forgotten_when_they_were_used_longest_ago(monkeypatch):
+    monkeypatch.setattr("mempiler.engines.embedders.ROOM", 2 * 8)
+    counted, calls = counting()
+    first = counted.embed(["a", "bb", "a", ""])
+    second = counted.embed(["bb", "a"])
+    assert calls == [["a", "bb"]]
+    assert np.array_equal(first[[1, 0]], second)
+    assert np.array_equal(first[0], first[2])
+    first[:] = 7  # a result is its caller's own
+    assert np.array_equal(counted.embed(["bb", "a"]), second)
+    for text in ("bb", "a", "ccc", "a", "bb"):
+        counted.embed([text])
+    assert calls[1:] == [["ccc"], ["bb"]]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [np.ones((2, 3)), np.ones(3), np.full((1, 3), np.nan), np.ones((1, 4))],
+    ids=["too many rows", "no rows", "not a number", "another dimension"],
+)
+def test_an_answer_of_the_wrong_shape_is_an_endpoint_error(answer):
+    with pytest.raises(EndpointError, match="'odd' answered"):
+        TextEmbedder("odd", lambda texts: answer, dimension=3).embed(["a"])
+
+
+def test_slips_are_named_in_one_line():
+    for mistake, message in (
+        (lambda: embedder("offline", "http://localhost:1/v1"), "runs in this process"),
+        (lambda: embedder().embed("text"), "put it in a list"),
+    ):
+        with pytest.raises(UserError, match=rf"{message}.*\Z"):
+            mistake()
+
+
+class Embedding(StubServer):
+    """Gives vectors of three numbers, in another order; `replies` holds (status, body) that come before."""
+
+    def __init__(self):
+        super().__init__(headers={"retry-after-ms": "1"})
+        self.replies = []
+
+    def reply(self, body):
+        status, said = self.replies.pop(0) if self.replies else (200, good(body))
+        return status, json.dumps(said).encode()
+
+    @property
+    def texts_of(self):
+        return [text for _, _, body in self.requests for text in body["input"]]
+
+
+@pytest.fixture
+def server(monkeypatch):
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with Embedding() as found:
+        yield found
+
+
+def good(request, numbers=(3.0, 4.0)):
+    rows = [{"index": at, "embedding": [len(text), *numbers]} for at, text in enumerate(request["input"])]
+    return {"object": "list", "model": request["model"], "data": rows[::-1], "usage": {"prompt_tokens": 1}}
+
+
+FAILED = {"error": {"message": "out of\nservice", "type": "server_error"}}
+
+
+def test_a_server_is_asked_in_batches_again_where_it_is_busy_and_its_rows_are_put_in_order(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    remote = embedder("openai/bge-m3", server.url)
+    texts = ["x" * n for n in range(1, 101)]
+    assert remote.dimension == 0
+    server.replies = [(503, FAILED), (429, FAILED)]
+    vectors = remote.embed(texts)
+    asked = [(len(body["input"]), body["model"]) for _, _, body in server.requests]
+    assert asked == [(64, "bge-m3")] * 3 + [(36, "bge-m3")]
+    assert np.allclose(vectors[:, 0] / vectors[:, 1] * 3, range(1, 101), rtol=1e-4)
+    assert {headers["Authorization"] for _, headers, _ in server.requests} == {"Bearer sk-test"}
+    assert (remote.dimension, remote.name) == (3, "openai/bge-m3")
+
+
+@pytest.mark.parametrize(
+    ("replies", "error", "message"),
+    [
+        ([(503, FAILED)] * 9, EndpointError, "embedder 'm': InternalServerError: Error code: 503"),
+        ([(401, FAILED)], UserError, "embedder 'm': the key was refused; check OPENAI_API_KEY"),
+        ([(404, FAILED)], UserError, "embedder 'm' was refused, check its name"),
+        ([(200, {"object": "list", "data": [{"index": 0}]})], EndpointError, "expected finite"),
+        ([(200, "hello")], EndpointError, "answered no list of vectors"),
+    ],
+    ids=["down", "key", "model", "no vector", "no object"],
+)
+def test_what_an_endpoint_does_wrong_is_one_line(server, replies, error, message):
+    server.replies = replies
+    with pytest.raises(error, match=message):
+        embedder("m", server.url).embed(["a"])
+
+
+def test_without_a_key_the_variable_is_named(monkeypatch):
+    for each in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.delenv(each, raising=False)
+    for name, variable in (("openai/text-embedding-3-small", "OPENAI_API_KEY"), ("gemini/g", "GEMINI_API_KEY")):
+        with pytest.raises(UserError, match=rf"{variable}.*\Z"):
+            embedder(name).embed(["a"])
+
+
+def test_other_names_go_through_litellm(server, monkeypatch):
+    monkeypatch.setenv("HOSTED_VLLM_API_BASE", server.url)
+    vectors = embedder("hosted_vllm/bge-m3").embed(["a", "bb"])
+    assert np.allclose(vectors[:, 0] / vectors[:, 1] * 3, [1, 2])
+    assert server.requests[0][2]["model"] == "bge-m3"
+
+
+# Vectors that outlive a process: a new object is what a new process has.
+
+
+def test_a_new_process_asks_an_endpoint_for_nothing_it_was_asked_before(server):
+    first = embedder("m", server.url).embed(["a", "bb", ""])
+    again = embedder("m", server.url).embed(["bb", "a", "ccc"])
+    assert server.texts_of == ["a", "bb", "ccc"]
+    assert np.array_equal(first[[1, 0]], again[:2])
+    assert embedder("m", server.url).embed_queries(["a"]).shape == (1, 3)
+    assert len(server.requests) == 2
+
+
+def test_vectors_belong_to_a_model_and_its_address(server):
+    for name, address in (("m", server.url), ("other", server.url), ("m", f"{server.url}/")):
+        embedder(name, address).embed(["a"])
+    assert server.texts_of == ["a", "a", "a"]
+
+
+def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    address = server.url.replace("://", "://user:password@")
+    embedder("m", address).embed(["Ann moved to Lisbon"])
+    content = (cache() / "vectors.sqlite").read_bytes()
+    assert (cache() / "vectors.sqlite").stat().st_mode & 0o777 == 0o600
+    assert not any(word in content for word in (b"Lisbon", b"sk-secret", b"password", b"127.0.0.1"))
+
+
+def test_vectors_of_another_length_are_those_of_another_model(server):
+    embedder("m", server.url).embed(["a", "bb", "ccc"])
+    longer = [good({"input": texts, "model": "m"}, (2.0, 3.0, 4.0)) for texts in (["dddd"], ["dddd", "a", "bb", "ccc"])]
+    server.replies = [(200, each) for each in longer]
+    assert embedder("m", server.url).embed(["dddd", "a", "bb", "ccc"]).shape == (4, 4)
+    assert embedder("m", server.url).embed(["a", "bb", "ccc", "dddd"]).shape == (4, 4)
+    assert [len(body["input"]) for _, _, body in server.requests] == [3, 1, 4]

@@ -1,5 +1,6 @@
-"""Forgetting in a store: bytes that are gone or a word of what holds them, and nothing that comes back."""
+"""Memories as a log of changes; no word of a damaged row is said; forgetting leaves no bytes."""
 
+import json
 import random
 import sqlite3
 import threading
@@ -10,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ConflictError, Session, Store, Turn
+from mempiler import ConflictError, Session, Store, StoreError, Turn, UserMemory, build
+from mempiler.engines.models import language_model
 from mempiler.memory import store_claims
-from mempiler.memory.stored import Document, Owner
+from mempiler.memory.amending import Amendment
+from mempiler.memory.stored import Change, Document, Log, Owner
+from mempiler.serving.writing import SHORT
+from sqlalchemy import event
 
 from .conftest import ADA, BOB, WRITER, session
 
@@ -165,3 +170,170 @@ def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callabl
     writing.join()
     forgetting.join()
     assert one.users() == []
+
+
+FIRST = Document('{"words": ["a"], "number": 1}', 1, '{"words": []}', 1, (), WRITER)
+
+
+def changed(count: int, words: list[str], settled: Any = None) -> Document:
+    change = Change(
+        json.dumps({"words": {"items": [[count, 0, words]]}}), None if settled is None else json.dumps(settled)
+    )
+    return Document("", 1, None, 1, (), WRITER, change=change, log=Log(count=count))
+
+
+ANSWERED = {"words": {"value": ["answered"]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "memory", "settled"),
+    [
+        ([], {"words": ["a"], "number": 1}, {"words": []}),
+        ([changed(1, ["b"])], {"words": ["a", "b"], "number": 1}, {"words": []}),
+        ([changed(1, ["b"]), changed(2, ["c"])], {"words": ["a", "b", "c"], "number": 1}, {"words": []}),
+        ([changed(1, ["b"], ANSWERED)], {"words": ["a", "b"], "number": 1}, {"words": ["answered"], "number": 1}),
+        # What questions are answered from is told by the memory of its own commit.
+        ([changed(1, ["b"], {}), changed(2, ["c"])], {"words": ["a", "b", "c"], "number": 1}, "a memory before"),
+        ([changed(1, ["b"]), FIRST], {"words": ["a"], "number": 1}, {"words": []}),
+    ],
+)
+def test_a_memory_is_its_text_and_all_changes_since(store, changes, memory, settled) -> None:
+    store.add(ADA, session("x"))
+    (claim,) = store.claim("me", 60, WRITER)
+    for document in (FIRST, *changes):
+        assert claim is not None
+        claim = store.commit(claim, document, 60)
+    found = store.read(ADA).document
+    assert found is not None
+    wanted = {"words": ["a", "b"], "number": 1} if settled == "a memory before" else settled
+    assert (json.loads(found.memory), json.loads(found.settled or "")) == (memory, wanted)
+    assert found.log.count == (0 if changes[-1:] == [FIRST] else len(changes))
+
+
+def test_a_commit_writes_what_is_new_and_the_text_anew_when_the_changes_are_as_long(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    memory, lengths, counts = remembering(path), list[int](), list[int]()
+    for n in range(40):
+        said(memory, n)
+        with closing(sqlite3.connect(path)) as db:
+            found = "SELECT count(*), coalesce(max(length(memory)), 0) FROM mempiler_changes WHERE number > 0"
+            count, longest = db.execute(found).fetchone()
+        counts.append(count)
+        lengths.append(longest)
+    assert counts[:3] == [0, 1, 2]
+    assert 0 in counts[3:]
+    assert max(lengths) < 2 * min(length for length in lengths if length)
+    assert max(counts) * min(length for length in lengths if length) <= 2 * SHORT
+
+
+def remembering(path: Path, method: str = "turn-rag") -> UserMemory:
+    return build(method).memory(path, "ada", lm=language_model("offline"))
+
+
+def said(memory: UserMemory, n: int) -> None:
+    memory.add([{"role": "user", "name": "Ada", "content": f"Number {n}: {'so I said. ' * 400}"}])
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "h2memory"])
+def test_another_process_reads_what_was_changed_and_not_the_whole(method: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    writing, reading = (remembering(path, method) for _ in range(2))
+    behind: list[int] = []
+
+    @event.listens_for(reading.store._engine, "before_cursor_execute")
+    def _executed(db: Any, cursor: Any, statement: str, values: Any, *rest: Any) -> None:
+        if "FROM mempiler_changes" in statement:
+            behind.append(values[-1])
+
+    for n in range(4):
+        told = [{"role": "user", "name": "Ada", "content": f"I have {n + 2} dogs, and I moved to town{n}."}]
+        (writing if n < 3 else reading).add(told)
+        before, read = len(behind), reading.read()
+        assert read == writing.read() == remembering(path, method).read()
+        assert [number < 0 for number in behind[before:]] == ([n == 0] if n < 3 else [])
+    assert reading.recall("Where did Ada move?").hits == writing.recall("Where did Ada move?").hits
+
+
+def test_changes_of_another_process_that_do_not_fit_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    writing, reading = remembering(path), remembering(path)
+    said(writing, 1)
+    reading.read()
+    said(writing, 2)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("""UPDATE mempiler_changes SET memory = '{"turns": {"sorted": 1}}' WHERE number > 0""")
+    with pytest.raises(StoreError, match="does not fit its program: ValueError; run: mempiler"):
+        reading.read()
+
+
+SECRET = "falcon"
+"""Of everything that the damaged rows hold."""
+SAID = f"the code is {SECRET}"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store of two users: two remembered sessions each, an amendment, a session that waits, and an open one."""
+    path = tmp_path / "s.sqlite"
+    program = build("turn-rag")
+    with Store(path) as store:
+        for owner in (ADA, BOB):
+            for id in ("s1", "s2"):
+                store.add(owner, session(SAID, id=id), metadata={"code": SECRET})
+            program.memory(store, owner.user, lm=language_model("offline")).remember()
+            store.amend(owner, Amendment(1, "delete", "s1:1", "turn", SECRET, ("s1:1",)))
+            store.add(owner, session(SAID, id="s3"))
+            store.append(owner, "s4", session(SAID).turns, metadata={"code": SECRET})
+    return path
+
+
+CUT, BYTES = b'{"x": "falcon', b"\xff falcon"
+"""What is no JSON; and what is no text: of a byte that no UTF-8 has."""
+DEEP = b'["falcon", ' + b"[" * 100_000
+"""What no stack is deep enough for."""
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "where"),
+    [
+        ("items", "json", CUT, "position = 3"),
+        ("items", "json", BYTES, "position = 3"),
+        ("items", "state", b"falcon", "position = 2"),
+        ("items", "attempts", b"falcon", "position = 2"),
+        ("open_turns", "json", CUT, ""),
+        ("changes", "memory", CUT, "number = 0"),
+        ("changes", "memory", b'{"turns": {"sorted": 1}}', "number > 0"),
+        ("memories", "speakers", CUT, ""),
+        ("memories", "speakers", DEEP, ""),
+        ("metadata", "json", CUT, "session = 's1'"),
+        ("metadata", "json", DEEP, "session = 's1'"),
+        ("amendments", "sources", BYTES, ""),
+        ("amendments", "number", b"1x", ""),
+    ],
+)
+def test_no_way_of_reading_says_what_a_damaged_row_holds(path, table, column, value, where) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        changed = f"UPDATE mempiler_{table} SET {column} = CAST(? AS TEXT)"
+        db.execute(f"{changed} WHERE user = 'ada' AND {where or 'true'}", (value,))
+    with Store(path) as store:
+        reads: list[Callable[[], Any]] = [
+            lambda: store.read(ADA),
+            lambda: store.items(ADA),
+            lambda: store.turns(ADA, ["s3:1"]),
+            lambda: store.sessions(ADA, ["s1:1"]),
+            lambda: store.amendments(ADA),
+            lambda: store.end(ADA, "s4"),
+            lambda: store.dump(ADA),
+            lambda: build("turn-rag").memory(store, "ada", lm=language_model("offline")).look(),
+        ]
+        errors = list[StoreError]()
+        for read in reads:
+            try:
+                read()
+            except StoreError as error:
+                errors.append(error)
+        assert errors
+        for error in errors:
+            assert ("'ada'" in str(error), SECRET in str(error), error.__cause__) == (True, False, None)
+        assert store.read(BOB).document
+        assert store.forget(ADA), "damage is no reason to keep what is to be forgotten"

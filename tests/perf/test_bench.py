@@ -64,7 +64,6 @@ def test_counts_of_calls_are_those_of_the_page(bench: Any) -> None:
     assert f"| {found[0]} | {found[1]} | {found[2]} |" in page
 
 
-ROOT = Path(__file__).parents[2]
 DATA = ROOT / "docs" / "data" / "evidence.json"
 COMMAND = "mempiler compile turn-rag --on locomo --data locomo2.json --with labeled --lm gguf:qwen2.5-coder-0.5b"
 CELL = {
