@@ -2,10 +2,13 @@
 
 import atexit
 import gc
+import importlib
+import inspect
 import io
 import json
 import multiprocessing
 import os
+import pkgutil
 import re
 import shutil
 import signal
@@ -88,6 +91,19 @@ def package_files() -> list[Path]:
     rooms = [path for path in root.iterdir() if path.name not in outside and not path.name.startswith(".")]
     paths = [path for room in rooms for path in (room.rglob("*.py") if room.is_dir() else [room])]
     return sorted(path.relative_to(root) for path in paths if path.suffix == ".py")
+
+
+def suite() -> list[Any]:
+    """Every signature class of the suite, each from the module that defines it, by module and name."""
+    import dspy
+    from mempiler import signatures
+
+    found: list[Any] = []
+    for each in pkgutil.walk_packages(signatures.__path__, f"{signatures.__name__}."):
+        module = importlib.import_module(each.name)
+        members = (kind for _, kind in inspect.getmembers(module, inspect.isclass))
+        found += [kind for kind in members if issubclass(kind, dspy.Signature) and kind.__module__ == each.name]
+    return found
 
 
 def within(seconds: float, check: Callable[[], Any]) -> Any:

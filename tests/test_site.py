@@ -23,7 +23,7 @@ from mempiler.programs.names import METHODS, POLICIES
 from mempiler.records.own_code import imported
 
 from tests.browser import CHROMIUM, Browser, serious_faults
-from tests.suite import suite
+from tests.conftest import suite
 
 from .conftest import package_files
 

@@ -12,7 +12,7 @@ from mempiler.data.synthesis.memoryquest import make_memoryquest, read_profiles
 from mempiler.data.synthesis.runner import Runner, Step
 from mempiler.programs.adapter import adapter
 
-from tests.suite import suite
+from tests.conftest import suite
 
 from ..programs import test_prompts as prompts
 from . import test_make_memoryquest as quest

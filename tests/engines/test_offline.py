@@ -18,7 +18,7 @@ import pytest
 from dspy.lm15 import Message, Request
 from mempiler.engines.offline.engine import OfflineEngine
 
-from tests.suite import suite
+from tests.conftest import suite
 
 make_signature: Any = dspy.Signature
 """Typed loosely: its metaclass takes arguments that type checkers do not see."""

@@ -23,7 +23,7 @@ from mempiler.signatures.memory_r2 import ManageMemory, NewFact, Operation, Stor
 from mempiler.signatures.pramem import PredictWithExperience
 from pydantic import create_model
 
-from tests.suite import suite
+from tests.conftest import suite
 
 ASKED = dspy.Signature("question -> answer, sure: bool")
 """Made once: Python 3.11 may fail with a SystemError where threads parse such texts at the same time."""

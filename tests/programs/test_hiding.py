@@ -27,8 +27,8 @@ from mempiler.reading.markers import neutral
 from mempiler.signatures.pgr import FactChange
 from pydantic import BaseModel, TypeAdapter
 
+from tests.conftest import suite
 from tests.stub_server import fill
-from tests.suite import suite
 
 from ..conftest import facts_of, lines_of
 from .conftest import section

@@ -39,7 +39,7 @@ from mempiler.programs.threads import in_order
 from mempiler.signatures.judges import JUDGES
 from mempiler.signatures.rgmem import LAYERS
 
-from tests.suite import suite
+from tests.conftest import suite
 
 from .conftest import behavior, pal, pal_script, practice_script
 

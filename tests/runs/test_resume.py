@@ -15,7 +15,7 @@ from mempiler.programs.names import METHODS
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.setup import Setup
 
-from ..optimizers.test_faults import OPTIMIZERS as COMPILES
+from ..optimizers.test_compile import OPTIMIZERS as COMPILES
 from ..recordings import make
 from .evaluations import table
 
