@@ -114,7 +114,7 @@ def test_adversarial_questions_are_not_trained_on(scripted, knowing, make_histor
     result = compiled(lm, program_of("turn-rag"), examples)
     assert not any("question-5" in text for _, text in lm.engine.prompts)
     assert not any("question-5" in demo.question for demo in result.task.answer.demos)
-    with pytest.raises(UserError, match="no training question that counts"):
+    with pytest.raises(UserError, match="training questions that count for the score, there are 0"):
         compiled(lm, program_of("turn-rag"), questions(history, ["D1:1"] * 3, "5"))
 
 
