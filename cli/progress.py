@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -35,7 +36,7 @@ def spent(usage: Usage, limits: Limits | None) -> str:
         return "" if limit is None else f" of {limit:,.0f}" if name != "max_usd" else f" of ${limit:g}"
 
     calls, tokens = sum(usage.calls.values()), usage.input_tokens + usage.output_tokens
-    found = [f"{calls:,}{of('max_calls')} call{'' if calls == 1 else 's'}"]
+    found = [f"{calls:,}{of('max_calls')} call{'' if calls == 1 and not of('max_calls') else 's'}"]
     found += [f"{tokens:,}{of('max_tokens')} tokens"] if of("max_tokens") else []
     found += [f"${usage.cost:.4f}{of('max_usd')}"] if usage.cost or of("max_usd") else []
     lost = sum(count for (_, outcome), count in usage.answers.items() if outcome == "lost")
@@ -50,13 +51,25 @@ class _Remaining(TimeRemainingColumn):
         return Text() if task.time_remaining is None else super().render(task)
 
 
+class _Lines(io.TextIOBase):
+    """Writes whole lines to standard error; those with a carriage return are bars of DSPy's, beside ours."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def write(self, text: str, /) -> int:
+        *lines, self._rest = f"{self._rest}{text}".split("\n")
+        sys.stderr.writelines(f"{line}\n" for line in lines if "\r" not in line)
+        return len(text)
+
+
 @contextmanager
 def progress(
     limits: Limits | None = None, console: Console | None = None, every: float = 60.0
 ) -> Iterator[tuple[Callable[[str], OnProgress], Meter]]:
     """Shows how far a run is while the block runs.
 
-    DSPy's optimizers print to standard output: that goes to standard error too, so that results stay clean. What they
+    What programs and optimizers print goes to standard error too, without bars of their own. What optimizers
     log of every failed call is not shown; a dead endpoint is one line at the end. Where the console (standard error) is
     no terminal, it gets lines `every` so many seconds.
 
@@ -80,6 +93,7 @@ def progress(
         console=console,
         transient=True,
         disable=not shown,
+        redirect_stdout=False,
         speed_estimate_period=PACE_OVER,
     )
 
@@ -100,7 +114,7 @@ def progress(
 
     writer, level = threading.Thread(target=write, name="progress", daemon=True), logger.level
     nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    with nowhere, redirect_stdout(sys.stderr if shown else nowhere), bars:
+    with nowhere, redirect_stdout(_Lines() if shown else nowhere), bars:
         logger.setLevel(logging.CRITICAL)
         if not shown:
             writer.start()

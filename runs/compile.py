@@ -335,7 +335,7 @@ def _page(
         shown = shown.relative_to(outcome.run)
     facts = [*ran, ("Program", str(shown)), ("Data", f"{benchmark.source.name}, test questions")]
     facts += known_facts(logged, program_digest(kept))
-    facts += [("Whole run", spent_line(outcome.usage))]
+    facts += [("LM calls, whole run", spent_line(outcome.usage))]
     notes = [*outcome.troubles.lines(outcome.run.name)]
     verdict = difference_line(outcome.difference, outcome.refused)
     changes = program_changes(states(start), states(kept))

@@ -323,7 +323,8 @@ def spent_line(usage: Mapping[str, Any]) -> str:
     tokens, cost = usage["tokens"], "no price known" if usage["cost"] is None else f"${usage['cost']:.4f}"
     guessed = tokens.get("estimated_calls", 0)
     estimated = f" (estimated for {guessed:,} calls: the endpoint reports no usage)" if guessed else ""
-    return f"{calls}; {tokens.get('input', 0):,} + {tokens.get('output', 0):,} tokens{estimated}{reused}; {cost}"
+    taken = f"{tokens.get('input', 0):,} prompt + {tokens.get('output', 0):,} answer tokens"
+    return f"{calls}; {taken}{estimated}{reused}; {cost}"
 
 
 def open_page(folder: RunFolder) -> Page:

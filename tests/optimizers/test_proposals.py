@@ -141,7 +141,7 @@ def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_
         table,
         re.MULTILINE,
     )
-    assert f"Whole run: {model.answers} task; " in table
+    assert f"LM calls, whole run: {model.answers} task; " in table
     assert BETTER in load(out).task.answer.signature.instructions
     resumed = compile_with("broken", again, "--json", "--out", out, "--resume", run[0])
     assert (resumed["optimizer"]["ended"], resumed["optimizer"]["rescued"]) == ("BrokenError: two lines", True)

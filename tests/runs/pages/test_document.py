@@ -209,7 +209,7 @@ def test_a_wiring_check_is_headed_so_on_one_line(comparable):
 )
 def test_usage_is_one_line(changes, cached, cost):
     found = spent_facts({"score": scored({"1": [0.5]}, **changes)})
-    assert found == [("LM calls", f"12 task, 2 judge; 1,234 + 56 tokens{cached}; {cost}; 1.2 s")]
+    assert found == [("LM calls", f"12 task, 2 judge; 1,234 prompt + 56 answer tokens{cached}; {cost}; 1.2 s")]
 
 
 def test_calls_that_were_made_elsewhere_are_told_as_such():
@@ -222,5 +222,5 @@ def test_calls_that_were_made_elsewhere_are_told_as_such():
     away = here.model_copy(update={"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}})
     assert away.spent["calls"] == {"elsewhere": 4}
     calls, retrieval = spent_facts({"score": away})
-    assert calls[1].startswith("4 elsewhere; 690 + 10 tokens; $1.2500")
+    assert calls[1].startswith("4 elsewhere; 690 prompt + 10 answer tokens; $1.2500")
     assert retrieval == ("Retrieval", "p50 2.0 ms, p95 2.0 ms, CPU 1.5 ms")
