@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
@@ -40,6 +42,8 @@ _WORD = re.compile(r"[^\W_]+")
 _RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,{LONGEST_RUN}}})|[^\W_{_HAN}]+")
 ASKED = 10_000
 """Characters of a query of which words are looked for, and which are embedded: Chinese takes 30 ms a thousand."""
+_LONG = threading.Lock()
+"""Long texts are cut one after the other: many at a time would leave no turn to the others of a process."""
 _LONGEST = 64
 """Letters of a word that is stemmed; with them the words that are kept take at most 30 MB."""
 LENT = {1: 0.5, 2: 0.2, -1: 0.2}
@@ -180,12 +184,13 @@ def tokens(text: str) -> list[str]:
         (['run', 'park'], ['喜欢', '周末', '篮球', '打篮球'])
     """
     text = folded(text)
-    if text.isascii():
-        words = _WORD.findall(text)
-    else:
-        words = list[str]()
-        for run in _RUN.finditer(text):
-            words += chinese_cutter().cut_for_search(run[0]) if run["han"] else [run[0]]
+    with _LONG if len(text) > ASKED else nullcontext():
+        if text.isascii():
+            words = _WORD.findall(text)
+        else:
+            words = list[str]()
+            for run in _RUN.finditer(text):
+                words += chinese_cutter().cut_for_search(run[0]) if run["han"] else [run[0]]
     return [word if len(word) > _LONGEST else _stem(word) for word in words if word not in STOP_WORDS]
 
 

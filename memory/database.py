@@ -69,6 +69,8 @@ class Database:
         """A transaction that reads one state of the database."""
         self._look = partial(self._on, bare)
         """For one statement that reads: it needs no transaction."""
+        self._passed: dict[tuple[str, str], str] = {}
+        """The last user that was looked at in a queue that is not gone through, by state and tenant."""
         try:
             with self._write() as db:
                 bring_up(db, self.url)

@@ -9,7 +9,6 @@ import sys
 import unicodedata
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, get_args
 
@@ -62,11 +61,6 @@ _NAMES = """
 
 class Queues(Database):
     """Who has something queued."""
-
-    @cached_property
-    def _passed(self) -> dict[tuple[str, str], str]:
-        """The last user that was looked at in a queue that is not gone through, by state and tenant."""
-        return {}
 
     def _queued(self, db: Connection, states: Sequence[str]) -> Iterator[dict[str, list[str]]]:
         """Names of users who may have something to do, by tenant: of a long queue a part, from where the last ended."""

@@ -191,6 +191,22 @@ def test_the_first_hits_are_ranked_again_and_the_rest_stay_behind_them(monkeypat
     assert Index(embedder).search(["jazz"], 3) == [[]]
 
 
+def test_long_texts_are_cut_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, at_once = list[str](), list[int]()
+
+    class Cutter:
+        def cut_for_search(self, run: str) -> list[str]:
+            inside.append(run)
+            at_once.append(len(inside))
+            time.sleep(0.002)
+            return [inside.pop()]
+
+    monkeypatch.setattr("mempiler.memory.bm25.chinese_cutter", Cutter)
+    with ThreadPoolExecutor(4) as pool:
+        assert [len(found) for found in pool.map(tokens, ["我" * 10_500] * 4)] == [21] * 4
+    assert max(at_once) == 1
+
+
 def test_a_question_as_long_as_a_book_is_looked_through_at_its_beginning_alone() -> None:
     speakers, index, begun = Speakers(), Index(), time.process_time()
     index.add([Entry(id="f1", text="Ann likes jazz"), Entry(id="f2", text="I moved to Lisbon")])
