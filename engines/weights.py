@@ -75,12 +75,10 @@ class Weights:
         return f"--embedder {self.name}" if self.kind == "embedder" else f"--lm gguf:{self.name}"
 
 
-def _listed() -> dict[str, Weights]:
-    listed = json.loads((Path(__file__).parent / "weights.json").read_text(encoding="utf-8"))
-    return {row["name"]: Weights(**{**row, "files": tuple(File(**each) for each in row["files"])}) for row in listed}
-
-
-WEIGHTS = _listed()
+WEIGHTS = {
+    row["name"]: Weights(**{**row, "files": tuple(File(**each) for each in row["files"])})
+    for row in json.loads((Path(__file__).parent / "weights.json").read_text(encoding="utf-8"))
+}
 """The language models answer chats; digests and sizes are as their repositories give them for the revision. Those of
 `e5` are as many public projects pin them for its revision: its files were not read here."""
 

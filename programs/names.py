@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
@@ -24,13 +24,12 @@ class MethodEntry:
     summary: str
 
 
-def _declared() -> Iterator[tuple[str, MethodEntry]]:
-    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        declared = getattr(importlib.import_module(found.name), "METHODS", {}) if found.ispkg else {}
-        yield from ((name, MethodEntry(f"{found.name}.{path}", told)) for name, (path, told) in declared.items())
-
-
-_ALL = dict(_declared())
+_ALL = {
+    name: MethodEntry(f"{found.name}.{path}", told)
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
+    if found.ispkg
+    for name, (path, told) in getattr(importlib.import_module(found.name), "METHODS", {}).items()
+}
 METHODS: Mapping[str, MethodEntry] = {name: entry for name, entry in _ALL.items() if not name.endswith("+")}
 POLICIES: Mapping[str, MethodEntry] = {name[:-1]: entry for name, entry in _ALL.items() if name.endswith("+")}
 """Prefixes of another method's name: `pgr+turn-rag`, `logs+session-rag`."""

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,9 @@ class RunFolder:
         found = [path for path in runs if path.name == name or path.name.endswith(f"-{name}")]
         if name == LAST and not found:
             found = [path for path in runs if path.parent.name != PARTS][-1:]
-        found = found or [path for path in runs if len(name) >= 8 and _run_id(path).startswith(name)]
+        # A whole MLflow id names one run, most often the newest.
+        named = (path for path in reversed(runs) if len(name) >= 8 and _run_id(path).startswith(name))
+        found = found or list(islice(named, 1 if len(name) == 32 else None))
         if len(found) != 1:
             what = "no run" if not found else f"{len(found)} runs"
             raise UserError(f"{what} {name!r} in {home()}; give the run's folder")

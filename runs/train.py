@@ -23,6 +23,7 @@ from ..engines.models import LOCAL, endpoint_errors, is_local
 from ..errors import UserError
 from ..optimizers.logo_grpo.journal import Progress
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
+from ..optimizers.metric_views import MetricViews
 from ..programs.identity import program_digest
 from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
@@ -207,7 +208,9 @@ class _Job:
 
         kwargs = {"seed": settings.seed, **self.course.train_kwargs}
         given = self.benchmark.questions_after, self._reader(), folder, on_row
-        teleprompter = LoGoGRPO(self._metric, settings, kwargs, *given, counts=self.benchmark.counts)
+        teleprompter = LoGoGRPO(
+            MetricViews(self.benchmark).number, settings, kwargs, *given, counts=self.benchmark.counts
+        )
         with dspy.context(lm=lm, **self._context()), endpoint_errors():
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
         progress = teleprompter.progress
@@ -231,6 +234,3 @@ class _Job:
     def _context(self) -> dict[str, Any]:
         adapter = self.runtime.adapter(self.runtime.setup.adapter or self.program.adapter)
         return {"adapter": adapter, "warn_on_type_mismatch": False}
-
-    def _metric(self, example: dspy.Example, prediction: dspy.Prediction) -> float:
-        return float(self.benchmark.score(example, prediction).value)
