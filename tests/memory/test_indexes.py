@@ -280,7 +280,7 @@ def test_an_equal_value_of_another_type_is_a_change(before: Any, after: Any) -> 
     [
         ("abc", "abcd", [[3, 0, ["d"]]]),
         ("abc", "adc", [[1, 1, ["d"]]]),
-        ("abc", "bcd", [[0, 1, []], [3, 0, ["d"]]]),
+        ("abcd", "bced", [[0, 1, []], [3, 0, ["e"]]]),
         ("abcd", "aecde", None),
         ("ab", "ba", [[0, 2, ["b", "a"]]]),
         ("abc", "", [[0, 3, []]]),
